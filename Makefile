@@ -1,0 +1,73 @@
+# The short commands. Each sets up what it needs; a second run is fast.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+PACKAGE := layers/tarry/python/tarry
+TYPED   := $(PACKAGE) functions tests/typing
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export SAM_CLI_TELEMETRY := 0
+export AWS_DEFAULT_REGION ?= us-east-1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format build lock clean
+
+help:
+	@echo "make run     the sample orders, end to end, on this machine"
+	@echo "make test    the checks and all tests"
+	@echo "make check   lint, format, types, import rules"
+	@echo "make format  put the code in shape"
+	@echo "make build   validate the template and build what is deployed"
+	@echo "make lock    resolve the newest versions into constraints.txt"
+	@echo "make clean   remove everything make has made"
+
+setup: $(READY)
+
+run: $(READY)
+	@$(BIN)/tarry local --event events/orders.json
+
+test: check
+	@$(BIN)/pytest -q
+
+check: $(READY)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy --no-error-summary $(TYPED)
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/pyright --warnings tests/typing
+
+format: $(READY)
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/ruff format --quiet .
+
+build: $(READY)
+	@$(BIN)/sam validate --lint
+	@$(BIN)/sam build
+
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing into $(VENV) what the project needs (about a minute the first time)"
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt "pip>=25.1"
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[all]" --group dev
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.13")'
+	@$(PYTHON) -m venv $(VENV)
+
+# A venv of its own, so that nothing left over from before gets locked.
+lock:
+	@rm -rf build/lock && $(PYTHON) -m venv build/lock
+	@build/lock/bin/python -m pip install -qq --upgrade pip
+	@build/lock/bin/python -m pip install -qq --editable ".[all]" --group dev
+	@{ echo "# Exact versions of everything the project is developed and tested with, for Python 3.11 to 3.13."; \
+	   echo "# Made by 'make lock' on the oldest of them; do not edit."; \
+	   build/lock/bin/python -m pip freeze --all --exclude-editable; } > constraints.txt
+	@rm -rf build/lock
+	@echo "constraints.txt: $$(grep -c == constraints.txt) packages locked"
+
+clean:
+	rm -rf $(VENV) .aws-sam build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
