@@ -1,0 +1,48 @@
+"""The queue a message came from, as its ARN says it."""
+
+from functools import lru_cache
+
+from tarry.value import Value
+
+
+class QueueArn(Value):
+    """An SQS queue's ARN, taken apart. A missing or odd ARN gives a queue without a name, of which nothing is asked."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __init__(self, text: str) -> None:
+        self._freeze(text=text)
+
+    def _part(self, index: int) -> str:
+        parts = self.text.split(":")
+        return parts[index] if len(parts) == 6 and parts[2] == "sqs" else ""
+
+    @property
+    def account(self) -> str:
+        return self._part(4)
+
+    @property
+    def name(self) -> str:
+        return self._part(5)
+
+    @property
+    def is_fifo(self) -> bool:
+        """Only the name says it: since 2025 messages of standard queues may carry a group id too."""
+        return self.text.endswith(".fifo")
+
+    def sibling(self, name: str, account: str | None = None) -> "QueueArn":
+        """The queue of another name beside this one: same partition and region, and account unless given."""
+        parts = self.text.split(":")
+        if not self.name:
+            return QueueArn("")
+        return QueueArn(":".join([*parts[:4], account or parts[4], name]))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@lru_cache(maxsize=256)
+def queue_arn(text: object) -> QueueArn:
+    """The `QueueArn` of a record's ``eventSourceARN``."""
+    return QueueArn(text if isinstance(text, str) else "")

@@ -1,0 +1,26 @@
+"""Which attempt a delivery is: one function of SQS's count and the message's record."""
+
+from tarry.envelope import Envelope
+
+
+def receive_count(text: object) -> int:
+    """SQS's ``ApproximateReceiveCount``; 1 where it is missing, unreadable or not positive."""
+    try:
+        return max(1, int(text))  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError):
+        return 1
+
+
+def attempt_number(receives: int, envelope: Envelope | None, first_received_at: float | None, *, behind: bool) -> int:
+    """The number of this run of the handler, from 1, an upper bound: SQS counts receives, not runs.
+
+    ``behind``: on FIFO, behind another message of its group in this batch. Such a message has not run before, however
+    often it was received, since what stopped its head stopped it too.
+    """
+    carried = envelope.carried if envelope else 0
+    if behind:
+        return carried + 1
+    due = envelope.due if envelope else None
+    if due is not None and first_received_at is not None and first_received_at < due:
+        receives -= 1  # the first receive only hid it until its due time
+    return max(1, carried + receives)

@@ -1,0 +1,187 @@
+"""Backoff: how long to wait before the next attempt, as pure functions of the attempt that just failed.
+
+    >>> Exponential(30, 3, maximum=900).delay(3)
+    270.0
+
+Attempts start at 1: ``delay(1)`` is the wait after the first failure. Delays are seconds. Nothing overflows, whatever
+the attempt. Bad numbers raise `ConfigurationError` when the object is made.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from tarry import world
+from tarry.delay import MAX_VISIBILITY_SECONDS
+from tarry.errors import ConfigurationError
+from tarry.value import Value
+
+if TYPE_CHECKING:
+    from random import Random
+
+Jitter: TypeAlias = Literal["full", "equal"] | float | None
+
+
+class Backoff(Value, ABC):
+    """What all backoffs share: the jitter, and its bounds.
+
+    ``jitter`` spreads a crowd that failed together. ``None``: none. ``"full"``: from min(1, t) to t. ``"equal"``: from
+    t/2 to t. A fraction f: from t·(1-f) to t, so ``0.1`` is 90 to 100 %. It is applied after the cap and never
+    exceeds it.
+    """
+
+    __slots__ = ()
+    jitter: Jitter
+
+    def delay(self, attempt: int, rng: "Random | None" = None) -> float:
+        """Seconds to wait after ``attempt`` failed; ``rng`` is the source of the jitter.
+
+        Raises `ValueError` if ``attempt`` is below 1.
+        """
+        earliest, latest = self.bounds(attempt)
+        if earliest == latest:
+            return latest
+        return min(latest, (rng or world.current().random).uniform(earliest, latest))
+
+    def bounds(self, attempt: int) -> tuple[float, float]:
+        """The shortest and the longest that ``delay(attempt)`` can be, in seconds."""
+        if attempt < 1:
+            raise ValueError(f"attempts start at 1, got {attempt!r}")
+        latest = self._without_jitter(attempt)
+        match self.jitter:
+            case None:
+                return latest, latest
+            case "full":
+                return min(1.0, latest), latest
+            case "equal":
+                return latest / 2, latest
+            case fraction:
+                return latest * (1 - float(fraction)), latest
+
+    @abstractmethod
+    def _without_jitter(self, attempt: int) -> float:
+        """Seconds after ``attempt``, at most the maximum."""
+
+
+class Fixed(Backoff):
+    """The same wait after each attempt."""
+
+    __slots__ = ("seconds", "jitter")  # noqa: RUF023 the order of the arguments
+    seconds: float
+
+    def __init__(self, delay: float, jitter: Jitter = None) -> None:
+        self._freeze(seconds=_seconds("delay", delay), jitter=_jitter(jitter))
+
+    def _without_jitter(self, attempt: int) -> float:
+        return self.seconds
+
+
+class Linear(Backoff):
+    """``initial`` after the first attempt, ``increment`` more after each further one, at most ``maximum``."""
+
+    __slots__ = ("initial", "increment", "maximum", "jitter")  # noqa: RUF023
+    initial: float
+    increment: float
+    maximum: float
+
+    def __init__(
+        self, initial: float, increment: float, maximum: float = MAX_VISIBILITY_SECONDS, jitter: Jitter = None
+    ) -> None:
+        self._freeze(
+            initial=_seconds("initial", initial),
+            increment=_seconds("increment", increment),
+            maximum=_maximum(maximum, initial),
+            jitter=_jitter(jitter),
+        )
+
+    def _without_jitter(self, attempt: int) -> float:
+        if not self.increment:
+            return self.initial
+        steps_to_cap = (self.maximum - self.initial) / self.increment
+        return self.maximum if attempt - 1 >= steps_to_cap else self.initial + self.increment * (attempt - 1)
+
+
+class Exponential(Backoff):
+    """``initial`` after the first attempt, ``multiplier`` times as much after each further one, at most ``maximum``.
+
+    Cloudflare's ``base ** attempts`` is ``Exponential(base, base)``.
+    """
+
+    __slots__ = ("initial", "multiplier", "maximum", "jitter")  # noqa: RUF023
+    initial: float
+    multiplier: float
+    maximum: float
+
+    def __init__(
+        self, initial: float, multiplier: float = 2, maximum: float = MAX_VISIBILITY_SECONDS, jitter: Jitter = None
+    ) -> None:
+        if not _is_number(multiplier) or multiplier <= 0:
+            raise ConfigurationError(f"multiplier must be a number above 0, got {multiplier!r}")
+        self._freeze(
+            initial=_seconds("initial", initial),
+            multiplier=float(multiplier),
+            maximum=_maximum(maximum, initial),
+            jitter=_jitter(jitter),
+        )
+
+    def _without_jitter(self, attempt: int) -> float:
+        if not self.initial or self.multiplier == 1:
+            return self.initial
+        try:
+            return min(self.maximum, self.initial * self.multiplier ** (attempt - 1))
+        except OverflowError:
+            return self.maximum if self.multiplier > 1 else 0.0
+
+
+class Schedule(Backoff):
+    """A list of waits, one for each attempt; the last one repeats."""
+
+    __slots__ = ("delays", "jitter")
+    delays: tuple[float, ...]
+
+    def __init__(self, delays: Sequence[float], jitter: Jitter = None) -> None:
+        if not delays:
+            raise ConfigurationError("a Schedule needs at least one delay, got an empty list")
+        self._freeze(delays=tuple(_seconds("a delay", delay) for delay in delays), jitter=_jitter(jitter))
+
+    @classmethod
+    def rocketmq(cls, jitter: Jitter = None) -> "Schedule":
+        """RocketMQ's own: 10 s, 30 s, 1 to 10 minutes by the minute, 20 and 30 minutes, 1 and 2 hours.
+
+        Its 16 waits are ``max_attempts=17``.
+        """
+        minutes = [60 * minute for minute in range(1, 11)]
+        return cls([10, 30, *minutes, 1200, 1800, 3600, 7200], jitter)
+
+    def _without_jitter(self, attempt: int) -> float:
+        return self.delays[min(attempt, len(self.delays)) - 1]
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _seconds(name: str, value: float) -> float:
+    if not _is_number(value) or value < 0:
+        raise ConfigurationError(f"{name} must be a number of seconds, 0 or more, got {value!r}")
+    return float(value)
+
+
+def _maximum(maximum: float, initial: float) -> float:
+    if _seconds("maximum", maximum) < initial:
+        raise ConfigurationError(f"maximum must not be below initial ({initial!r}), got {maximum!r}")
+    return float(maximum)
+
+
+def _jitter(jitter: object) -> Jitter:
+    if jitter is None or jitter == "full" or jitter == "equal":
+        return jitter
+    if not isinstance(jitter, (int, float)) or not _is_number(jitter) or not 0 <= jitter <= 1:
+        raise ConfigurationError(f'jitter must be None, "full", "equal" or a fraction from 0 to 1, got {jitter!r}')
+    return float(jitter)

@@ -1,0 +1,185 @@
+"""A consumer: a handler and its settings, callable as a Lambda handler."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack, cast, overload
+
+from tarry import world
+from tarry.backoff import Backoff
+from tarry.errors import ConfigurationError
+from tarry.execution import driver
+from tarry.execution.intake import records_of
+from tarry.execution.run import Run, Settling
+from tarry.failure import FailureStep, FailureSteps
+from tarry.invocation import Invocation
+from tarry.message import Batch, Message
+from tarry.policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
+from tarry.telemetry.logs import Log, LogOptions
+
+T = TypeVar("T")
+Response = dict[str, list[dict[str, str]]]
+
+
+class Handler(Protocol[T]):
+    """A function of one message, sync or async."""
+
+    def __call__(self, message: Message[T], /) -> Any: ...
+
+
+class BatchHandler(Protocol[T]):
+    """A function of a whole batch, sync or async."""
+
+    def __call__(self, batch: Batch[T], /) -> Any: ...
+
+
+class Settings(TypedDict, total=False):
+    """What `consumer` and `batch_consumer` take.
+
+    ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``: see `RetryPolicy`. ``on_failure``: the list of failure
+    steps, by default ``[RetryInPlace(), DeadLetter()]``. ``name``: in the log, by default the function's qualified
+    name. ``log``: see `LogOptions`.
+    """
+
+    max_attempts: int
+    backoff: Backoff | None
+    fatal: Errors
+    retry_on: Errors | None
+    on_failure: Sequence[FailureStep] | None
+    name: str | None
+    log: LogOptions
+
+
+class Consumer(Generic[T]):
+    """A Lambda handler for SQS events. Made by `consumer` and `batch_consumer`; it never changes.
+
+    ``handler(event, context)`` is the Lambda entry point. ``handler.function`` is the plain function, for tests.
+    """
+
+    def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: Settings) -> None:
+        if not callable(function):
+            raise ConfigurationError(f"a consumer is made of a function, got {function!r}; settings go by name")
+        self._settings: Settings = {**settings}
+        self._takes_batch = takes_batch
+        self.function = function
+        """The handler itself."""
+        self.steps = _steps(settings)
+        self.policy: RetryPolicy = _policy(settings, self.steps)
+        """When a message is tried again."""
+        self.is_async = driver.is_async(function)
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self.__qualname__ = getattr(function, "__qualname__", self.__name__)
+        self.__module__ = getattr(function, "__module__", __name__)
+        self.__doc__ = getattr(function, "__doc__", None)
+        self.name = settings.get("name") or self.__qualname__
+        """Which consumer this is, in logs."""
+        self.log = Log(self.name, settings.get("log") or LogOptions())
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.__module__}.{self.__qualname__}>"
+
+    def replace(self, **settings: Unpack[Settings]) -> "Consumer[T]":
+        """A consumer of the same function with some settings changed."""
+        return Consumer(self.function, self._takes_batch, {**self._settings, **settings})
+
+    def __call__(self, event: Any, context: Any = None) -> Response:
+        """Handles one batch; the answer names the messages that SQS is to deliver again.
+
+        Raises `InvalidEvent`, and nothing else: for an event that is not an SQS event.
+        """
+        pending = records_of(event)
+        if pending:
+            self._handle(pending, context)
+        return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in pending]}
+
+    def _handle(self, pending: dict[str, dict[str, Any]], context: Any) -> None:
+        """Runs and settles a batch. What is done leaves ``pending``; all else counts as failed."""
+        max_attempts = self.policy.max_attempts if self.steps.retries_in_place else None
+        invocation = Invocation(world.current(), context, max_attempts)
+        settlement = _AtNeed(self, invocation)
+        run = Run(self, invocation, pending, settlement)
+        try:
+            if self._takes_batch:
+                run.batch()
+            else:
+                run.each()
+            if run.decisions:
+                for message_id in settlement.get().finish(run.decisions):
+                    pending.pop(message_id, None)
+        except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
+            text = "tarry itself failed; what was not settled is reported as failed"
+            self.log.problem("runtime_failed", text, error=error)
+        finally:
+            invocation.ended = True
+
+
+class _AtNeed(Settling):
+    """The settlement, made when it is needed: a clean batch loads nothing of it."""
+
+    def __init__(self, consumer: Consumer[Any], invocation: Invocation) -> None:
+        self._consumer = consumer
+        self._invocation = invocation
+        self._made: Any = None
+
+    def get(self) -> Any:
+        if self._made is None:
+            from tarry.sqs.settlement import Settlement
+
+            consumer = self._consumer
+            self._made = Settlement(self._invocation, consumer.policy, consumer.steps, consumer.log)
+        return self._made
+
+    def is_last_delivery(self, message: Message[Any]) -> bool:
+        return cast(bool, self.get().is_last_delivery(message))
+
+    def send_away(self, decisions: Sequence[Any]) -> set[str]:
+        return cast("set[str]", self.get().send_away(decisions))
+
+
+def _policy(settings: Settings, steps: FailureSteps) -> RetryPolicy:
+    if not steps.retries_in_place:
+        for name in ("max_attempts", "backoff"):
+            if settings.get(name) is not None:
+                raise ConfigurationError(f"{name} means nothing where on_failure holds no RetryInPlace(): drop one")
+    return RetryPolicy(
+        settings.get("max_attempts", DEFAULT_MAX_ATTEMPTS),
+        settings.get("backoff"),
+        settings.get("fatal", ()),
+        settings.get("retry_on"),
+    )
+
+
+def _steps(settings: Settings) -> FailureSteps:
+    return FailureSteps(settings.get("on_failure"))
+
+
+@overload
+def consumer(function: Handler[T], /) -> Consumer[T]: ...
+@overload
+def consumer(**settings: Unpack[Settings]) -> Callable[[Handler[T]], Consumer[T]]: ...
+def consumer(function: Any = None, /, **settings: Any) -> Any:
+    """Makes a Lambda handler of a function of one `Message`; see `Settings`.
+
+        @consumer(max_attempts=4, backoff=Exponential(2, 3, maximum=900), fatal=OrderDeclined)
+        def handler(message: Message) -> None: ...
+
+    Raises `ConfigurationError` for settings that are out of range or contradict each other.
+    """
+    return _made(function, False, settings)
+
+
+@overload
+def batch_consumer(function: BatchHandler[T], /) -> Consumer[T]: ...
+@overload
+def batch_consumer(**settings: Unpack[Settings]) -> Callable[[BatchHandler[T]], Consumer[T]]: ...
+def batch_consumer(function: Any = None, /, **settings: Any) -> Any:
+    """Makes a Lambda handler of a function of one `Batch`; settings and errors as for `consumer`."""
+    return _made(function, True, settings)
+
+
+def _made(function: Any, takes_batch: bool, settings: Any) -> Any:
+    known = Settings.__annotations__
+    if unknown := set(settings) - set(known):
+        raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    if function is not None:
+        return Consumer(function, takes_batch, settings)
+    Consumer(lambda _: None, takes_batch, settings)  # a wrong setting is refused where it stands
+    return lambda handler: Consumer(handler, takes_batch, settings)

@@ -1,0 +1,107 @@
+"""From what was said of a message to what is to be done with it."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from tarry.errors import DelayNotSupported
+from tarry.failure import Failure, FailureSteps
+from tarry.message import Ack, Message, Word
+from tarry.outcome import Outcome
+from tarry.policy import RetryPolicy
+from tarry.signals import Defer, Discard, Reject, Retry, Signal, find_signal
+from tarry.value import Value
+
+LastDelivery: TypeAlias = Callable[[Message[Any]], bool]
+"""Whether SQS will not deliver a message again if it fails now. May cost a request, so it is asked late."""
+
+
+class Decision(Value):
+    """An outcome, and the failure it came from."""
+
+    __slots__ = ("decided_at", "failure", "message", "outcome", "trouble")
+    message: Message[Any]
+    outcome: Outcome
+    failure: Failure | None
+    decided_at: float
+    """In epoch seconds."""
+    trouble: Exception | None
+    """What went wrong in a failure step, which left the message unhandled."""
+
+    def __init__(
+        self,
+        message: Message[Any],
+        outcome: Outcome,
+        failure: Failure | None = None,
+        trouble: Exception | None = None,
+    ) -> None:
+        now = message._invocation.world.clock.time()
+        self._freeze(message=message, outcome=outcome, failure=failure, decided_at=now, trouble=trouble)
+        message._decided = outcome
+
+
+def decide(
+    message: Message[Any],
+    said: Word | None,
+    raised: BaseException | None,
+    policy: RetryPolicy,
+    steps: FailureSteps,
+    is_last_delivery: LastDelivery,
+) -> Decision:
+    """The decision on a message of which ``said`` was said, and whose handler raised ``raised``."""
+    word = _word(message, said, raised)
+    match word:
+        case None | Ack():
+            return Decision(message, Outcome.ack())
+        case Discard():
+            return Decision(message, Outcome.discard(word.reason))
+        case Defer():
+            return Decision(message, Outcome.defer(word.delay))
+    reason = policy.reason(word)
+    if reason == "error" and (
+        (steps.retries_in_place and message.attempt >= policy.max_attempts) or is_last_delivery(message)
+    ):
+        reason = "exhausted"
+    delay = word.delay if isinstance(word, Retry) else None
+    failure = Failure(message, _error(word, said, raised), reason, delay)
+    return _ask(steps, failure, policy)
+
+
+def _word(message: Message[Any], said: Word | None, raised: BaseException | None) -> Word | None:
+    """The verdict: what was said counts before what was raised, a signal before the error that carries it."""
+    if said is not None:
+        return said if isinstance(said, Ack) else find_signal(said) or said
+    if raised is None:
+        return None
+    word = find_signal(raised)
+    if isinstance(word, (Retry, Defer)):
+        try:
+            message._check_delay(word)  # a method would have refused it at the call
+        except DelayNotSupported as refusal:
+            refusal.__cause__ = raised
+            return refusal
+    return word or raised
+
+
+def _error(word: BaseException, said: Word | None, raised: BaseException | None) -> BaseException | None:
+    """The error to tell of: of a signal its cause, else the exception it came as, if it came as one."""
+    if not isinstance(word, Signal):
+        return word
+    if word.__cause__ is not None:
+        return word.__cause__
+    if isinstance(word, Reject) and said is not None:
+        return word
+    return raised
+
+
+def _ask(steps: FailureSteps, failure: Failure, policy: RetryPolicy) -> Decision:
+    message = failure.message
+    try:
+        outcome = steps.handle(failure)
+        if not isinstance(outcome, Outcome):
+            raise TypeError(f"a failure step answered with {outcome!r}, not with an Outcome or next_step(failure)")
+    except Exception as trouble:  # noqa: BLE001 a step of the user's; the message stays where it is
+        return Decision(message, Outcome.unhandled(), failure, trouble)
+    if outcome.kind == "retry" and outcome.delay is None:
+        backoff = policy.backoff_of(fifo=message._source.is_fifo)
+        outcome = Outcome.retry(backoff.delay(failure.attempt, message._invocation.world.random))
+    return Decision(message, outcome, failure)

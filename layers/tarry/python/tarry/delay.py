@@ -1,0 +1,69 @@
+"""Delays: how a user may say one, and how long SQS can keep a message waiting in place.
+
+Limits: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-visibility-timeout.html
+"""
+
+import math
+from typing import TYPE_CHECKING, SupportsFloat, TypeAlias, Union
+
+from tarry import world
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+Delay: TypeAlias = Union[float, "timedelta", "datetime"]
+
+MAX_VISIBILITY_SECONDS = 43_200
+"""SQS hides a message for at most 12 hours in all since this receive; more is refused, not cut."""
+
+UNKNOWN_RECEIVE_SECONDS = 330
+"""How long before an invocation its messages may have been received, when the record does not say it: the longest
+batching window (300 s) and half a minute. A record tells only its *first* receive."""
+
+
+def whole_seconds(delay: Delay) -> int:
+    """``delay`` as whole seconds from now, rounded up; a past ``datetime`` is 0.
+
+    Raises `ValueError` if it is negative, not finite, a naive ``datetime`` or not a delay at all.
+    """
+    seconds = _as_seconds(delay)
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"a delay must be a finite number of seconds, 0 or more, got {delay!r}")
+    return math.ceil(seconds)
+
+
+def _as_seconds(delay: object) -> float:
+    if isinstance(delay, bool):
+        raise ValueError(f"a delay is a number of seconds, a timedelta or an aware datetime, got {delay!r}")
+    if isinstance(delay, (int, float)):
+        return _as_float(delay)
+    from datetime import datetime, timedelta
+    from decimal import Decimal
+    from numbers import Real
+
+    if isinstance(delay, timedelta):
+        return delay.total_seconds()
+    if isinstance(delay, datetime):
+        if delay.utcoffset() is None:
+            raise ValueError(f"a delay as a datetime needs a time zone, got the naive {delay!r}")
+        return max(0.0, delay.timestamp() - world.current().clock.time())
+    if isinstance(delay, (Real, Decimal)):
+        return _as_float(delay)
+    raise ValueError(f"a delay is a number of seconds, a timedelta or an aware datetime, got {delay!r}")
+
+
+def _as_float(number: SupportsFloat) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
+
+
+def longest_wait(*, received_at: float | None, invoked_at: float, now: float) -> int:
+    """For how many whole seconds from ``now`` SQS lets a message be hidden that it delivered at ``received_at``.
+
+    ``received_at`` is the time of *this* receive, None if unknown (any but the first). All times are epoch seconds.
+    """
+    if received_at is None or now - received_at > MAX_VISIBILITY_SECONDS:  # no lease is that old: an old sample event
+        received_at = invoked_at - UNKNOWN_RECEIVE_SECONDS
+    return max(0, math.floor(MAX_VISIBILITY_SECONDS - max(0.0, now - received_at) - 1))

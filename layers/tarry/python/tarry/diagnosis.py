@@ -1,0 +1,110 @@
+"""Why a message died: an error taken apart into type, message, traceback and fingerprint."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+from tarry.value import Value
+
+_OURS = os.path.dirname(__file__)
+_LIBRARIES = (os.path.dirname(os.__file__), "/var/runtime/", "/var/lang/", "<frozen ")
+
+
+class Diagnosis(Value):
+    """An error in words. The message is kept apart from the traceback, which holds frames and types only."""
+
+    __slots__ = ("type", "message", "traceback", "fingerprint")  # noqa: RUF023
+    type: str
+    message: str
+    traceback: str
+    fingerprint: str
+
+    def __init__(self, type: str, message: str, traceback: str, fingerprint: str) -> None:
+        self._freeze(type=type, message=message, traceback=traceback, fingerprint=fingerprint)
+
+
+def diagnose(error: BaseException) -> Diagnosis:
+    """All there is to say of ``error``; nothing it does (an odd ``__str__``, a broken frame) makes this fail."""
+    return Diagnosis(type_name(error), error_text(error), _safely(_traceback_text, error), _fingerprint(error))
+
+
+def type_name(error: BaseException) -> str:
+    """``module.Name``, without the module for built-in errors, at most 200 characters."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return name[:200]
+
+
+def error_text(error: BaseException) -> str:
+    """What the error says; for a group, what its leaves say too."""
+    text = _safely(str, error)
+    if isinstance(error, BaseExceptionGroup):
+        return f"{text}: " + "; ".join(one_line(leaf) for leaf in error.exceptions)
+    return text
+
+
+def one_line(error: BaseException) -> str:
+    """``Type: text``, as in the last line of a traceback."""
+    text = error_text(error)
+    return f"{type_name(error)}: {text}" if text else type_name(error)
+
+
+def _safely(describe: Callable[[BaseException], str], error: BaseException) -> str:
+    try:
+        return describe(error)
+    except Exception as failure:  # noqa: BLE001 an odd __str__ must not hide the error
+        return f"<{type(failure).__name__} while describing it>"
+
+
+def _traceback_text(error: BaseException) -> str:
+    from traceback import format_tb
+
+    parts = []
+    for link in reversed(list(_chain(error))):
+        frames = "".join(format_tb(handler_frames(link)))
+        parts.append(f"{frames}{type_name(link)}")
+    if len(parts) == 1 and error.__traceback__ is None:
+        return ""  # said, not raised: it has no place
+    return "\n\nwhich led to\n\n".join(parts)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, then what it came from, as Python's own traceback shows it."""
+    seen = set[int]()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ if link.__cause__ or link.__suppress_context__ else link.__context__
+
+
+def handler_frames(error: BaseException) -> TracebackType | None:
+    """The traceback from the handler on: how tarry called it explains nothing."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    return trace
+
+
+def _fingerprint(error: BaseException) -> str:
+    """The same for the same error at the same place, whatever its text says.
+
+    A place is the chain of the user's own frames; lines count from the top of their function, so that an edit
+    elsewhere in the file, another Python or another version of a library changes nothing.
+    """
+    frames = list(_places(handler_frames(error)))
+    own = [place for place, is_own in frames if is_own]
+    leaves = sorted({type_name(leaf) for leaf in error.exceptions}) if isinstance(error, BaseExceptionGroup) else []
+    library = [place.rpartition(":")[0] for place, _ in frames[-1:]]  # without the line, which is not ours
+    text = "\n".join([type_name(error), *leaves, *(own or library)])
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def _places(trace: TracebackType | None) -> Iterator[tuple[str, bool]]:
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        module = trace.tb_frame.f_globals.get("__name__", "")
+        is_library = code.co_filename.startswith(_LIBRARIES) or "-packages" in code.co_filename
+        yield f"{module}:{code.co_qualname}:{trace.tb_lineno - code.co_firstlineno}", not is_library
+        trace = trace.tb_next

@@ -1,0 +1,247 @@
+"""The `Tarry` attribute, which travels with a message: what earlier deliveries learned of it.
+
+JSON in ASCII, so that SQS can refuse no character of it. This module reads it, writes it and fits it into the room
+there is; what is in it: DESIGN in the docs, `docs/dead-letters.md`.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tarry.value import Value
+
+ATTRIBUTE = "Tarry"
+VERSION = 1
+HISTORY_LENGTH = 10
+MAX_COUNT = 1_000
+MAX_TOTAL = 1_000_000  # attempts over all lives of a message that was redriven again and again
+MAX_DUE_AHEAD_SECONDS = 366 * 86_400
+
+
+class UnreadableRecord(ValueError):
+    """A `Tarry` attribute that is not a record of this message. It is treated as absent."""
+
+
+class FailureRecord(Value):
+    """Why a message failed when it was last sent on, as its record says it. What the record lacks is None."""
+
+    __slots__ = (  # noqa: RUF023
+        "reason", "attempts", "type", "message", "traceback", "fingerprint",
+        "first_failed_at", "failed_at", "function", "request_id", "history",
+    )  # fmt: skip
+    reason: str | None
+    attempts: int | None
+    type: str | None
+    message: str | None
+    traceback: str | None
+    fingerprint: str | None
+    first_failed_at: str | None
+    failed_at: str | None
+    function: str | None
+    request_id: str | None
+    history: tuple[Mapping[str, Any], ...]
+
+    def __init__(self, fields: Mapping[str, Any], history: tuple[Mapping[str, Any], ...] = ()) -> None:
+        texts = {name: _text(fields, name) for name in self.__slots__ if name not in ("attempts", "history")}
+        attempts = fields.get("attempts")
+        attempts = None if attempts is None else _whole("failure.attempts", attempts, MAX_TOTAL)
+        self._freeze(**texts, attempts=attempts, history=history)
+
+
+class Envelope(Value):
+    """A `Tarry` attribute that was read."""
+
+    __slots__ = ("id", "origin", "sent", "carried", "due", "hops", "steps", "failure")  # noqa: RUF023
+    id: str
+    origin: str | None
+    sent: str | None
+    carried: int
+    due: float | None
+    hops: int
+    steps: Mapping[str, int]
+    failure: FailureRecord | None
+
+    def __init__(self, record: Mapping[str, Any], now: float) -> None:
+        message_id = _text(record, "id")
+        if not message_id:
+            raise UnreadableRecord("it has no id")
+        history = record.get("history", [])
+        failure = record.get("failure")
+        steps = record.get("steps", {})
+        for name, value, kind in (("history", history, list), ("failure", failure, dict), ("steps", steps, dict)):
+            if value is not None and not isinstance(value, kind):
+                raise UnreadableRecord(f"{name} is {value!r:.50}")
+        self._freeze(
+            id=message_id,
+            origin=_text(record, "origin"),
+            sent=_text(record, "sent"),
+            carried=_whole("carried", record.get("carried", 0)),
+            due=_due(record.get("due"), now),
+            hops=_whole("hops", record.get("hops", 0)),
+            steps={name: _whole(f"steps.{name}", count) for name, count in (steps or {}).items()},
+            failure=None if failure is None else FailureRecord(failure, _entries(history)),
+        )
+
+
+def read_envelope(attribute: Mapping[str, Any], body: str, now: float) -> Envelope:
+    """The record in a message's `Tarry` attribute, as the event has it.
+
+    Raises `UnreadableRecord` if it is not ours, damaged, out of range, or was copied from another message.
+    """
+    record = _parse(attribute)
+    if record is None:
+        raise UnreadableRecord("it is not a record of tarry's")
+    if record["v"] != VERSION:
+        raise UnreadableRecord(f"its version is {record['v']!r:.20}, known is {VERSION}")
+    if record["sum"] != body_sum(body):
+        raise UnreadableRecord("it belongs to another body")
+    return Envelope(record, now)
+
+
+def is_ours(attribute: Mapping[str, Any] | None) -> bool:
+    """Whether an attribute of our name is one that tarry wrote, readable or not, and not a user's own."""
+    return attribute is not None and _parse(attribute) is not None
+
+
+def _parse(attribute: Mapping[str, Any]) -> dict[str, Any] | None:
+    try:
+        record = json.loads(attribute.get("stringValue") or "")
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) and "v" in record and "sum" in record else None
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise UnreadableRecord(f"{name} is {value!r:.50}, not a text")
+    return value
+
+
+def _whole(name: str, value: object, maximum: int = MAX_COUNT) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
+        raise UnreadableRecord(f"{name} is {value!r:.50}, not a whole number from 0 to {maximum}")
+    return value
+
+
+def _entries(history: object) -> tuple[Mapping[str, Any], ...]:
+    return tuple(entry for entry in history if isinstance(entry, dict)) if isinstance(history, list) else ()
+
+
+def _due(value: object, now: float) -> float | None:
+    if value is None:
+        return None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= now + MAX_DUE_AHEAD_SECONDS:  # type: ignore[operator]
+        raise UnreadableRecord(f"due is {value!r:.50}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def body_sum(body: str) -> str:
+    """What ties a record to its message: a record copied to another message must not speak for it."""
+    import hashlib
+
+    return hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def timestamp(epoch_seconds: float) -> str:
+    """ISO 8601 in UTC, to the millisecond: ``2026-01-01T00:00:00.000Z``."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(epoch_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def dump(record: Mapping[str, Any]) -> str:
+    """The record as it is sent: compact JSON, ASCII only.
+
+    Raises `TypeError` or `ValueError` for what JSON cannot hold (a hook may have put it there).
+    """
+    return json.dumps(record, separators=(",", ":"), allow_nan=False)
+
+
+TRACEBACK_FLOOR_BYTES = 1_024
+MESSAGE_FLOOR_BYTES = 256
+
+
+def fit(record: Mapping[str, Any], room_bytes: int) -> str | None:
+    """``record`` as JSON of at most ``room_bytes``, None where not even the smallest has room.
+
+    Cut first is the top of the traceback, so that the innermost frames stay, then the end of the message, each down
+    to a floor, so that a huge text does not push out the frames; then the history goes, then the rest of both.
+    """
+    text = dump(record)
+    if len(text) <= room_bytes:
+        return text
+    cut = {**record, "failure": dict(record.get("failure") or {})}
+    for shorten in (
+        lambda: _shorten(cut, "traceback", TRACEBACK_FLOOR_BYTES, room_bytes),
+        lambda: _shorten(cut, "message", MESSAGE_FLOOR_BYTES, room_bytes),
+        lambda: cut.pop("history", None),
+        lambda: _shorten(cut, "traceback", 0, room_bytes),
+        lambda: _shorten(cut, "message", 0, room_bytes),
+    ):
+        shorten()
+        text = dump(cut)
+        if len(text) <= room_bytes:
+            return text
+    text = dump(smallest(record))
+    return text if len(text) <= room_bytes else None
+
+
+def smallest(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a record where hardly anything fits: which message, from where, and the bare reason."""
+    failure = record.get("failure") or {}
+    kept = {name: failure[name] for name in ("reason", "attempts", "failed_at") if name in failure}
+    return {name: record[name] for name in ("v", "sum", "id", "origin") if name in record} | {"failure": kept}
+
+
+def _shorten(record: dict[str, Any], field: str, floor_bytes: int, room_bytes: int) -> None:
+    text = record["failure"].get(field)
+    if not isinstance(text, str):
+        return
+    excess = len(dump(record)) - room_bytes
+    budget = max(floor_bytes, len(json.dumps(text)) - 2 - excess)
+    shorter = _last_frames(text, budget) if field == "traceback" else _beginning(text, budget)
+    if shorter:
+        record["failure"][field] = shorter
+    else:
+        del record["failure"][field]
+
+
+def _beginning(text: str, budget_bytes: int) -> str:
+    if len(json.dumps(text)) - 2 <= budget_bytes:
+        return text
+    kept = _most(len(text), lambda length: text[:length] + "...", budget_bytes)
+    return text[:kept] + "..." if kept else ""
+
+
+def _last_frames(text: str, budget_bytes: int) -> str:
+    if len(json.dumps(text)) - 2 <= budget_bytes:
+        return text
+    kept = _most(len(text), lambda length: "...\n" + text[len(text) - length :], budget_bytes)
+    tail = text[len(text) - kept :]
+    frame = tail.find("  File ")
+    if frame > 0:
+        tail = tail[frame:]
+    return f"...\n{tail}" if tail else ""
+
+
+def _most(length: int, make: Callable[[int], str], budget_bytes: int) -> int:
+    """The largest number of characters whose JSON is within the budget."""
+    low, high = 0, length
+    while low < high:
+        middle = (low + high + 1) // 2
+        if len(json.dumps(make(middle))) - 2 <= budget_bytes:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def next_history(
+    earlier: tuple[Mapping[str, Any], ...], attempt: int, failed_at: str, error: str | None, delay: int | None = None
+) -> list[Mapping[str, Any]]:
+    """The history with this failure: the first, and the last nine."""
+    entry = {"attempt": attempt, "at": failed_at, "error": error and error[:300], "delay": delay}
+    history = [*earlier, {name: value for name, value in entry.items() if value is not None}]
+    return [*history[:1], *history[1:][-(HISTORY_LENGTH - 1) :]]

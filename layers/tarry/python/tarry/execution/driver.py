@@ -1,0 +1,128 @@
+"""Driving the one implementation, sync or async: only here do the two differ."""
+
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import copy_context
+from functools import partial
+from types import AsyncGeneratorType, CodeType, GeneratorType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+
+_CO_COROUTINE, _CO_ITERABLE_COROUTINE = 0x80, 0x100  # inspect's flags, without inspect
+CLEAN_UP_SECONDS = 1.0
+
+_local = threading.local()
+
+
+def is_async(function: object) -> bool:
+    """Whether calling ``function`` makes a coroutine: an ``async def``, also below ``partial`` or as ``__call__``."""
+    while isinstance(function, partial):
+        function = function.func
+    for candidate in (function, getattr(type(function), "__call__", None)):  # noqa: B004 its code, not whether it is there
+        code = getattr(candidate, "__code__", None)
+        if isinstance(code, CodeType) and code.co_flags & (_CO_COROUTINE | _CO_ITERABLE_COROUTINE):
+            return True
+    return False
+
+
+class HandlerNeverRan(TypeError):
+    """The handler returned a generator, whose body nobody has run."""
+
+
+def event_loop() -> "asyncio.AbstractEventLoop":
+    """The event loop of this thread, kept between invocations."""
+    import asyncio
+
+    loop = getattr(_local, "loop", None)
+    if loop is None or loop.is_closed():
+        loop = _local.loop = asyncio.new_event_loop()
+    return loop
+
+
+def run_sync(steps: Coroutine[Any, Any, None]) -> None:
+    """Runs a coroutine that never waits, without an event loop."""
+    try:
+        steps.send(None)
+    except StopIteration:
+        return
+    raise RuntimeError("a sync run has waited for something")
+
+
+def run_async(steps: Coroutine[Any, Any, None], before_cancelling: Callable[[], None]) -> None:
+    """Runs a coroutine on the event loop.
+
+    What ends the loop (a `SystemExit` in a task of the handler's) is raised, and what the handler left is cancelled.
+    """
+
+    def run() -> None:
+        loop = event_loop()
+        task = loop.create_task(steps)
+        try:
+            loop.run_until_complete(task)
+        except BaseException:
+            before_cancelling()
+            _cancel(loop, task)
+            raise
+
+    _where_no_loop_runs(run)
+
+
+def run_awaitable(awaitable: Awaitable[Any]) -> None:
+    """Waits, in a sync run, for what a sync handler returned unawaited."""
+
+    async def wait() -> None:
+        await awaitable
+
+    _where_no_loop_runs(lambda: event_loop().run_until_complete(wait()))
+
+
+def _where_no_loop_runs(run: Callable[[], None]) -> None:
+    """Calls ``run`` here, or in a thread where the caller is itself in an event loop, as in an async test."""
+    import asyncio
+
+    if asyncio._get_running_loop() is None:
+        return run()
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            run()
+        except BaseException as error:  # noqa: BLE001 raised below, in the caller
+            errors.append(error)
+        finally:
+            event_loop().close()
+
+    thread = threading.Thread(target=copy_context().run, args=(work,))
+    thread.start()
+    thread.join()
+    for error in errors:
+        raise error
+
+
+def _cancel(loop: "asyncio.AbstractEventLoop", task: "asyncio.Task[None]") -> None:
+    import asyncio
+
+    task.cancel()
+    try:
+        loop.run_until_complete(asyncio.wait([task], timeout=CLEAN_UP_SECONDS))
+    except BaseException:  # noqa: BLE001 it is being ended: what it says on the way counts no more
+        return
+
+
+def is_awaitable(result: object) -> bool:
+    return hasattr(type(result), "__await__")
+
+
+def refuse_generator(result: object) -> None:
+    """A handler with a ``yield`` in it runs no line when it is called: that must not be taken for success."""
+    if isinstance(result, (GeneratorType, AsyncGeneratorType)):
+        raise HandlerNeverRan("the handler has a yield in it, so calling it ran nothing: take the yield out")
+
+
+def is_cancelled_error(error: BaseException) -> bool:
+    """Whether it is asyncio's ``CancelledError``, without importing asyncio."""
+    exceptions = sys.modules.get("asyncio.exceptions")
+    return exceptions is not None and isinstance(error, exceptions.CancelledError)

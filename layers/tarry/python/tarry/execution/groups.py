@@ -1,0 +1,35 @@
+"""The order of FIFO groups: one message of a group at a time, and none behind one that stays in the queue."""
+
+from typing import Any
+
+from tarry.message import Message
+from tarry.outcome import STOPS_ITS_GROUP, Outcome
+
+Group = tuple[str, str | None]
+
+
+class Groups:
+    """The groups of one batch. A message without a group id on a FIFO queue is of the one group of all such."""
+
+    def __init__(self) -> None:
+        self._seen: set[Group] = set()
+        self._stopped: set[Group] = set()
+
+    def enter(self, message: Message[Any]) -> None:
+        """Takes note of a message, in the order of the batch: all but the first of a group stand behind it."""
+        group = _group(message)
+        message._behind = group in self._seen
+        self._seen.add(group)
+
+    def is_stopped(self, message: Message[Any]) -> bool:
+        """Whether one before it in its group stays in the queue, so that this one may not run."""
+        return _group(message) in self._stopped
+
+    def note(self, message: Message[Any], outcome: Outcome) -> None:
+        """What became of a message; it may stop its group."""
+        if outcome.kind in STOPS_ITS_GROUP:
+            self._stopped.add(_group(message))
+
+
+def _group(message: Message[Any]) -> Group:
+    return message._source.text, message.group_id

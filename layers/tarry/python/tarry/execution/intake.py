@@ -1,0 +1,62 @@
+"""From the Lambda event to the messages of a batch."""
+
+from typing import Any
+
+from tarry.attempts import receive_count
+from tarry.envelope import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope
+from tarry.errors import InvalidEvent
+from tarry.invocation import Invocation
+from tarry.message import Batch, Message
+from tarry.telemetry.logs import WARNING, Log
+
+Records = dict[str, dict[str, Any]]
+"""The records of a batch by their message ids, in the order of the batch."""
+
+
+def records_of(event: object) -> Records:
+    """The event's records, each message once: of a message that is in the batch twice, the later receive.
+
+    Raises `InvalidEvent` where the messages cannot be known.
+    """
+    if not isinstance(event, dict):
+        raise InvalidEvent(f"an SQS event is a dict with Records, got {type(event).__name__}: {event!r:.100}")
+    if "Records" not in event:
+        raise InvalidEvent(f"an SQS event has Records, got a dict with the keys {sorted(map(str, event))!r:.200}")
+    listed = event["Records"]
+    if not isinstance(listed, list):
+        raise InvalidEvent(f"Records of an SQS event is a list, got {type(listed).__name__}: {listed!r:.100}")
+    records: Records = {}
+    for index, record in enumerate(listed):
+        if not isinstance(record, dict):
+            raise InvalidEvent(f"record {index} is no SQS record but {type(record).__name__}: {record!r:.100}")
+        message_id = record.get("messageId")
+        if not message_id or not isinstance(message_id, str):
+            raise InvalidEvent(f"record {index} has no usable messageId (got {message_id!r:.100}): not an SQS record")
+        if message_id not in records or _receives(record) > _receives(records[message_id]):
+            records[message_id] = record
+    return records
+
+
+def _receives(record: dict[str, Any]) -> int:
+    attributes = record.get("attributes")
+    return receive_count(attributes.get("ApproximateReceiveCount") if isinstance(attributes, dict) else None)
+
+
+def message_of(
+    record: dict[str, Any], invocation: Invocation, log: Log, batch: Batch[Any] | None = None
+) -> Message[Any]:
+    """The message of a record, with what its `Tarry` attribute says of earlier deliveries."""
+    message: Message[Any] = Message(record, invocation, batch)
+    attributes = record.get("messageAttributes")
+    if attributes and ATTRIBUTE in attributes:
+        _read_envelope(message, attributes[ATTRIBUTE], log)
+    return message
+
+
+def _read_envelope(message: Message[Any], attribute: Any, log: Log) -> None:
+    try:
+        message._envelope = read_envelope(attribute, message.body, message._invocation.world.clock.time())
+    except UnreadableRecord as error:
+        whose = "damaged or another message's" if is_ours(attribute) else "not tarry's"
+        text = f"its Tarry attribute is treated as absent, since it is {whose}: {error}"
+        log.problem("record_unreadable", text, message, level=WARNING)

@@ -1,0 +1,46 @@
+"""One call of the Lambda function: its context, its start, its deadline. Made fresh at each call."""
+
+import math
+from typing import Any
+
+from tarry.world import World
+
+
+class Invocation:
+    """What all messages of a batch share. Nothing of it is seen by the next invocation."""
+
+    __slots__ = ("context", "deadline", "ended", "max_attempts", "started_at", "world")
+
+    def __init__(self, world: World, context: Any, max_attempts: int | None) -> None:
+        self.world = world
+        self.context = context
+        self.max_attempts = max_attempts
+        """The policy's limit; None where nothing is retried in place."""
+        self.started_at = world.clock.time()
+        self.deadline = world.clock.monotonic() + _seconds_left(context)
+        self.ended = False
+        """Set when the answer goes out: from then on no request does."""
+
+    def time_left(self) -> float:
+        """Seconds until Lambda kills the process; infinite without a context that knows."""
+        return self.deadline - self.world.clock.monotonic()
+
+    def elapsed(self) -> float:
+        """Seconds since the invocation began."""
+        return self.world.clock.time() - self.started_at
+
+    @property
+    def function_name(self) -> str | None:
+        return getattr(self.context, "function_name", None)
+
+    @property
+    def request_id(self) -> str | None:
+        return getattr(self.context, "aws_request_id", None)
+
+
+def _seconds_left(context: Any) -> float:
+    try:
+        milliseconds = context.get_remaining_time_in_millis()
+    except Exception:  # noqa: BLE001 any odd context: a test's None, an object without it, one that raises
+        return math.inf
+    return milliseconds / 1000 if isinstance(milliseconds, (int, float)) else math.inf

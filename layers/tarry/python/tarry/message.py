@@ -1,0 +1,354 @@
+"""What a handler sees of a message and a batch, and what it can say of them."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, overload
+
+from tarry.arn import QueueArn, queue_arn
+from tarry.attempts import attempt_number, receive_count
+from tarry.delay import MAX_VISIBILITY_SECONDS, Delay, longest_wait
+from tarry.envelope import ATTRIBUTE, Envelope, FailureRecord, is_ours
+from tarry.errors import DelayNotSupported, Undecodable
+from tarry.invocation import Invocation
+from tarry.outcome import Outcome
+from tarry.signals import Defer, Discard, Reject, Retry, Signal
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+class Ack:
+    """The word of a message that was acknowledged: the one verdict that is no `Signal`, since nobody raises it."""
+
+    def __repr__(self) -> str:
+        return "ACK"
+
+
+ACK = Ack()
+Word = Ack | BaseException
+"""What was said of a message: `ACK`, a `Signal`, or the error with which it failed."""
+
+
+class Message(Generic[T]):
+    """One SQS message, as it was delivered.
+
+    Say what becomes of it with `ack`, `retry`, `reject`, `discard`, `defer` or `fail`; the first word wins. Returning
+    from the handler without a word acknowledges it.
+    """
+
+    __slots__ = ("_batch", "_behind", "_decided", "_envelope", "_invocation", "_record", "_word")
+
+    def __init__(self, record: dict[str, Any], invocation: Invocation, batch: "Batch[T] | None" = None) -> None:
+        self._record = record
+        self._invocation = invocation
+        self._batch = batch
+        self._word: Word | None = None
+        self._decided: Outcome | None = None
+        self._envelope: Envelope | None = None
+        self._behind = False
+
+    def __repr__(self) -> str:
+        return f"<Message {self.id} of {self.queue}, attempt {self.attempt}>"
+
+    # what it is
+
+    @property
+    def id(self) -> str:
+        """The message's stable id: the same for all copies that tarry made of it."""
+        return self._envelope.id if self._envelope else self.delivery_id
+
+    @property
+    def delivery_id(self) -> str:
+        """SQS's own ``messageId``."""
+        return self._record["messageId"]  # type: ignore[no-any-return]
+
+    @property
+    def body(self) -> str:
+        """The body as it was sent."""
+        body = self._record.get("body")
+        return body if isinstance(body, str) else ""
+
+    def json(self) -> Any:
+        """The body decoded from JSON, anew at each call.
+
+        Raises `Undecodable` if it is no JSON; left uncaught, that dead-letters the message and never retries it.
+        """
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError) as error:
+            raise Undecodable(f"the body of message {self.id} is not JSON: {error}") from error
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The user's message attributes: String as str, Number as int or Decimal, Binary as bytes.
+
+        tarry's own record is not among them, so that copying them does not copy it.
+        """
+        return {
+            name: _attribute_value(attribute)
+            for name, attribute in self._user_attributes().items()
+            if isinstance(attribute, Mapping)
+        }
+
+    @property
+    def record(self) -> "SQSRecord":
+        """The record as Powertools' ``SQSRecord``; ``record.raw_event`` is the dict that Lambda handed over."""
+        from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+        return SQSRecord(self._record)
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue it came from."""
+        return self._source.name
+
+    @property
+    def group_id(self) -> str | None:
+        """Its ``MessageGroupId``. Only on a FIFO queue does it stand for an order."""
+        group = self._system("MessageGroupId")
+        return group if isinstance(group, str) else None
+
+    @property
+    def sent_at(self) -> "datetime | None":
+        """When it was first sent, in UTC; None if its record does not say it."""
+        from datetime import UTC, datetime
+
+        try:
+            if self._envelope and self._envelope.sent:
+                return datetime.fromisoformat(self._envelope.sent)
+            return datetime.fromtimestamp(int(self._system("SentTimestamp")) / 1000, UTC)
+        except (TypeError, ValueError, OverflowError):
+            return None
+
+    @property
+    def context(self) -> Any:
+        """The Lambda context of this invocation."""
+        return self._invocation.context
+
+    # how often it was tried
+
+    @property
+    def receive_count(self) -> int:
+        """SQS's own ``ApproximateReceiveCount``, 1 if it cannot be read."""
+        return receive_count(self._system("ApproximateReceiveCount"))
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1: an upper bound of the handler's runs, since SQS counts receives.
+
+        A crash, a throttled invocation and a message given back count as well.
+        """
+        return attempt_number(self.receive_count, self._envelope, self._first_received_at, behind=self._behind)
+
+    @property
+    def max_attempts(self) -> int | None:
+        """The policy's limit; None if nothing is retried in place."""
+        return self._invocation.max_attempts
+
+    @property
+    def is_last_attempt(self) -> bool | None:
+        """Whether the policy retries no more if this attempt fails; None if nothing is retried in place."""
+        return None if self.max_attempts is None else self.attempt >= self.max_attempts
+
+    @property
+    def failure(self) -> FailureRecord | None:
+        """The record of earlier failures, if it was dead-lettered or sent again before."""
+        return self._envelope.failure if self._envelope else None
+
+    # what can be said of it
+
+    def ack(self) -> None:
+        """Done with: it is deleted. Ignored if something was said before."""
+        if self._batch is not None and isinstance(self._batch._word, Retry):
+            return self._too_late("ack", self._batch._word)
+        self._say(ACK)
+
+    def retry(self, delay: Delay | None = None) -> None:
+        """This attempt failed; again in ``delay``, or when the policy's backoff says if it is None.
+
+        ``delay`` is in seconds, a ``timedelta`` or an aware ``datetime``; rounded up to whole seconds; 0 is at once.
+        Raises `ValueError` if it is no delay, `DelayNotSupported` if SQS cannot hide the message for so long
+        (43,200 seconds from its receive).
+        """
+        word = Retry(delay)
+        self._check_delay(word)
+        if self._batch is not None and self._batch._word is ACK:
+            return self._too_late("retry", ACK)
+        self._say(word)
+
+    def reject(self, reason: str | None = None) -> None:
+        """Dead-letter it now: no further attempt."""
+        self._say(Reject(reason))
+
+    def discard(self, reason: str | None = None) -> None:
+        """Done with, keep nothing of it: deleted, with a log line."""
+        self._say(Discard(reason))
+
+    def defer(self, delay: Delay) -> None:
+        """Not now: again in ``delay``, at least a second. Not a failure; yet SQS counts the receive.
+
+        Raises `ValueError` and `DelayNotSupported` like `retry`.
+        """
+        word = Defer(delay)
+        self._check_delay(word)
+        self._say(word)
+
+    def fail(self, error: BaseException) -> None:
+        """This message failed with ``error``; the policy decides. How a bulk handler reports item by item."""
+        if not isinstance(error, BaseException):
+            raise TypeError(f"fail() takes the exception with which the message failed, got {error!r}")
+        self._say(error)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What becomes of it; None until something was said (after `fail`: until the policy decided)."""
+        return self._decided or (None if self._word is None else said_outcome(self._word))
+
+    # inside
+
+    def _say(self, word: Word) -> None:
+        if self._word is None:
+            self._word = word
+        else:
+            self._too_late(repr(word), self._word)
+
+    def _too_late(self, word: str, earlier: Word) -> None:
+        logging = sys.modules.get("logging")  # not loaded: nobody can have asked for debug lines
+        if logging is not None:
+            logging.getLogger("tarry").debug("%s is ignored: %r was said of %s before", word, earlier, self.id)
+
+    def _check_delay(self, word: Retry | Defer) -> None:
+        if word.delay is not None and word.delay > (longest := self._longest_wait()):
+            raise DelayNotSupported(
+                f"delay must be between 0 and {longest} seconds here, got {word.delay}: "
+                f"SQS hides a message for at most {MAX_VISIBILITY_SECONDS} seconds from its receive"
+            )
+
+    def _longest_wait(self) -> int:
+        received_at = self._first_received_at if self.receive_count == 1 else None
+        invocation = self._invocation
+        now = invocation.world.clock.time()
+        return longest_wait(received_at=received_at, invoked_at=invocation.started_at, now=now)
+
+    @property
+    def _source(self) -> QueueArn:
+        return queue_arn(self._record.get("eventSourceARN"))
+
+    def _system(self, name: str) -> Any:
+        attributes = self._record.get("attributes")
+        return attributes.get(name) if isinstance(attributes, Mapping) else None
+
+    @property
+    def _receipt_handle(self) -> str | None:
+        handle = self._record.get("receiptHandle")
+        return handle if handle and isinstance(handle, str) else None
+
+    @property
+    def _first_received_at(self) -> float | None:
+        try:
+            return int(self._system("ApproximateFirstReceiveTimestamp")) / 1000
+        except (TypeError, ValueError, OverflowError):
+            return None
+
+    def _user_attributes(self) -> dict[str, Any]:
+        """As the event has them, without our record."""
+        attributes = self._record.get("messageAttributes")
+        if not isinstance(attributes, Mapping):
+            return {}
+        ours = ATTRIBUTE in attributes and is_ours(attributes[ATTRIBUTE])
+        return {name: value for name, value in attributes.items() if not (ours and name == ATTRIBUTE)}
+
+
+class Batch(Sequence[Message[T]]):
+    """The messages of one invocation, for a batch handler.
+
+    What is said of the batch holds for every message of which nothing was said itself; the first word wins.
+    """
+
+    __slots__ = ("_messages", "_word", "context")
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        """The Lambda context of this invocation."""
+        self._messages: list[Message[T]] = []
+        self._word: Word | None = None
+
+    def ack_all(self) -> None:
+        """Acknowledges all messages of which nothing else was or will be said. `retry` on one comes too late then."""
+        self._word = self._word or ACK
+
+    def retry_all(self, delay: Delay | None = None) -> None:
+        """Retries all messages of which nothing else was or will be said. `ack` on one comes too late then.
+
+        ``message.retry(delay)`` on one of them sharpens its delay. Raises like `Message.retry`.
+        """
+        word = Retry(delay)
+        for message in self._messages:
+            message._check_delay(word)
+        self._word = self._word or word
+
+    @overload
+    def __getitem__(self, index: int) -> Message[T]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Message[T]]: ...
+    def __getitem__(self, index: int | slice) -> Message[T] | Sequence[Message[T]]:
+        return self._messages[index]
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[Message[T]]:
+        return iter(self._messages)
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} messages>"
+
+
+def said_outcome(word: Word) -> Outcome | None:
+    """The outcome that a word asks for; None for an error, of which the policy decides."""
+    match word:
+        case Ack():
+            return Outcome.ack()
+        case Retry():
+            return Outcome.retry(word.delay)
+        case Defer():
+            return Outcome.defer(word.delay)
+        case Reject():
+            return Outcome.dead_letter(word.reason or "rejected")
+        case Discard():
+            return Outcome.discard(word.reason)
+        case _:
+            return None
+
+
+def _attribute_value(attribute: Mapping[str, Any]) -> Any:
+    data_type = str(attribute.get("dataType", "String")).partition(".")[0]
+    if data_type == "Binary":
+        from base64 import b64decode
+
+        return b64decode(attribute.get("binaryValue") or "")
+    text = attribute.get("stringValue")
+    if data_type != "Number" or not isinstance(text, str):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        from decimal import Decimal, InvalidOperation
+
+        try:
+            return Decimal(text)
+        except InvalidOperation:
+            return text
+
+
+__all__ = ["ACK", "Ack", "Batch", "Message", "Signal", "Word", "said_outcome"]

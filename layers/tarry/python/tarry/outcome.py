@@ -1,0 +1,93 @@
+"""What is to be done with a message, as values, and the states of its life."""
+
+from enum import StrEnum
+from typing import Literal
+
+from tarry.delay import Delay, whole_seconds
+from tarry.value import Value
+
+
+class State(StrEnum):
+    """Where a message is in its life. COMMITTED, DEAD_LETTERED, DISCARDED and RESENT are final for a delivery id."""
+
+    READY = "READY"
+    IN_FLIGHT = "IN_FLIGHT"
+    WAITING_RETRY = "WAITING_RETRY"
+    COMMITTED = "COMMITTED"
+    DEAD_LETTERED = "DEAD_LETTERED"
+    DISCARDED = "DISCARDED"
+    DEFERRED = "DEFERRED"
+    RESENT = "RESENT"
+
+
+Kind = Literal["ack", "retry", "dead_letter", "discard", "defer", "release", "unhandled"]
+
+_STATES: dict[Kind, State] = {
+    "ack": State.COMMITTED,
+    "retry": State.WAITING_RETRY,
+    "dead_letter": State.DEAD_LETTERED,
+    "discard": State.DISCARDED,
+    "defer": State.DEFERRED,
+    "release": State.READY,
+    "unhandled": State.WAITING_RETRY,
+}
+
+STOPS_ITS_GROUP = frozenset[Kind]({"retry", "defer", "release", "unhandled"})
+"""On FIFO these leave the message in the queue, so that nothing behind it in its group may run (SPEC H1)."""
+
+
+class Outcome(Value):
+    """A decision about one message. Made by name: ``Outcome.retry(30)``; carried out after the handler has run."""
+
+    __slots__ = ("kind", "delay", "reason", "queue")  # noqa: RUF023
+    kind: Kind
+    delay: int | None
+    reason: str | None
+    queue: str | None
+
+    def __init__(
+        self, kind: Kind, delay: Delay | None = None, reason: str | None = None, queue: str | None = None
+    ) -> None:
+        self._freeze(
+            kind=kind, delay=None if delay is None else whole_seconds(delay), reason=reason, queue=queue or None
+        )
+
+    @property
+    def state(self) -> State:
+        """The state this outcome leads to."""
+        return _STATES[self.kind]
+
+    @classmethod
+    def ack(cls) -> "Outcome":
+        """Done with."""
+        return cls("ack")
+
+    @classmethod
+    def retry(cls, delay: Delay | None = None) -> "Outcome":
+        """Again in ``delay`` seconds, waiting in place; None: what the policy's backoff says."""
+        return cls("retry", delay)
+
+    @classmethod
+    def dead_letter(cls, reason: str, queue: str | None = None) -> "Outcome":
+        """To the dead-letter queue of its queue, or to ``queue`` (a name, URL or ARN)."""
+        return cls("dead_letter", reason=reason, queue=queue)
+
+    @classmethod
+    def discard(cls, reason: str | None = None) -> "Outcome":
+        """Done with, and nothing kept of it but a log line."""
+        return cls("discard", reason=reason)
+
+    @classmethod
+    def defer(cls, delay: Delay) -> "Outcome":
+        """Not now: again in ``delay`` seconds, at least 1."""
+        return cls("defer", max(1, whole_seconds(delay)))
+
+    @classmethod
+    def release(cls) -> "Outcome":
+        """Given back unrun, visible at once, without blame."""
+        return cls("release", 0)
+
+    @classmethod
+    def unhandled(cls) -> "Outcome":
+        """Nothing wanted it: reported as failed, and waiting in place for the policy's longest delay."""
+        return cls("unhandled")

@@ -1,0 +1,89 @@
+"""The retry policy: which errors are worth another attempt, how many attempts there are, how long to wait between."""
+
+from typing import TypeAlias
+
+from tarry.backoff import Backoff, Exponential, Fixed
+from tarry.errors import ConfigurationError, Undecodable
+from tarry.signals import Reject, Signal
+from tarry.value import Value
+
+Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
+
+DEFAULT_MAX_ATTEMPTS = 5
+MAX_ATTEMPTS_LIMIT = 1_000  # SQS's own limit of receives (maxReceiveCount)
+SHORTEST_UNHANDLED_WAIT = 900
+STANDARD_BACKOFF = Exponential(initial=30, multiplier=3, maximum=900, jitter="equal")
+FIFO_BACKOFF = Fixed(30)  # the wait holds up the whole group
+
+
+class RetryPolicy(Value):
+    """When to try again. Its decisions are pure functions of the failure.
+
+    ``max_attempts`` counts attempts, the first included, 1 to 1,000. ``backoff=None`` is about 30 s, 90 s, 4.5 and
+    13.5 minutes on a standard queue, and every 30 s on FIFO. ``fatal`` and ``retry_on`` are exception classes, or
+    tuples of them; the most specific class wins, and ``retry_on`` alone makes all others fatal.
+
+    Raises `ConfigurationError` for numbers out of range, and for a class that is named in both.
+    """
+
+    __slots__ = ("max_attempts", "backoff", "fatal", "retry_on")  # noqa: RUF023
+    max_attempts: int
+    backoff: Backoff | None
+    fatal: tuple[type[BaseException], ...]
+    retry_on: tuple[type[BaseException], ...] | None
+
+    def __init__(
+        self,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        backoff: Backoff | None = None,
+        fatal: Errors = (),
+        retry_on: Errors | None = None,
+    ) -> None:
+        if isinstance(max_attempts, bool) or not isinstance(max_attempts, int):
+            raise ConfigurationError(f"max_attempts must be a whole number, got {max_attempts!r}")
+        if not 1 <= max_attempts <= MAX_ATTEMPTS_LIMIT:
+            raise ConfigurationError(f"max_attempts must be 1 to {MAX_ATTEMPTS_LIMIT}, got {max_attempts!r}")
+        if backoff is not None and not isinstance(backoff, Backoff):
+            raise ConfigurationError(f"backoff must be Fixed, Linear, Exponential or Schedule, got {backoff!r}")
+        fatal = _classes("fatal", fatal)
+        retried = None if retry_on is None else _classes("retry_on", retry_on)
+        for kind in set(fatal) & set(retried or ()):
+            raise ConfigurationError(f"{kind.__name__} is in both fatal and retry_on: name it in one of them")
+        self._freeze(max_attempts=max_attempts, backoff=backoff, fatal=fatal, retry_on=retried)
+
+    def reason(self, error: BaseException) -> str:
+        """Why a message failed, as far as the error says: ``error`` (worth another attempt), ``fatal``, ..."""
+        if isinstance(error, Signal):
+            return "rejected" if isinstance(error, Reject) else "error"
+        if isinstance(error, Undecodable):
+            return "undecodable"
+        return "fatal" if self._is_fatal(error) else "error"
+
+    def _is_fatal(self, error: BaseException) -> bool:
+        for kind in type(error).__mro__:
+            if kind in self.fatal:
+                return True
+            if self.retry_on is not None and kind in self.retry_on:
+                return False
+        # "all others" are the exceptions: a SystemExit is no verdict on the message it met
+        return self.retry_on is not None and not self.fatal and isinstance(error, Exception)
+
+    def backoff_of(self, *, fifo: bool) -> Backoff:
+        """The backoff in force on a standard or a FIFO queue."""
+        return self.backoff or (FIFO_BACKOFF if fifo else STANDARD_BACKOFF)
+
+    def longest_delay(self, *, fifo: bool) -> float:
+        """How long what nothing wants to handle waits, in seconds: the longest delay of all attempts, at least 900."""
+        backoff = self.backoff_of(fifo=fifo)
+        latest = (backoff.bounds(attempt)[1] for attempt in range(1, self.max_attempts))
+        return max(SHORTEST_UNHANDLED_WAIT, *latest, 0)
+
+
+def _classes(name: str, given: object) -> tuple[type[BaseException], ...]:
+    classes = given if isinstance(given, tuple) else (given,)
+    for kind in classes:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise ConfigurationError(
+                f"{name} takes an exception class or a tuple of them, as except does; got {kind!r}"
+            )
+    return classes

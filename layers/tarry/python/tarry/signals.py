@@ -1,0 +1,119 @@
+"""Verdicts as exceptions: raise one from any depth below a handler, and it is what becomes of the message.
+
+class CardDeclined(Reject):
+    pass
+
+raise Retry(60) from error       # the error is kept in the record
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from tarry.delay import Delay, whole_seconds
+
+if TYPE_CHECKING:
+    from tarry.message import Message
+
+
+class Signal(Exception):
+    """The base of the verdicts. They can be subclassed."""
+
+
+class Retry(Signal):
+    """This attempt failed; try again in ``delay``, or when the policy says if it is None.
+
+    Raises `ValueError` if ``delay`` is no delay (`tarry.delay`).
+    """
+
+    delay: int | None = None  # a subclass may forget super().__init__
+
+    def __init__(self, delay: Delay | None = None) -> None:
+        super().__init__(*(() if delay is None else (delay,)))
+        self.delay = None if delay is None else whole_seconds(delay)
+
+
+class Reject(Signal):
+    """Dead-letter this message now, for ``reason``."""
+
+    reason: str | None = None
+
+    def __init__(self, reason: str | None = None) -> None:
+        super().__init__(*(() if reason is None else (reason,)))
+        self.reason = reason
+
+
+class Discard(Signal):
+    """Done with this message; keep nothing of it. ``reason`` goes to the log."""
+
+    reason: str | None = None
+
+    def __init__(self, reason: str | None = None) -> None:
+        super().__init__(*(() if reason is None else (reason,)))
+        self.reason = reason
+
+
+class Defer(Signal):
+    """Not now: try again in ``delay``, without blame.
+
+    Raises `ValueError` if ``delay`` is no delay (`tarry.delay`). Less than a second is a second.
+    """
+
+    delay: int = 1
+
+    def __init__(self, delay: Delay) -> None:
+        super().__init__(delay)
+        self.delay = max(1, whole_seconds(delay))
+
+
+class BatchError(Exception):
+    """Raised by a batch handler to name the message that stopped it, by its index in the batch or itself.
+
+    Those before it are acknowledged, it has failed, those after it are given back; what was said of a message
+    explicitly holds. ``raise BatchError(index=3) from error`` keeps the error as the reason.
+    """
+
+    def __init__(self, text: str = "", *, index: int | None = None, message: "Message[Any] | None" = None) -> None:
+        if (index is None) == (message is None):
+            raise ValueError("BatchError names one message: give index= or message=, and only one of them")
+        super().__init__(text or (f"message {index} of the batch failed" if message is None else "this message failed"))
+        self.index = index
+        self.message = message
+
+
+for _public in (Retry, Reject, Discard, Defer, BatchError):
+    _public.__module__ = "tarry"  # the name that users import it by, in records and logs
+
+_MOST_CAUTIOUS_FIRST = (Retry, Defer, Reject, Discard)
+
+
+def find_signal(error: BaseException) -> Signal | None:
+    """The verdict that ``error`` carries, if any.
+
+    It is looked for along explicit causes (``raise ... from signal``), the outermost winning, and in exception
+    groups, where it counts only if every leaf carries one; then the most cautious wins. Never along an implicit
+    ``__context__``: that is another error, one that was being handled.
+    """
+    for link in _explicit_causes(error):
+        if isinstance(link, Signal):
+            return link
+        if isinstance(link, BaseExceptionGroup):
+            return _common_signal(link.exceptions)
+    return None
+
+
+def _explicit_causes(error: BaseException) -> Iterator[BaseException]:
+    seen = set[int]()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__
+
+
+def _common_signal(leaves: Iterable[BaseException]) -> Signal | None:
+    signals = [find_signal(leaf) for leaf in leaves]
+    found = [signal for signal in signals if signal is not None]
+    if len(found) < len(signals):
+        return None
+    ranked = (signal for kind in _MOST_CAUTIOUS_FIRST for signal in found if isinstance(signal, kind))
+    return next(ranked, None)

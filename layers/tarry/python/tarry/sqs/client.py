@@ -1,0 +1,147 @@
+"""The SQS client, and requests that are bounded by the time an invocation has left.
+
+Nothing goes out after the answer: the process is frozen between invocations, and a request that a later one finishes
+would act on a lease long lost. A request of an invocation that has ended is refused, a second try of botocore's too.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar, copy_context
+from typing import Any, TypeVar
+
+from tarry.invocation import Invocation
+from tarry.world import World
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_SECONDS = 1
+READ_TIMEOUT_SECONDS = 5
+TRIES = 2
+SLOWEST_JOB_SECONDS = 30
+"""No less than a send and its delete can take, every try timing out: with more time than that left, nothing need
+watch over them."""
+ANSWER_SECONDS = 0.2
+"""Kept back from the time left, to answer in."""
+MAX_PARALLEL = 10  # botocore's pool holds as many connections
+
+_invocation: ContextVar[Invocation | None] = ContextVar("tarry.invocation", default=None)
+
+
+class OutOfTime(Exception):
+    """The invocation had no time left for a request; whether SQS carried it out is unknown."""
+
+
+def make_client() -> Any:
+    """A boto3 SQS client with short timeouts: a hanging request must not cost the whole batch its answer."""
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        connect_timeout=CONNECT_TIMEOUT_SECONDS,
+        read_timeout=READ_TIMEOUT_SECONDS,
+        retries={"total_max_attempts": TRIES, "mode": "standard"},
+    )
+    return boto3.session.Session().client("sqs", config=config)
+
+
+def client_of(world: World) -> Any:
+    """The world's SQS client, made at the first request and kept."""
+    return world.keep(_make_for)
+
+
+def _make_for(world: World) -> Any:
+    client = (world.client_factory or make_client)()
+    client.meta.events.register("before-send.sqs", _refuse_after_the_answer)
+    return client
+
+
+def _refuse_after_the_answer(**_: Any) -> None:
+    invocation = _invocation.get()
+    if invocation is not None and invocation.ended:
+        raise OutOfTime("the invocation has ended")
+
+
+class Requests:
+    """The way of one invocation to SQS."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        self.invocation = invocation
+        self.sent = 0
+
+    def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
+        """One request. Raises what boto3 raises, and `OutOfTime`."""
+        if self._seconds() <= 0:
+            raise OutOfTime("no time left for a request")
+        self.sent += 1
+        token = _invocation.set(self.invocation)
+        try:
+            return getattr(client_of(self.invocation.world), operation)(**parameters)  # type: ignore[no-any-return]
+        finally:
+            _invocation.reset(token)
+
+    def all(self, jobs: Sequence[Callable[[], T]]) -> list[T | Exception]:
+        """The results of ``jobs``, or what they raised; several run at once.
+
+        Those that have not ended shortly before the deadline are left behind, as `OutOfTime`.
+        """
+        if len(jobs) <= 1 and self._seconds() > SLOWEST_JOB_SECONDS:
+            return [_attempt(job) for job in jobs]
+        results: list[T | Exception] = [OutOfTime("no answer from SQS before the deadline") for _ in jobs]
+        todo = iter(enumerate(jobs))
+        lock = threading.Lock()
+
+        def work() -> None:
+            while not self.invocation.ended:
+                with lock:
+                    index, job = next(todo, (-1, None))
+                if job is None:
+                    return
+                results[index] = _attempt(job)
+
+        threads = [
+            threading.Thread(target=copy_context().run, args=(work,), daemon=True)
+            for _ in range(min(MAX_PARALLEL, len(jobs)))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, min(self._seconds(), threading.TIMEOUT_MAX)))
+        return list(results)
+
+    def _seconds(self) -> float:
+        return -1.0 if self.invocation.ended else self.invocation.time_left() - ANSWER_SECONDS
+
+
+def _attempt(job: Callable[[], T]) -> T | Exception:
+    try:
+        return job()
+    except Exception as error:  # noqa: BLE001 the result of the job
+        return error
+
+
+def error_code(error: Exception) -> str:
+    """AWS's code of a refused request; the exception's name where it is another error."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        return str(response.get("Error", {}).get("Code", ""))
+    return type(error).__name__
+
+
+def is_denied(code: str) -> bool:
+    """Whether the function lacks a permission."""
+    return "AccessDenied" in code or code in {"AuthorizationError", "UnauthorizedOperation"}
+
+
+def is_worth_splitting(error: Exception) -> bool:
+    """Whether a batch request that was refused as a whole may succeed entry by entry: one entry was wrong.
+
+    Not so where the error says nothing of an entry (no permission, a throttle, a queue that is not there), nor where
+    it does not say that nothing was done.
+    """
+    if type(error).__name__ == "ParamValidationError":  # botocore's own check, before anything is sent
+        return True
+    response = getattr(error, "response", None)
+    if not isinstance(response, dict) or response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400) >= 500:
+        return False
+    code = error_code(error)
+    return not any(part in code for part in ("Denied", "Throttl", "NonExistentQueue", "QueueDoesNotExist", "OverLimit"))

@@ -1,0 +1,43 @@
+"""What the function may not do, said once: which permission is missing, what tarry does without it, what to add."""
+
+from tarry.arn import QueueArn
+from tarry.sqs.client import is_denied
+from tarry.sqs.leases import code_of
+from tarry.telemetry.logs import Log
+from tarry.world import World
+
+_POLLER = "SQSPollerPolicy: {{QueueName: {queue}}}"
+_SENDER = "SQSSendMessagePolicy: {{QueueName: {queue}}}"
+
+_MISSING = {
+    "change_message_visibility_batch": (
+        "sqs:ChangeMessageVisibility",
+        "what is retried comes back when the queue's visibility timeout ends, not after its delay",
+        _POLLER,
+    ),
+    "delete_message_batch": (
+        "sqs:DeleteMessage",
+        "what was dead-lettered is deleted by Lambda alone, and doubled if the function dies before it answers",
+        _POLLER,
+    ),
+    "get_queue_attributes": (
+        "sqs:GetQueueAttributes",
+        "its dead-letter queue, maxReceiveCount and size limit are unknown, so messages stay in their queue",
+        _POLLER,
+    ),
+    "send_message_batch": (
+        "sqs:SendMessage",
+        "what has failed for good stays in its queue until SQS moves it, without a record of why",
+        _SENDER,
+    ),
+}
+
+
+def warn_of_missing_permission(error: Exception, operation: str, queue: QueueArn, log: Log, world: World) -> None:
+    """One WARNING a cold start for a request that was denied; nothing for any other error."""
+    if not is_denied(code_of(error)):
+        return
+    permission, consequence, policy = _MISSING[operation]
+    line = policy.format(queue=queue.name)
+    text = f"this function lacks {permission} on {queue.name}: {consequence}; add to its Policies: - {line}"
+    log.once(world, "missing_permission", text)

@@ -1,0 +1,164 @@
+"""Sending a message on to another queue: send, confirm, then delete.
+
+In this order a crash can only double a message; the other way round it could lose one. Nothing is deleted whose
+sending is not confirmed by a message id and the body's MD5.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from tarry.arn import QueueArn
+from tarry.message import Message
+from tarry.sqs.client import Requests, is_worth_splitting
+from tarry.sqs.leases import code_of, failed_entries
+from tarry.sqs.limits import message_size, requests_of
+from tarry.sqs.topology import Topology
+from tarry.value import Value
+
+Attributes = dict[str, dict[str, Any]]
+
+
+class Unconfirmed(Exception):
+    """SQS answered, and did not confirm that it has the message as it was sent."""
+
+
+class Copy(Value):
+    """A message to be sent on. ``variants`` are its attributes: the first is sent, the others if SQS finds it too
+    large, in turn.
+    """
+
+    __slots__ = ("message", "target", "variants")
+    message: Message[Any]
+    target: QueueArn
+    variants: Sequence[Attributes]
+
+    def __init__(self, message: Message[Any], target: QueueArn, variants: Sequence[Attributes]) -> None:
+        self._freeze(message=message, target=target, variants=variants)
+
+    @property
+    def size(self) -> int:
+        return message_size(self.message.body, self.variants[0])
+
+
+class Sent(Value):
+    """What came of a copy: sent for certain if ``error`` is None. ``not_deleted`` is why the original may be left."""
+
+    __slots__ = ("copy", "error", "not_deleted")
+    copy: Copy
+    error: Exception | None
+    not_deleted: Exception | None
+
+    def __init__(self, copy: Copy, error: Exception | None, not_deleted: Exception | None = None) -> None:
+        self._freeze(copy=copy, error=error, not_deleted=not_deleted)
+
+
+def sendable_attributes(message: Message[Any]) -> Attributes:
+    """A message's user attributes as a send takes them: types with their labels, binary values decoded."""
+    return {name: _sendable(attribute) for name, attribute in message._user_attributes().items()}
+
+
+def _sendable(attribute: dict[str, Any]) -> dict[str, Any]:
+    data_type = str(attribute.get("dataType") or "String")
+    if data_type.startswith("Binary"):
+        from base64 import b64decode
+
+        return {"DataType": data_type, "BinaryValue": b64decode(attribute.get("binaryValue") or "")}
+    return {"DataType": data_type, "StringValue": str(attribute.get("stringValue") or "")}
+
+
+def send_on(copies: Sequence[Copy], requests: Requests, topology: Topology) -> list[Sent]:
+    """Sends copies, as many in a request as it holds, and deletes the originals of each request that is confirmed."""
+    routes: dict[tuple[QueueArn, QueueArn], list[Copy]] = {}
+    for copy in copies:
+        routes.setdefault((copy.message._source, copy.target), []).append(copy)
+    chunks = [chunk for route in routes.values() for chunk in requests_of((copy, copy.size) for copy in route)]
+    answers = requests.all([partial(_send_then_delete, chunk, requests, topology) for chunk in chunks])
+    done: list[Sent] = []
+    for chunk, answer in zip(chunks, answers, strict=True):
+        done += [Sent(copy, answer) for copy in chunk] if isinstance(answer, Exception) else answer
+    return done
+
+
+def _send_then_delete(chunk: Sequence[Copy], requests: Requests, topology: Topology) -> list[Sent]:
+    errors = _send(chunk, 0, requests, topology)
+    confirmed = [copy for copy in chunk if errors[copy.message.delivery_id] is None]
+    kept = _delete(confirmed, requests, topology) if confirmed else {}
+    return [Sent(copy, errors[copy.message.delivery_id], kept.get(copy.message.delivery_id)) for copy in chunk]
+
+
+def _send(chunk: Sequence[Copy], variant: int, requests: Requests, topology: Topology) -> dict[str, Exception | None]:
+    """Why each message was not sent for certain, by its delivery id; None if it was."""
+    url = topology.url(chunk[0].target)
+    entries = [_entry(str(index), copy, variant) for index, copy in enumerate(chunk)]
+    try:
+        answer = requests.call("send_message_batch", QueueUrl=url, Entries=entries)
+    except Exception as error:  # noqa: BLE001 whatever it is, nothing is confirmed
+        if len(chunk) > 1 and is_worth_splitting(error):
+            parts = [_send([copy], variant, requests, topology) for copy in chunk]
+            return {delivery_id: why for part in parts for delivery_id, why in part.items()}
+        errors: dict[str, Exception | None] = dict.fromkeys((copy.message.delivery_id for copy in chunk), error)
+    else:
+        refused = failed_entries(answer)
+        receipts = {entry.get("Id"): entry for entry in answer.get("Successful") or []}
+        errors = {
+            copy.message.delivery_id: refused.get(str(index)) or _doubt(copy, receipts.get(str(index)))
+            for index, copy in enumerate(chunk)
+        }
+    for copy in chunk:
+        why = errors[copy.message.delivery_id]
+        if why is not None and variant + 1 < len(copy.variants) and _is_too_large(why):
+            errors |= _send([copy], variant + 1, requests, topology)
+    return errors
+
+
+def _entry(entry_id: str, copy: Copy, variant: int) -> dict[str, Any]:
+    message, target, attributes = copy.message, copy.target, copy.variants[variant]
+    entry: dict[str, Any] = {"Id": entry_id, "MessageBody": message.body}
+    if attributes:
+        entry["MessageAttributes"] = attributes
+    trace_header = message._system("AWSTraceHeader")
+    if isinstance(trace_header, str):
+        entry["MessageSystemAttributes"] = {"AWSTraceHeader": {"DataType": "String", "StringValue": trace_header}}
+    if target.is_fifo:
+        # The same transfer repeated is swallowed by SQS, and no other is.
+        entry["MessageDeduplicationId"] = hashlib.sha256(f"{message.delivery_id} {target}".encode()).hexdigest()
+        entry["MessageGroupId"] = message.group_id or message.id
+    else:
+        entry["DelaySeconds"] = 0  # explicit: the queue may have a default delay
+        if message.group_id:
+            entry["MessageGroupId"] = message.group_id
+    return entry
+
+
+def _doubt(copy: Copy, receipt: dict[str, Any] | None) -> Exception | None:
+    if receipt is None or not receipt.get("MessageId"):
+        return Unconfirmed("SQS answered without a message id")
+    body = copy.message.body.encode("utf-8", "surrogatepass")
+    if receipt.get("MD5OfMessageBody") != hashlib.md5(body, usedforsecurity=False).hexdigest():
+        return Unconfirmed(f"SQS has another body than was sent: MD5 {receipt.get('MD5OfMessageBody')}")
+    return None
+
+
+def _is_too_large(error: Exception) -> bool:
+    return "BatchRequestTooLong" in code_of(error) or "must be shorter than" in str(error)
+
+
+def _delete(copies: Sequence[Copy], requests: Requests, topology: Topology) -> dict[str, Exception]:
+    """Deletes the originals. What could not be deleted, Lambda deletes when it is not reported as failed."""
+    with_handle = [copy for copy in copies if copy.message._receipt_handle]
+    entries = [
+        {"Id": str(index), "ReceiptHandle": copy.message._receipt_handle} for index, copy in enumerate(with_handle)
+    ]
+    if not entries:
+        return {}
+    url = topology.url(with_handle[0].message._source)
+    try:
+        answer = requests.call("delete_message_batch", QueueUrl=url, Entries=entries)
+    except Exception as error:  # noqa: BLE001 they are sent: nothing is lost by it
+        return {copy.message.delivery_id: error for copy in with_handle}
+    refused = failed_entries(answer)
+    return {
+        copy.message.delivery_id: refused[str(index)] for index, copy in enumerate(with_handle) if str(index) in refused
+    }

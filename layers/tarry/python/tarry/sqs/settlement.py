@@ -1,0 +1,179 @@
+"""Carrying out what was decided: sends with their deletes, then delayed retries, then what is given back.
+
+A settlement that fails changes no other message's fate: whatever is not done for certain stays reported as failed,
+and SQS delivers it again.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from tarry.arn import QueueArn
+from tarry.decision import Decision
+from tarry.delay import whole_seconds
+from tarry.failure import FailureSteps
+from tarry.invocation import Invocation
+from tarry.message import Message
+from tarry.outcome import Outcome
+from tarry.policy import RetryPolicy
+from tarry.sqs.client import Requests
+from tarry.sqs.dead_letters import Death, LetterWriter
+from tarry.sqs.leases import Hidden, Hide, Refused, change_visibility
+from tarry.sqs.permissions import warn_of_missing_permission
+from tarry.sqs.sending import Copy, Sent, send_on
+from tarry.sqs.topology import Source, Topology
+from tarry.telemetry.logs import WARNING, Log
+
+
+class Settlement:
+    """The settlement of one invocation."""
+
+    def __init__(self, invocation: Invocation, policy: RetryPolicy, steps: FailureSteps, log: Log) -> None:
+        self._invocation = invocation
+        self._policy = policy
+        self._log = log
+        self._requests = Requests(invocation)
+        self._topology = invocation.world.keep(Topology)
+        self._writer = LetterWriter(steps.dead_letter, self._topology, self._requests, log)
+        self._away: dict[str, bool] = {}  # delivery ids of what was to be sent away: whether it is
+        self._not_sent: dict[str, Exception] = {}
+        self._lost: set[str] = set()
+
+    def is_last_delivery(self, message: Message[Any]) -> bool:
+        """Whether SQS would move it to the dead-letter queue, bare, at its next receive (SPEC C8)."""
+        limit = self._source(message._source).max_receive_count
+        return limit is not None and message.receive_count >= limit
+
+    def send_away(self, decisions: Sequence[Decision]) -> set[str]:
+        """Dead-letters what was decided so; the delivery ids of those that are in their queue for certain."""
+        copies = [copy for decision in decisions if (copy := self._copy_of(decision)) is not None]
+        held = [copy for copy in copies if copy.message.delivery_id not in self._lost_leases(copies)]
+        by_id = {decision.message.delivery_id: decision for decision in decisions}
+        for sent in send_on(held, self._requests, self._topology) if held else ():
+            self._note_sent(sent, by_id[sent.copy.message.delivery_id])
+        return {delivery_id for delivery_id in by_id if self._away.get(delivery_id)}
+
+    def finish(self, decisions: Sequence[Decision]) -> set[str]:
+        """Carries out what is left to do; the delivery ids of those that are done, and must not be reported."""
+        letters = [decision for decision in decisions if decision.outcome.kind == "dead_letter"]
+        self.send_away([decision for decision in letters if decision.message.delivery_id not in self._away])
+        staying = [decision for decision in decisions if not self._is_gone(decision)]
+        self._hide([decision for decision in staying if decision.outcome.kind != "release"], self._seconds_to_wait)
+        self._hide([decision for decision in staying if decision.outcome.kind == "release"], lambda _: 0)
+        return {delivery_id for delivery_id, is_away in self._away.items() if is_away}
+
+    def _is_gone(self, decision: Decision) -> bool:
+        delivery_id = decision.message.delivery_id
+        return self._away.get(delivery_id, False) or delivery_id in self._lost
+
+    # sending
+
+    def _copy_of(self, decision: Decision) -> Copy | None:
+        message, failure, outcome = decision.message, decision.failure, decision.outcome
+        self._away[message.delivery_id] = False
+        if failure is None:
+            return None
+        death = Death(failure, outcome.reason or failure.reason, outcome.queue, decision.decided_at)
+        try:
+            return self._writer.write(death)
+        except Exception as error:  # noqa: BLE001 whatever it is, the message is still in its queue
+            self._not_sent[message.delivery_id] = error
+            return None
+
+    def _lost_leases(self, copies: Sequence[Copy]) -> set[str]:
+        """Those whose lease is gone. They may be with somebody else by now, and are not sent (SPEC E6).
+
+        Asked only when half of the visibility timeout has passed: before that the lease holds.
+        """
+        hides: dict[QueueArn, list[Hide]] = {}
+        for copy in copies:
+            message = copy.message
+            timeout = self._source(message._source).visibility_timeout
+            if timeout and self._invocation.elapsed() >= timeout / 2:
+                seconds = min(timeout, message._longest_wait())
+                hides.setdefault(message._source, []).append(Hide(message, seconds))
+        for hidden in self._change(hides):
+            if isinstance(hidden.error, Refused):
+                message = hidden.hide.message
+                text = "SQS refuses its receipt handle: it is not dead-lettered here, only reported as failed"
+                self._log.problem("lease_lost", text, message, error=hidden.error, level=WARNING)
+                self._lost.add(message.delivery_id)
+        return self._lost
+
+    def _note_sent(self, sent: Sent, decision: Decision) -> None:
+        message = sent.copy.message
+        if sent.error is not None:
+            self._not_sent[message.delivery_id] = sent.error
+            self._warn(sent.error, "send_message_batch", sent.copy.target)
+            return
+        self._away[message.delivery_id] = True
+        self._transition(decision, decision.outcome, None, dead_letter_queue=sent.copy.target.name)
+        if sent.not_deleted is not None:
+            self._warn(sent.not_deleted, "delete_message_batch", message._source)
+            text = "the dead-lettered message is left to Lambda to delete"
+            self._log.problem("delete_failed", text, message, error=sent.not_deleted, level=WARNING)
+
+    # waiting
+
+    def _seconds_to_wait(self, decision: Decision) -> int:
+        if decision.outcome.kind in ("retry", "defer"):
+            return decision.outcome.delay or 0
+        return whole_seconds(self._policy.longest_delay(fifo=decision.message._source.is_fifo))
+
+    def _hide(self, decisions: Sequence[Decision], seconds_of: Callable[[Decision], int]) -> None:
+        hides: dict[QueueArn, list[Hide]] = {}
+        by_id: dict[str, tuple[Decision, int]] = {}
+        for decision in decisions:
+            message, wanted = decision.message, seconds_of(decision)
+            by_id[message.delivery_id] = decision, wanted
+            seconds = min(wanted, message._longest_wait()) if wanted else 0
+            hides.setdefault(message._source, []).append(Hide(message, seconds))
+        for hidden in self._change(hides):
+            self._note_hidden(hidden, *by_id[hidden.hide.message.delivery_id])
+
+    def _change(self, hides: dict[QueueArn, list[Hide]]) -> Iterable[Hidden]:
+        for queue, of_queue in hides.items():
+            try:
+                url = self._topology.url(queue)
+                changed = change_visibility(of_queue, self._requests, url, partial(self._visibility_timeout, queue))
+            except Exception as error:  # noqa: BLE001 no client, no region, no queue: all stay reported as failed
+                changed = [Hidden(hide, error) for hide in of_queue]
+            for hidden in changed:
+                if hidden.error is not None:
+                    self._warn(hidden.error, "change_message_visibility_batch", queue)
+            yield from changed
+
+    def _note_hidden(self, hidden: Hidden, decision: Decision, wanted: int) -> None:
+        outcome = decision.outcome
+        more: dict[str, Any] = {}
+        if outcome.kind == "dead_letter":
+            more["not_sent"] = str(self._not_sent.get(decision.message.delivery_id, "no failure to tell of"))
+            outcome = Outcome.unhandled()
+        if hidden.error is not None:
+            more["not_settled"] = f"{hidden.error}; it comes back when the queue's visibility timeout ends"
+        elif hidden.hide.seconds < wanted:
+            more["asked_for"] = wanted
+        self._transition(decision, outcome, None if hidden.error else hidden.hide.seconds, **more)
+
+    # what is said and looked up
+
+    def _transition(self, decision: Decision, outcome: Outcome, delay: int | None, **more: Any) -> None:
+        failure = decision.failure
+        if decision.trouble is not None:
+            text = "a failure step raised: the message stays in its queue"
+            self._log.problem("step_failed", text, decision.message, error=decision.trouble)
+        reason = outcome.reason or (failure.reason if failure is not None else None)
+        error = failure.error if failure is not None else None
+        self._log.transition(decision.message, outcome, error=error, delay=delay, reason=reason, **more)
+
+    def _source(self, queue: QueueArn) -> Source:
+        source, error = self._topology.source(queue, self._requests)
+        if error is not None:
+            self._warn(error, "get_queue_attributes", queue)
+        return source
+
+    def _visibility_timeout(self, queue: QueueArn) -> int | None:
+        return self._source(queue).visibility_timeout
+
+    def _warn(self, error: Exception, operation: str, queue: QueueArn) -> None:
+        warn_of_missing_permission(error, operation, queue, self._log, self._invocation.world)

@@ -1,0 +1,114 @@
+"""Queues as AWS knows them: their URLs, limits and redrive policies, looked up at the first need and kept a while."""
+
+import json
+import os
+from typing import Any
+from urllib.parse import urlsplit
+
+from tarry.arn import QueueArn, queue_arn
+from tarry.sqs.client import Requests, client_of
+from tarry.sqs.limits import MAX_REQUEST_BYTES
+from tarry.value import Value
+from tarry.world import World
+
+KEPT_SECONDS = 900
+FAILURE_KEPT_SECONDS = 30
+
+SOURCE_ATTRIBUTES = ("RedrivePolicy", "VisibilityTimeout", "MessageRetentionPeriod")
+TARGET_ATTRIBUTES = ("MaximumMessageSize",)
+
+DEAD_LETTER_QUEUE_VARIABLE = "TARRY_DEAD_LETTER_QUEUE_URL"
+
+
+class Source(Value):
+    """What is known of a queue that messages come from; None is unknown or unset."""
+
+    __slots__ = ("dead_letter", "max_receive_count", "visibility_timeout")
+    dead_letter: QueueArn | None
+    max_receive_count: int | None
+    visibility_timeout: int | None
+
+    def __init__(self, attributes: dict[str, str]) -> None:
+        redrive = json.loads(attributes.get("RedrivePolicy") or "{}")
+        target = redrive.get("deadLetterTargetArn")
+        self._freeze(
+            dead_letter=queue_arn(target) if target else None,
+            max_receive_count=_whole(redrive.get("maxReceiveCount")),
+            visibility_timeout=_whole(attributes.get("VisibilityTimeout")),
+        )
+
+
+class Lookup(Value):
+    """The attributes of a queue, or the error with which SQS refused to tell them."""
+
+    __slots__ = ("attributes", "error", "until")
+    attributes: dict[str, str]
+    error: Exception | None
+    until: float
+
+    def __init__(self, attributes: dict[str, str], error: Exception | None, until: float) -> None:
+        self._freeze(attributes=attributes, error=error, until=until)
+
+
+class Topology:
+    """What was looked up of queues. It outlives invocations: one for a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._lookups: dict[str, Lookup] = {}
+
+    def source(self, queue: QueueArn, requests: Requests) -> tuple[Source, Exception | None]:
+        """What is known of the queue messages come from, and the error if SQS did not tell it."""
+        lookup = self._look_up(queue, SOURCE_ATTRIBUTES, requests)
+        return Source(lookup.attributes), lookup.error
+
+    def maximum_message_size(self, queue: QueueArn, requests: Requests) -> tuple[int, Exception | None]:
+        """In bytes; 1 MiB, and the error, if SQS does not tell it."""
+        lookup = self._look_up(queue, TARGET_ATTRIBUTES, requests)
+        return _whole(lookup.attributes.get("MaximumMessageSize")) or MAX_REQUEST_BYTES, lookup.error
+
+    def url(self, queue: QueueArn) -> str:
+        """Made of the ARN and the client's endpoint: no request."""
+        endpoint = client_of(self._world).meta.endpoint_url.rstrip("/")
+        return f"{endpoint}/{queue.account}/{queue.name}"
+
+    def _look_up(self, queue: QueueArn, attributes: tuple[str, ...], requests: Requests) -> Lookup:
+        key = f"{queue} {attributes[0]}"
+        now = self._world.clock.time()
+        known = self._lookups.get(key)
+        if known is None or known.until <= now:
+            known = self._lookups[key] = self._ask(queue, attributes, requests, now)
+        return known
+
+    def _ask(self, queue: QueueArn, attributes: tuple[str, ...], requests: Requests, now: float) -> Lookup:
+        def ask() -> dict[str, Any]:
+            if not queue.name:
+                raise ValueError(f"{queue.text!r} is not the ARN of an SQS queue")
+            return requests.call("get_queue_attributes", QueueUrl=self.url(queue), AttributeNames=list(attributes))
+
+        [answer] = requests.all([ask])
+        if isinstance(answer, Exception):
+            return Lookup({}, answer, now + FAILURE_KEPT_SECONDS)
+        return Lookup(answer.get("Attributes", {}), None, now + KEPT_SECONDS)
+
+
+def _whole(value: object) -> int | None:
+    try:
+        return int(value)  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError):
+        return None
+
+
+def dead_letter_override() -> str | None:
+    """The dead-letter queue that the function's environment names, whatever the redrive policies say."""
+    return os.environ.get(DEAD_LETTER_QUEUE_VARIABLE) or None
+
+
+def named_queue(name: str, beside: QueueArn) -> QueueArn:
+    """The ARN of a queue given as ARN, URL or name, where a name is one beside the queue ``beside``."""
+    if name.startswith("arn:"):
+        return queue_arn(name)
+    if "/" not in name:
+        return beside.sibling(name)
+    parts = urlsplit(name).path.strip("/").split("/")
+    return beside.sibling(parts[-1], account=parts[-2] if len(parts) > 1 else None)

@@ -1,0 +1,176 @@
+"""One structured log line for each transition but a plain commit, on the logger ``tarry``.
+
+The line reads by itself; its fields are attributes of the log record too (``extra``), so that Lambda's JSON format,
+Powertools and any structured formatter show them as fields. No body is logged unless `LogOptions` asks for it.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tarry.message import Message
+from tarry.outcome import Outcome
+from tarry.signals import Signal
+from tarry.value import Value
+from tarry.world import World
+
+Fields = Mapping[str, Any]
+
+DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40  # logging's own numbers: it is imported with the first line
+
+_TRANSITIONS = {
+    "ack": ("committed", INFO),
+    "retry": ("waiting_retry", WARNING),
+    "dead_letter": ("dead_lettered", ERROR),
+    "discard": ("discarded", INFO),
+    "defer": ("deferred", INFO),
+    "release": ("released", INFO),
+    "unhandled": ("unhandled", ERROR),
+}
+
+
+class LogOptions(Value):
+    """What goes into the log. ``body=True`` adds message bodies, which are left out otherwise.
+
+    ``redact(fields) -> fields`` sees the fields of every line before it is written; if it raises, the line has only
+    its event and ids. With it, tracebacks go through it too, as the field ``traceback``.
+    """
+
+    __slots__ = ("body", "redact")
+    body: bool
+    redact: Callable[[dict[str, Any]], Fields] | None
+
+    def __init__(self, *, body: bool = False, redact: Callable[[dict[str, Any]], Fields] | None = None) -> None:
+        self._freeze(body=body, redact=redact)
+
+
+class Log:
+    """The log of one consumer."""
+
+    def __init__(self, consumer: str, options: LogOptions) -> None:
+        self._consumer = consumer
+        self._options = options
+
+    def transition(
+        self,
+        message: Message[Any],
+        outcome: Outcome,
+        *,
+        error: BaseException | None = None,
+        delay: int | None = None,
+        reason: str | None = None,
+        **more: Any,
+    ) -> None:
+        """A message has moved to the state its outcome leads to; ``delay`` is None where it could not be set."""
+        fields = {"state": str(outcome.state), "delay": delay, "reason": reason, **more}
+        event, level = _TRANSITIONS[outcome.kind]
+        self._message_line(level, event, message, error, fields)
+
+    def problem(
+        self,
+        event: str,
+        text: str,
+        message: Message[Any] | None = None,
+        *,
+        error: BaseException | None = None,
+        level: int = ERROR,
+        **more: Any,
+    ) -> None:
+        """Something went wrong on the way; ``text`` says what, and what to do about it."""
+        fields = {"text": text, **more}
+        if message is None:
+            self._line(level, {"event": event, "consumer": self._consumer, **fields}, error)
+        else:
+            self._message_line(level, event, message, error, fields)
+
+    def once(self, world: World, event: str, text: str) -> None:
+        """A warning that is given once a cold start."""
+        if world.first_time(f"{event} {text}"):
+            self.problem(event, text, level=WARNING)
+
+    def _message_line(
+        self, level: int, event: str, message: Message[Any], error: BaseException | None, fields: Fields
+    ) -> None:
+        line = {
+            "event": event,
+            "consumer": self._consumer,
+            "message_id": message.id,
+            "delivery_id": message.delivery_id,
+            "queue": message.queue,
+            "attempt": message.attempt,
+            "max_attempts": message.max_attempts,
+            **fields,
+        }
+        if self._options.body:
+            line["body"] = message.body
+        self._line(level, line, error)
+
+    def _line(self, level: int, fields: dict[str, Any], error: BaseException | None) -> None:
+        """Writes a line. Nothing that fails here (a handler, a formatter, the redaction) reaches the messages."""
+        try:
+            self._write(level, {name: value for name, value in fields.items() if value is not None}, error)
+        except Exception as failure:  # noqa: BLE001 a handler or formatter of the user's
+            _last_resort(fields, failure)
+
+    def _write(self, level: int, fields: dict[str, Any], error: BaseException | None) -> None:
+        import logging
+
+        logger = logging.getLogger("tarry")
+        if not logger.isEnabledFor(level):
+            return
+        exception = None
+        if error is not None:
+            from tarry.diagnosis import diagnose, handler_frames
+
+            diagnosis = diagnose(error)
+            fields["error"] = f"{diagnosis.type}: {diagnosis.message}" if diagnosis.message else diagnosis.type
+            fields["error_type"] = diagnosis.type
+            fields["fingerprint"] = diagnosis.fingerprint
+            if self._options.redact is not None:
+                fields["traceback"] = diagnosis.traceback
+            elif not isinstance(error, Signal) and (frames := handler_frames(error)) is not None:
+                exception = (type(error), error, frames)
+        if self._options.redact is not None:
+            fields = self._redacted(self._options.redact, fields)
+        logger.log(level, _sentence(fields), extra=_safe_names(fields), exc_info=exception)
+
+    def _redacted(self, redact: Callable[[dict[str, Any]], Fields], fields: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return dict(redact(dict(fields)))
+        except Exception as failure:  # noqa: BLE001 a hook of the user's
+            kept = {name: fields[name] for name in ("event", "message_id", "delivery_id", "queue") if name in fields}
+            return kept | {"text": f"the fields are left out: redact raised {type(failure).__name__}"}
+
+
+def _sentence(fields: Fields) -> str:
+    """The line for those whose log shows no fields: ``waiting_retry message_id=... attempt=2 delay=90``."""
+    hidden = _NOT_SHOWN | ({"delivery_id"} if fields.get("delivery_id") == fields.get("message_id") else set())
+    shown = (f"{name}={_shown(value)}" for name, value in fields.items() if name not in hidden)
+    return " ".join([str(fields.get("event", "")), *shown])
+
+
+_NOT_SHOWN = frozenset({"event", "state", "consumer", "error_type", "traceback"})
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return text if text and text.isprintable() and " " not in text else repr(text)
+
+
+def _safe_names(fields: Fields) -> dict[str, Any]:
+    """logging refuses extras with the names of its own attributes; a redaction may have made one."""
+    return {(f"{name}_" if name in _TAKEN else name): value for name, value in fields.items()}
+
+
+_TAKEN = frozenset(
+    "args asctime created exc_info exc_text filename funcName levelname levelno lineno message module msecs msg name "
+    "pathname process processName relativeCreated stack_info taskName thread threadName".split()
+)
+
+
+def _last_resort(fields: Fields, failure: Exception) -> None:
+    import sys
+
+    try:
+        sys.stderr.write(f"tarry: {fields.get('event')} {fields.get('message_id')}: log failed: {failure!r}\n")
+    except Exception:  # noqa: BLE001 there is nowhere left to say it
+        return

@@ -1,0 +1,110 @@
+"""The world a consumer runs in: its clock, its source of randomness, its way to SQS.
+
+The current world is read at each invocation and never at import, so a test can put a module-level consumer into
+another one: ``with use(World(clock=..., client_factory=...)): handler(event, context)``.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from time import monotonic, sleep
+from time import time as epoch_seconds
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from random import Random
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def time(self) -> float:
+        """Seconds since the epoch, UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that never run backwards, for durations and deadlines."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, blocking the thread."""
+
+    async def asleep(self, seconds: float) -> None:
+        """Wait, letting other tasks run."""
+
+
+class WallClock:
+    """The clock on the wall."""
+
+    time = staticmethod(epoch_seconds)
+    monotonic = staticmethod(monotonic)
+    sleep = staticmethod(sleep)
+
+    async def asleep(self, seconds: float) -> None:
+        import asyncio
+
+        await asyncio.sleep(seconds)
+
+
+class World:
+    """Clock, randomness and SQS client factory, with what may outlive an invocation.
+
+    ``client_factory`` makes the boto3 SQS client, at the first request; by default one with short timeouts
+    (`tarry.sqs.client`). ``random`` is by default made at its first use: a generator made at import would be part of
+    a SnapStart snapshot, and every copy of the function would draw the same numbers.
+    """
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        random: "Random | None" = None,
+        client_factory: Callable[[], Any] | None = None,
+    ) -> None:
+        self.clock: Clock = clock or WallClock()
+        self.client_factory = client_factory
+        self._random = random
+        self._kept: dict[Any, Any] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def random(self) -> "Random":
+        if self._random is None:
+            from random import Random
+
+            self._random = Random()
+        return self._random
+
+    def keep(self, make: "Callable[[World], T]") -> T:
+        """What ``make`` makes of this world: once, at the first call, and the same ever after."""
+        try:
+            return self._kept[make]  # type: ignore[no-any-return]
+        except KeyError:
+            with self._lock:
+                if make not in self._kept:
+                    self._kept[make] = make(self)
+                return self._kept[make]  # type: ignore[no-any-return]
+
+    def first_time(self, what: str) -> bool:
+        """True at the first call with these words in this world: for what is said once a cold start."""
+        with self._lock:
+            return self._kept.setdefault(("said", what), key := object()) is key
+
+
+_current: ContextVar[World | None] = ContextVar("tarry.world", default=None)
+_real = World()
+
+
+def current() -> World:
+    """The world of the running code: the one put in place by `use`, else the real one."""
+    return _current.get() or _real
+
+
+@contextmanager
+def use(world: World) -> Iterator[World]:
+    """Makes ``world`` the current one within the ``with`` block."""
+    token = _current.set(world)
+    try:
+        yield world
+    finally:
+        _current.reset(token)

@@ -1,0 +1,188 @@
+"""SQS at the wire: a real boto3 client whose requests are checked by botocore, recorded, and answered by the test.
+
+    wire = Wire(orders=Queue(dead_letter="orders-dlq", max_receive_count=15))
+    with wire:
+        handler(event("a", "b"), context())
+    assert wire.sent("ChangeMessageVisibilityBatch") == [...]
+
+By default every request succeeds. `wire.fails` makes requests fail, `wire.refuses` refuses single entries.
+"""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+from botocore.exceptions import ClientError
+
+from tarry.world import World, use
+
+ACCOUNT = "123456789012"
+
+
+def arn(queue: str) -> str:
+    return f"arn:aws:sqs:us-east-1:{ACCOUNT}:{queue}"
+
+
+def url(queue: str) -> str:
+    return f"https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/{queue}"
+
+
+def client_error(code: str, text: str = "", status: int = 400) -> ClientError:
+    answer = {"Error": {"Code": code, "Message": text}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(answer, "AnyOperation")
+
+
+@dataclass
+class Queue:
+    """What GetQueueAttributes tells of a queue."""
+
+    dead_letter: str | None = None
+    max_receive_count: int = 15
+    visibility_timeout: int = 180
+    maximum_message_size: int = 1_048_576
+
+    def attributes(self, names: list[str]) -> dict[str, str]:
+        all_of_them = {
+            "VisibilityTimeout": str(self.visibility_timeout),
+            "MessageRetentionPeriod": "345600",
+            "MaximumMessageSize": str(self.maximum_message_size),
+        }
+        if self.dead_letter:
+            policy = {"deadLetterTargetArn": arn(self.dead_letter), "maxReceiveCount": self.max_receive_count}
+            all_of_them["RedrivePolicy"] = json.dumps(policy)
+        return {name: value for name, value in all_of_them.items() if name in names}
+
+
+class TestClock:
+    """A clock that stands still until it is moved. It starts when the records of `records.py` were received."""
+
+    __test__ = False
+
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        self.now = now
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now - 1_700_000_000.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    async def asleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request as it went out."""
+
+    operation: str
+    parameters: dict[str, Any]
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        return self.parameters["Entries"]
+
+    @property
+    def queue(self) -> str:
+        return self.parameters["QueueUrl"].rpartition("/")[2]
+
+
+Refusal = tuple[str, str]
+
+
+@dataclass
+class Wire:
+    """A world whose SQS is this object."""
+
+    queues: dict[str, Queue] = field(default_factory=dict)
+    fails: dict[str, Exception | Callable[[Request], Exception | None]] = field(default_factory=dict)
+    """By operation: the error that the request raises, or a function that says it."""
+    refuses: dict[str, Callable[[Request, dict[str, Any]], Refusal | None]] = field(default_factory=dict)
+    """By operation: (code, text) for an entry that is to be refused in an answer of status 200."""
+    requests: list[Request] = field(default_factory=list)
+    clock: TestClock = field(default_factory=TestClock)
+    wrong_md5: bool = False
+    random: Any = None
+
+    def __post_init__(self) -> None:
+        self.world = World(clock=self.clock, client_factory=self._client, random=self.random)
+        self._open = ExitStack()
+        self._calls = threading.local()
+
+    def __enter__(self) -> "Wire":
+        self._open.enter_context(use(self.world))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def sent(self, operation: str) -> list[Request]:
+        return [request for request in self.requests if request.operation == operation]
+
+    @property
+    def operations(self) -> list[str]:
+        return [request.operation for request in self.requests]
+
+    def visibilities(self) -> dict[str, int]:
+        """The last visibility asked for, by receipt handle."""
+        entries = [entry for request in self.sent("ChangeMessageVisibilityBatch") for entry in request.entries]
+        return {entry["ReceiptHandle"]: entry["VisibilityTimeout"] for entry in entries}
+
+    def letters(self) -> list[dict[str, Any]]:
+        """The entries of all sends."""
+        return [entry for request in self.sent("SendMessageBatch") for entry in request.entries]
+
+    def records(self) -> list[dict[str, Any]]:
+        """The `Tarry` records of all sends."""
+        return [json.loads(entry["MessageAttributes"]["Tarry"]["StringValue"]) for entry in self.letters()]
+
+    def _client(self) -> Any:
+        client = boto3.client("sqs", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+        client.meta.events.register("provide-client-params.sqs.*", self._keep)
+        client.meta.events.register("before-call.sqs", self._answer)
+        return client
+
+    def _keep(self, params: dict[str, Any], **_: Any) -> None:
+        self._calls.parameters = params
+
+    def _answer(self, model: Any, **_: Any) -> Any:
+        request = Request(model.name, self._calls.parameters)
+        self.requests.append(request)
+        failure = self.fails.get(model.name)
+        if callable(failure):
+            failure = failure(request)
+        if failure is not None:
+            raise failure
+        return _Answered(), self._success(request)
+
+    def _success(self, request: Request) -> dict[str, Any]:
+        if request.operation == "GetQueueAttributes":
+            queue = self.queues.get(request.queue, Queue())
+            return {"Attributes": queue.attributes(request.parameters["AttributeNames"])}
+        refuse = self.refuses.get(request.operation, lambda *_: None)
+        successful, failed = [], []
+        for entry in request.entries:
+            if (refusal := refuse(request, entry)) is not None:
+                failed.append({"Id": entry["Id"], "SenderFault": True, "Code": refusal[0], "Message": refusal[1]})
+            else:
+                successful.append(self._receipt(entry))
+        return {"Successful": successful, "Failed": failed}
+
+    def _receipt(self, entry: dict[str, Any]) -> dict[str, Any]:
+        if "MessageBody" not in entry:
+            return {"Id": entry["Id"]}
+        body = "another body" if self.wrong_md5 else entry["MessageBody"]
+        md5 = hashlib.md5(body.encode(), usedforsecurity=False).hexdigest()
+        return {"Id": entry["Id"], "MessageId": f"copy-of-{entry['Id']}", "MD5OfMessageBody": md5}
+
+
+class _Answered:
+    status_code = 200
