@@ -7,15 +7,20 @@ def handler(message: Message) -> None:
     charge(message.json())
 """
 
-from tarry.backoff import Exponential, Fixed, Linear, Schedule
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tarry.consumer import Consumer, batch_consumer, consumer
-from tarry.errors import ConfigurationError, DelayNotSupported, InvalidEvent, Undecodable
-from tarry.failure import DeadLetter, Failure, FailureStep, RetryInPlace
-from tarry.message import Batch, Message
-from tarry.outcome import Outcome, State
-from tarry.policy import RetryPolicy
-from tarry.signals import BatchError, Defer, Discard, Reject, Retry
-from tarry.telemetry.logs import LogOptions
+
+if TYPE_CHECKING:
+    from tarry.backoff import Exponential, Fixed, Linear, Schedule
+    from tarry.errors import ConfigurationError, DelayNotSupported, InvalidEvent, Undecodable
+    from tarry.failure import DeadLetter, Failure, FailureStep, RetryInPlace
+    from tarry.message import Batch, Message
+    from tarry.outcome import Outcome, State
+    from tarry.policy import RetryPolicy
+    from tarry.signals import BatchError, Defer, Discard, Reject, Retry
+    from tarry.telemetry.logs import LogOptions
 
 __all__ = [
     "Batch",
@@ -47,3 +52,27 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "tarry.backoff": ("Exponential", "Fixed", "Linear", "Schedule"),
+    "tarry.errors": ("ConfigurationError", "DelayNotSupported", "InvalidEvent", "Undecodable"),
+    "tarry.failure": ("DeadLetter", "Failure", "FailureStep", "RetryInPlace"),
+    "tarry.message": ("Batch", "Message"),
+    "tarry.outcome": ("Outcome", "State"),
+    "tarry.policy": ("RetryPolicy",),
+    "tarry.signals": ("BatchError", "Defer", "Discard", "Reject", "Retry"),
+    "tarry.telemetry.logs": ("LogOptions",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name when it is first used: what a function does not use, its cold start does not pay for."""
+    for home, names in _HOMES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(home), name)
+            return value
+    raise AttributeError(f"module 'tarry' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

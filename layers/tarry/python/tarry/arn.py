@@ -1,5 +1,7 @@
 """The queue a message came from, as its ARN says it."""
 
+from __future__ import annotations
+
 from functools import lru_cache
 
 from tarry.value import Value
@@ -31,7 +33,7 @@ class QueueArn(Value):
         """Only the name says it: since 2025 messages of standard queues may carry a group id too."""
         return self.text.endswith(".fifo")
 
-    def sibling(self, name: str, account: str | None = None) -> "QueueArn":
+    def sibling(self, name: str, account: str | None = None) -> QueueArn:
         """The queue of another name beside this one: same partition and region, and account unless given."""
         parts = self.text.split(":")
         if not self.name:

@@ -1,6 +1,11 @@
 """Which attempt a delivery is: one function of SQS's count and the message's record."""
 
-from tarry.envelope import Envelope
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tarry.envelope import Envelope
 
 
 def receive_count(text: object) -> int:

@@ -7,9 +7,10 @@ Attempts start at 1: ``delay(1)`` is the wait after the first failure. Delays ar
 the attempt. Bad numbers raise `ConfigurationError` when the object is made.
 """
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tarry import world
@@ -18,6 +19,7 @@ from tarry.errors import ConfigurationError
 from tarry.value import Value
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
 Jitter: TypeAlias = Literal["full", "equal"] | float | None
@@ -34,7 +36,7 @@ class Backoff(Value, ABC):
     __slots__ = ()
     jitter: Jitter
 
-    def delay(self, attempt: int, rng: "Random | None" = None) -> float:
+    def delay(self, attempt: int, rng: Random | None = None) -> float:
         """Seconds to wait after ``attempt`` failed; ``rng`` is the source of the jitter.
 
         Raises `ValueError` if ``attempt`` is below 1.
@@ -146,7 +148,7 @@ class Schedule(Backoff):
         self._freeze(delays=tuple(_seconds("a delay", delay) for delay in delays), jitter=_jitter(jitter))
 
     @classmethod
-    def rocketmq(cls, jitter: Jitter = None) -> "Schedule":
+    def rocketmq(cls, jitter: Jitter = None) -> Schedule:
         """RocketMQ's own: 10 s, 30 s, 1 to 10 minutes by the minute, 20 and 30 minutes, 1 and 2 hours.
 
         Its 16 waits are ``max_attempts=17``.

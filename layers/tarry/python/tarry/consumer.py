@@ -1,51 +1,61 @@
 """A consumer: a handler and its settings, callable as a Lambda handler."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack, cast, overload
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from tarry import world
-from tarry.backoff import Backoff
 from tarry.errors import ConfigurationError
 from tarry.execution import driver
 from tarry.execution.intake import records_of
-from tarry.execution.run import Run, Settling
+from tarry.execution.run import Run
 from tarry.failure import FailureStep, FailureSteps
 from tarry.invocation import Invocation
-from tarry.message import Batch, Message
 from tarry.policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
 from tarry.telemetry.logs import Log, LogOptions
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol, TypedDict, Unpack
+
+    from tarry.backoff import Backoff
+    from tarry.message import Batch, Message
+
 T = TypeVar("T")
+
+if TYPE_CHECKING:
+
+    class Handler(Protocol[T]):
+        """A function of one message, sync or async."""
+
+        def __call__(self, message: Message[T], /) -> Any: ...
+
+    class BatchHandler(Protocol[T]):
+        """A function of a whole batch, sync or async."""
+
+        def __call__(self, batch: Batch[T], /) -> Any: ...
+
+    class Settings(TypedDict, total=False):
+        """What `consumer` and `batch_consumer` take.
+
+        ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``: see `RetryPolicy`. ``on_failure``: the list of failure
+        steps, by default ``[RetryInPlace(), DeadLetter()]``. ``name``: in the log, by default the function's qualified
+        name. ``log``: see `LogOptions`.
+        """
+
+        max_attempts: int
+        backoff: Backoff | None
+        fatal: Errors
+        retry_on: Errors | None
+        on_failure: Sequence[FailureStep] | None
+        name: str | None
+        log: LogOptions
+
+
 Response = dict[str, list[dict[str, str]]]
 
 
-class Handler(Protocol[T]):
-    """A function of one message, sync or async."""
-
-    def __call__(self, message: Message[T], /) -> Any: ...
-
-
-class BatchHandler(Protocol[T]):
-    """A function of a whole batch, sync or async."""
-
-    def __call__(self, batch: Batch[T], /) -> Any: ...
-
-
-class Settings(TypedDict, total=False):
-    """What `consumer` and `batch_consumer` take.
-
-    ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``: see `RetryPolicy`. ``on_failure``: the list of failure
-    steps, by default ``[RetryInPlace(), DeadLetter()]``. ``name``: in the log, by default the function's qualified
-    name. ``log``: see `LogOptions`.
-    """
-
-    max_attempts: int
-    backoff: Backoff | None
-    fatal: Errors
-    retry_on: Errors | None
-    on_failure: Sequence[FailureStep] | None
-    name: str | None
-    log: LogOptions
+SETTINGS = ("max_attempts", "backoff", "fatal", "retry_on", "on_failure", "name", "log")
 
 
 class Consumer(Generic[T]):
@@ -76,7 +86,7 @@ class Consumer(Generic[T]):
     def __repr__(self) -> str:
         return f"<Consumer {self.__module__}.{self.__qualname__}>"
 
-    def replace(self, **settings: Unpack[Settings]) -> "Consumer[T]":
+    def replace(self, **settings: Unpack[Settings]) -> Consumer[T]:
         """A consumer of the same function with some settings changed."""
         return Consumer(self.function, self._takes_batch, {**self._settings, **settings})
 
@@ -101,8 +111,8 @@ class Consumer(Generic[T]):
                 run.batch()
             else:
                 run.each()
-            if run.decisions:
-                for message_id in settlement.get().finish(run.decisions):
+            if not run.is_clean:
+                for message_id in settlement.get().finish(run.verdicts.decisions):
                     pending.pop(message_id, None)
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
             text = "tarry itself failed; what was not settled is reported as failed"
@@ -111,7 +121,7 @@ class Consumer(Generic[T]):
             invocation.ended = True
 
 
-class _AtNeed(Settling):
+class _AtNeed:
     """The settlement, made when it is needed: a clean batch loads nothing of it."""
 
     def __init__(self, consumer: Consumer[Any], invocation: Invocation) -> None:
@@ -128,7 +138,7 @@ class _AtNeed(Settling):
         return self._made
 
     def is_last_delivery(self, message: Message[Any]) -> bool:
-        return cast(bool, self.get().is_last_delivery(message))
+        return cast("bool", self.get().is_last_delivery(message))
 
     def send_away(self, decisions: Sequence[Any]) -> set[str]:
         return cast("set[str]", self.get().send_away(decisions))
@@ -176,9 +186,8 @@ def batch_consumer(function: Any = None, /, **settings: Any) -> Any:
 
 
 def _made(function: Any, takes_batch: bool, settings: Any) -> Any:
-    known = Settings.__annotations__
-    if unknown := set(settings) - set(known):
-        raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    if unknown := sorted(set(settings) - set(SETTINGS)):
+        raise TypeError(f"unknown settings: {', '.join(unknown)}; there are {', '.join(SETTINGS)}")
     if function is not None:
         return Consumer(function, takes_batch, settings)
     Consumer(lambda _: None, takes_batch, settings)  # a wrong setting is refused where it stands

@@ -1,15 +1,19 @@
 """From what was said of a message to what is to be done with it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tarry.errors import DelayNotSupported
 from tarry.failure import Failure, FailureSteps
 from tarry.message import Ack, Message, Word
 from tarry.outcome import Outcome
-from tarry.policy import RetryPolicy
 from tarry.signals import Defer, Discard, Reject, Retry, Signal, find_signal
 from tarry.value import Value
+
+if TYPE_CHECKING:
+    from tarry.policy import RetryPolicy
 
 LastDelivery: TypeAlias = Callable[[Message[Any]], bool]
 """Whether SQS will not deliver a message again if it fails now. May cost a request, so it is asked late."""

@@ -3,6 +3,8 @@
 Limits: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-visibility-timeout.html
 """
 
+from __future__ import annotations
+
 import math
 from typing import TYPE_CHECKING, SupportsFloat, TypeAlias, Union
 

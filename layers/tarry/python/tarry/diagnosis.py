@@ -1,11 +1,16 @@
 """Why a message died: an error taken apart into type, message, traceback and fingerprint."""
 
+from __future__ import annotations
+
 import hashlib
 import os
-from collections.abc import Callable, Iterator
-from types import TracebackType
+from typing import TYPE_CHECKING
 
 from tarry.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
 
 _OURS = os.path.dirname(__file__)
 _LIBRARIES = (os.path.dirname(os.__file__), "/var/runtime/", "/var/lang/", "<frozen ")

@@ -4,11 +4,15 @@ JSON in ASCII, so that SQS can refuse no character of it. This module reads it, 
 there is; what is in it: DESIGN in the docs, `docs/dead-letters.md`.
 """
 
+from __future__ import annotations
+
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarry.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 ATTRIBUTE = "Tarry"
 VERSION = 1

@@ -9,6 +9,8 @@
 All are `ValueError`s too. Verdicts that are raised (`Retry`, `Reject`, ...) are not errors: see `tarry.signals`.
 """
 
+from __future__ import annotations
+
 
 class TarryError(ValueError):
     """The base of what tarry raises."""

@@ -9,13 +9,17 @@ The default list is ``[RetryInPlace(), DeadLetter()]``. A step of your own is a 
             return next_step(failure)
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tarry.errors import ConfigurationError
-from tarry.message import Message
-from tarry.outcome import Outcome
 from tarry.value import Value
+
+if TYPE_CHECKING:
+    from tarry.message import Message
+    from tarry.outcome import Outcome
 
 Record: TypeAlias = Mapping[str, Any]
 NextStep: TypeAlias = "Callable[[Failure], Outcome]"
@@ -64,7 +68,6 @@ class Failure(Value):
         return None
 
 
-@runtime_checkable
 class FailureStep(Protocol):
     """A step of the list."""
 
@@ -81,6 +84,8 @@ class RetryInPlace(Value):
     __slots__ = ()
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
+        from tarry.outcome import Outcome
+
         return Outcome.retry(failure.delay) if failure.reason == "error" else next_step(failure)
 
 
@@ -107,6 +112,8 @@ class DeadLetter(Value):
         self._freeze(queue=queue, include_traceback=include_traceback, redact=redact)
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
+        from tarry.outcome import Outcome
+
         return Outcome.dead_letter(failure.reason, self.queue)
 
 
@@ -122,7 +129,7 @@ class FailureSteps(Value):
     def __init__(self, steps: Sequence[FailureStep] | None = None) -> None:
         steps = (RetryInPlace(), DeadLetter()) if not steps else tuple(steps)
         for step in steps:
-            if isinstance(step, type) or not isinstance(step, FailureStep):
+            if isinstance(step, type) or not callable(getattr(step, "handle", None)):
                 raise ConfigurationError(f"on_failure takes objects with a method handle(failure, next_step): {step!r}")
         self._freeze(steps=steps)
 
@@ -145,4 +152,6 @@ class FailureSteps(Value):
             return self.steps[index].handle(failure, lambda passed: self._from(index + 1, passed))
         if failure.reason in NEVER_UNHANDLED:
             return DeadLetter().handle(failure, self.handle)
+        from tarry.outcome import Outcome
+
         return Outcome.unhandled()

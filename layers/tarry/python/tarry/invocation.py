@@ -1,9 +1,12 @@
 """One call of the Lambda function: its context, its start, its deadline. Made fresh at each call."""
 
-import math
-from typing import Any
+from __future__ import annotations
 
-from tarry.world import World
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tarry.world import World
 
 
 class Invocation:

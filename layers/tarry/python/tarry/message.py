@@ -1,6 +1,7 @@
 """What a handler sees of a message and a batch, and what it can say of them."""
 
-import json
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, overload
@@ -8,10 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 from tarry.arn import QueueArn, queue_arn
 from tarry.attempts import attempt_number, receive_count
 from tarry.delay import MAX_VISIBILITY_SECONDS, Delay, longest_wait
-from tarry.envelope import ATTRIBUTE, Envelope, FailureRecord, is_ours
 from tarry.errors import DelayNotSupported, Undecodable
-from tarry.invocation import Invocation
-from tarry.outcome import Outcome
 from tarry.signals import Defer, Discard, Reject, Retry, Signal
 
 if TYPE_CHECKING:
@@ -19,6 +17,10 @@ if TYPE_CHECKING:
 
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
     from typing_extensions import TypeVar
+
+    from tarry.envelope import Envelope, FailureRecord
+    from tarry.invocation import Invocation
+    from tarry.outcome import Outcome
 
     T = TypeVar("T", default=Any)
 else:
@@ -46,16 +48,16 @@ class Message(Generic[T]):
     from the handler without a word acknowledges it.
     """
 
-    __slots__ = ("_batch", "_behind", "_decided", "_envelope", "_invocation", "_record", "_word")
+    # Defaults of the class, and no __slots__: most messages of a batch of thousands never need one of their own.
+    _batch: Batch[T] | None = None
+    _word: Word | None = None
+    _decided: Outcome | None = None
+    _envelope: Envelope | None = None
+    _behind = False
 
-    def __init__(self, record: dict[str, Any], invocation: Invocation, batch: "Batch[T] | None" = None) -> None:
+    def __init__(self, record: dict[str, Any], invocation: Invocation) -> None:
         self._record = record
         self._invocation = invocation
-        self._batch = batch
-        self._word: Word | None = None
-        self._decided: Outcome | None = None
-        self._envelope: Envelope | None = None
-        self._behind = False
 
     def __repr__(self) -> str:
         return f"<Message {self.id} of {self.queue}, attempt {self.attempt}>"
@@ -83,6 +85,8 @@ class Message(Generic[T]):
 
         Raises `Undecodable` if it is no JSON; left uncaught, that dead-letters the message and never retries it.
         """
+        import json
+
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError) as error:
@@ -101,7 +105,7 @@ class Message(Generic[T]):
         }
 
     @property
-    def record(self) -> "SQSRecord":
+    def record(self) -> SQSRecord:
         """The record as Powertools' ``SQSRecord``; ``record.raw_event`` is the dict that Lambda handed over."""
         from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
@@ -119,7 +123,7 @@ class Message(Generic[T]):
         return group if isinstance(group, str) else None
 
     @property
-    def sent_at(self) -> "datetime | None":
+    def sent_at(self) -> datetime | None:
         """When it was first sent, in UTC; None if its record does not say it."""
         from datetime import UTC, datetime
 
@@ -265,6 +269,8 @@ class Message(Generic[T]):
         attributes = self._record.get("messageAttributes")
         if not isinstance(attributes, Mapping):
             return {}
+        from tarry.envelope import ATTRIBUTE, is_ours
+
         ours = ATTRIBUTE in attributes and is_ours(attributes[ATTRIBUTE])
         return {name: value for name, value in attributes.items() if not (ours and name == ATTRIBUTE)}
 
@@ -310,12 +316,21 @@ class Batch(Sequence[Message[T]]):
     def __iter__(self) -> Iterator[Message[T]]:
         return iter(self._messages)
 
+    @property
+    def _is_clean(self) -> bool:
+        """Whether nothing was said but acknowledgements."""
+        if self._word is not None and self._word is not ACK:
+            return False
+        return all(message._word is None or message._word is ACK for message in self._messages)
+
     def __repr__(self) -> str:
         return f"<Batch of {len(self)} messages>"
 
 
 def said_outcome(word: Word) -> Outcome | None:
     """The outcome that a word asks for; None for an error, of which the policy decides."""
+    from tarry.outcome import Outcome
+
     match word:
         case Ack():
             return Outcome.ack()

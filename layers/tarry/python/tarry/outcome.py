@@ -1,5 +1,7 @@
 """What is to be done with a message, as values, and the states of its life."""
 
+from __future__ import annotations
+
 from enum import StrEnum
 from typing import Literal
 
@@ -58,36 +60,36 @@ class Outcome(Value):
         return _STATES[self.kind]
 
     @classmethod
-    def ack(cls) -> "Outcome":
+    def ack(cls) -> Outcome:
         """Done with."""
         return cls("ack")
 
     @classmethod
-    def retry(cls, delay: Delay | None = None) -> "Outcome":
+    def retry(cls, delay: Delay | None = None) -> Outcome:
         """Again in ``delay`` seconds, waiting in place; None: what the policy's backoff says."""
         return cls("retry", delay)
 
     @classmethod
-    def dead_letter(cls, reason: str, queue: str | None = None) -> "Outcome":
+    def dead_letter(cls, reason: str, queue: str | None = None) -> Outcome:
         """To the dead-letter queue of its queue, or to ``queue`` (a name, URL or ARN)."""
         return cls("dead_letter", reason=reason, queue=queue)
 
     @classmethod
-    def discard(cls, reason: str | None = None) -> "Outcome":
+    def discard(cls, reason: str | None = None) -> Outcome:
         """Done with, and nothing kept of it but a log line."""
         return cls("discard", reason=reason)
 
     @classmethod
-    def defer(cls, delay: Delay) -> "Outcome":
+    def defer(cls, delay: Delay) -> Outcome:
         """Not now: again in ``delay`` seconds, at least 1."""
         return cls("defer", max(1, whole_seconds(delay)))
 
     @classmethod
-    def release(cls) -> "Outcome":
+    def release(cls) -> Outcome:
         """Given back unrun, visible at once, without blame."""
         return cls("release", 0)
 
     @classmethod
-    def unhandled(cls) -> "Outcome":
+    def unhandled(cls) -> Outcome:
         """Nothing wanted it: reported as failed, and waiting in place for the policy's longest delay."""
         return cls("unhandled")

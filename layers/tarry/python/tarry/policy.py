@@ -1,5 +1,7 @@
 """The retry policy: which errors are worth another attempt, how many attempts there are, how long to wait between."""
 
+from __future__ import annotations
+
 from typing import TypeAlias
 
 from tarry.backoff import Backoff, Exponential, Fixed

@@ -6,12 +6,15 @@ class CardDeclined(Reject):
 raise Retry(60) from error       # the error is kept in the record
 """
 
-from collections.abc import Iterable, Iterator
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import Delay, whole_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from tarry.message import Message
 
 
@@ -72,7 +75,7 @@ class BatchError(Exception):
     explicitly holds. ``raise BatchError(index=3) from error`` keeps the error as the reason.
     """
 
-    def __init__(self, text: str = "", *, index: int | None = None, message: "Message[Any] | None" = None) -> None:
+    def __init__(self, text: str = "", *, index: int | None = None, message: Message[Any] | None = None) -> None:
         if (index is None) == (message is None):
             raise ValueError("BatchError names one message: give index= or message=, and only one of them")
         super().__init__(text or (f"message {index} of the batch failed" if message is None else "this message failed"))

@@ -3,6 +3,8 @@
 What `dataclasses` would give, without its import of `inspect` at every cold start.
 """
 
+from __future__ import annotations
+
 from typing import Any, NoReturn
 
 
@@ -36,8 +38,8 @@ class Value:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__ if not name.startswith("_"))
         return f"{type(self).__name__}({shown})"
 
-    def __copy__(self) -> "Value":
+    def __copy__(self) -> Value:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Value":
+    def __deepcopy__(self, memo: dict[int, Any]) -> Value:
         return self

@@ -4,15 +4,16 @@ The current world is read at each invocation and never at import, so a test can 
 another one: ``with use(World(clock=..., client_factory=...)): handler(event, context)``.
 """
 
+from __future__ import annotations
+
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic, sleep
 from time import time as epoch_seconds
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class World:
     def __init__(
         self,
         clock: Clock | None = None,
-        random: "Random | None" = None,
+        random: Random | None = None,
         client_factory: Callable[[], Any] | None = None,
     ) -> None:
         self.clock: Clock = clock or WallClock()
@@ -68,14 +69,14 @@ class World:
         self._lock = threading.RLock()
 
     @property
-    def random(self) -> "Random":
+    def random(self) -> Random:
         if self._random is None:
             from random import Random
 
             self._random = Random()
         return self._random
 
-    def keep(self, make: "Callable[[World], T]") -> T:
+    def keep(self, make: Callable[[World], T]) -> T:
         """What ``make`` makes of this world: once, at the first call, and the same ever after."""
         try:
             return self._kept[make]  # type: ignore[no-any-return]
@@ -100,11 +101,15 @@ def current() -> World:
     return _current.get() or _real
 
 
-@contextmanager
-def use(world: World) -> Iterator[World]:
+class use:  # noqa: N801 read as a word: `with use(world):`
     """Makes ``world`` the current one within the ``with`` block."""
-    token = _current.set(world)
-    try:
-        yield world
-    finally:
-        _current.reset(token)
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __enter__(self) -> World:
+        self._token = _current.set(self._world)
+        return self._world
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)

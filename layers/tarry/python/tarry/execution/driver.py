@@ -1,8 +1,9 @@
 """Driving the one implementation, sync or async: only here do the two differ."""
 
+from __future__ import annotations
+
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from functools import partial
 from types import AsyncGeneratorType, CodeType, GeneratorType
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Awaitable, Callable, Coroutine
 
 _CO_COROUTINE, _CO_ITERABLE_COROUTINE = 0x80, 0x100  # inspect's flags, without inspect
 CLEAN_UP_SECONDS = 1.0
@@ -32,7 +34,7 @@ class HandlerNeverRan(TypeError):
     """The handler returned a generator, whose body nobody has run."""
 
 
-def event_loop() -> "asyncio.AbstractEventLoop":
+def event_loop() -> asyncio.AbstractEventLoop:
     """The event loop of this thread, kept between invocations."""
     import asyncio
 
@@ -102,7 +104,7 @@ def _where_no_loop_runs(run: Callable[[], None]) -> None:
         raise error
 
 
-def _cancel(loop: "asyncio.AbstractEventLoop", task: "asyncio.Task[None]") -> None:
+def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
     import asyncio
 
     task.cancel()

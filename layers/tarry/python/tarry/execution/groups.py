@@ -1,9 +1,13 @@
 """The order of FIFO groups: one message of a group at a time, and none behind one that stays in the queue."""
 
-from typing import Any
+from __future__ import annotations
 
-from tarry.message import Message
+from typing import TYPE_CHECKING, Any
+
 from tarry.outcome import STOPS_ITS_GROUP, Outcome
+
+if TYPE_CHECKING:
+    from tarry.message import Message
 
 Group = tuple[str, str | None]
 

@@ -1,13 +1,16 @@
 """From the Lambda event to the messages of a batch."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from tarry.attempts import receive_count
-from tarry.envelope import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope
 from tarry.errors import InvalidEvent
-from tarry.invocation import Invocation
-from tarry.message import Batch, Message
+from tarry.message import Message
 from tarry.telemetry.logs import WARNING, Log
+
+if TYPE_CHECKING:
+    from tarry.invocation import Invocation
 
 Records = dict[str, dict[str, Any]]
 """The records of a batch by their message ids, in the order of the batch."""
@@ -42,18 +45,22 @@ def _receives(record: dict[str, Any]) -> int:
     return receive_count(attributes.get("ApproximateReceiveCount") if isinstance(attributes, dict) else None)
 
 
-def message_of(
-    record: dict[str, Any], invocation: Invocation, log: Log, batch: Batch[Any] | None = None
-) -> Message[Any]:
+def message_of(record: dict[str, Any], invocation: Invocation, log: Log) -> Message[Any]:
     """The message of a record, with what its `Tarry` attribute says of earlier deliveries."""
-    message: Message[Any] = Message(record, invocation, batch)
-    attributes = record.get("messageAttributes")
-    if attributes and ATTRIBUTE in attributes:
-        _read_envelope(message, attributes[ATTRIBUTE], log)
+    message: Message[Any] = Message(record, invocation)
+    if record.get("messageAttributes"):
+        read_attributes(message, log)
     return message
 
 
-def _read_envelope(message: Message[Any], attribute: Any, log: Log) -> None:
+def read_attributes(message: Message[Any], log: Log) -> None:
+    """Takes over the message's `Tarry` record, if it has one; a damaged one is treated as absent."""
+    from tarry.envelope import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope
+
+    attributes = message._record["messageAttributes"]
+    if not isinstance(attributes, dict) or ATTRIBUTE not in attributes:
+        return
+    attribute = attributes[ATTRIBUTE]
     try:
         message._envelope = read_envelope(attribute, message.body, message._invocation.world.clock.time())
     except UnreadableRecord as error:

@@ -1,45 +1,22 @@
 """One batch through the handler, message by message or all at once, sequentially."""
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from __future__ import annotations
 
-from tarry.decision import Decision, LastDelivery, decide
+from typing import TYPE_CHECKING, Any
+
 from tarry.execution import driver
-from tarry.execution.groups import Groups
-from tarry.execution.intake import Records, message_of
-from tarry.failure import FailureSteps
-from tarry.invocation import Invocation
-from tarry.message import ACK, Batch, Message, Word, said_outcome
-from tarry.outcome import Outcome
-from tarry.policy import RetryPolicy
-from tarry.signals import BatchError, Retry
-from tarry.telemetry.logs import WARNING, Log
+from tarry.execution.intake import Records, message_of, read_attributes
+from tarry.message import ACK, Batch, Message
 
-DONE = frozenset({"ack", "discard"})
-"""Outcomes with nothing to carry out: Lambda deletes what is not reported as failed."""
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
 
-
-class Handling(Protocol):
-    """How a consumer handles messages: its frozen settings, as far as running them needs to know."""
-
-    function: Callable[[Any], Any]
-    is_async: bool
-    policy: RetryPolicy
-    steps: FailureSteps
-    log: Log
-
-
-class Settling(Protocol):
-    """What a run needs of the settlement while it is going on."""
-
-    is_last_delivery: LastDelivery
-
-    def send_away(self, decisions: Sequence[Decision]) -> set[str]:
-        """Sends dead letters; the delivery ids of those that are in their queue for certain."""
+    from tarry.execution.verdicts import Handling, Settling, Verdicts
+    from tarry.invocation import Invocation
 
 
 class Run:
-    """One batch. ``pending`` loses what is done; ``decisions`` gains what is still to be carried out."""
+    """One run. ``pending`` loses what is done; ``verdicts`` takes down what is to become of the rest."""
 
     def __init__(self, handling: Handling, invocation: Invocation, pending: Records, settling: Settling) -> None:
         self._handling = handling
@@ -47,10 +24,23 @@ class Run:
         self._pending = pending
         self._settling = settling
         self._todo = iter(list(pending.values()))
-        self._groups = Groups() if any(_is_fifo(record) for record in pending.values()) else None
         self._running: Message[Any] | Batch[Any] | None = None
         self._ending = False
-        self.decisions: list[Decision] = []
+        self._verdicts: Verdicts | None = None
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """What was decided of messages that are not simply done; a clean batch does not even load it."""
+        if self._verdicts is None:
+            from tarry.execution.verdicts import Verdicts
+
+            self._verdicts = Verdicts(self._handling, self._pending, self._settling)
+        return self._verdicts
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is nothing to settle."""
+        return self._verdicts is None or not self._verdicts.decisions
 
     def each(self) -> None:
         """Runs a handler of one message over the batch, in its order."""
@@ -73,10 +63,15 @@ class Run:
         self._ending = True
 
     async def _each(self) -> None:
-        function, pending, groups = self._handling.function, self._pending, self._groups
+        function, invocation, pending, log = (
+            self._handling.function, self._invocation, self._pending, self._handling.log
+        )  # fmt: skip
+        is_fifo = _any_fifo(pending)
         for record in self._todo:
-            message = message_of(record, self._invocation, self._handling.log)
-            if groups is not None and not self._may_run(groups, message):
+            message: Message[Any] = Message(record, invocation)
+            if record.get("messageAttributes"):
+                read_attributes(message, log)
+            if is_fifo and not self.verdicts.may_run(message):
                 continue
             self._running = message
             raised: BaseException | None = None
@@ -96,14 +91,16 @@ class Run:
                 del pending[record["messageId"]]
             else:
                 self._running = None
-                self._decide(message, message._word, raised)
+                self.verdicts.on_message(message, message._word, raised)
 
     async def _batch(self) -> None:
         batch: Batch[Any] = Batch(self._invocation.context)
+        is_fifo = _any_fifo(self._pending)
         for record in self._todo:
-            message = message_of(record, self._invocation, self._handling.log, batch)
-            if self._groups is not None:
-                self._groups.enter(message)
+            message = message_of(record, self._invocation, self._handling.log)
+            message._batch = batch
+            if is_fifo:
+                self.verdicts.enter(message)
             batch._messages.append(message)
         self._running = batch
         raised: BaseException | None = None
@@ -116,101 +113,30 @@ class Run:
         if self._ending:
             return
         self._running = None
-        self._decide_batch(batch, raised)
+        if raised is None and batch._is_clean:
+            self._pending.clear()
+        else:
+            self.verdicts.on_batch(batch, raised)
 
     async def _complete(self, result: Any) -> None:
         """A result means nothing, but what has not run yet must run."""
-        if self._handling.is_async and driver.is_awaitable(result):
-            await result
-        elif driver.is_awaitable(result):
-            driver.run_awaitable(result)
-        else:
+        if not driver.is_awaitable(result):
             driver.refuse_generator(result)
-
-    def _decide_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
-        culprit = _culprit(batch, raised)
-        if culprit is not None and raised is not None:
-            raised = raised.__cause__ or raised
-        for index, message in enumerate(batch):
-            word = effective_word(message._word, batch._word)
-            if self._groups is not None and self._groups.is_stopped(message) and not _stands_alone(word):
-                self._note(Decision(message, Outcome.release()))
-            elif word is not None:
-                self._decide(message, word, None)
-            elif culprit is None or index == culprit:
-                self._decide(message, None, raised)
-            elif index < culprit:
-                self._decide(message, ACK, None)
-            else:
-                self._note(Decision(message, Outcome.release()))
-
-    def _may_run(self, groups: Groups, message: Message[Any]) -> bool:
-        groups.enter(message)
-        if not groups.is_stopped(message):
-            return True
-        self._note(Decision(message, Outcome.release()))
-        return False
-
-    def _decide(self, message: Message[Any], said: Word | None, raised: BaseException | None) -> None:
-        handling = self._handling
-        decision = decide(message, said, raised, handling.policy, handling.steps, self._settling.is_last_delivery)
-        if said is not None and raised is not None and decision.failure is None:
-            text = "the handler raised after it had said what becomes of the message; what it said holds"
-            handling.log.problem("raised_after_verdict", text, message, error=raised, level=WARNING)
-        self._note(decision)
-
-    def _note(self, decision: Decision) -> None:
-        """Takes a decision down; on FIFO it is carried out before its group goes on, where the order needs it."""
-        message, outcome = decision.message, decision.outcome
-        if outcome.kind == "discard":
-            self._handling.log.transition(message, outcome, reason=outcome.reason)
-        if outcome.kind in DONE:
-            del self._pending[message.delivery_id]
-            return
-        self.decisions.append(decision)
-        if self._groups is None or not message._source.is_fifo:
-            return
-        if outcome.kind == "dead_letter" and message.delivery_id not in self._settling.send_away([decision]):
-            outcome = Outcome.unhandled()
-        self._groups.note(message, outcome)
+        elif self._handling.is_async:
+            await result
+        else:
+            driver.run_awaitable(result)
 
     def _end(self, error: BaseException) -> None:
         """A `SystemExit` and its like: what was running has failed, what was not started is given back."""
         running, self._running = self._running, None
         if isinstance(running, Batch):
-            self._decide_batch(running, error)
+            self.verdicts.on_batch(running, error)
         elif running is not None and running.delivery_id in self._pending:
-            self._decide(running, running._word, error)
+            self.verdicts.on_message(running, running._word, error)
         for record in self._todo:
-            message = message_of(record, self._invocation, self._handling.log)
-            if self._groups is not None:
-                self._groups.enter(message)
-            self._note(Decision(message, Outcome.release()))
+            self.verdicts.release(message_of(record, self._invocation, self._handling.log))
 
 
-def effective_word(said: Word | None, said_of_batch: Word | None) -> Word | None:
-    """What was said of the message, else of its batch; a `retry()` without a delay takes the batch's."""
-    if isinstance(said, Retry) and said.delay is None and isinstance(said_of_batch, Retry):
-        return said_of_batch
-    return said_of_batch if said is None else said
-
-
-def _stands_alone(said: Word | None) -> bool:
-    """Whether a word holds behind a message that stays in the queue: the group goes on without this one anyway."""
-    outcome = None if said is None else said_outcome(said)
-    return outcome is not None and outcome.kind in ("ack", "discard", "dead_letter")
-
-
-def _culprit(batch: Batch[Any], raised: BaseException | None) -> int | None:
-    """The index of the message that a `BatchError` names, if it names one of this batch."""
-    if not isinstance(raised, BatchError):
-        return None
-    if raised.message is not None:
-        return next((index for index, message in enumerate(batch) if message is raised.message), None)
-    index = raised.index
-    is_one = isinstance(index, int) and not isinstance(index, bool) and 0 <= index < len(batch)
-    return index if is_one else None
-
-
-def _is_fifo(record: dict[str, Any]) -> bool:
-    return str(record.get("eventSourceARN", "")).endswith(".fifo")
+def _any_fifo(records: Records) -> bool:
+    return any(str(record.get("eventSourceARN")).endswith(".fifo") for record in records.values())

@@ -4,13 +4,17 @@ Nothing goes out after the answer: the process is frozen between invocations, an
 would act on a lease long lost. A request of an invocation that has ended is refused, a second try of botocore's too.
 """
 
-import threading
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar, copy_context
-from typing import Any, TypeVar
+from __future__ import annotations
 
-from tarry.invocation import Invocation
-from tarry.world import World
+import threading
+from contextvars import ContextVar, copy_context
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tarry.invocation import Invocation
+    from tarry.world import World
 
 T = TypeVar("T")
 

@@ -1,21 +1,25 @@
 """Dead letters: which queue a message goes to, and the record that says why it died."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarry.arn import QueueArn
 from tarry.diagnosis import diagnose, one_line
 from tarry.envelope import ATTRIBUTE, VERSION, body_sum, dump, fit, next_history, smallest, timestamp
-from tarry.failure import DeadLetter, Failure
-from tarry.message import Message
-from tarry.sqs.client import Requests
 from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length
 from tarry.sqs.permissions import warn_of_missing_permission
 from tarry.sqs.sending import Attributes, Copy, sendable_attributes
 from tarry.sqs.topology import Topology, dead_letter_override, named_queue
 from tarry.telemetry.logs import WARNING, Log
 from tarry.value import Value
+
+if TYPE_CHECKING:
+    from tarry.failure import DeadLetter, Failure
+    from tarry.message import Message
+    from tarry.sqs.client import Requests
 
 Record = Mapping[str, Any]
 

@@ -1,14 +1,19 @@
 """The visibility of messages in flight: how long they stay hidden from the next receive."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_VISIBILITY_SECONDS
-from tarry.message import Message
 from tarry.sqs.client import Requests, error_code, is_worth_splitting
 from tarry.sqs.limits import tens
 from tarry.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tarry.message import Message
 
 BEYOND_THE_LIMIT = "Total VisibilityTimeout"
 ASSUMED_VISIBILITY_TIMEOUT = 30  # SQS's default, where the queue's own may not be read

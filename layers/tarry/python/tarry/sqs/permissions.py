@@ -1,10 +1,16 @@
 """What the function may not do, said once: which permission is missing, what tarry does without it, what to add."""
 
-from tarry.arn import QueueArn
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from tarry.sqs.client import is_denied
 from tarry.sqs.leases import code_of
-from tarry.telemetry.logs import Log
-from tarry.world import World
+
+if TYPE_CHECKING:
+    from tarry.arn import QueueArn
+    from tarry.telemetry.logs import Log
+    from tarry.world import World
 
 _POLLER = "SQSPollerPolicy: {{QueueName: {queue}}}"
 _SENDER = "SQSSendMessagePolicy: {{QueueName: {queue}}}"

@@ -4,18 +4,23 @@ In this order a crash can only double a message; the other way round it could lo
 sending is not confirmed by a message id and the body's MD5.
 """
 
-import hashlib
-from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from __future__ import annotations
 
-from tarry.arn import QueueArn
-from tarry.message import Message
+import hashlib
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
 from tarry.sqs.client import Requests, is_worth_splitting
 from tarry.sqs.leases import code_of, failed_entries
 from tarry.sqs.limits import message_size, requests_of
-from tarry.sqs.topology import Topology
 from tarry.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tarry.arn import QueueArn
+    from tarry.message import Message
+    from tarry.sqs.topology import Topology
 
 Attributes = dict[str, dict[str, Any]]
 

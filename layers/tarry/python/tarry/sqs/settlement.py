@@ -4,18 +4,13 @@ A settlement that fails changes no other message's fate: whatever is not done fo
 and SQS delivers it again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any
+from __future__ import annotations
 
-from tarry.arn import QueueArn
-from tarry.decision import Decision
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
 from tarry.delay import whole_seconds
-from tarry.failure import FailureSteps
-from tarry.invocation import Invocation
-from tarry.message import Message
 from tarry.outcome import Outcome
-from tarry.policy import RetryPolicy
 from tarry.sqs.client import Requests
 from tarry.sqs.dead_letters import Death, LetterWriter
 from tarry.sqs.leases import Hidden, Hide, Refused, change_visibility
@@ -23,6 +18,16 @@ from tarry.sqs.permissions import warn_of_missing_permission
 from tarry.sqs.sending import Copy, Sent, send_on
 from tarry.sqs.topology import Source, Topology
 from tarry.telemetry.logs import WARNING, Log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from tarry.arn import QueueArn
+    from tarry.decision import Decision
+    from tarry.failure import FailureSteps
+    from tarry.invocation import Invocation
+    from tarry.message import Message
+    from tarry.policy import RetryPolicy
 
 
 class Settlement:

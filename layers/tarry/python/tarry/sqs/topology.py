@@ -1,15 +1,19 @@
 """Queues as AWS knows them: their URLs, limits and redrive policies, looked up at the first need and kept a while."""
 
+from __future__ import annotations
+
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tarry.arn import QueueArn, queue_arn
 from tarry.sqs.client import Requests, client_of
 from tarry.sqs.limits import MAX_REQUEST_BYTES
 from tarry.value import Value
-from tarry.world import World
+
+if TYPE_CHECKING:
+    from tarry.world import World
 
 KEPT_SECONDS = 900
 FAILURE_KEPT_SECONDS = 30

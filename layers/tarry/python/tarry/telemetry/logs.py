@@ -4,14 +4,18 @@ The line reads by itself; its fields are attributes of the log record too (``ext
 Powertools and any structured formatter show them as fields. No body is logged unless `LogOptions` asks for it.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from __future__ import annotations
 
-from tarry.message import Message
-from tarry.outcome import Outcome
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
 from tarry.signals import Signal
 from tarry.value import Value
-from tarry.world import World
+
+if TYPE_CHECKING:
+    from tarry.message import Message
+    from tarry.outcome import Outcome
+    from tarry.world import World
 
 Fields = Mapping[str, Any]
 

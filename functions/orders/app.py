@@ -1,0 +1,117 @@
+"""Writes order events to a table. They come twice and out of order now and then, as on any standard queue.
+
+Version 1 of an order places it, versions 2 and up amend it; each carries the whole order. An amendment that
+overtakes the version before it is tried again, with growing delays. An order that can never be accepted goes to
+the dead letters at once; an amendment whose earlier version never comes goes there after four attempts.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from tarry import Exponential, Message, Retry, consumer
+
+TABLE = os.environ["ORDERS_TABLE"]
+CURRENCIES = {"EUR", "GBP", "USD"}
+LIMIT = 500_000  # in cents, as all amounts are
+THROTTLED = {"ProvisionedThroughputExceededException", "RequestLimitExceeded", "ThrottlingException"}
+
+# Made at import, while Lambda initialises with a full CPU: in the first message it would cost most of a second.
+# Two tries, not botocore's ten: waiting is the queue's part, and costs nothing there.
+dynamodb = boto3.client("dynamodb", config=Config(retries={"total_max_attempts": 2}))
+
+
+class OrderDeclined(Exception):
+    """Trying again would not help: somebody has to look at this order."""
+
+
+class EarlierVersionMissing(Exception):
+    """An amendment overtook what it amends, most likely by seconds."""
+
+
+@consumer(
+    max_attempts=4,
+    backoff=Exponential(initial=2, multiplier=3, maximum=900, jitter="equal"),
+    fatal=OrderDeclined,
+)
+def handler(message: Message) -> None:
+    order = Order.read(message.json())
+    order.check()
+    save(order)
+
+
+@dataclass(frozen=True)
+class Order:
+    """One version of an order."""
+
+    id: str
+    version: int
+    customer: str
+    currency: str
+    lines: list[tuple[str, int, int]]  # article, quantity, price of one
+
+    @classmethod
+    def read(cls, event: Any) -> "Order":
+        try:
+            lines = [(line["article"], int(line["quantity"]), int(line["price"])) for line in event["lines"]]
+            return cls(event["order"], int(event["version"]), event["customer"], event["currency"], lines)
+        except (KeyError, TypeError, ValueError) as error:
+            raise OrderDeclined(f"not an order: {error!r}") from error
+
+    @property
+    def total(self) -> int:
+        return sum(quantity * price for _, quantity, price in self.lines)
+
+    def check(self) -> None:
+        if self.currency not in CURRENCIES:
+            raise OrderDeclined(f"order {self.id}: unknown currency {self.currency!r}")
+        for article, quantity, _ in self.lines:
+            if quantity < 1:
+                raise OrderDeclined(f"order {self.id}: {quantity} of {article}")
+        if self.total > LIMIT:
+            raise OrderDeclined(f"order {self.id}: {self.total / 100:,.2f} is over the limit of {LIMIT / 100:,.2f}")
+
+
+def save(order: Order) -> None:
+    """Writes the order if the table holds the version before it: one request, safe to repeat."""
+    try:
+        dynamodb.put_item(
+            TableName=TABLE,
+            Item={
+                "order_id": {"S": order.id},
+                "version": {"N": str(order.version)},
+                "customer": {"S": order.customer},
+                "currency": {"S": order.currency},
+                "total": {"N": str(order.total)},
+            },
+            **condition(order),
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+    except dynamodb.exceptions.ConditionalCheckFailedException as error:
+        stored = stored_version(error)
+        if stored < order.version:
+            raise EarlierVersionMissing(
+                f"version {order.version} of order {order.id} is here, version {stored + 1} is not yet"
+            ) from None
+        # Stored before: the event came twice, and there is nothing left to do.
+    except ClientError as error:
+        if error.response["Error"]["Code"] in THROTTLED:
+            raise Retry(delay=20) from error  # a table under load needs more than our first two seconds
+        raise
+
+
+def condition(order: Order) -> dict[str, Any]:
+    if order.version == 1:
+        return {"ConditionExpression": "attribute_not_exists(order_id)"}
+    previous = {"N": str(order.version - 1)}
+    return {"ConditionExpression": "version = :previous", "ExpressionAttributeValues": {":previous": previous}}
+
+
+def stored_version(error: ClientError) -> int:
+    """The version in the table, 0 for none: DynamoDB tells it along with the failed condition."""
+    item: Any = error.response.get("Item")
+    return int(item["version"]["N"]) if item else 0

@@ -1,0 +1,137 @@
+"""What becomes of the messages of a batch that are not simply done, in the order of their groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tarry.decision import Decision, LastDelivery, decide
+from tarry.execution.groups import Groups
+from tarry.message import ACK, Batch, Message, Word, said_outcome
+from tarry.outcome import Outcome
+from tarry.signals import BatchError, Retry
+from tarry.telemetry.logs import WARNING, Log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tarry.execution.intake import Records
+    from tarry.failure import FailureSteps
+    from tarry.policy import RetryPolicy
+
+DONE = frozenset({"ack", "discard"})
+"""Outcomes with nothing to carry out: Lambda deletes what is not reported as failed."""
+
+
+class Handling(Protocol):
+    """How a consumer handles messages: its frozen settings, as far as running them needs to know."""
+
+    function: Callable[[Any], Any]
+    is_async: bool
+    policy: RetryPolicy
+    steps: FailureSteps
+    log: Log
+
+
+class Settling(Protocol):
+    """What is needed of the settlement while a batch is still running."""
+
+    @property
+    def is_last_delivery(self) -> LastDelivery:
+        """Whether SQS will not deliver a message again if it fails now."""
+
+    def send_away(self, decisions: Sequence[Decision]) -> set[str]:
+        """Sends dead letters; the delivery ids of those that are in their queue for certain."""
+
+
+class Verdicts:
+    """One batch's. ``pending`` loses what is done; ``decisions`` gains what is still to be carried out."""
+
+    def __init__(self, handling: Handling, pending: Records, settling: Settling) -> None:
+        self._handling = handling
+        self._pending = pending
+        self._settling = settling
+        self._groups = Groups()
+        self.decisions: list[Decision] = []
+
+    def enter(self, message: Message[Any]) -> None:
+        """Takes note of a message of a FIFO batch, in the order of the batch."""
+        self._groups.enter(message)
+
+    def may_run(self, message: Message[Any]) -> bool:
+        """Whether a message of a FIFO batch may run; if not, it is given back behind its head."""
+        self._groups.enter(message)
+        if self._groups.is_stopped(message):
+            self._note(Decision(message, Outcome.release()))
+            return False
+        return True
+
+    def release(self, message: Message[Any]) -> None:
+        """A message that was not started, and will not be."""
+        self._groups.enter(message)
+        self._note(Decision(message, Outcome.release()))
+
+    def on_message(self, message: Message[Any], said: Word | None, raised: BaseException | None) -> None:
+        """A message that ran, with what was said of it and what its handler raised."""
+        handling = self._handling
+        decision = decide(message, said, raised, handling.policy, handling.steps, self._settling.is_last_delivery)
+        if said is not None and raised is not None and decision.failure is None:
+            text = "the handler raised after it had said what becomes of the message; what it said holds"
+            handling.log.problem("raised_after_verdict", text, message, error=raised, level=WARNING)
+        self._note(decision)
+
+    def on_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
+        """A batch that ran as a whole (SPEC B4, B5, H2)."""
+        culprit = _culprit(batch, raised)
+        if culprit is not None and raised is not None:
+            raised = raised.__cause__ or raised
+        for index, message in enumerate(batch):
+            word = effective_word(message._word, batch._word)
+            if self._groups.is_stopped(message) and not _stands_alone(word):
+                self._note(Decision(message, Outcome.release()))
+            elif word is not None:
+                self.on_message(message, word, None)
+            elif culprit is None or index == culprit:
+                self.on_message(message, None, raised)
+            elif index < culprit:
+                self.on_message(message, ACK, None)
+            else:
+                self._note(Decision(message, Outcome.release()))
+
+    def _note(self, decision: Decision) -> None:
+        """Takes a decision down; on FIFO it is carried out before its group goes on, where the order needs it."""
+        message, outcome = decision.message, decision.outcome
+        if outcome.kind == "discard":
+            self._handling.log.transition(message, outcome, reason=outcome.reason)
+        if outcome.kind in DONE:
+            del self._pending[message.delivery_id]
+            return
+        self.decisions.append(decision)
+        if not message._source.is_fifo:
+            return
+        if outcome.kind == "dead_letter" and message.delivery_id not in self._settling.send_away([decision]):
+            outcome = Outcome.unhandled()
+        self._groups.note(message, outcome)
+
+
+def effective_word(said: Word | None, said_of_batch: Word | None) -> Word | None:
+    """What was said of the message, else of its batch; a `retry()` without a delay takes the batch's."""
+    if isinstance(said, Retry) and said.delay is None and isinstance(said_of_batch, Retry):
+        return said_of_batch
+    return said_of_batch if said is None else said
+
+
+def _stands_alone(said: Word | None) -> bool:
+    """Whether a word holds behind a message that stays in the queue: the group goes on without this one anyway."""
+    outcome = None if said is None else said_outcome(said)
+    return outcome is not None and outcome.kind in ("ack", "discard", "dead_letter")
+
+
+def _culprit(batch: Batch[Any], raised: BaseException | None) -> int | None:
+    """The index of the message that a `BatchError` names, if it names one of this batch."""
+    if not isinstance(raised, BatchError):
+        return None
+    if raised.message is not None:
+        return next((index for index, message in enumerate(batch) if message is raised.message), None)
+    index = raised.index
+    is_one = isinstance(index, int) and not isinstance(index, bool) and 0 <= index < len(batch)
+    return index if is_one else None
