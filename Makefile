@@ -13,13 +13,14 @@ export SAM_CLI_TELEMETRY := 0
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format build lock clean
+.PHONY: help setup run test check format bench build lock clean
 
 help:
 	@echo "make run     the sample orders, end to end, on this machine"
 	@echo "make test    the checks and all tests"
 	@echo "make check   lint, format, types, import rules"
 	@echo "make format  put the code in shape"
+	@echo "make bench   time a message, beside Powertools and a bare loop"
 	@echo "make build   validate the template and build what is deployed"
 	@echo "make lock    resolve the newest versions into constraints.txt"
 	@echo "make clean   remove everything make has made"
@@ -42,6 +43,9 @@ check: $(READY)
 format: $(READY)
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
+
+bench: $(READY)
+	@$(BIN)/python benchmarks/batch.py
 
 build: $(READY)
 	@$(BIN)/sam validate --lint

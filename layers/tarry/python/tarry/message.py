@@ -106,8 +106,15 @@ class Message(Generic[T]):
 
     @property
     def record(self) -> SQSRecord:
-        """The record as Powertools' ``SQSRecord``; ``record.raw_event`` is the dict that Lambda handed over."""
-        from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+        """The record as Powertools' ``SQSRecord``; ``record.raw_event`` is the dict that Lambda handed over.
+
+        Raises `ModuleNotFoundError` if Powertools is not installed.
+        """
+        try:
+            from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+        except ModuleNotFoundError as error:
+            text = "message.record needs Powertools: add aws-lambda-powertools to the function, or its layer"
+            raise ModuleNotFoundError(text, name=error.name) from error
 
         return SQSRecord(self._record)
 

@@ -100,9 +100,8 @@ class Verdicts:
     def _note(self, decision: Decision) -> None:
         """Takes a decision down; on FIFO it is carried out before its group goes on, where the order needs it."""
         message, outcome = decision.message, decision.outcome
-        if outcome.kind == "discard":
-            self._handling.log.transition(message, outcome, reason=outcome.reason)
         if outcome.kind in DONE:
+            self._log_end(decision)
             del self._pending[message.delivery_id]
             return
         self.decisions.append(decision)
@@ -111,6 +110,14 @@ class Verdicts:
         if outcome.kind == "dead_letter" and message.delivery_id not in self._settling.send_away([decision]):
             outcome = Outcome.unhandled()
         self._groups.note(message, outcome)
+
+    def _log_end(self, decision: Decision) -> None:
+        """Tells of a message that is done with other than by a plain commit."""
+        failure, outcome = decision.failure, decision.outcome
+        if failure is not None or outcome.kind == "discard":
+            reason = outcome.reason or (failure.reason if failure is not None else None)
+            error = failure.error if failure is not None else None
+            self._handling.log.transition(decision.message, outcome, error=error, reason=reason)
 
 
 def effective_word(said: Word | None, said_of_batch: Word | None) -> Word | None:
