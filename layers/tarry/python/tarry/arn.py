@@ -36,8 +36,8 @@ class QueueArn(Value):
     def sibling(self, name: str, account: str | None = None) -> QueueArn:
         """The queue of another name beside this one: same partition and region, and account unless given."""
         parts = self.text.split(":")
-        if not self.name:
-            return QueueArn("")
+        if not self.name:  # a name alone has no account to be in, a URL has
+            return QueueArn(f"arn:aws:sqs::{account}:{name}" if account else "")
         return QueueArn(":".join([*parts[:4], account or parts[4], name]))
 
     def __str__(self) -> str:
@@ -45,6 +45,10 @@ class QueueArn(Value):
 
 
 @lru_cache(maxsize=256)
+def _made_once(text: str) -> QueueArn:
+    return QueueArn(text)
+
+
 def queue_arn(text: object) -> QueueArn:
-    """The `QueueArn` of a record's ``eventSourceARN``."""
-    return QueueArn(text if isinstance(text, str) else "")
+    """The `QueueArn` of what an event has for one, which may be anything."""
+    return _made_once(text if isinstance(text, str) else "")

@@ -12,7 +12,7 @@ def receive_count(text: object) -> int:
     """SQS's ``ApproximateReceiveCount``; 1 where it is missing, unreadable or not positive."""
     try:
         return max(1, int(text))  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 1
 
 

@@ -75,6 +75,9 @@ class Fixed(Backoff):
     def __init__(self, delay: float, jitter: Jitter = None) -> None:
         self._freeze(seconds=_seconds("delay", delay), jitter=_jitter(jitter))
 
+    def __repr__(self) -> str:
+        return f"Fixed(delay={self.seconds!r}, jitter={self.jitter!r})"
+
     def _without_jitter(self, attempt: int) -> float:
         return self.seconds
 
@@ -100,8 +103,10 @@ class Linear(Backoff):
     def _without_jitter(self, attempt: int) -> float:
         if not self.increment:
             return self.initial
-        steps_to_cap = (self.maximum - self.initial) / self.increment
-        return self.maximum if attempt - 1 >= steps_to_cap else self.initial + self.increment * (attempt - 1)
+        try:
+            return min(self.maximum, self.initial + self.increment * (attempt - 1))
+        except OverflowError:  # an attempt beyond all floats
+            return self.maximum
 
 
 class Exponential(Backoff):
@@ -143,8 +148,8 @@ class Schedule(Backoff):
     delays: tuple[float, ...]
 
     def __init__(self, delays: Sequence[float], jitter: Jitter = None) -> None:
-        if not delays:
-            raise ConfigurationError("a Schedule needs at least one delay, got an empty list")
+        if not isinstance(delays, (list, tuple)) or not delays:
+            raise ConfigurationError(f"a Schedule needs a list of at least one delay, got {delays!r}")
         self._freeze(delays=tuple(_seconds("a delay", delay) for delay in delays), jitter=_jitter(jitter))
 
     @classmethod

@@ -64,6 +64,9 @@ class Consumer(Generic[T]):
     ``handler(event, context)`` is the Lambda entry point. ``handler.function`` is the plain function, for tests.
     """
 
+    # In slots, since functools.wraps copies a __dict__ over that of the wrapper; the dunders are in one.
+    __slots__ = ("__dict__", "_settings", "_takes_batch", "function", "is_async", "log", "name", "policy", "steps")
+
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: Settings) -> None:
         if not callable(function):
             raise ConfigurationError(f"a consumer is made of a function, got {function!r}; settings go by name")
@@ -81,13 +84,17 @@ class Consumer(Generic[T]):
         self.__doc__ = getattr(function, "__doc__", None)
         self.name = settings.get("name") or self.__qualname__
         """Which consumer this is, in logs."""
-        self.log = Log(self.name, settings.get("log") or LogOptions())
+        options = settings.get("log", LogOptions())
+        if not isinstance(options, LogOptions):
+            raise ConfigurationError(f"log takes LogOptions(...), got {options!r}")
+        self.log = Log(self.name, options)
 
     def __repr__(self) -> str:
         return f"<Consumer {self.__module__}.{self.__qualname__}>"
 
     def replace(self, **settings: Unpack[Settings]) -> Consumer[T]:
         """A consumer of the same function with some settings changed."""
+        _refuse_unknown(settings)
         return Consumer(self.function, self._takes_batch, {**self._settings, **settings})
 
     def __call__(self, event: Any, context: Any = None) -> Response:
@@ -103,7 +110,7 @@ class Consumer(Generic[T]):
     def _handle(self, pending: dict[str, dict[str, Any]], context: Any) -> None:
         """Runs and settles a batch. What is done leaves ``pending``; all else counts as failed."""
         max_attempts = self.policy.max_attempts if self.steps.retries_in_place else None
-        invocation = Invocation(world.current(), context, max_attempts)
+        invocation = Invocation(world.current(), context, max_attempts, self.log.ignored)
         settlement = _AtNeed(self, invocation)
         run = Run(self, invocation, pending, settlement)
         try:
@@ -185,9 +192,13 @@ def batch_consumer(function: Any = None, /, **settings: Any) -> Any:
     return _made(function, True, settings)
 
 
-def _made(function: Any, takes_batch: bool, settings: Any) -> Any:
+def _refuse_unknown(settings: Any) -> None:
     if unknown := sorted(set(settings) - set(SETTINGS)):
         raise TypeError(f"unknown settings: {', '.join(unknown)}; there are {', '.join(SETTINGS)}")
+
+
+def _made(function: Any, takes_batch: bool, settings: Any) -> Any:
+    _refuse_unknown(settings)
     if function is not None:
         return Consumer(function, takes_batch, settings)
     Consumer(lambda _: None, takes_batch, settings)  # a wrong setting is refused where it stands

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Delay: TypeAlias = Union[float, "timedelta", "datetime"]
 
+END_OF_TIME = 253_402_300_800  # the year 10000, where datetime ends
+
 MAX_VISIBILITY_SECONDS = 43_200
 """SQS hides a message for at most 12 hours in all since this receive; more is refused, not cut."""
 
@@ -59,6 +61,15 @@ def _as_float(number: SupportsFloat) -> float:
         return float(number)
     except OverflowError:
         return math.inf
+
+
+def epoch_seconds(milliseconds: object) -> float | None:
+    """SQS's timestamps, which are milliseconds as text, as epoch seconds; None for what is none."""
+    try:
+        seconds = int(milliseconds) / 1000  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return seconds if 0 <= seconds < END_OF_TIME else None
 
 
 def longest_wait(*, received_at: float | None, invoked_at: float, now: float) -> int:

@@ -16,6 +16,10 @@ _OURS = os.path.dirname(__file__)
 _LIBRARIES = (os.path.dirname(os.__file__), "/var/runtime/", "/var/lang/", "<frozen ")
 
 
+MOST_LEAVES = 20
+DEEPEST_GROUP = 5
+
+
 class Diagnosis(Value):
     """An error in words. The message is kept apart from the traceback, which holds frames and types only."""
 
@@ -45,8 +49,32 @@ def error_text(error: BaseException) -> str:
     """What the error says; for a group, what its leaves say too."""
     text = _safely(str, error)
     if isinstance(error, BaseExceptionGroup):
-        return f"{text}: " + "; ".join(one_line(leaf) for leaf in error.exceptions)
+        return f"{text}: " + "; ".join(_within(error, DEEPEST_GROUP))
     return text
+
+
+def _within(group: BaseExceptionGroup[BaseException], levels: int) -> list[str]:
+    """What the errors in a group say, those in the groups in it too."""
+    if not levels:
+        return ["..."]
+    texts = []
+    for error in group.exceptions[:MOST_LEAVES]:
+        inner = _within(error, levels - 1) if isinstance(error, BaseExceptionGroup) else []
+        texts.append(": ".join([type_name(error), *filter(None, [_safely(str, error), "; ".join(inner)])]))
+    return texts
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """The errors in a group and its groups, as many as are worth telling; however deep they are nested."""
+    leaves: list[BaseException] = []
+    todo: list[BaseException] = [group]
+    while todo and len(leaves) < MOST_LEAVES:
+        error = todo.pop()
+        if isinstance(error, BaseExceptionGroup):
+            todo += reversed(error.exceptions)
+        else:
+            leaves.append(error)
+    return leaves
 
 
 def one_line(error: BaseException) -> str:
@@ -71,7 +99,9 @@ def _traceback_text(error: BaseException) -> str:
         parts.append(f"{frames}{type_name(link)}")
     if len(parts) == 1 and error.__traceback__ is None:
         return ""  # said, not raised: it has no place
-    return "\n\nwhich led to\n\n".join(parts)
+    text = "\n\nwhich led to\n\n".join(parts)
+    leaves = _leaves(error) if isinstance(error, BaseExceptionGroup) else []
+    return "\n\none of whose errors is\n\n".join([text, *(_traceback_text(leaf) or type_name(leaf) for leaf in leaves)])
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -99,8 +129,8 @@ def _fingerprint(error: BaseException) -> str:
     elsewhere in the file, another Python or another version of a library changes nothing.
     """
     frames = list(_places(handler_frames(error)))
-    own = [place for place, is_own in frames if is_own]
-    leaves = sorted({type_name(leaf) for leaf in error.exceptions}) if isinstance(error, BaseExceptionGroup) else []
+    own = dict.fromkeys(place for place, is_own in frames if is_own)  # a recursion is one place, however deep
+    leaves = sorted({type_name(leaf) for leaf in _leaves(error)}) if isinstance(error, BaseExceptionGroup) else []
     library = [place.rpartition(":")[0] for place, _ in frames[-1:]]  # without the line, which is not ours
     text = "\n".join([type_name(error), *leaves, *(own or library)])
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from tarry.delay import END_OF_TIME
 from tarry.value import Value
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ MAX_DUE_AHEAD_SECONDS = 366 * 86_400
 
 class UnreadableRecord(ValueError):
     """A `Tarry` attribute that is not a record of this message. It is treated as absent."""
+
+
+NOT_TEXT = frozenset({"attempts", "history", "first_failed_at", "failed_at"})
 
 
 class FailureRecord(Value):
@@ -46,10 +50,11 @@ class FailureRecord(Value):
     history: tuple[Mapping[str, Any], ...]
 
     def __init__(self, fields: Mapping[str, Any], history: tuple[Mapping[str, Any], ...] = ()) -> None:
-        texts = {name: _text(fields, name) for name in self.__slots__ if name not in ("attempts", "history")}
+        texts = {name: _text(fields, name) for name in self.__slots__ if name not in NOT_TEXT}
+        times = {name: _moment(fields, name) for name in ("first_failed_at", "failed_at")}
         attempts = fields.get("attempts")
         attempts = None if attempts is None else _whole("failure.attempts", attempts, MAX_TOTAL)
-        self._freeze(**texts, attempts=attempts, history=history)
+        self._freeze(**texts, **times, attempts=attempts, history=history)
 
 
 class Envelope(Value):
@@ -78,7 +83,7 @@ class Envelope(Value):
         self._freeze(
             id=message_id,
             origin=_text(record, "origin"),
-            sent=_text(record, "sent"),
+            sent=_moment(record, "sent"),
             carried=_whole("carried", record.get("carried", 0)),
             due=_due(record.get("due"), now),
             hops=_whole("hops", record.get("hops", 0)),
@@ -95,7 +100,7 @@ def read_envelope(attribute: Mapping[str, Any], body: str, now: float) -> Envelo
     record = _parse(attribute)
     if record is None:
         raise UnreadableRecord("it is not a record of tarry's")
-    if record["v"] != VERSION:
+    if type(record["v"]) is not int or record["v"] != VERSION:
         raise UnreadableRecord(f"its version is {record['v']!r:.20}, known is {VERSION}")
     if record["sum"] != body_sum(body):
         raise UnreadableRecord("it belongs to another body")
@@ -109,8 +114,8 @@ def is_ours(attribute: Mapping[str, Any] | None) -> bool:
 
 def _parse(attribute: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
-        record = json.loads(attribute.get("stringValue") or "")
-    except (TypeError, ValueError, RecursionError):
+        record = json.loads(attribute["stringValue"])
+    except (KeyError, TypeError, ValueError, RecursionError):  # an attribute may be any JSON in a hand-made event
         return None
     return record if isinstance(record, dict) and "v" in record and "sum" in record else None
 
@@ -122,6 +127,19 @@ def _text(fields: Mapping[str, Any], name: str) -> str | None:
     return value
 
 
+def _moment(fields: Mapping[str, Any], name: str) -> str | None:
+    """A time in UTC, None if it is none: what says when is no reason to forget who."""
+    from datetime import datetime
+
+    text = _text(fields, name)
+    try:
+        moment = datetime.fromisoformat(text or "")
+        is_one = moment.utcoffset() is not None and 0 <= moment.timestamp() < END_OF_TIME
+    except (ValueError, OverflowError):
+        return None
+    return text if is_one else None
+
+
 def _whole(name: str, value: object, maximum: int = MAX_COUNT) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
         raise UnreadableRecord(f"{name} is {value!r:.50}, not a whole number from 0 to {maximum}")
@@ -129,7 +147,14 @@ def _whole(name: str, value: object, maximum: int = MAX_COUNT) -> int:
 
 
 def _entries(history: object) -> tuple[Mapping[str, Any], ...]:
-    return tuple(entry for entry in history if isinstance(entry, dict)) if isinstance(history, list) else ()
+    entries = history if isinstance(history, list) else []
+    return tuple(_entry(entry) for entry in entries if isinstance(entry, dict))[-HISTORY_LENGTH:]
+
+
+def _entry(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is known of an entry, as far as it is what it should be."""
+    kinds: dict[str, type] = {"attempt": int, "at": str, "error": str, "delay": int}
+    return {name: entry[name] for name, kind in kinds.items() if type(entry.get(name)) is kind}
 
 
 def _due(value: object, now: float) -> float | None:
@@ -171,25 +196,22 @@ def fit(record: Mapping[str, Any], room_bytes: int) -> str | None:
     """``record`` as JSON of at most ``room_bytes``, None where not even the smallest has room.
 
     Cut first is the top of the traceback, so that the innermost frames stay, then the end of the message, each down
-    to a floor, so that a huge text does not push out the frames; then the history goes, then the rest of both.
+    to a floor, so that a huge text does not push out the frames; then the history goes, then the floors.
     """
     text = dump(record)
     if len(text) <= room_bytes:
         return text
-    cut = {**record, "failure": dict(record.get("failure") or {})}
-    for shorten in (
-        lambda: _shorten(cut, "traceback", TRACEBACK_FLOOR_BYTES, room_bytes),
-        lambda: _shorten(cut, "message", MESSAGE_FLOOR_BYTES, room_bytes),
-        lambda: cut.pop("history", None),
-        lambda: _shorten(cut, "traceback", 0, room_bytes),
-        lambda: _shorten(cut, "message", 0, room_bytes),
+    without_history = {name: value for name, value in record.items() if name != "history"}
+    for shorter in (
+        _shortened(record, TRACEBACK_FLOOR_BYTES, MESSAGE_FLOOR_BYTES, room_bytes),
+        _shortened(without_history, TRACEBACK_FLOOR_BYTES, MESSAGE_FLOOR_BYTES, room_bytes),
+        _shortened(without_history, 0, 0, room_bytes),
+        smallest(record),
     ):
-        shorten()
-        text = dump(cut)
+        text = dump(shorter)
         if len(text) <= room_bytes:
             return text
-    text = dump(smallest(record))
-    return text if len(text) <= room_bytes else None
+    return None
 
 
 def smallest(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,28 +221,38 @@ def smallest(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: record[name] for name in ("v", "sum", "id", "origin") if name in record} | {"failure": kept}
 
 
-def _shorten(record: dict[str, Any], field: str, floor_bytes: int, room_bytes: int) -> None:
-    text = record["failure"].get(field)
-    if not isinstance(text, str):
-        return
-    excess = len(dump(record)) - room_bytes
-    budget = max(floor_bytes, len(json.dumps(text)) - 2 - excess)
-    shorter = _last_frames(text, budget) if field == "traceback" else _beginning(text, budget)
-    if shorter:
-        record["failure"][field] = shorter
-    else:
-        del record["failure"][field]
+def _shortened(
+    record: Mapping[str, Any], traceback_floor: int, message_floor: int, room_bytes: int
+) -> Mapping[str, Any]:
+    """The record with its traceback, then its message, cut as far as is needed, down to their floors."""
+    failure = dict(record.get("failure") or {})
+    shorter = {**record, "failure": failure}
+    for field, floor, cut in (
+        ("traceback", traceback_floor, _last_frames),
+        ("message", message_floor, _beginning),
+    ):
+        text = failure.get(field)
+        excess = len(dump(shorter)) - room_bytes
+        if excess > 0 and isinstance(text, str):
+            failure[field] = cut(text, max(floor, _json_bytes(text) - excess))
+            if not failure[field]:
+                del failure[field]
+    return shorter
+
+
+def _json_bytes(text: str) -> int:
+    return len(json.dumps(text)) - 2
 
 
 def _beginning(text: str, budget_bytes: int) -> str:
-    if len(json.dumps(text)) - 2 <= budget_bytes:
+    if _json_bytes(text) <= budget_bytes:
         return text
     kept = _most(len(text), lambda length: text[:length] + "...", budget_bytes)
     return text[:kept] + "..." if kept else ""
 
 
 def _last_frames(text: str, budget_bytes: int) -> str:
-    if len(json.dumps(text)) - 2 <= budget_bytes:
+    if _json_bytes(text) <= budget_bytes:
         return text
     kept = _most(len(text), lambda length: "...\n" + text[len(text) - length :], budget_bytes)
     tail = text[len(text) - kept :]
@@ -235,7 +267,7 @@ def _most(length: int, make: Callable[[int], str], budget_bytes: int) -> int:
     low, high = 0, length
     while low < high:
         middle = (low + high + 1) // 2
-        if len(json.dumps(make(middle))) - 2 <= budget_bytes:
+        if _json_bytes(make(middle)) <= budget_bytes:
             low = middle
         else:
             high = middle - 1

@@ -127,7 +127,9 @@ class FailureSteps(Value):
     steps: tuple[FailureStep, ...]
 
     def __init__(self, steps: Sequence[FailureStep] | None = None) -> None:
-        steps = (RetryInPlace(), DeadLetter()) if not steps else tuple(steps)
+        if steps is not None and not isinstance(steps, (list, tuple)):
+            raise ConfigurationError(f"on_failure takes a list of failure steps, got {steps!r}")
+        steps = tuple(steps) if steps else (RetryInPlace(), DeadLetter())
         for step in steps:
             if isinstance(step, type) or not callable(getattr(step, "handle", None)):
                 raise ConfigurationError(f"on_failure takes objects with a method handle(failure, next_step): {step!r}")

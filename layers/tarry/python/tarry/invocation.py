@@ -6,16 +6,22 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tarry.world import World
 
 
 class Invocation:
     """What all messages of a batch share. Nothing of it is seen by the next invocation."""
 
-    __slots__ = ("context", "deadline", "ended", "max_attempts", "started_at", "world")
+    __slots__ = ("context", "deadline", "ended", "max_attempts", "on_ignored", "started_at", "world")
 
-    def __init__(self, world: World, context: Any, max_attempts: int | None) -> None:
+    def __init__(
+        self, world: World, context: Any, max_attempts: int | None, on_ignored: Callable[[Any, str, str], None]
+    ) -> None:
         self.world = world
+        self.on_ignored = on_ignored
+        """Told of a message, a word on it that came too late, and the word that was said before."""
         self.context = context
         self.max_attempts = max_attempts
         """The policy's limit; None where nothing is retried in place."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from tarry.arn import QueueArn, queue_arn
 from tarry.attempts import attempt_number, receive_count
-from tarry.delay import MAX_VISIBILITY_SECONDS, Delay, longest_wait
+from tarry.delay import MAX_VISIBILITY_SECONDS, Delay, epoch_seconds, longest_wait
 from tarry.errors import DelayNotSupported, Undecodable
-from tarry.signals import Defer, Discard, Reject, Retry, Signal
+from tarry.signals import Defer, Discard, Reject, Retry, find_signal
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -55,12 +54,13 @@ class Message(Generic[T]):
     _envelope: Envelope | None = None
     _behind = False
 
-    def __init__(self, record: dict[str, Any], invocation: Invocation) -> None:
+    def __init__(self, record: dict[str, Any], message_id: str, invocation: Invocation) -> None:
         self._record = record
+        self._delivery_id = message_id  # kept apart: a handler may change the record
         self._invocation = invocation
 
     def __repr__(self) -> str:
-        return f"<Message {self.id} of {self.queue}, attempt {self.attempt}>"
+        return f"<Message {self.id!r} of {self.queue}, attempt {self.attempt}>"
 
     # what it is
 
@@ -72,7 +72,7 @@ class Message(Generic[T]):
     @property
     def delivery_id(self) -> str:
         """SQS's own ``messageId``."""
-        return self._record["messageId"]  # type: ignore[no-any-return]
+        return self._delivery_id
 
     @property
     def body(self) -> str:
@@ -134,12 +134,10 @@ class Message(Generic[T]):
         """When it was first sent, in UTC; None if its record does not say it."""
         from datetime import UTC, datetime
 
-        try:
-            if self._envelope and self._envelope.sent:
-                return datetime.fromisoformat(self._envelope.sent)
-            return datetime.fromtimestamp(int(self._system("SentTimestamp")) / 1000, UTC)
-        except (TypeError, ValueError, OverflowError):
-            return None
+        if self._envelope and self._envelope.sent:
+            return datetime.fromisoformat(self._envelope.sent)
+        sent = epoch_seconds(self._system("SentTimestamp"))
+        return None if sent is None else datetime.fromtimestamp(sent, UTC)
 
     @property
     def context(self) -> Any:
@@ -181,7 +179,7 @@ class Message(Generic[T]):
     def ack(self) -> None:
         """Done with: it is deleted. Ignored if something was said before."""
         if self._batch is not None and isinstance(self._batch._word, Retry):
-            return self._too_late("ack", self._batch._word)
+            return self._ignore(ACK, self._batch._word)
         self._say(ACK)
 
     def retry(self, delay: Delay | None = None) -> None:
@@ -194,7 +192,7 @@ class Message(Generic[T]):
         word = Retry(delay)
         self._check_delay(word)
         if self._batch is not None and self._batch._word is ACK:
-            return self._too_late("retry", ACK)
+            return self._ignore(word, ACK)
         self._say(word)
 
     def reject(self, reason: str | None = None) -> None:
@@ -215,9 +213,14 @@ class Message(Generic[T]):
         self._say(word)
 
     def fail(self, error: BaseException) -> None:
-        """This message failed with ``error``; the policy decides. How a bulk handler reports item by item."""
+        """This message failed with ``error``; the policy decides. How a bulk handler reports item by item.
+
+        An error that carries a verdict (`tarry.signals`) is that verdict; its delay is checked as by `retry`.
+        """
         if not isinstance(error, BaseException):
             raise TypeError(f"fail() takes the exception with which the message failed, got {error!r}")
+        if isinstance(signal := find_signal(error), (Retry, Defer)):
+            self._check_delay(signal)
         self._say(error)
 
     @property
@@ -231,12 +234,10 @@ class Message(Generic[T]):
         if self._word is None:
             self._word = word
         else:
-            self._too_late(repr(word), self._word)
+            self._ignore(word, self._word)
 
-    def _too_late(self, word: str, earlier: Word) -> None:
-        logging = sys.modules.get("logging")  # not loaded: nobody can have asked for debug lines
-        if logging is not None:
-            logging.getLogger("tarry").debug("%s is ignored: %r was said of %s before", word, earlier, self.id)
+    def _ignore(self, word: Word, earlier: Word) -> None:
+        self._invocation.on_ignored(self, type(word).__name__, type(earlier).__name__)
 
     def _check_delay(self, word: Retry | Defer) -> None:
         if word.delay is not None and word.delay > (longest := self._longest_wait()):
@@ -266,10 +267,7 @@ class Message(Generic[T]):
 
     @property
     def _first_received_at(self) -> float | None:
-        try:
-            return int(self._system("ApproximateFirstReceiveTimestamp")) / 1000
-        except (TypeError, ValueError, OverflowError):
-            return None
+        return epoch_seconds(self._system("ApproximateFirstReceiveTimestamp"))
 
     def _user_attributes(self) -> dict[str, Any]:
         """As the event has them, without our record."""
@@ -298,7 +296,7 @@ class Batch(Sequence[Message[T]]):
 
     def ack_all(self) -> None:
         """Acknowledges all messages of which nothing else was or will be said. `retry` on one comes too late then."""
-        self._word = self._word or ACK
+        self._say(ACK)
 
     def retry_all(self, delay: Delay | None = None) -> None:
         """Retries all messages of which nothing else was or will be said. `ack` on one comes too late then.
@@ -308,7 +306,14 @@ class Batch(Sequence[Message[T]]):
         word = Retry(delay)
         for message in self._messages:
             message._check_delay(word)
-        self._word = self._word or word
+        self._say(word)
+
+    def _say(self, word: Word) -> None:
+        if self._word is None:
+            self._word = word
+        else:
+            for message in self._messages:
+                message._ignore(word, self._word)
 
     @overload
     def __getitem__(self, index: int) -> Message[T]: ...
@@ -371,6 +376,3 @@ def _attribute_value(attribute: Mapping[str, Any]) -> Any:
             return Decimal(text)
         except InvalidOperation:
             return text
-
-
-__all__ = ["ACK", "Ack", "Batch", "Message", "Signal", "Word", "said_outcome"]

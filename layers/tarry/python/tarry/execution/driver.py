@@ -114,7 +114,23 @@ def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
         return
 
 
+async def absorb_cancellation(is_ending: Callable[[], bool]) -> None:
+    """Takes back what a handler did to its own task, which is that of the messages behind it too."""
+    import asyncio
+
+    task = asyncio.current_task()
+    while task is not None and task.cancelling() and not is_ending():
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if is_ending():
+                raise
+        task.uncancel()
+
+
 def is_awaitable(result: object) -> bool:
+    if isinstance(result, GeneratorType):
+        return bool(result.gi_code.co_flags & _CO_ITERABLE_COROUTINE)  # made by types.coroutine
     return hasattr(type(result), "__await__")
 
 

@@ -21,6 +21,8 @@ class Groups:
 
     def enter(self, message: Message[Any]) -> None:
         """Takes note of a message, in the order of the batch: all but the first of a group stand behind it."""
+        if not message._source.is_fifo:
+            return
         group = _group(message)
         message._behind = group in self._seen
         self._seen.add(group)
@@ -31,7 +33,7 @@ class Groups:
 
     def note(self, message: Message[Any], outcome: Outcome) -> None:
         """What became of a message; it may stop its group."""
-        if outcome.kind in STOPS_ITS_GROUP:
+        if message._source.is_fifo and outcome.kind in STOPS_ITS_GROUP:
             self._stopped.add(_group(message))
 
 

@@ -45,9 +45,9 @@ def _receives(record: dict[str, Any]) -> int:
     return receive_count(attributes.get("ApproximateReceiveCount") if isinstance(attributes, dict) else None)
 
 
-def message_of(record: dict[str, Any], invocation: Invocation, log: Log) -> Message[Any]:
+def message_of(record: dict[str, Any], message_id: str, invocation: Invocation, log: Log) -> Message[Any]:
     """The message of a record, with what its `Tarry` attribute says of earlier deliveries."""
-    message: Message[Any] = Message(record, invocation)
+    message: Message[Any] = Message(record, message_id, invocation)
     if record.get("messageAttributes"):
         read_attributes(message, log)
     return message

@@ -23,7 +23,7 @@ class Run:
         self._invocation = invocation
         self._pending = pending
         self._settling = settling
-        self._todo = iter(list(pending.values()))
+        self._todo = iter(list(pending.items()))
         self._running: Message[Any] | Batch[Any] | None = None
         self._ending = False
         self._verdicts: Verdicts | None = None
@@ -67,8 +67,8 @@ class Run:
             self._handling.function, self._invocation, self._pending, self._handling.log
         )  # fmt: skip
         is_fifo = _any_fifo(pending)
-        for record in self._todo:
-            message: Message[Any] = Message(record, invocation)
+        for message_id, record in self._todo:
+            message: Message[Any] = Message(record, message_id, invocation)
             if record.get("messageAttributes"):
                 read_attributes(message, log)
             if is_fifo and not self.verdicts.may_run(message):
@@ -82,13 +82,13 @@ class Run:
             except Exception as error:  # noqa: BLE001 whatever it is, it is this message's failure
                 raised = error
             except BaseException as error:  # noqa: BLE001 it ends the batch, and never the function
-                if self._ending or not driver.is_cancelled_error(error):
+                if not (self._ending or driver.is_cancelled_error(error)):
                     return self._end(error)
                 raised = error
             if self._ending:
-                return None
+                return None  # the event loop was ended: what ended it is the error to tell of
             if raised is None and (message._word is None or message._word is ACK):
-                del pending[record["messageId"]]
+                del pending[message_id]
             else:
                 self._running = None
                 self.verdicts.on_message(message, message._word, raised)
@@ -96,8 +96,8 @@ class Run:
     async def _batch(self) -> None:
         batch: Batch[Any] = Batch(self._invocation.context)
         is_fifo = _any_fifo(self._pending)
-        for record in self._todo:
-            message = message_of(record, self._invocation, self._handling.log)
+        for message_id, record in self._todo:
+            message = message_of(record, message_id, self._invocation, self._handling.log)
             message._batch = batch
             if is_fifo:
                 self.verdicts.enter(message)
@@ -123,7 +123,10 @@ class Run:
         if not driver.is_awaitable(result):
             driver.refuse_generator(result)
         elif self._handling.is_async:
-            await result
+            try:
+                await result
+            finally:
+                await driver.absorb_cancellation(lambda: self._ending)
         else:
             driver.run_awaitable(result)
 
@@ -134,8 +137,8 @@ class Run:
             self.verdicts.on_batch(running, error)
         elif running is not None and running.delivery_id in self._pending:
             self.verdicts.on_message(running, running._word, error)
-        for record in self._todo:
-            self.verdicts.release(message_of(record, self._invocation, self._handling.log))
+        for message_id, record in self._todo:
+            self.verdicts.release(message_of(record, message_id, self._invocation, self._handling.log))
 
 
 def _any_fifo(records: Records) -> bool:

@@ -82,6 +82,9 @@ class Verdicts:
     def on_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
         """A batch that ran as a whole (SPEC B4, B5, H2)."""
         culprit = _culprit(batch, raised)
+        if raised is not None and all(effective_word(message._word, batch._word) is not None for message in batch):
+            text = "the batch handler raised after it had said what becomes of every message; what it said holds"
+            self._handling.log.problem("raised_after_verdict", text, error=raised, level=WARNING)
         if culprit is not None and raised is not None:
             raised = raised.__cause__ or raised
         for index, message in enumerate(batch):

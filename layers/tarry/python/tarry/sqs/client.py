@@ -136,6 +136,11 @@ def is_denied(code: str) -> bool:
     return "AccessDenied" in code or code in {"AuthorizationError", "UnauthorizedOperation"}
 
 
+def is_of_a_key(code: str) -> bool:
+    """Whether it is the queue's KMS key that may not be used, not the queue."""
+    return "kms" in code.lower()
+
+
 def is_worth_splitting(error: Exception) -> bool:
     """Whether a batch request that was refused as a whole may succeed entry by entry: one entry was wrong.
 

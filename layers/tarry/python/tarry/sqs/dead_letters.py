@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.arn import QueueArn
 from tarry.diagnosis import diagnose, one_line
-from tarry.envelope import ATTRIBUTE, VERSION, body_sum, dump, fit, next_history, smallest, timestamp
+from tarry.envelope import (
+    ATTRIBUTE,
+    MAX_TOTAL,
+    VERSION,
+    Envelope,
+    UnreadableRecord,
+    body_sum,
+    dump,
+    fit,
+    next_history,
+    smallest,
+    timestamp,
+)
+from tarry.sqs.client import is_denied
+from tarry.sqs.leases import code_of
 from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length
-from tarry.sqs.permissions import warn_of_missing_permission
+from tarry.sqs.permissions import TARGET_LIMIT, warn_of_missing_permission
 from tarry.sqs.sending import Attributes, Copy, sendable_attributes
 from tarry.sqs.topology import Topology, dead_letter_override, named_queue
 from tarry.telemetry.logs import WARNING, Log
@@ -41,7 +56,7 @@ class Death(Value):
         self._freeze(failure=failure, reason=reason, queue=queue, died_at=died_at)
 
 
-def dead_letter_queue(death: Death, topology: Topology, requests: Requests) -> QueueArn:
+def dead_letter_queue(death: Death, topology: Topology, requests: Requests, log: Log) -> QueueArn:
     """Where a dead letter goes: what the step names, else the environment, else the source's redrive policy.
 
     Raises `NoDeadLetterQueue`, saying what to do, if there is none or it is one the message must not go to.
@@ -51,9 +66,12 @@ def dead_letter_queue(death: Death, topology: Topology, requests: Requests) -> Q
     named = death.queue or dead_letter_override()
     if named:
         target = named_queue(named, source)
+        if not target.name:
+            raise NoDeadLetterQueue(f"{named!r} is no SQS queue: name the dead-letter queue by name, URL or ARN")
     else:
         known, error = topology.source(source, requests)
         if error is not None:
+            warn_of_missing_permission(error, "get_queue_attributes", source, log, message._invocation.world)
             raise NoDeadLetterQueue(
                 f"the redrive policy of {source.name or 'a queue without a name'} cannot be read ({error}); allow "
                 "sqs:GetQueueAttributes, or set TARRY_DEAD_LETTER_QUEUE_URL"
@@ -78,7 +96,7 @@ def record_of(death: Death, options: DeadLetter) -> dict[str, Any]:
     carried = message._envelope.carried if message._envelope else 0
     lives_before = max(0, ((earlier.attempts if earlier else 0) or 0) - carried)
     died_at = timestamp(death.died_at)
-    told: dict[str, Any] = {"reason": death.reason[:200], "attempts": lives_before + failure.attempt}
+    told: dict[str, Any] = {"reason": death.reason[:200], "attempts": min(MAX_TOTAL, lives_before + failure.attempt)}
     if failure.error is not None:
         diagnosis = diagnose(failure.error)
         told |= {"type": diagnosis.type, "message": diagnosis.message, "fingerprint": diagnosis.fingerprint}
@@ -106,7 +124,7 @@ def record_of(death: Death, options: DeadLetter) -> dict[str, Any]:
 def _first_failed_at(message: Message[Any], death: Death) -> str:
     """The moment itself on a first attempt; later the first delivery, the nearest to it that SQS remembers."""
     received_at = message._first_received_at
-    if message.receive_count == 1 or received_at is None:
+    if message.receive_count == 1 or received_at is None or received_at > death.died_at:
         return timestamp(death.died_at)
     return timestamp(received_at)
 
@@ -126,10 +144,12 @@ class LetterWriter:
         Raises `NoDeadLetterQueue`, and for a body that the target cannot hold.
         """
         message = death.failure.message
-        target = dead_letter_queue(death, self._topology, self._requests)
+        if not isinstance(message._record.get("body"), str):
+            raise NoDeadLetterQueue("its record has no text as body, so there is nothing to send on")
+        target = dead_letter_queue(death, self._topology, self._requests, self._log)
         limit, unknown = self._topology.maximum_message_size(target, self._requests)
         if unknown is not None:
-            warn_of_missing_permission(unknown, "get_queue_attributes", target, self._log, message._invocation.world)
+            self._say_unknown_limit(unknown, target, message)
         attributes = sendable_attributes(message)
         room = limit - message_size(message.body, attributes)
         if room < 0:
@@ -142,10 +162,15 @@ class LetterWriter:
         text = fit(record, room - utf8_length(ATTRIBUTE) - utf8_length("String")) if free_attribute else None
         if text is None:
             self._say_in_log("record_in_log", "the message is dead-lettered without a record: no room", message, record)
-        elif text != dump(record):
-            self._say_in_log("record_cut", "the record was cut to fit; here it is whole", message, record)
+        say_cut = partial(
+            self._say_in_log, "record_cut", "the record was cut to fit; here it is whole", message, record
+        )
+        is_whole = text == dump(record)
+        if text is not None and not is_whole:
+            say_cut()
         variants = _lighter(text, dump(smallest(record))) if unknown else [text]
-        return Copy(message, target, [_with_record(attributes, variant) for variant in variants])
+        with_record = [_with_record(attributes, variant) for variant in variants]
+        return Copy(message, target, with_record, on_too_large=say_cut if is_whole else _nothing)
 
     def _redacted(self, record: dict[str, Any], message: Message[Any]) -> Record:
         if self._options.redact is None:
@@ -153,15 +178,27 @@ class LetterWriter:
         identity = {name: record[name] for name in ("v", "sum", "id", "origin")}
         try:
             redacted = {**self._options.redact(json.loads(dump(record))), **identity}
-            dump(redacted)
+            Envelope(json.loads(dump(redacted)), message._invocation.started_at)  # must be readable when it comes back
         except Exception as error:  # noqa: BLE001 a user's hook
-            text = f"DeadLetter's redact raised {type(error).__name__}: of the record only the bare reason is kept"
+            what = "returned what is no record" if isinstance(error, UnreadableRecord) else "raised"
+            text = f"DeadLetter's redact {what} ({type(error).__name__}): only the bare reason is kept"
             self._log.problem("redact_failed", text, message)
             return smallest(record)
         return redacted
 
+    def _say_unknown_limit(self, error: Exception, target: QueueArn, message: Message[Any]) -> None:
+        world = message._invocation.world
+        warn_of_missing_permission(error, TARGET_LIMIT, target, self._log, world)
+        if not is_denied(code_of(error)):
+            text = f"the size limit of {target.name} cannot be read ({error}): 1 MiB is assumed"
+            self._log.problem("look_up_failed", text, message, level=WARNING)
+
     def _say_in_log(self, event: str, text: str, message: Message[Any], record: Record) -> None:
         self._log.problem(event, text, message, level=WARNING, record=record)
+
+
+def _nothing() -> None:
+    """For a record that is in the log already."""
 
 
 def _lighter(text: str | None, smallest_text: str) -> list[str | None]:

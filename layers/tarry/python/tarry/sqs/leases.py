@@ -66,9 +66,10 @@ def change_visibility(
 
 
 def _in_tens(hides: Sequence[Hide], requests: Requests, url: str) -> list[Hidden]:
-    chunks = list(tens(hides))
+    chunks = list(tens([hide for hide in hides if hide.message._receipt_handle]))
     answers = requests.all([partial(_request, chunk, requests, url) for chunk in chunks])
-    done: list[Hidden] = []
+    no_handle = Refused("ReceiptHandleIsInvalid", "the record has no receipt handle")
+    done = [Hidden(hide, no_handle) for hide in hides if not hide.message._receipt_handle]
     for chunk, answer in zip(chunks, answers, strict=True):
         done += [Hidden(hide, answer) for hide in chunk] if isinstance(answer, Exception) else answer
     return done

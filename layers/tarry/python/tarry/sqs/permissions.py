@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tarry.sqs.client import is_denied
+from tarry.sqs.client import is_denied, is_of_a_key
 from tarry.sqs.leases import code_of
 
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _POLLER = "SQSPollerPolicy: {{QueueName: {queue}}}"
 _SENDER = "SQSSendMessagePolicy: {{QueueName: {queue}}}"
+
+TARGET_LIMIT = "get_queue_attributes of a dead-letter queue"
 
 _MISSING = {
     "change_message_visibility_batch": (
@@ -28,7 +30,12 @@ _MISSING = {
     ),
     "get_queue_attributes": (
         "sqs:GetQueueAttributes",
-        "its dead-letter queue, maxReceiveCount and size limit are unknown, so messages stay in their queue",
+        "its redrive policy is unknown, so what has failed for good stays in the queue until SQS moves it",
+        _POLLER,
+    ),
+    TARGET_LIMIT: (
+        "sqs:GetQueueAttributes",
+        "its size limit is unknown, and 1 MiB is assumed",
         _POLLER,
     ),
     "send_message_batch": (
@@ -45,5 +52,8 @@ def warn_of_missing_permission(error: Exception, operation: str, queue: QueueArn
         return
     permission, consequence, policy = _MISSING[operation]
     line = policy.format(queue=queue.name)
+    if is_of_a_key(code_of(error)):
+        permission = "kms:Decrypt or kms:GenerateDataKey for the key"
+        line = "Statement: {Effect: Allow, Action: [kms:Decrypt, kms:GenerateDataKey], Resource: the ARN of its key}"
     text = f"this function lacks {permission} on {queue.name}: {consequence}; add to its Policies: - {line}"
     log.once(world, "missing_permission", text)

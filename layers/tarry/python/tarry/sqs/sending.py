@@ -16,7 +16,7 @@ from tarry.sqs.limits import message_size, requests_of
 from tarry.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tarry.arn import QueueArn
     from tarry.message import Message
@@ -30,17 +30,26 @@ class Unconfirmed(Exception):
 
 
 class Copy(Value):
-    """A message to be sent on. ``variants`` are its attributes: the first is sent, the others if SQS finds it too
-    large, in turn.
+    """A message to be sent on.
+
+    ``variants`` are its attributes: the first is sent. If SQS finds it too large, ``on_too_large`` is called, once, and
+    the others are tried in turn.
     """
 
-    __slots__ = ("message", "target", "variants")
+    __slots__ = ("message", "on_too_large", "target", "variants")
     message: Message[Any]
     target: QueueArn
     variants: Sequence[Attributes]
+    on_too_large: Callable[[], None]
 
-    def __init__(self, message: Message[Any], target: QueueArn, variants: Sequence[Attributes]) -> None:
-        self._freeze(message=message, target=target, variants=variants)
+    def __init__(
+        self,
+        message: Message[Any],
+        target: QueueArn,
+        variants: Sequence[Attributes],
+        on_too_large: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._freeze(message=message, target=target, variants=variants, on_too_large=on_too_large)
 
     @property
     def size(self) -> int:
@@ -114,6 +123,8 @@ def _send(chunk: Sequence[Copy], variant: int, requests: Requests, topology: Top
     for copy in chunk:
         why = errors[copy.message.delivery_id]
         if why is not None and variant + 1 < len(copy.variants) and _is_too_large(why):
+            if variant == 0:
+                copy.on_too_large()
             errors |= _send([copy], variant + 1, requests, topology)
     return errors
 
@@ -158,8 +169,8 @@ def _delete(copies: Sequence[Copy], requests: Requests, topology: Topology) -> d
     ]
     if not entries:
         return {}
-    url = topology.url(with_handle[0].message._source)
     try:
+        url = topology.url(with_handle[0].message._source)
         answer = requests.call("delete_message_batch", QueueUrl=url, Entries=entries)
     except Exception as error:  # noqa: BLE001 they are sent: nothing is lost by it
         return {copy.message.delivery_id: error for copy in with_handle}

@@ -13,7 +13,7 @@ from tarry.delay import whole_seconds
 from tarry.outcome import Outcome
 from tarry.sqs.client import Requests
 from tarry.sqs.dead_letters import Death, LetterWriter
-from tarry.sqs.leases import Hidden, Hide, Refused, change_visibility
+from tarry.sqs.leases import Hidden, Hide, Refused, change_visibility, is_stale_handle
 from tarry.sqs.permissions import warn_of_missing_permission
 from tarry.sqs.sending import Copy, Sent, send_on
 from tarry.sqs.topology import Source, Topology
@@ -41,7 +41,7 @@ class Settlement:
         self._topology = invocation.world.keep(Topology)
         self._writer = LetterWriter(steps.dead_letter, self._topology, self._requests, log)
         self._away: dict[str, bool] = {}  # delivery ids of what was to be sent away: whether it is
-        self._not_sent: dict[str, Exception] = {}
+        self._not_sent: dict[str, str] = {}
         self._lost: set[str] = set()
 
     def is_last_delivery(self, message: Message[Any]) -> bool:
@@ -52,7 +52,8 @@ class Settlement:
     def send_away(self, decisions: Sequence[Decision]) -> set[str]:
         """Dead-letters what was decided so; the delivery ids of those that are in their queue for certain."""
         copies = [copy for decision in decisions if (copy := self._copy_of(decision)) is not None]
-        held = [copy for copy in copies if copy.message.delivery_id not in self._lost_leases(copies)]
+        self._find_lost_leases(copies)
+        held = [copy for copy in copies if copy.message.delivery_id not in self._lost]
         by_id = {decision.message.delivery_id: decision for decision in decisions}
         for sent in send_on(held, self._requests, self._topology) if held else ():
             self._note_sent(sent, by_id[sent.copy.message.delivery_id])
@@ -82,11 +83,11 @@ class Settlement:
         try:
             return self._writer.write(death)
         except Exception as error:  # noqa: BLE001 whatever it is, the message is still in its queue
-            self._not_sent[message.delivery_id] = error
+            self._not_sent[message.delivery_id] = str(error)
             return None
 
-    def _lost_leases(self, copies: Sequence[Copy]) -> set[str]:
-        """Those whose lease is gone. They may be with somebody else by now, and are not sent (SPEC E6).
+    def _find_lost_leases(self, copies: Sequence[Copy]) -> None:
+        """Finds those whose lease is gone. They may be with somebody else by now, and are not sent (SPEC E6).
 
         Asked only when half of the visibility timeout has passed: before that the lease holds.
         """
@@ -98,17 +99,16 @@ class Settlement:
                 seconds = min(timeout, message._longest_wait())
                 hides.setdefault(message._source, []).append(Hide(message, seconds))
         for hidden in self._change(hides):
-            if isinstance(hidden.error, Refused):
+            if hidden.error is not None and (isinstance(hidden.error, Refused) or is_stale_handle(hidden.error)):
                 message = hidden.hide.message
                 text = "SQS refuses its receipt handle: it is not dead-lettered here, only reported as failed"
                 self._log.problem("lease_lost", text, message, error=hidden.error, level=WARNING)
                 self._lost.add(message.delivery_id)
-        return self._lost
 
     def _note_sent(self, sent: Sent, decision: Decision) -> None:
         message = sent.copy.message
         if sent.error is not None:
-            self._not_sent[message.delivery_id] = sent.error
+            self._not_sent[message.delivery_id] = f"{sent.copy.target.name}: {sent.error}"
             self._warn(sent.error, "send_message_batch", sent.copy.target)
             return
         self._away[message.delivery_id] = True
@@ -152,7 +152,7 @@ class Settlement:
         outcome = decision.outcome
         more: dict[str, Any] = {}
         if outcome.kind == "dead_letter":
-            more["not_sent"] = str(self._not_sent.get(decision.message.delivery_id, "no failure to tell of"))
+            more["not_sent"] = self._not_sent.get(decision.message.delivery_id, "no failure to tell of")
             outcome = Outcome.unhandled()
         if hidden.error is not None:
             more["not_settled"] = f"{hidden.error}; it comes back when the queue's visibility timeout ends"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tarry.arn import QueueArn, queue_arn
-from tarry.sqs.client import Requests, client_of
+from tarry.sqs.client import OutOfTime, Requests, client_of
 from tarry.sqs.limits import MAX_REQUEST_BYTES
 from tarry.value import Value
 
@@ -64,7 +64,10 @@ class Topology:
     def source(self, queue: QueueArn, requests: Requests) -> tuple[Source, Exception | None]:
         """What is known of the queue messages come from, and the error if SQS did not tell it."""
         lookup = self._look_up(queue, SOURCE_ATTRIBUTES, requests)
-        return Source(lookup.attributes), lookup.error
+        try:
+            return Source(lookup.attributes), lookup.error
+        except (AttributeError, TypeError, ValueError) as error:
+            return Source({}), error
 
     def maximum_message_size(self, queue: QueueArn, requests: Requests) -> tuple[int, Exception | None]:
         """In bytes; 1 MiB, and the error, if SQS does not tell it."""
@@ -72,7 +75,9 @@ class Topology:
         return _whole(lookup.attributes.get("MaximumMessageSize")) or MAX_REQUEST_BYTES, lookup.error
 
     def url(self, queue: QueueArn) -> str:
-        """Made of the ARN and the client's endpoint: no request."""
+        """Made of the ARN and the client's endpoint: no request. Raises `ValueError` for a queue without a name."""
+        if not queue.name:
+            raise ValueError(f"{queue.text!r} is not the ARN of an SQS queue: there is nothing to ask of it")
         endpoint = client_of(self._world).meta.endpoint_url.rstrip("/")
         return f"{endpoint}/{queue.account}/{queue.name}"
 
@@ -81,13 +86,13 @@ class Topology:
         now = self._world.clock.time()
         known = self._lookups.get(key)
         if known is None or known.until <= now:
-            known = self._lookups[key] = self._ask(queue, attributes, requests, now)
+            known = self._ask(queue, attributes, requests, now)
+            if not isinstance(known.error, OutOfTime):  # says nothing of the queue, only of this invocation
+                self._lookups[key] = known
         return known
 
     def _ask(self, queue: QueueArn, attributes: tuple[str, ...], requests: Requests, now: float) -> Lookup:
         def ask() -> dict[str, Any]:
-            if not queue.name:
-                raise ValueError(f"{queue.text!r} is not the ARN of an SQS queue")
             return requests.call("get_queue_attributes", QueueUrl=self.url(queue), AttributeNames=list(attributes))
 
         [answer] = requests.all([ask])

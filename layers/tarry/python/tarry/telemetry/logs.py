@@ -67,6 +67,8 @@ class Log:
         """A message has moved to the state its outcome leads to; ``delay`` is None where it could not be set."""
         fields = {"state": str(outcome.state), "delay": delay, "reason": reason, **more}
         event, level = _TRANSITIONS[outcome.kind]
+        if "not_settled" in more:
+            level = max(level, WARNING)
         self._message_line(level, event, message, error, fields)
 
     def problem(
@@ -85,6 +87,11 @@ class Log:
             self._line(level, {"event": event, "consumer": self._consumer, **fields}, error)
         else:
             self._message_line(level, event, message, error, fields)
+
+    def ignored(self, message: Message[Any], word: str, earlier: str) -> None:
+        """A word on a message that came too late."""
+        text = f"{word} is ignored: {earlier} was said before"
+        self._message_line(DEBUG, "ignored", message, None, {"text": text})
 
     def once(self, world: World, event: str, text: str) -> None:
         """A warning that is given once a cold start."""
@@ -175,6 +182,8 @@ def _last_resort(fields: Fields, failure: Exception) -> None:
     import sys
 
     try:
-        sys.stderr.write(f"tarry: {fields.get('event')} {fields.get('message_id')}: log failed: {failure!r}\n")
+        sys.stderr.write(
+            f"tarry: {fields.get('event')} {fields.get('message_id')!r}: log failed: {type(failure).__name__}\n"
+        )
     except Exception:  # noqa: BLE001 there is nowhere left to say it
         return
