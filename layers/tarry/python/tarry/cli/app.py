@@ -1,0 +1,21 @@
+"""The commands of `tarry`, put together."""
+
+import typer
+
+from tarry.cli import local
+
+app = typer.Typer(
+    name="tarry",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def tarry() -> None:
+    """SQS consumers on AWS Lambda: retries with growing delays, dead letters that say why."""
+
+
+app.command("local", epilog=local.EXAMPLE)(local.local)

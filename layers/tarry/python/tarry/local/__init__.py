@@ -1,0 +1,1 @@
+"""Consumers run on this machine: their queues in an embedded SQS, their handlers in this process."""

@@ -1,0 +1,71 @@
+"""What a run is asked to do, checked before anything is started."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tarry.local.errors import UsageError
+from tarry.local.samples import Sample, read_samples
+from tarry.template import EventSourceMapping, Template, read_template
+
+Note = Callable[[str], None]
+"""Tells the developer something beside the messages' states."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to run, and how long at most."""
+
+    event: Path
+    template: Path
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    region: str = "us-east-1"
+    give_up_seconds: float = 300
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run needs of the template: checked before anything is started."""
+
+    samples: list[Sample]
+    template: Template
+    mappings: list[EventSourceMapping]
+
+
+def make_plan(settings: Settings, note: Note) -> Plan:
+    """Read the event and the template, and find who consumes what.
+
+    Raises:
+        UsageError: they do not fit together.
+        TemplateError: the template cannot be read.
+    """
+    samples = read_samples(settings.event)
+    template = read_template(settings.template, settings.parameters, settings.region)
+    consumed = {mapping.queue for mapping in template.mappings}
+    for sample in samples:
+        if sample.queue not in consumed:
+            names = ", ".join(sorted(consumed)) or "none"
+            raise UsageError(
+                f"{settings.event}: record {sample.number} is for the queue {sample.queue}, which no function of "
+                f"{settings.template} consumes; consumed are: {names}"
+            )
+    wanted = {sample.queue for sample in samples}
+    mappings = [mapping for mapping in template.mappings if mapping.queue in wanted]
+    for mapping in mappings:
+        _check(mapping, template, note)
+    if any(sample.receive_count > 1 for sample in samples):
+        note("The event's receive counts are left out: SQS counts from 1 here.")
+    return Plan(samples, template, mappings)
+
+
+def _check(mapping: EventSourceMapping, template: Template, note: Note) -> None:
+    if mapping.function not in template.functions:
+        raise UsageError(f"{mapping.logical_id}: {template.path} has no function {mapping.function}")
+    if not mapping.reports_failures:
+        raise UsageError(
+            f"{template.path}: {mapping.logical_id} (queue {mapping.queue}) would have every failed message deleted; "
+            f"add to its event: FunctionResponseTypes: [ReportBatchItemFailures]"
+        )
+    if mapping.has_filters:
+        note(f"The filters of {mapping.logical_id} are not applied here.")

@@ -1,0 +1,97 @@
+"""moto's server in this process, and an environment from which no call can reach the real AWS."""
+
+import logging
+import os
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from moto.server import ThreadedMotoServer
+from moto.sqs.models import sqs_backends
+
+from tarry.template.model import ACCOUNT
+
+HOST = "127.0.0.1"
+
+
+class Endpoint:
+    """Where the embedded AWS answers."""
+
+    def __init__(self, url: str, region: str) -> None:
+        self.url = url
+        self.region = region
+        self._session: Any = boto3.Session(aws_access_key_id="local", aws_secret_access_key="local", region_name=region)
+
+    def client(self, service: str) -> Any:
+        # No proxies: a company's would be asked for 127.0.0.1.
+        config = Config(proxies={}, retries={"total_max_attempts": 1})
+        return self._session.client(service, endpoint_url=self.url, config=config)
+
+    def end_leases(self, queue_name: str) -> None:
+        """Make moto forget the FIFO messages that are visible again, before a receive.
+
+        It forgets them one by one while it receives, and so delivers the last of a group first where SQS keeps order.
+        """
+        queue = sqs_backends[ACCOUNT][self.region].queues[queue_name]
+        queue.pending_messages.difference_update([each for each in queue.pending_messages if each.visible])
+
+    def environment(self) -> dict[str, str]:
+        """The AWS settings a function finds here."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_ACCESS_KEY_ID": "local",
+            "AWS_SECRET_ACCESS_KEY": "local",
+            "AWS_SESSION_TOKEN": "local",
+        }
+
+
+@contextmanager
+def embedded_aws(region: str) -> Iterator[Endpoint]:
+    """moto's server on a free port, for as long as the context lasts; emptied, since its state is the process's."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(HOST, 0, verbose=False)
+    server.start()
+    session = boto3.DEFAULT_SESSION
+    url = f"http://{HOST}:{server.get_host_and_port()[1]}"
+    try:
+        reset = urllib.request.Request(f"{url}/moto-api/reset", method="POST")
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(reset).close()
+        with isolated_environment():
+            endpoint = Endpoint(url, region)
+            boto3.DEFAULT_SESSION = None  # a session made before would keep its credentials
+            with environment(endpoint.environment()):
+                yield endpoint
+    finally:
+        boto3.DEFAULT_SESSION = session
+        server.stop()
+
+
+def isolated_environment() -> AbstractContextManager[None]:
+    """The environment without this machine's AWS settings: no profile, endpoint or credentials are left to be found."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    kept |= {
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        **{name: ",".join(filter(None, [os.environ.get(name), HOST])) for name in ("NO_PROXY", "no_proxy")},
+    }
+    return environment(kept, replace=True)
+
+
+@contextmanager
+def environment(values: Mapping[str, str], *, replace: bool = False) -> Iterator[None]:
+    """The process's environment with these values (``replace``: with nothing else), and as it was afterwards."""
+    before = dict(os.environ)
+    try:
+        if replace:
+            os.environ.clear()
+        os.environ.update(values)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

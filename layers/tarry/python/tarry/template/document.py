@@ -1,0 +1,107 @@
+"""The template file: YAML or JSON with CloudFormation's short tags, translated from SAM to CloudFormation."""
+
+import copy
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import yaml
+from samtranslator.model.exceptions import InvalidDocumentException
+from samtranslator.parser.parser import Parser
+from samtranslator.translator.translator import Translator
+
+from tarry.template.model import TemplateError
+
+CODE_KEYS = ("CodeUri", "ContentUri", "DefinitionUri", "Location")
+"""Where SAM resources point at local files, which `sam deploy` would have uploaded before the translation."""
+CODE_ELSEWHERE = {"InlineCode", "ImageUri"}
+PLACEHOLDER = "s3://bucket/key"
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads ``!Ref X`` as ``{"Ref": "X"}``, and dates such as a policy's version as the text they are."""
+
+
+def _tag(loader: yaml.SafeLoader, name: str, node: yaml.Node) -> dict[str, Any]:
+    value: Any
+    if isinstance(node, yaml.SequenceNode):
+        value = loader.construct_sequence(node, deep=True)
+    elif isinstance(node, yaml.MappingNode):
+        value = loader.construct_mapping(node, deep=True)
+    else:
+        value = loader.construct_scalar(node)  # type: ignore[arg-type]
+        if name == "GetAtt":
+            value = value.split(".", 1)
+    return {name if name in {"Ref", "Condition"} else f"Fn::{name}": value}
+
+
+_Loader.add_multi_constructor("!", _tag)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_str)  # type: ignore[type-var]
+
+
+def load_document(path: Path) -> dict[str, Any]:
+    """The template as written.
+
+    Raises:
+        TemplateError: there is no such file, it is no YAML or JSON, or it has no resources.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            document = json.load(file) if path.suffix == ".json" else yaml.load(file, _Loader)
+    except OSError as error:
+        raise TemplateError(f"{path}: {error.strerror or error}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise TemplateError(f"{path} is neither YAML nor JSON: {' '.join(str(error).split())}") from error
+    resources = document.get("Resources") if isinstance(document, dict) else None
+    if not isinstance(resources, dict) or not all(isinstance(r, dict) and "Type" in r for r in resources.values()):
+        raise TemplateError(f"{path} is no template: it needs Resources, each with a Type")
+    return {**document, "Resources": resources}
+
+
+def code_paths(document: dict[str, Any]) -> dict[str, str | None]:
+    """The local code of each SAM function, by logical id, as written; None where it is elsewhere."""
+    default = _properties(document.get("Globals", {}), "Function").get("CodeUri", ".")  # as SAM CLI has it
+    paths: dict[str, str | None] = {}
+    for name, properties in _functions(document).items():
+        uri = properties.get("CodeUri", default) if not CODE_ELSEWHERE & properties.keys() else None
+        paths[name] = uri if isinstance(uri, str) and not uri.startswith("s3://") else None
+    return paths
+
+
+def translate(document: dict[str, Any], region: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The template in CloudFormation's own resources: Globals merged, SQS events turned into mappings.
+
+    Raises:
+        TemplateError: SAM refuses it.
+    """
+    document = copy.deepcopy(document)
+    for holder in (_properties(document.get("Globals", {}), "Function"), *map(_properties, _serverless(document))):
+        for key in CODE_KEYS:
+            if isinstance(holder.get(key), str):
+                holder[key] = PLACEHOLDER
+    for properties in _functions(document).values():
+        if not CODE_ELSEWHERE & properties.keys():
+            properties.setdefault("CodeUri", PLACEHOLDER)
+    try:
+        # The session serves only to say the region.
+        translator = Translator({}, Parser(), boto_session=SimpleNamespace(region_name=region))
+        translated: dict[str, Any] = translator.translate(document, dict(parameters))
+    except InvalidDocumentException as error:
+        causes = "; ".join(cause.message for cause in error.causes) or error.message
+        raise TemplateError(f"SAM refuses the template: {causes}") from error
+    return translated
+
+
+def _functions(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    resources = document["Resources"].items()
+    return {name: _properties(each) for name, each in resources if each["Type"] == "AWS::Serverless::Function"}
+
+
+def _serverless(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [r for r in document["Resources"].values() if str(r["Type"]).startswith("AWS::Serverless::")]
+
+
+def _properties(resource: dict[str, Any], key: str = "Properties") -> dict[str, Any]:
+    properties = resource.get(key)
+    return properties if isinstance(properties, dict) else {}

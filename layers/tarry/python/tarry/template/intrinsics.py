@@ -1,0 +1,185 @@
+"""CloudFormation's intrinsic functions, as far as the template itself can answer them."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from tarry.template.model import TemplateError
+
+NO_VALUE = object()
+"""What ``AWS::NoValue`` becomes: the property is as good as not written."""
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+
+
+class Intrinsics:
+    """Replaces intrinsics by their values.
+
+    What is in ``pending`` (logical ids that only an endpoint can answer, such as a table's name) stays an intrinsic: a
+    Ref, a GetAtt, or a Join around them. Whatever else cannot be answered is a `TemplateError` that says where it is.
+    """
+
+    def __init__(
+        self,
+        refs: Mapping[str, Any],
+        attributes: Mapping[str, str] | None = None,
+        mappings: Mapping[str, Any] | None = None,
+        conditions: Mapping[str, Any] | None = None,
+        pending: frozenset[str] = frozenset(),
+    ) -> None:
+        self.refs = refs
+        self.attributes = attributes or {}
+        self.mappings = mappings or {}
+        self.conditions = conditions or {}
+        self.pending = pending
+        self._functions: dict[str, Callable[[Any, str], Any]] = {
+            "Ref": self._ref,
+            "Fn::GetAtt": self._get_att,
+            "Fn::Sub": self._sub,
+            "Fn::Join": self._join,
+            "Fn::If": self._if,
+            "Fn::FindInMap": self._find_in_map,
+            "Fn::Select": self._select,
+            "Fn::Split": self._split,
+        }
+
+    def resolve(self, value: Any, where: str) -> Any:
+        """The value with all its intrinsics replaced but those that are pending."""
+        if isinstance(value, list):
+            return [each for each in (self.resolve(one, where) for one in value) if each is not NO_VALUE]
+        if not isinstance(value, dict):
+            return value
+        name = _intrinsic(value)
+        if name is None:
+            found = {key: self.resolve(each, f"{where}.{key}") for key, each in value.items()}
+            return {key: each for key, each in found.items() if each is not NO_VALUE}
+        if name not in self._functions:
+            raise TemplateError(f"{where}: {name} cannot be resolved here")
+        try:
+            return self._functions[name](value[name], where)
+        except (TypeError, ValueError, AttributeError, IndexError) as error:
+            raise TemplateError(f"{where}: {name} cannot be resolved with {value[name]!r}") from error
+
+    def settled(self, value: Any, where: str) -> Any:
+        """The value with all its intrinsics replaced; a pending one is an error too."""
+        value = self.resolve(value, where)
+        for reference in references(value):
+            raise TemplateError(f"{where}: {reference} cannot be resolved from the template alone")
+        return value
+
+    def condition(self, name: str, where: str) -> bool:
+        """Whether the condition of that name holds."""
+        if name not in self.conditions:
+            raise TemplateError(f"{where}: the template has no condition {name}")
+        return self._holds(self.conditions[name], f"Conditions.{name}")
+
+    def _holds(self, value: Any, where: str) -> bool:
+        match value:
+            case {"Condition": str(name)}:
+                return self.condition(name, where)
+            case {"Fn::Equals": [one, other]}:
+                return _text(self.settled(one, where)) == _text(self.settled(other, where))
+            case {"Fn::Not": [one]}:
+                return not self._holds(one, where)
+            case {"Fn::And": [*several]}:
+                return all(self._holds(each, where) for each in several)
+            case {"Fn::Or": [*several]}:
+                return any(self._holds(each, where) for each in several)
+            case _:
+                raise TemplateError(f"{where} is not a condition")
+
+    def _ref(self, name: str, where: str) -> Any:
+        if name == "AWS::NoValue":
+            return NO_VALUE
+        if name in self.refs:
+            return self.refs[name]
+        if name in self.pending:
+            return {"Ref": name}
+        raise TemplateError(
+            f"{where}: Ref {name} cannot be resolved: no resource, no parameter with a value or a default"
+        )
+
+    def _get_att(self, argument: str | list[str], where: str) -> Any:
+        path = argument if isinstance(argument, str) else ".".join(argument)
+        if path in self.attributes:
+            return self.attributes[path]
+        name, _, attribute = path.partition(".")
+        if name in self.pending:
+            return {"Fn::GetAtt": [name, attribute]}
+        raise TemplateError(f"{where}: GetAtt {path} cannot be resolved: the template has no resource {name}")
+
+    def _sub(self, argument: str | list[Any], where: str) -> Any:
+        text, variables = (argument, {}) if isinstance(argument, str) else argument
+        parts: list[Any] = _VARIABLE.split(text)
+        for index in range(1, len(parts), 2):
+            name = parts[index].strip()
+            if name.startswith("!"):
+                parts[index] = f"${{{name[1:]}}}"
+            elif name in variables:
+                parts[index] = self.resolve(variables[name], where)
+            else:
+                parts[index] = self._get_att(name, where) if "." in name else self._ref(name, where)
+        return _joined("", parts)
+
+    def _join(self, argument: list[Any], where: str) -> Any:
+        separator, parts = argument
+        return _joined(separator, self.resolve(parts, where))
+
+    def _if(self, argument: list[Any], where: str) -> Any:
+        name, yes, no = argument
+        return self.resolve(yes if self.condition(name, where) else no, where)
+
+    def _find_in_map(self, argument: list[Any], where: str) -> Any:
+        name, *keys = [_text(key) for key in self.settled(argument, where)]
+        found = self.mappings.get(name, {}).get(keys[0], {}).get(keys[1])
+        if found is None:
+            raise TemplateError(f"{where}: FindInMap finds nothing at {name}, {', '.join(keys)}")
+        return found
+
+    def _select(self, argument: list[Any], where: str) -> Any:
+        index, choices = self.resolve(argument, where)
+        return {"Fn::Select": [index, choices]} if references(choices) else choices[int(index)]
+
+    def _split(self, argument: list[Any], where: str) -> Any:
+        separator, text = self.resolve(argument, where)
+        return {"Fn::Split": [separator, text]} if references(text) else text.split(separator)
+
+
+class Reference(NamedTuple):
+    """A Ref (without an attribute) or a GetAtt to a resource."""
+
+    name: str
+    attribute: str = ""
+
+    def __str__(self) -> str:
+        return f"GetAtt {self.name}.{self.attribute}" if self.attribute else f"Ref {self.name}"
+
+
+def references(value: Any) -> list[Reference]:
+    """The references left in a resolved value."""
+    match value:
+        case {"Ref": str(name)}:
+            return [Reference(name)]
+        case {"Fn::GetAtt": [str(name), str(attribute)]}:
+            return [Reference(name, attribute)]
+        case dict():
+            return [found for each in value.values() for found in references(each)]
+        case list():
+            return [found for each in value for found in references(each)]
+        case _:
+            return []
+
+
+def _intrinsic(value: dict[str, Any]) -> str | None:
+    name = str(next(iter(value))) if len(value) == 1 else ""
+    return name if name == "Ref" or name.startswith("Fn::") else None
+
+
+def _joined(separator: str, parts: Any) -> Any:
+    if references(parts):
+        return {"Fn::Join": [separator, parts]}
+    return separator.join(_text(part) for part in parts)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

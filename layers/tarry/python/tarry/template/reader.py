@@ -1,0 +1,205 @@
+"""From a template's translated resources to values."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tarry.template.document import code_paths, load_document, translate
+from tarry.template.intrinsics import Intrinsics
+from tarry.template.model import (
+    ACCOUNT,
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_MAX_RECEIVE_COUNT,
+    DEFAULT_MEMORY_MB,
+    DEFAULT_TIMEOUT_SECONDS,
+    DEFAULT_VISIBILITY_SECONDS,
+    EventSourceMapping,
+    Function,
+    Queue,
+    Template,
+    TemplateError,
+)
+
+STACK_NAME = "tarry-local"
+
+QUEUE_ATTRIBUTES = (
+    "VisibilityTimeout",
+    "DelaySeconds",
+    "MessageRetentionPeriod",
+    "MaximumMessageSize",
+    "ReceiveMessageWaitTimeSeconds",
+    "FifoQueue",
+    "ContentBasedDeduplication",
+    "DeduplicationScope",
+    "FifoThroughputLimit",
+)
+"""What of a queue matters to its messages' lives; encryption, tags and policies do not."""
+
+BACKING_TYPES = frozenset({"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SNS::Topic", "AWS::KMS::Key"})
+"""What may be made beside the queues. Functions, alarms, dashboards and policies have no place on a laptop."""
+
+Resources = Mapping[str, Mapping[str, Any]]
+
+
+def read_template(path: Path | str, parameters: Mapping[str, str] | None = None, region: str = "us-east-1") -> Template:
+    """Read a SAM (or CloudFormation) template. Queues and functions without a name are named by their logical id.
+
+    Args:
+        path: The template file.
+        parameters: Values for its parameters, where their defaults will not do.
+        region: The region that ``AWS::Region`` stands for.
+
+    Raises:
+        TemplateError: it cannot be read, or an intrinsic in what matters cannot be resolved.
+    """
+    path = Path(path)
+    document = load_document(path)
+    refs = _parameters(document.get("Parameters") or {}, parameters or {}) | _pseudo_parameters(region)
+    translated = translate(document, region, {name: value for name, value in refs.items() if "::" not in name})
+    mappings, conditions = translated.get("Mappings"), translated.get("Conditions")
+    scope = Intrinsics(refs, {}, mappings, conditions)
+    resources = {
+        name: resource
+        for name, resource in translated["Resources"].items()
+        if "Condition" not in resource or scope.condition(resource["Condition"], name)
+    }
+    named, attributes = _names(resources, scope, region)
+    scope = Intrinsics(refs | named, attributes, mappings, conditions, pending=frozenset(resources))
+    code = {name: path.parent / uri for name, uri in code_paths(document).items() if uri is not None}
+    return Template(
+        path=path,
+        region=region,
+        queues={queue.name: queue for queue in _queues(resources, scope)},
+        functions={function.name: function for function in _functions(resources, scope, code)},
+        mappings=tuple(_mappings(resources, scope)),
+        backing={
+            name: {"Type": resource["Type"], "Properties": scope.resolve(resource.get("Properties", {}), name)}
+            for name, resource in resources.items()
+            if resource["Type"] in BACKING_TYPES
+        },
+    )
+
+
+def _parameters(declared: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    for name in given:
+        if name not in declared:
+            raise TemplateError(f"the template has no parameter {name}; it has {', '.join(declared) or 'none'}")
+    values: dict[str, Any] = {}
+    for name, declaration in declared.items():
+        value = given.get(name, declaration.get("Default"))
+        if value is not None:
+            is_list = "List" in str(declaration.get("Type"))
+            values[name] = [part.strip() for part in str(value).split(",")] if is_list else value
+    return values
+
+
+def _pseudo_parameters(region: str) -> dict[str, Any]:
+    return {
+        "AWS::AccountId": ACCOUNT,
+        "AWS::Region": region,
+        "AWS::Partition": "aws",
+        "AWS::URLSuffix": "amazonaws.com",
+        "AWS::StackName": STACK_NAME,
+        "AWS::StackId": f"arn:aws:cloudformation:{region}:{ACCOUNT}:stack/{STACK_NAME}/local",
+        "AWS::NotificationARNs": [],
+    }
+
+
+def _names(resources: Resources, scope: Intrinsics, region: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What queues and functions are called: the values of Ref and of GetAtt, for the rest of the template."""
+    refs: dict[str, str] = {}
+    attributes: dict[str, str] = {}
+    for logical_id, properties in _of_type(resources, "AWS::SQS::Queue"):
+        suffix = ".fifo" if _attribute(properties.get("FifoQueue", False)) == "true" else ""
+        name = scope.settled(properties.get("QueueName", logical_id + suffix), f"{logical_id}.QueueName")
+        attributes[f"{logical_id}.QueueName"] = name
+        attributes[f"{logical_id}.Arn"] = f"arn:aws:sqs:{region}:{ACCOUNT}:{name}"
+    for logical_id, properties in _of_type(resources, "AWS::Lambda::Function"):
+        refs[logical_id] = scope.settled(properties.get("FunctionName", logical_id), f"{logical_id}.FunctionName")
+        attributes[f"{logical_id}.Arn"] = f"arn:aws:lambda:{region}:{ACCOUNT}:function:{refs[logical_id]}"
+    for logical_id, properties in _of_type(resources, "AWS::Lambda::Alias"):
+        function = Intrinsics(refs, attributes).settled(properties.get("FunctionName"), f"{logical_id}.FunctionName")
+        refs[logical_id] = f"{function}:{properties.get('Name')}"
+    return refs, attributes
+
+
+def _queues(resources: Resources, scope: Intrinsics) -> Iterable[Queue]:
+    for logical_id, properties in _of_type(resources, "AWS::SQS::Queue"):
+        attributes = {
+            name: _attribute(scope.settled(properties[name], f"{logical_id}.{name}"))
+            for name in QUEUE_ATTRIBUTES
+            if name in properties
+        }
+        if attributes.get("FifoQueue") == "false":
+            del attributes["FifoQueue"]  # SQS refuses the word on a standard queue
+        _integer(attributes, "VisibilityTimeout", DEFAULT_VISIBILITY_SECONDS, logical_id)
+        where = f"{logical_id}.RedrivePolicy"
+        redrive = scope.settled(properties.get("RedrivePolicy") or {}, where)
+        redrive = json.loads(redrive) if isinstance(redrive, str) else redrive
+        yield Queue(
+            name=scope.attributes[f"{logical_id}.QueueName"],
+            arn=scope.attributes[f"{logical_id}.Arn"],
+            logical_id=logical_id,
+            attributes=attributes,
+            dead_letter_arn=redrive.get("deadLetterTargetArn"),
+            max_receive_count=_integer(redrive, "maxReceiveCount", DEFAULT_MAX_RECEIVE_COUNT, where),
+        )
+
+
+def _functions(resources: Resources, scope: Intrinsics, code: Mapping[str, Path]) -> Iterable[Function]:
+    for logical_id, properties in _of_type(resources, "AWS::Lambda::Function"):
+        plain = {
+            key: scope.settled(properties[key], f"{logical_id}.{key}")
+            for key in ("Handler", "Timeout", "MemorySize")
+            if key in properties
+        }
+        variables = (properties.get("Environment") or {}).get("Variables") or {}
+        yield Function(
+            logical_id=logical_id,
+            name=scope.refs[logical_id],
+            arn=scope.attributes[f"{logical_id}.Arn"],
+            code=code.get(logical_id),
+            handler=plain.get("Handler"),
+            timeout_seconds=_integer(plain, "Timeout", DEFAULT_TIMEOUT_SECONDS, logical_id),
+            memory_mb=_integer(plain, "MemorySize", DEFAULT_MEMORY_MB, logical_id),
+            environment=scope.resolve(variables, f"{logical_id}.Environment.Variables"),
+        )
+
+
+def _mappings(resources: Resources, scope: Intrinsics) -> Iterable[EventSourceMapping]:
+    for logical_id, properties in _of_type(resources, "AWS::Lambda::EventSourceMapping"):
+        plain = {
+            key: scope.settled(value, f"{logical_id}.{key}")
+            for key, value in properties.items()
+            if key not in {"FilterCriteria", "DestinationConfig", "Tags"}
+        }
+        arn = plain.get("EventSourceArn", "")
+        if not re.match(r"arn:[\w-]+:sqs:", str(arn)) or _attribute(plain.get("Enabled", True)) == "false":
+            continue
+        yield EventSourceMapping(
+            logical_id=logical_id,
+            queue_arn=arn,
+            function=re.sub(r"^.*:function:", "", plain["FunctionName"]).partition(":")[0],
+            batch_size=_integer(plain, "BatchSize", DEFAULT_BATCH_SIZE, logical_id),
+            window_seconds=_integer(plain, "MaximumBatchingWindowInSeconds", 0, logical_id),
+            reports_failures="ReportBatchItemFailures" in (plain.get("FunctionResponseTypes") or []),
+            has_filters=bool(properties.get("FilterCriteria")),
+        )
+
+
+def _of_type(resources: Resources, kind: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    return ((name, resource.get("Properties", {})) for name, resource in resources.items() if resource["Type"] == kind)
+
+
+def _integer(properties: Mapping[str, Any], key: str, default: int, where: str) -> int:
+    value = properties.get(key, default)
+    try:
+        return int(value)
+    except (ValueError, TypeError) as error:
+        raise TemplateError(f"{where}.{key} must be a whole number, got {value!r}") from error
+
+
+def _attribute(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,123 @@
+"""A small project in a temporary folder, and the command run on it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tarry.cli.app import app
+
+TEMPLATE = """
+Transform: AWS::Serverless-2016-10-31
+Globals:
+  Function:
+    Handler: app.handler
+    Runtime: python3.13
+    Timeout: 2
+Resources:
+  Jobs:
+    Type: AWS::SQS::Queue
+    Properties:
+      QueueName: jobs
+      VisibilityTimeout: 1
+      RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 3}
+  Dead: {Type: AWS::SQS::Queue}
+  Entries:
+    Type: AWS::SQS::Queue
+    Properties: {FifoQueue: true, VisibilityTimeout: 1}
+  Plain:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: plain
+      Environment: {Variables: {QUEUE: !Ref Jobs}}
+      Events:
+        Jobs:
+          Type: SQS
+          Properties: {Queue: !GetAtt Jobs.Arn, BatchSize: 5, FunctionResponseTypes: [ReportBatchItemFailures]}
+  Ordered:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: ordered
+      Events:
+        Entries:
+          Type: SQS
+          Properties: {Queue: !GetAtt Entries.Arn, FunctionResponseTypes: [ReportBatchItemFailures]}
+"""
+
+PLAIN = """
+import json, os
+from helper import name
+
+def handler(event, context):
+    assert context.get_remaining_time_in_millis() > 0
+    print("handled by", name(), context.function_name, os.environ["QUEUE"])
+    failed = []
+    for record in event["Records"]:
+        wish = json.loads(record["body"])
+        if "boom" in wish:
+            raise RuntimeError(wish["boom"])
+        if wish.get("fail", 0) >= int(record["attributes"]["ApproximateReceiveCount"]):
+            failed.append({"itemIdentifier": record["messageId"]})
+    return {"batchItemFailures": failed}
+"""
+
+ORDERED = """
+import json
+from helper import name
+from tarry import Discard, Fixed, consumer
+
+@consumer(backoff=Fixed(1))
+def handler(message):
+    wish = message.json()
+    if wish.get("fail", 0) >= message.attempt:
+        raise ValueError(f"{name()} says no")
+    if wish.get("discard"):
+        raise Discard("not needed")
+"""
+
+
+class Project:
+    """The folder of a project, with an event for its queues."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.write("template.yaml", TEMPLATE)
+        self.write("plain/app.py", PLAIN)
+        self.write("plain/helper.py", "def name(): return 'plain'")
+        self.write("ordered/app.py", ORDERED)
+        self.write("ordered/helper.py", "def name(): return 'ordered'")
+        self.records: list[dict[str, Any]] = []
+
+    def write(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        path = self.folder / name
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+
+    def send(self, queue: str = "jobs", group: str | None = None, count: int = 1, **wish: Any) -> None:
+        attributes = {"ApproximateReceiveCount": str(count)} | ({"MessageGroupId": group} if group else {})
+        arn = f"arn:aws:sqs:eu-west-1:999999999999:{queue}"
+        self.records.append({"body": json.dumps(wish), "attributes": attributes, "eventSourceARN": arn})
+
+    def event(self) -> Path:
+        """The file with all that is to be sent."""
+        self.write("event.json", json.dumps({"Records": self.records}))
+        return self.folder / "event.json"
+
+    def run(self, *options: str) -> Result:
+        """The command's result; stdout is no terminal."""
+        files = ["--event", str(self.event()), "--template", str(self.folder / "template.yaml")]
+        return CliRunner().invoke(app, ["local", *files, *options])
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setenv("AWS_PROFILE", "not-to-be-found")  # a developer's own settings must not matter
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", "http://127.0.0.1:9")
+    return Project(tmp_path)

@@ -1,0 +1,90 @@
+"""Wrong use is refused with one clear message and exit code 2, before anything is sent."""
+
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import Project
+
+Mistake = Callable[[Project], None]
+
+MISTAKES: dict[str, tuple[Mistake, str]] = {
+    "a queue nobody consumes": (
+        lambda project: project.send("elsewhere"),
+        "record 1 is for the queue elsewhere, which no function of",
+    ),
+    "a FIFO message without its group": (
+        lambda project: project.send("Entries.fifo"),
+        "record 1 has no attributes.MessageGroupId",
+    ),
+    "failures that would be deleted": (
+        lambda project: project.edit(
+            "template.yaml", "BatchSize: 5, FunctionResponseTypes: [ReportBatchItemFailures]", "BatchSize: 5"
+        ),
+        "add to its event: FunctionResponseTypes: [ReportBatchItemFailures]",
+    ),
+    "a template that does not parse": (
+        lambda project: project.write("template.yaml", "Resources: ["),
+        "template.yaml is neither YAML nor JSON",
+    ),
+    "an intrinsic that names nothing": (
+        lambda project: project.edit("template.yaml", "!Ref Jobs", "!Ref Nothing"),
+        "Plain.Environment.Variables.QUEUE: Ref Nothing cannot be resolved",
+    ),
+    "an intrinsic that names what is not made": (
+        lambda project: project.edit("template.yaml", "!Ref Jobs", "!GetAtt PlainRole.Arn"),
+        "Plain.Environment.Variables.QUEUE: GetAtt PlainRole.Arn cannot be resolved: tarry local makes no PlainRole",
+    ),
+    "a folder that is not there": (
+        lambda project: project.edit("template.yaml", "CodeUri: plain", "CodeUri: plane"),
+        "plane is no directory",
+    ),
+    "code that is elsewhere": (
+        lambda project: project.edit("template.yaml", "CodeUri: plain", "CodeUri: s3://bucket/key"),
+        "Plain has no code here",
+    ),
+    "a handler that is not there": (
+        lambda project: project.edit("template.yaml", "app.handler", "app.handle"),
+        "its handler app.handle cannot be imported from",
+    ),
+    "a handler that does not import": (
+        lambda project: project.write("plain/helper.py", "import no_such_library"),
+        "ModuleNotFoundError: No module named 'no_such_library'",
+    ),
+    "a message SQS refuses": (
+        lambda project: project.records[0].update(messageAttributes={"AWS.x": {"dataType": "Odd", "stringValue": "1"}}),
+        "SQS refuses record 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_refused_in_one_line(project: Project, mistake: str) -> None:
+    make, text = MISTAKES[mistake]
+    project.send()
+    make(project)
+    if mistake.startswith(("a queue", "a FIFO")):
+        del project.records[0]
+    result = project.run()
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("tarry: ")
+    assert text in last
+    assert "tarry/local" not in result.stderr
+
+
+def test_the_traceback_of_an_import_is_the_handlers_own(project: Project) -> None:
+    project.write("plain/helper.py", "import no_such_library")
+    project.send()
+    lines = project.run().stderr.splitlines()
+    assert lines[0].startswith("Traceback")
+    assert 'plain/app.py", line 3' in lines[1]
+    assert "importlib" not in "".join(lines)
+
+
+def test_a_parameter_needs_a_value(project: Project) -> None:
+    project.send()
+    result = project.run("--parameter", "Stage")
+    assert result.exit_code == 2
+    assert "--parameter takes NAME=VALUE, got 'Stage'" in result.stderr

@@ -1,0 +1,96 @@
+"""The event file: what is sent of it, and what is refused."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry.local.errors import UsageError
+from tarry.local.samples import Sample, read_samples
+
+ARN = "arn:aws:sqs:eu-west-1:999999999999:orders"
+
+
+def write(folder: Path, *records: Any) -> Path:
+    path = folder / "event.json"
+    path.write_text(json.dumps({"Records": records}))
+    return path
+
+
+def test_a_record_is_sent_with_all_that_a_sender_could_have_given(tmp_path: Path) -> None:
+    record = {
+        "body": "text",
+        "eventSourceARN": f"{ARN}.fifo",
+        "attributes": {
+            "ApproximateReceiveCount": "3",
+            "MessageGroupId": "group",
+            "MessageDeduplicationId": "once",
+            "AWSTraceHeader": "Root=1",
+        },
+        "messageAttributes": {
+            "kind": {"dataType": "String.label", "stringValue": "x"},
+            "blob": {"dataType": "Binary", "binaryValue": base64.b64encode(b"\x00\xff").decode()},
+        },
+    }
+    assert read_samples(write(tmp_path, record)) == [
+        Sample(
+            number=1,
+            queue="orders.fifo",
+            body="text",
+            attributes={
+                "kind": {"DataType": "String.label", "StringValue": "x"},
+                "blob": {"DataType": "Binary", "BinaryValue": b"\x00\xff"},
+            },
+            group_id="group",
+            deduplication_id="once",
+            trace_header="Root=1",
+            receive_count=3,
+        )
+    ]
+
+
+def test_an_empty_batch_is_no_error(tmp_path: Path) -> None:
+    assert read_samples(write(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ("text", "record 1 is 'text'"),
+        ({"body": "x"}, "record 1 has no eventSourceARN"),
+        ({"body": "x", "eventSourceARN": "arn:aws:sns:us-east-1:1:topic"}, "record 1 has no eventSourceARN of a queue"),
+        ({"eventSourceARN": ARN}, "record 1 has no body"),
+        ({"body": "x", "eventSourceARN": f"{ARN}.fifo"}, "record 1 has no attributes.MessageGroupId"),
+        ({"body": "x", "eventSourceARN": ARN, "attributes": [1]}, "must be objects"),
+        ({"body": "x", "eventSourceARN": ARN, "messageAttributes": {"a": {}}}, "attribute a has no dataType"),
+        (
+            {
+                "body": "x",
+                "eventSourceARN": ARN,
+                "messageAttributes": {"a": {"dataType": "Binary", "binaryValue": "?"}},
+            },
+            "attribute a: its binaryValue is not base64",
+        ),
+    ],
+)
+def test_a_record_that_cannot_be_sent_is_refused_by_its_number(tmp_path: Path, record: Any, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        read_samples(write(tmp_path, record))
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [("no json", "is not JSON"), ("[]", "not an SQS event"), ('{"Records": {}}', "not an SQS event")],
+)
+def test_a_file_that_is_no_event_is_refused(tmp_path: Path, content: str, text: str) -> None:
+    path = tmp_path / "event.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=text):
+        read_samples(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nowhere\.json: No such file"):
+        read_samples(tmp_path / "nowhere.json")

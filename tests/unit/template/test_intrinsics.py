@@ -1,0 +1,76 @@
+"""Intrinsic functions are answered from the template alone, or refused with the place where they stand."""
+
+from typing import Any
+
+import pytest
+
+from tarry.template import Intrinsics, TemplateError
+
+SCOPE = Intrinsics(
+    refs={"Stage": "prod", "Count": 3, "Names": ["a", "b"]},
+    attributes={"Orders.Arn": "arn:orders"},
+    mappings={"Sizes": {"prod": {"batch": 50}}},
+    conditions={
+        "IsProd": {"Fn::Equals": [{"Ref": "Stage"}, "prod"]},
+        "IsTest": {"Fn::Equals": [{"Ref": "Stage"}, "test"]},
+        "Both": {"Fn::And": [{"Condition": "IsProd"}, {"Condition": "IsTest"}]},
+        "Either": {"Fn::Or": [{"Condition": "IsProd"}, {"Condition": "IsTest"}]},
+        "NotProd": {"Fn::Not": [{"Condition": "IsProd"}]},
+    },
+    pending=frozenset({"Table"}),
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("plain", "plain"),
+        ({"Ref": "Stage"}, "prod"),
+        ({"Fn::GetAtt": ["Orders", "Arn"]}, "arn:orders"),
+        ({"Fn::GetAtt": "Orders.Arn"}, "arn:orders"),
+        ({"Fn::Sub": "${Stage}-${Count}-${Orders.Arn}-${!Literal}"}, "prod-3-arn:orders-${Literal}"),
+        ({"Fn::Sub": ["${Stage}-${x}", {"x": {"Ref": "Count"}}]}, "prod-3"),
+        ({"Fn::Join": ["-", ["a", {"Ref": "Stage"}, True]]}, "a-prod-true"),
+        ({"Fn::Join": [",", {"Ref": "Names"}]}, "a,b"),
+        ({"Fn::Select": ["1", {"Ref": "Names"}]}, "b"),
+        ({"Fn::Split": ["-", {"Fn::Sub": "a-${Stage}"}]}, ["a", "prod"]),
+        ({"Fn::FindInMap": ["Sizes", {"Ref": "Stage"}, "batch"]}, 50),
+        ({"Fn::If": ["IsProd", 1, {"Ref": "Nowhere"}]}, 1),
+        ({"Fn::If": ["Both", 1, 2]}, 2),
+        ({"Fn::If": ["Either", 1, 2]}, 1),
+        ({"Fn::If": ["NotProd", 1, 2]}, 2),
+        ({"a": {"Fn::If": ["IsTest", 1, {"Ref": "AWS::NoValue"}]}, "b": 2}, {"b": 2}),
+        ([{"Ref": "AWS::NoValue"}, {"Ref": "Stage"}], ["prod"]),
+        # what only an endpoint knows stays an intrinsic, with everything around it resolved
+        ({"Ref": "Table"}, {"Ref": "Table"}),
+        ({"Fn::Sub": "${Stage}/${Table}"}, {"Fn::Join": ["", ["", "prod", "/", {"Ref": "Table"}, ""]]}),
+        ({"Fn::GetAtt": ["Table", "Arn"]}, {"Fn::GetAtt": ["Table", "Arn"]}),
+    ],
+)
+def test_an_intrinsic_becomes_its_value(value: Any, expected: Any) -> None:
+    assert SCOPE.resolve(value, "here") == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"Ref": "Nowhere"}, "here: Ref Nowhere cannot be resolved"),
+        ({"Fn::Sub": "${Nowhere}"}, "here: Ref Nowhere cannot be resolved"),
+        ({"Fn::GetAtt": ["Nowhere", "Arn"]}, "here: GetAtt Nowhere.Arn cannot be resolved"),
+        ({"Fn::ImportValue": "other"}, "here: Fn::ImportValue cannot be resolved"),
+        ({"Fn::FindInMap": ["Sizes", "test", "batch"]}, "FindInMap finds nothing at Sizes, test, batch"),
+        ({"Fn::If": ["Missing", 1, 2]}, "no condition Missing"),
+        ({"Fn::Select": [5, ["a"]]}, "here: Fn::Select cannot be resolved with"),
+        ({"Fn::Join": "a"}, "here: Fn::Join cannot be resolved with"),
+        ({"in": {"a": {"Ref": "Nowhere"}}}, "here.in.a: Ref Nowhere"),
+    ],
+)
+def test_what_cannot_be_resolved_is_refused_with_its_place(value: Any, text: str) -> None:
+    with pytest.raises(TemplateError) as refusal:
+        SCOPE.resolve(value, "here")
+    assert text in str(refusal.value)
+
+
+def test_a_pending_reference_is_no_settled_value() -> None:
+    with pytest.raises(TemplateError, match="here: Ref Table cannot be resolved from the template alone"):
+        SCOPE.settled({"Fn::Sub": "${Table}"}, "here")

@@ -1,0 +1,169 @@
+"""A SAM template read into queues, functions and mappings."""
+
+from pathlib import Path
+
+import pytest
+
+from tarry.template import Template, TemplateError, read_template
+
+REPOSITORY = Path(__file__).parents[3]
+
+TEMPLATE = """
+Transform: AWS::Serverless-2016-10-31
+Parameters:
+  Stage: {Type: String, Default: dev}
+Conditions:
+  IsProd: !Equals [!Ref Stage, prod]
+Globals:
+  Function:
+    Runtime: python3.13
+    Timeout: 20
+    Environment: {Variables: {STAGE: !Ref Stage, TABLE: !Ref Table}}
+Resources:
+  Layer:
+    Type: AWS::Serverless::LayerVersion
+    Properties: {ContentUri: layer/}
+  Table:
+    Type: AWS::Serverless::SimpleTable
+  Jobs:
+    Type: AWS::SQS::Queue
+    Properties:
+      QueueName: !Sub "${Stage}-jobs"
+      VisibilityTimeout: !If [IsProd, 600, 120]
+      SqsManagedSseEnabled: true
+      FifoQueue: false
+      RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 7}
+  Dead:
+    Type: AWS::SQS::Queue
+  Entries:
+    Type: AWS::SQS::Queue
+    Properties: {FifoQueue: true, ContentBasedDeduplication: true}
+  OnlyInProd:
+    Type: AWS::SQS::Queue
+    Condition: IsProd
+  Worker:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: worker
+      Handler: app.handler
+      Layers: [!Ref Layer]
+      AutoPublishAlias: live
+      Environment: {Variables: {QUEUE: !GetAtt Jobs.QueueName, URL: !Ref Jobs}}
+      Events:
+        Jobs:
+          Type: SQS
+          Properties:
+            Queue: !GetAtt Jobs.Arn
+            BatchSize: 50
+            MaximumBatchingWindowInSeconds: 5
+            FunctionResponseTypes: [ReportBatchItemFailures]
+        Daily: {Type: Schedule, Properties: {Schedule: rate(1 day)}}
+  Bookkeeper:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: s3://elsewhere/code.zip
+      Handler: app.handler
+      Timeout: 5
+      MemorySize: 256
+  Mapping:
+    Type: AWS::Lambda::EventSourceMapping
+    Properties: {FunctionName: !GetAtt Bookkeeper.Arn, EventSourceArn: !GetAtt Entries.Arn}
+"""
+
+
+def read(folder: Path, text: str = TEMPLATE, **parameters: str) -> Template:
+    path = folder / "template.yaml"
+    path.write_text(text)
+    return read_template(path, parameters)
+
+
+def test_queues_have_their_names_attributes_and_redrive(tmp_path: Path) -> None:
+    template = read(tmp_path)
+    assert set(template.queues) == {"dev-jobs", "Dead", "Entries.fifo"}
+    jobs = template.queues["dev-jobs"]
+    assert (jobs.logical_id, jobs.arn) == ("Jobs", "arn:aws:sqs:us-east-1:123456789012:dev-jobs")
+    assert jobs.attributes == {"VisibilityTimeout": "120"}
+    assert jobs.visibility_timeout_seconds == 120
+    assert (jobs.dead_letter_arn, jobs.max_receive_count) == ("arn:aws:sqs:us-east-1:123456789012:Dead", 7)
+    entries = template.queues["Entries.fifo"]
+    assert entries.is_fifo
+    assert entries.deduplicates_by_content
+    assert entries.dead_letter_arn is None
+
+
+def test_a_parameter_given_rules_over_its_default(tmp_path: Path) -> None:
+    template = read(tmp_path, Stage="prod")
+    assert template.queues["prod-jobs"].visibility_timeout_seconds == 600
+    assert "OnlyInProd" in template.queues
+
+
+def test_functions_have_the_globals_and_their_own_code_and_settings(tmp_path: Path) -> None:
+    template = read(tmp_path)
+    worker, bookkeeper = template.functions["Worker"], template.functions["Bookkeeper"]
+    assert (worker.code, worker.handler, worker.timeout_seconds) == (tmp_path / "worker", "app.handler", 20)
+    assert worker.environment == {
+        "STAGE": "dev",
+        "TABLE": {"Ref": "Table"},
+        "QUEUE": "dev-jobs",
+        "URL": {"Ref": "Jobs"},
+    }
+    assert (bookkeeper.code, bookkeeper.timeout_seconds, bookkeeper.memory_mb) == (None, 5, 256)
+    assert set(template.backing) == {"Table"}
+
+
+@pytest.mark.parametrize(
+    ("code", "folder"),
+    [
+        ("", "."),
+        ("CodeUri: here", "here"),
+        ("CodeUri: s3://bucket/key", None),
+        ("CodeUri: {Bucket: b, Key: k}", None),
+        ("InlineCode: pass", None),
+    ],
+)
+def test_code_is_where_sam_would_look_for_it(tmp_path: Path, code: str, folder: str | None) -> None:
+    properties = ", ".join(filter(None, ["Handler: app.handler", "Runtime: python3.13", code]))
+    text = f"Resources: {{F: {{Type: AWS::Serverless::Function, Properties: {{{properties}}}}}}}"
+    assert read(tmp_path, text).functions["F"].code == (folder and tmp_path / folder)
+
+
+def test_mappings_come_from_sam_events_and_from_resources(tmp_path: Path) -> None:
+    by_events, by_resource = sorted(read(tmp_path).mappings, key=lambda mapping: mapping.queue, reverse=True)
+    assert (by_events.queue, by_events.function) == ("dev-jobs", "Worker")
+    assert (by_events.batch_size, by_events.window_seconds, by_events.reports_failures) == (50, 5, True)
+    assert (by_resource.queue, by_resource.function) == ("Entries.fifo", "Bookkeeper")
+    assert (by_resource.batch_size, by_resource.window_seconds, by_resource.reports_failures) == (10, 0, False)
+
+
+def test_the_shipped_template_feeds_both_functions() -> None:
+    template = read_template(REPOSITORY / "template.yaml")
+    fed = {mapping.queue: template.functions[mapping.function] for mapping in template.mappings}
+    assert set(fed) == {"orders", "ledger.fifo"}
+    assert all(function.code and function.code.is_dir() for function in fed.values())
+    assert all(mapping.reports_failures for mapping in template.mappings)
+    assert template.queues["orders"].dead_letter_arn == template.queues["orders-dlq"].arn
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Resources: [", "neither YAML nor JSON"),
+        ("just text", "is no template"),
+        ("Resources: {Q: {Properties: {}}}", "is no template"),
+        ("Resources: {F: {Type: AWS::Serverless::Function, Properties: {CodeUri: f}}}", "SAM refuses the template"),
+        ("Resources: {Q: {Type: AWS::SQS::Queue, Properties: {QueueName: !Ref Name}}}", "Q.QueueName: Ref Name"),
+        ("Resources: {Q: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: soon}}}", "Q.VisibilityTimeout must"),
+    ],
+)
+def test_a_bad_template_is_refused_in_one_line(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(TemplateError) as refusal:
+        read(tmp_path, text)
+    assert expected in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_missing_template_and_an_unknown_parameter_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TemplateError, match=r"nowhere\.yaml: No such file"):
+        read_template(tmp_path / "nowhere.yaml")
+    with pytest.raises(TemplateError, match="no parameter Colour; it has Stage"):
+        read(tmp_path, Colour="red")
