@@ -1,0 +1,70 @@
+"""A process that runs a built function as Lambda does, on a path that holds what Lambda would have and no more."""
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.acceptance.runtime_api import RuntimeApi
+
+
+@contextmanager
+def running(function: Path, layer: Path, lambda_packages: Path, environment: dict[str, str]) -> Iterator[RuntimeApi]:
+    """Starts `app.handler` of the folder `function` and yields the API through which to invoke it."""
+    paths = [function, layer / "python", lambda_packages]
+    with RuntimeApi() as api:
+        env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "AWS_LAMBDA_RUNTIME_API": api.address,
+            "AWS_LAMBDA_FUNCTION_NAME": function.name,
+            "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "512",
+            "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{function.name}",
+            "AWS_LAMBDA_LOG_STREAM_NAME": "local",
+            "AWS_LAMBDA_LOG_FORMAT": "JSON",
+            "AWS_EXECUTION_ENV": f"AWS_Lambda_python{sys.version_info.major}.{sys.version_info.minor}",
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "LAMBDA_TASK_ROOT": str(function),
+            **environment,
+        }
+        # -S: no site-packages, or the development environment would lend what the build lacks.
+        process = subprocess.Popen([sys.executable, "-S", "-m", "awslambdaric", "app.handler"], env=env, cwd=function)
+        try:
+            yield api
+        finally:
+            process.kill()
+            process.wait()
+
+
+def link_packages(target: Path, *distributions: str) -> None:
+    """Links the installed distributions, with all they require, into the folder `target`."""
+    done: set[str] = set()
+    todo = list(distributions)
+    while todo:
+        name = todo.pop()
+        if name in done:
+            continue
+        done.add(name)
+        distribution = importlib.metadata.distribution(name)
+        for file in distribution.files or []:
+            if file.parts[0] not in ("..", "__pycache__"):
+                source, link = Path(str(distribution.locate_file(file.parts[0]))), target / file.parts[0]
+                if not link.exists():
+                    link.symlink_to(source)
+        todo += [required_name(line) for line in distribution.requires or [] if "extra ==" not in line]
+
+
+def required_name(requirement: str) -> str:
+    """`urllib3` of `urllib3!=2.2.0,<3,>=1.25.4; python_version >= "3.10"`."""
+    name = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert name, requirement
+    return name[0]

@@ -1,0 +1,95 @@
+"""What `sam build` makes of the template, run by Lambda's own runtime client."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mypy_boto3_dynamodb import DynamoDBServiceResource
+from mypy_boto3_dynamodb.service_resource import Table
+
+from tests.acceptance.runtime import running
+from tests.acceptance.runtime_api import FunctionError
+
+EVENTS = Path(__file__).parents[2] / "events"
+
+
+@pytest.fixture
+def orders(dynamodb: DynamoDBServiceResource) -> Table:
+    return dynamodb.create_table(
+        TableName="orders",
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": "order_id", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "order_id", "KeyType": "HASH"}],
+    )
+
+
+def sample(name: str) -> dict[str, Any]:
+    event: dict[str, Any] = json.loads((EVENTS / f"{name}.json").read_text())
+    return event
+
+
+def test_the_layer_holds_the_runtime_and_nothing_for_a_developers_machine(build: Path) -> None:
+    package = build / "TarryLayer" / "python" / "tarry"
+
+    assert (package / "__init__.py").exists()
+    assert (package / "py.typed").exists()
+    names = {path.name for path in package.rglob("*")}
+    assert not names & {"template", "simulator", "testing", "local", "lint", "cli", "__pycache__"}
+
+
+def test_a_built_function_is_its_own_file_only(build: Path) -> None:
+    assert [path.name for path in (build / "OrdersFunction").iterdir()] == ["app.py"]
+    assert [path.name for path in (build / "LedgerFunction").iterdir()] == ["app.py"]
+
+
+def test_the_built_function_handles_its_sample_event(
+    build: Path, lambda_packages: Path, aws: str, orders: Table
+) -> None:
+    environment = {"AWS_ENDPOINT_URL": aws, "ORDERS_TABLE": "orders"}
+    with running(build / "OrdersFunction", build / "TarryLayer", lambda_packages, environment) as api:
+        assert api.invoke(sample("all-well")) == {"batchItemFailures": []}
+
+    rows = orders.scan()["Items"]
+    assert {row["order_id"]: row["version"] for row in rows} == {"o-2001": 2, "o-2002": 1, "o-2003": 1}
+
+
+def test_the_built_function_reports_what_is_not_done_and_goes_on(
+    build: Path, lambda_packages: Path, aws: str, orders: Table
+) -> None:
+    event = sample("orders")
+    environment = {"AWS_ENDPOINT_URL": aws, "ORDERS_TABLE": "orders"}
+    with running(build / "OrdersFunction", build / "TarryLayer", lambda_packages, environment) as api:
+        first = api.invoke(event)
+        again = api.invoke(sample("all-well"))
+
+    order_of = {record["messageId"]: json.loads(record["body"]) for record in event["Records"]}
+    failed = [order_of[failure["itemIdentifier"]] for failure in first["batchItemFailures"]]
+    # The queues do not exist here: what would have been dead-lettered stays reported as failed.
+    assert [(order["order"], order["version"]) for order in failed] == [
+        ("o-1003", 4),
+        ("o-1003", 3),
+        ("o-1003", 2),
+        ("o-1004", 1),
+        ("o-1005", 2),
+    ]
+    assert again == {"batchItemFailures": []}
+
+
+def test_an_event_that_is_not_from_sqs_is_an_error_of_the_function(
+    build: Path, lambda_packages: Path, aws: str
+) -> None:
+    environment = {"AWS_ENDPOINT_URL": aws, "ORDERS_TABLE": "orders"}
+    with (
+        running(build / "OrdersFunction", build / "TarryLayer", lambda_packages, environment) as api,
+        pytest.raises(FunctionError, match="InvalidEvent"),
+    ):
+        api.invoke(sample("not-sqs"))
+
+
+def test_a_function_that_cannot_be_loaded_says_so(build: Path, lambda_packages: Path) -> None:
+    with (
+        running(build / "OrdersFunction", build / "TarryLayer", lambda_packages, {}) as api,
+        pytest.raises(FunctionError, match="ORDERS_TABLE"),
+    ):
+        api.invoke(sample("all-well"))

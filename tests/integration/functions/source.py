@@ -1,0 +1,67 @@
+"""A queue and what hands its messages to a handler."""
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from mypy_boto3_sqs import SQSClient
+
+
+class Source:
+    """A queue with its dead-letter queue, and its mapping: receives a batch and hands it to a handler."""
+
+    def __init__(self, sqs: SQSClient, name: str, suffix: str, max_receive_count: int) -> None:
+        self.sqs = sqs
+        self.arn = f"arn:aws:sqs:us-east-1:123456789012:{name}{suffix}"
+        fifo: dict[Any, str] = {"FifoQueue": "true", "ContentBasedDeduplication": "true"} if suffix else {}
+        self.dead_url = sqs.create_queue(QueueName=f"{name}-dlq{suffix}", Attributes=fifo)["QueueUrl"]
+        dead_arn = f"arn:aws:sqs:us-east-1:123456789012:{name}-dlq{suffix}"
+        redrive = json.dumps({"deadLetterTargetArn": dead_arn, "maxReceiveCount": max_receive_count})
+        self.url = sqs.create_queue(QueueName=name + suffix, Attributes={**fifo, "RedrivePolicy": redrive})["QueueUrl"]
+
+    def send(self, body: object, group: str | None = None) -> None:
+        grouped: Any = {"MessageGroupId": group} if group else {}
+        self.sqs.send_message(QueueUrl=self.url, MessageBody=json.dumps(body), **grouped)
+
+    def deliver(self, handler: Callable[[Any, Any], Any]) -> list[Any]:
+        """Runs the handler on what is in the queue; the bodies of what it reported as failed."""
+        messages = self.sqs.receive_message(
+            QueueUrl=self.url, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"]
+        )["Messages"]
+        records = [
+            {
+                "messageId": message["MessageId"],
+                "receiptHandle": message["ReceiptHandle"],
+                "body": message["Body"],
+                "attributes": message["Attributes"],
+                "messageAttributes": {},
+                "md5OfBody": message["MD5OfBody"],
+                "eventSource": "aws:sqs",
+                "eventSourceARN": self.arn,
+                "awsRegion": "us-east-1",
+            }
+            for message in messages
+        ]
+        context = SimpleNamespace(
+            aws_request_id="request",
+            function_name="function",
+            invoked_function_arn="arn:aws:lambda:us-east-1:123456789012:function:function",
+            get_remaining_time_in_millis=lambda: 30_000,
+        )
+        response = handler({"Records": records}, context)
+        failed = {failure["itemIdentifier"] for failure in response["batchItemFailures"]}
+        return [json.loads(message["Body"]) for message in messages if message["MessageId"] in failed]
+
+    def dead_letters(self) -> list[tuple[Any, dict[str, Any]]]:
+        """Body and failure record of each dead letter."""
+        received = self.sqs.receive_message(
+            QueueUrl=self.dead_url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]
+        )
+        return [
+            (
+                json.loads(letter["Body"]),
+                json.loads(letter["MessageAttributes"]["Tarry"]["StringValue"])["failure"],
+            )
+            for letter in received.get("Messages", [])
+        ]

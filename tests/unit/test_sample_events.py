@@ -1,0 +1,56 @@
+"""events/*.json are what SQS would have sent: a reader copies them, and Lambda tools check their digests."""
+
+import base64
+import hashlib
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EVENTS = Path(__file__).parents[2] / "events"
+FROM_SQS = sorted(path for path in EVENTS.glob("*.json") if path.stem != "not-sqs")
+
+
+def attributes_md5(attributes: dict[str, Any]) -> str:
+    """The digest that SQS makes of user attributes: name, type and value of each, by name, with their lengths."""
+    digest = hashlib.md5()
+
+    def add(data: bytes) -> None:
+        digest.update(struct.pack(">I", len(data)) + data)
+
+    for name, attribute in sorted(attributes.items()):
+        add(name.encode())
+        add(attribute["dataType"].encode())
+        binary = attribute["dataType"].partition(".")[0] == "Binary"
+        digest.update(b"\x02" if binary else b"\x01")
+        add(base64.b64decode(attribute["binaryValue"]) if binary else attribute["stringValue"].encode())
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("path", FROM_SQS, ids=lambda path: path.stem)
+def test_each_record_is_complete_and_its_digests_are_right(path: Path) -> None:
+    for record in json.loads(path.read_text())["Records"]:
+        fifo = record["eventSourceARN"].endswith(".fifo")
+        assert record["md5OfBody"] == hashlib.md5(record["body"].encode()).hexdigest()
+        expected = attributes_md5(record["messageAttributes"]) if record["messageAttributes"] else None
+        assert record.get("md5OfMessageAttributes") == expected
+        assert all(isinstance(value, str) for value in record["attributes"].values())
+        assert ({"MessageGroupId", "MessageDeduplicationId", "SequenceNumber"} <= record["attributes"].keys()) == fifo
+        assert set(record) - {"md5OfMessageAttributes"} == {
+            "messageId",
+            "receiptHandle",
+            "body",
+            "attributes",
+            "messageAttributes",
+            "md5OfBody",
+            "eventSource",
+            "eventSourceARN",
+            "awsRegion",
+        }
+
+
+def test_no_message_id_is_used_twice() -> None:
+    ids = [record["messageId"] for path in FROM_SQS for record in json.loads(path.read_text())["Records"]]
+    assert len(ids) == len(set(ids))
