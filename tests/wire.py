@@ -107,6 +107,10 @@ class Wire:
     """By operation: the error that the request raises, or a function that says it."""
     refuses: dict[str, Callable[[Request, dict[str, Any]], Refusal | None]] = field(default_factory=dict)
     """By operation: (code, text) for an entry that is to be refused in an answer of status 200."""
+    receipts: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any] | None] = lambda _, receipt: receipt
+    """What becomes of the receipt of an entry that was sent, given the entry; None loses it."""
+    accepted: list[tuple[Request, dict[str, Any]]] = field(default_factory=list)
+    """The entries that SQS has carried out, each with its request."""
     requests: list[Request] = field(default_factory=list)
     clock: TestClock = field(default_factory=TestClock)
     wrong_md5: bool = False
@@ -173,15 +177,17 @@ class Wire:
             if (refusal := refuse(request, entry)) is not None:
                 failed.append({"Id": entry["Id"], "SenderFault": True, "Code": refusal[0], "Message": refusal[1]})
             else:
-                successful.append(self._receipt(entry))
+                self.accepted.append((request, entry))
+                if (receipt := self._receipt(entry)) is not None:
+                    successful.append(receipt)
         return {"Successful": successful, "Failed": failed}
 
-    def _receipt(self, entry: dict[str, Any]) -> dict[str, Any]:
+    def _receipt(self, entry: dict[str, Any]) -> dict[str, Any] | None:
         if "MessageBody" not in entry:
             return {"Id": entry["Id"]}
         body = "another body" if self.wrong_md5 else entry["MessageBody"]
-        md5 = hashlib.md5(body.encode(), usedforsecurity=False).hexdigest()
-        return {"Id": entry["Id"], "MessageId": f"copy-of-{entry['Id']}", "MD5OfMessageBody": md5}
+        md5 = hashlib.md5(body.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+        return self.receipts(entry, {"Id": entry["Id"], "MessageId": f"copy-of-{entry['Id']}", "MD5OfMessageBody": md5})
 
 
 class _Answered:

@@ -1,0 +1,303 @@
+"""A consumer under the decorators of the field, and those decorators below it."""
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sentry_sdk
+from aws_lambda_powertools import Logger, Metrics, Tracer
+from sentry_sdk.integrations.aws_lambda import AwsLambdaIntegration, _wrap_handler
+from sentry_sdk.transport import Transport
+
+from tarry import Batch, Consumer, Fixed, Message, batch_consumer, consumer
+from tests.records import Context, batch_of, event, failed, record
+from tests.wire import Queue, Wire
+
+
+class LambdaContext(Context):
+    """With all that the decorators read."""
+
+    function_version = "1"
+    memory_limit_in_mb = 128
+    invoked_function_arn = "arn:aws:lambda:us-east-1:123456789012:function:orders-function"
+    log_group_name = "/aws/lambda/orders-function"
+    log_stream_name = "stream"
+
+
+@pytest.fixture(autouse=True)
+def _powertools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POWERTOOLS_TRACE_DISABLED", "true")
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "orders")
+    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "shop")
+
+
+def orders() -> Wire:
+    return Wire(queues={"orders": Queue(dead_letter="orders-dlq")})
+
+
+@consumer(backoff=Fixed(60))
+def handler(message: Message) -> None:
+    """Takes an order."""
+    if message.body == "1":
+        raise ValueError("no stock")
+
+
+@consumer(backoff=Fixed(60))
+async def async_handler(message: Message) -> None:
+    """Takes an order."""
+    await asyncio.sleep(0)
+    if message.body == "1":
+        raise ValueError("no stock")
+
+
+@batch_consumer(backoff=Fixed(60))
+def batch_handler(batch: Batch) -> None:
+    """Takes orders."""
+    batch[1].retry()
+
+
+def answer(decorated: Callable[..., Any]) -> list[str]:
+    with orders():
+        return failed(decorated(batch_of(3), LambdaContext()))
+
+
+# what it wears
+
+
+def test_a_consumer_wears_the_names_of_its_function() -> None:  # SPEC A9
+    assert handler.__name__ == "handler"
+    assert handler.__qualname__ == "handler"
+    assert handler.__module__ == __name__
+    assert handler.__doc__ == "Takes an order."
+    assert inspect.getdoc(handler) == "Takes an order."
+
+
+def test_a_consumer_within_a_function_wears_its_qualified_name() -> None:  # SPEC A9
+    @consumer
+    def inner(message: Message) -> None: ...
+
+    assert inner.__qualname__ == "test_a_consumer_within_a_function_wears_its_qualified_name.<locals>.inner"
+
+
+@pytest.mark.parametrize(
+    "nameless", [functools.partial(print, "x"), type("Object", (), {"__call__": lambda self, message: None})()]
+)
+def test_what_has_no_name_makes_a_consumer_all_the_same(nameless: Any) -> None:  # SPEC A9
+    made = consumer(nameless)
+    assert made.__name__
+    assert made.name
+    assert answer(made) == []
+
+
+def test_a_consumer_can_be_wrapped_by_functools() -> None:  # SPEC A9
+    @functools.wraps(handler)
+    def wrapper(event: Any, context: Any) -> Any:
+        return handler(event, context)
+
+    assert (wrapper.__name__, wrapper.__doc__, wrapper.__module__) == ("handler", "Takes an order.", __name__)
+    assert wrapper.__wrapped__ is handler
+    assert answer(wrapper) == ["m1"]
+
+
+def test_the_plain_function_is_at_hand_for_tests() -> None:  # SPEC A9
+    assert not isinstance(handler.function, Consumer)
+    assert handler.function.__name__ == "handler"
+
+
+# above it
+
+logger = Logger(stream=io.StringIO())
+
+
+def powertools_logger(wrapped: Any) -> Any:
+    return logger.inject_lambda_context(wrapped)
+
+
+def powertools_logger_clears(wrapped: Any) -> Any:
+    return logger.inject_lambda_context(clear_state=True, log_event=False)(wrapped)
+
+
+def powertools_tracer(wrapped: Any) -> Any:
+    return Tracer(disabled=True).capture_lambda_handler(wrapped)
+
+
+def powertools_metrics(wrapped: Any) -> Any:
+    metrics = Metrics()
+    metrics.add_metric("Orders", unit="Count", value=1)
+    return metrics.log_metrics(capture_cold_start_metric=True)(wrapped)
+
+
+def powertools_all_three(wrapped: Any) -> Any:
+    return powertools_logger(powertools_tracer(powertools_metrics(wrapped)))
+
+
+class _Silent(Transport):
+    """Takes what Sentry would send."""
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self.envelopes: list[Any] = []
+
+    def capture_envelope(self, envelope: Any) -> None:
+        self.envelopes.append(envelope)
+
+
+@pytest.fixture
+def _sentry() -> Iterator[None]:
+    integrations = [AwsLambdaIntegration(timeout_warning=True)]
+    sentry_sdk.init(
+        "https://key@sentry.invalid/1", transport=_Silent, integrations=integrations, default_integrations=False
+    )
+    yield
+    sentry_sdk.get_client().close()
+    sentry_sdk.init()
+
+
+def sentry(wrapped: Any) -> Any:
+    return _wrap_handler(wrapped)
+
+
+class DatadogLike:
+    """As ``datadog_lambda_wrapper`` works: an object around the handler."""
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        self.func = func
+        self.__name__ = func.__name__
+        self.__doc__ = func.__doc__
+
+    def __call__(self, event: Any, context: Any, **kwargs: Any) -> Any:
+        context.extension = "started"
+        return self.func(event, context, **kwargs)
+
+
+class WearsAll:
+    """An object around the handler that takes over all its attributes, as `functools` does it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.name = "mine"
+        functools.update_wrapper(self, function)
+
+    def __call__(self, event: Any, context: Any) -> Any:
+        return self.function(event, context)
+
+
+DECORATORS = [
+    powertools_logger,
+    powertools_logger_clears,
+    powertools_tracer,
+    powertools_metrics,
+    powertools_all_three,
+    sentry,
+    DatadogLike,
+]
+
+
+@pytest.mark.usefixtures("_sentry")
+@pytest.mark.filterwarnings("ignore:No application metrics")
+@pytest.mark.parametrize("made", [handler, async_handler, batch_handler], ids=["sync", "async", "batch"])
+@pytest.mark.parametrize("decorate", DECORATORS)
+def test_a_consumer_works_below_the_decorators_of_the_field(decorate: Any, made: Any) -> None:  # SPEC A9
+    with contextlib.redirect_stdout(io.StringIO()):  # the metrics
+        decorated = decorate(made)
+        assert answer(decorated) == ["m1"]
+        assert answer(decorated) == ["m1"]
+    assert decorated.__name__ == made.__name__
+    assert decorated.__doc__ == made.__doc__
+
+
+def test_a_wrapper_keeps_its_own_attributes() -> None:  # SPEC A9
+    wrapper = WearsAll(handler)
+    assert answer(wrapper) == ["m1"]
+    assert wrapper.name == "mine"
+
+
+def test_the_metrics_are_flushed_though_messages_have_failed() -> None:  # SPEC A9
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        answer(powertools_metrics(handler))
+    written = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert any(line.get("Orders") == [1.0] for line in written)
+
+
+def test_the_logger_knows_the_request_within_a_handler() -> None:  # SPEC A9
+    stream = io.StringIO()
+    injected = Logger(service="inner", stream=stream)
+
+    @injected.inject_lambda_context
+    @consumer
+    def logs(message: Message) -> None:
+        injected.info("an order")
+
+    answer(logs)
+    assert [json.loads(line)["function_request_id"] for line in stream.getvalue().splitlines()] == ["request-1"] * 3
+
+
+# below it
+
+
+def counting(runs: list[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapper(message: Message) -> Any:
+            runs.append(message.id)
+            return function(message)
+
+        return wrapper
+
+    return decorate
+
+
+def test_a_decorator_below_a_consumer_wraps_one_message() -> None:  # SPEC A9
+    runs: list[str] = []
+    assert answer(consumer(counting(runs)(handler.function))) == ["m1"]
+    assert runs == ["m0", "m1", "m2"]
+
+
+def test_a_sync_decorator_below_a_consumer_keeps_an_async_handler_async() -> None:  # SPEC A9, A4
+    runs: list[str] = []
+    assert answer(consumer(counting(runs)(async_handler.function))) == ["m1"]
+    assert runs == ["m0", "m1", "m2"]
+
+
+@pytest.mark.parametrize("function", [handler.function, async_handler.function], ids=["sync", "async"])
+def test_capture_method_below_a_consumer_captures_one_message(function: Any) -> None:  # SPEC A9
+    tracer = Tracer(disabled=True)
+    made = consumer(backoff=Fixed(60))(tracer.capture_method(function))
+    assert answer(made) == ["m1"]
+    assert made.__name__ == function.__name__
+
+
+def test_a_context_manager_as_a_decorator_closes_after_each_message() -> None:  # SPEC A9
+    story: list[str] = []
+
+    @contextlib.contextmanager
+    def session() -> Iterator[None]:
+        story.append("open")
+        try:
+            yield
+        finally:
+            story.append("close")
+
+    @consumer
+    @session()
+    def uses_a_session(message: Message) -> None:
+        story.append(message.id)
+
+    assert answer(uses_a_session) == []
+    assert story == ["open", "m0", "close", "open", "m1", "close", "open", "m2", "close"]
+
+
+def test_a_consumer_as_an_attribute_of_a_class_is_called_as_it_is() -> None:  # SPEC A9
+    class App:
+        lambda_handler = handler
+
+    assert answer(App.lambda_handler) == ["m1"]
+    with orders():
+        assert failed(App().lambda_handler(event(record("1")), LambdaContext())) == ["m1"]

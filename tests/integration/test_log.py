@@ -1,0 +1,490 @@
+"""What a consumer tells of itself: states, and one line for each transition that is not a plain commit."""
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tarry import (
+    Batch,
+    DeadLetter,
+    Failure,
+    Fixed,
+    LogOptions,
+    Message,
+    Outcome,
+    RetryInPlace,
+    State,
+    batch_consumer,
+    consumer,
+)
+from tarry.envelope import body_sum
+from tests.records import Context, batch_of, event, failed, record
+from tests.wire import Queue, Wire, client_error
+
+SECRET = "4111-1111-1111-1111"
+
+
+class Lines(logging.Handler):
+    """The records that reached the logger ``tarry``."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.records: list[Any] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    def named(self, name: str) -> list[Any]:
+        return [line for line in self.records if getattr(line, "event", None) == name]
+
+    def text(self) -> str:
+        """All that a plain text log and one with every field would show."""
+        formatter = logging.Formatter("%(levelname)s %(message)s")
+        return "\n".join(f"{formatter.format(line)} {line.__dict__}" for line in self.records)
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    logger, handler = logging.getLogger("tarry"), Lines()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def orders(**more: Any) -> Wire:
+    return Wire(queues={"orders": Queue(dead_letter="orders-dlq")}, **more)
+
+
+def fails(message: Message) -> None:
+    raise ValueError("no stock")
+
+
+def run(handle: Callable[[Message], Any], *records: dict[str, Any], wire: Wire | None = None, **settings: Any) -> Any:
+    with wire or orders():
+        return consumer(**{"backoff": Fixed(60), **settings})(handle)(event(*records or (record(),)), Context())
+
+
+# states
+
+
+def test_the_states_have_the_names_of_their_values() -> None:  # SPEC L1
+    names = "READY IN_FLIGHT WAITING_RETRY COMMITTED DEAD_LETTERED DISCARDED DEFERRED RESENT".split()
+    assert [state.name for state in State] == names
+    assert [str(state) for state in State] == names
+
+
+# one line a transition
+
+
+def test_a_plain_commit_leaves_no_line(lines: Lines) -> None:  # SPEC L2
+    run(lambda message: None, *batch_of(20)["Records"])
+    run(lambda message: message.ack())
+    assert lines.records == []
+
+
+TRANSITIONS: list[Any] = [
+    (fails, {}, "waiting_retry", "WAITING_RETRY", "WARNING", {"delay": 60, "reason": "error"}),
+    (lambda m: m.retry(9), {}, "waiting_retry", "WAITING_RETRY", "WARNING", {"delay": 9}),
+    (fails, {"max_attempts": 1}, "dead_lettered", "DEAD_LETTERED", "ERROR", {"reason": "exhausted"}),
+    (lambda m: m.reject("bad"), {}, "dead_lettered", "DEAD_LETTERED", "ERROR", {"reason": "rejected"}),
+    (lambda m: m.discard("old"), {}, "discarded", "DISCARDED", "INFO", {"reason": "old"}),
+    (lambda m: m.defer(9), {}, "deferred", "DEFERRED", "INFO", {"delay": 9}),
+]
+
+
+@pytest.mark.parametrize(("handle", "settings", "name", "state", "level", "told"), TRANSITIONS)
+def test_each_other_transition_is_one_line_with_names_and_fields(
+    handle: Any, settings: Any, name: str, state: str, level: str, told: dict[str, Any], lines: Lines
+) -> None:  # SPEC L2
+    run(handle, name="orders-consumer", **settings)
+    [line] = lines.records
+    assert (line.event, line.state, line.levelname) == (name, state, level)
+    assert (line.message_id, line.delivery_id, line.queue, line.consumer) == ("m1", "m1", "orders", "orders-consumer")
+    assert (line.attempt, line.max_attempts) == (1, settings.get("max_attempts", 5))
+    assert {field: getattr(line, field) for field in told} == told
+
+
+def test_a_failure_is_told_with_its_error_type_and_fingerprint(lines: Lines) -> None:  # SPEC L2
+    run(fails)
+    [line] = lines.records
+    assert (line.error, line.error_type) == ("ValueError: no stock", "ValueError")
+    assert len(line.fingerprint) == 12
+
+
+def test_the_line_reads_by_itself(lines: Lines) -> None:  # SPEC L2
+    run(fails)
+    text = lines.records[0].getMessage()
+    for part in ["waiting_retry", "message_id=m1", "queue=orders", "attempt=1", "delay=60", "no stock"]:
+        assert part in text
+
+
+def test_messages_given_back_are_told_without_blame(lines: Lines) -> None:  # SPEC L2, A5
+    def handler(message: Message) -> None:
+        raise SystemExit
+
+    run(handler, *batch_of(3)["Records"])
+    assert [line.message_id for line in lines.named("waiting_retry")] == ["m0"]
+    given_back = lines.named("released")
+    assert [(line.message_id, line.state, line.levelname) for line in given_back] == [
+        ("m1", "READY", "INFO"),
+        ("m2", "READY", "INFO"),
+    ]
+    assert not any(hasattr(line, "error") for line in given_back)
+
+
+def test_each_message_of_a_batch_has_its_own_line(lines: Lines) -> None:  # SPEC L2
+    @batch_consumer(backoff=Fixed(60))
+    def handler(batch: Batch) -> None:
+        raise ValueError
+
+    with orders():
+        handler(batch_of(12), Context())
+    assert sorted(line.message_id for line in lines.records) == sorted(f"m{index}" for index in range(12))
+
+
+def test_a_wait_that_could_not_be_set_is_told(lines: Lines) -> None:  # SPEC G1, L2
+    wire = orders(fails={"ChangeMessageVisibilityBatch": client_error("InternalError", "try later", 500)})
+    run(fails, wire=wire)
+    [line] = lines.named("waiting_retry")
+    assert not hasattr(line, "delay")
+    assert "InternalError" in line.not_settled
+
+
+def test_a_dead_lettering_that_failed_is_told_with_its_message_and_error(lines: Lines) -> None:  # SPEC E4, F4
+    wire = orders(fails={"SendMessageBatch": client_error("InternalError", "try later", 500)})
+    run(fails, wire=wire, max_attempts=1)
+    [line] = lines.named("unhandled")
+    assert (line.levelname, line.message_id, line.error_type) == ("ERROR", "m1", "ValueError")
+    assert "InternalError" in line.not_sent
+
+
+def test_the_lines_carry_the_stable_id_and_sqs_own(lines: Lines) -> None:  # SPEC L2, K3
+    kept = {"v": 1, "sum": body_sum("{}"), "id": "stable", "carried": 2}
+    run(fails, record(attributes={"Tarry": {"stringValue": json.dumps(kept), "dataType": "String"}}))
+    [line] = lines.records
+    assert (line.message_id, line.delivery_id, line.attempt) == ("stable", "m1", 3)
+
+
+# the exception, once
+
+
+def test_the_traceback_is_in_the_log_once_and_begins_at_the_handler(lines: Lines) -> None:  # SPEC L2
+    run(fails)
+    [line] = lines.records
+    text = logging.Formatter("%(message)s").format(line)
+    assert text.count("Traceback (most recent call last)") == 1
+    assert text.count("ValueError: no stock") == 2  # in the sentence, and under the traceback
+    assert "tarry/execution" not in text
+
+
+def test_a_dead_lettered_message_tells_its_exception_once(lines: Lines) -> None:  # SPEC L2
+    run(fails, max_attempts=1)
+    assert sum(line.exc_info is not None for line in lines.records) == 1
+
+
+@pytest.mark.parametrize("exit_with", [SystemExit(2), KeyboardInterrupt()], ids=["SystemExit", "KeyboardInterrupt"])
+def test_what_ended_the_batch_is_told_once(exit_with: BaseException, lines: Lines) -> None:  # SPEC L2, A5
+    def handler(message: Message) -> None:
+        raise exit_with
+
+    run(handler, *batch_of(3)["Records"])
+    assert sum(line.exc_info is not None for line in lines.records) == 1
+
+
+def test_an_error_after_the_verdict_is_told_although_it_changes_nothing(lines: Lines) -> None:  # SPEC B5, L2
+    def handler(message: Message) -> None:
+        message.ack()
+        raise ValueError("too late")
+
+    assert failed(run(handler)) == []
+    [line] = lines.records
+    assert "too late" in line.error
+
+
+def test_an_error_after_the_verdict_on_the_batch_is_told_too(lines: Lines) -> None:  # SPEC B5, L2
+    @batch_consumer
+    def handler(batch: Batch) -> None:
+        batch.ack_all()
+        raise ValueError("too late")
+
+    with orders():
+        assert failed(handler(batch_of(3), Context())) == []
+    assert "too late" in lines.text()
+
+
+def test_a_raised_verdict_leaves_no_traceback(lines: Lines) -> None:  # SPEC L2
+    from tarry import Retry
+
+    def handler(message: Message) -> None:
+        raise Retry(60)
+
+    run(handler)
+    assert lines.records[0].exc_info is None
+
+
+# what must not be in it
+
+
+class _Letters:
+    def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        raise KeyError("of the step")
+
+
+@pytest.mark.parametrize(("handle", "settings"), [(handle, settings) for handle, settings, *_ in TRANSITIONS])
+def test_no_body_is_logged_unless_asked_for(handle: Any, settings: Any, lines: Lines) -> None:  # SPEC L2
+    run(handle, record(SECRET), **settings)
+    assert lines.records
+    assert SECRET not in lines.text()
+
+
+def test_no_body_is_logged_when_the_runtime_has_troubles(lines: Lines) -> None:  # SPEC L2
+    denied = client_error("AccessDenied", status=403)
+    wire = orders(fails={"GetQueueAttributes": denied, "ChangeMessageVisibilityBatch": denied})
+    run(fails, record(SECRET), wire=wire, on_failure=[_Letters()], backoff=None)
+    assert lines.records
+    assert SECRET not in lines.text()
+
+
+@pytest.mark.parametrize(("handle", "settings"), [(handle, settings) for handle, settings, *_ in TRANSITIONS])
+def test_bodies_are_logged_on_request(handle: Any, settings: Any, lines: Lines) -> None:  # SPEC L2
+    run(handle, record("the body"), log=LogOptions(body=True), **settings)
+    assert all(line.body == "the body" for line in lines.records)
+
+
+def test_no_attributes_are_logged(lines: Lines) -> None:  # SPEC L2
+    attributes = {"card": {"stringValue": SECRET, "dataType": "String"}}
+    run(fails, record(attributes=attributes), max_attempts=1)
+    assert SECRET not in lines.text()
+
+
+# redact
+
+
+def _mask(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.replace(SECRET, "****") if isinstance(value, str) else value for name, value in fields.items()}
+
+
+def _tells(message: Message) -> None:
+    raise ValueError(f"card {SECRET} declined")
+
+
+def _says_twice(message: Message) -> None:
+    message.reject(f"card {SECRET}")
+    message.fail(ValueError(SECRET))
+
+
+def _raises_after_ack(message: Message) -> None:
+    message.ack()
+    _tells(message)
+
+
+@pytest.mark.parametrize("debug", [False, True], ids=["info", "debug"])
+@pytest.mark.parametrize(
+    ("handle", "settings"),
+    [
+        pytest.param(_tells, {}, id="retried"),
+        pytest.param(_tells, {"max_attempts": 1}, id="dead-lettered"),
+        pytest.param(_tells, {"on_failure": [RetryInPlace()], "max_attempts": 1}, id="unhandled"),
+        pytest.param(lambda m: m.discard(SECRET), {}, id="discarded"),
+        pytest.param(lambda m: m.reject(SECRET), {}, id="rejected"),
+        pytest.param(_raises_after_ack, {}, id="raised after a verdict"),
+        pytest.param(_says_twice, {}, id="said twice"),
+    ],
+)
+def test_redact_sees_every_line_before_it_is_written(
+    handle: Any, settings: Any, debug: bool, lines: Lines
+) -> None:  # SPEC L2, F3
+    if debug:
+        logging.getLogger("tarry").setLevel(logging.DEBUG)
+    run(handle, record(SECRET), log=LogOptions(body=True, redact=_mask), **settings)
+    assert lines.records
+    assert SECRET not in lines.text()
+
+
+def test_redact_gets_the_traceback_as_a_field(lines: Lines) -> None:  # SPEC L2
+    seen: list[dict[str, Any]] = []
+
+    def redact(fields: dict[str, Any]) -> dict[str, Any]:
+        seen.append(fields)
+        return fields
+
+    run(fails, log=LogOptions(redact=redact))
+    assert "in fails" in seen[0]["traceback"]
+    assert lines.records[0].exc_info is None
+
+
+def _drops_all(fields: dict[str, Any]) -> Any:
+    return {}
+
+
+def _raises(fields: dict[str, Any]) -> Any:
+    raise KeyError(SECRET)
+
+
+def _is_nonsense(fields: dict[str, Any]) -> Any:
+    return 7
+
+
+def _spoils(fields: dict[str, Any]) -> Any:
+    fields.clear()
+    raise KeyError
+
+
+def _takes_names(fields: dict[str, Any]) -> Any:
+    return {**fields, "message": "x", "args": "y", "exc_info": "z"}
+
+
+@pytest.mark.parametrize("redact", [_drops_all, _raises, _is_nonsense, _spoils, _takes_names])
+def test_a_redaction_that_fails_changes_no_messages_fate_and_hides_nothing_that_happened(
+    redact: Any, lines: Lines, capsys: pytest.CaptureFixture[str]
+) -> None:  # SPEC L2, A2
+    with orders() as wire:
+        options = LogOptions(body=True, redact=redact)
+        response = consumer(backoff=Fixed(60), log=options)(_tells)(event(record(SECRET)), Context())
+    assert failed(response) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 60}
+    assert len(lines.records) == 1
+    if redact is not _takes_names:
+        assert SECRET not in lines.text()
+        assert SECRET not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("redact", [_raises, _is_nonsense, _spoils])
+def test_a_line_whose_redaction_failed_keeps_its_event_and_ids(redact: Any, lines: Lines) -> None:  # SPEC L2
+    run(_tells, record(SECRET), log=LogOptions(redact=redact))
+    [line] = lines.records
+    assert (line.event, line.message_id, line.queue) == ("waiting_retry", "m1", "orders")
+    assert "redact" in line.getMessage()
+
+
+# hostile text
+
+
+FORGED = "x\nERROR dead_lettered message_id=m2"
+HOSTILE = [
+    FORGED,
+    "x\r\nERROR forged",
+    "x\x1b[2K\x1b[1Aforged",
+    "x\u2028ERROR forged",
+    "x\x85forged",
+    "a=b c=d",
+    "\udcff",
+]
+
+
+def _one_line(text: str) -> bool:
+    return len(text.splitlines()) == 1 and text.isprintable()
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_hostile_text_cannot_forge_a_line(text: str, lines: Lines) -> None:  # SPEC L2
+    def handler(message: Message) -> None:
+        if message.body == "discard":
+            message.discard(text)
+        elif message.body == "reject":
+            message.reject(text)
+        else:
+            raise ValueError(text)
+
+    kept = {"v": 1, "sum": body_sum("fail"), "id": text}
+    hostile = {"Tarry": {"stringValue": json.dumps(kept), "dataType": "String"}}
+    damaged = {"Tarry": {"stringValue": json.dumps({"v": text, "sum": text}), "dataType": "String"}}
+    run(
+        handler,
+        record("discard", "m1"),
+        record("reject", "m2"),
+        record("fail", "m3", attributes=hostile),
+        record("fail", "m4", attributes=damaged),
+        log=LogOptions(body=True),
+    )
+    assert len(lines.records) == 5
+    for line in lines.records:
+        assert _one_line(line.getMessage())
+
+
+@pytest.mark.parametrize("field", ["messageId", "eventSourceARN"])
+def test_a_hostile_record_cannot_forge_a_line(field: str, lines: Lines) -> None:  # SPEC L2
+    delivered = record()
+    delivered[field] += FORGED
+    run(fails, delivered)
+    assert all(_one_line(line.getMessage()) for line in lines.records)
+
+
+def test_a_hostile_id_cannot_forge_a_debug_line(lines: Lines) -> None:  # SPEC L2
+    logging.getLogger("tarry").setLevel(logging.DEBUG)
+
+    def handler(message: Message) -> None:
+        message.ack()
+        message.reject()
+
+    kept = {"v": 1, "sum": body_sum("{}"), "id": FORGED}
+    run(handler, record(attributes={"Tarry": {"stringValue": json.dumps(kept), "dataType": "String"}}))
+    assert lines.records
+    assert all(_one_line(line.getMessage()) for line in lines.records)
+
+
+def test_a_hostile_id_cannot_forge_a_line_where_the_log_fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC L2
+    def refuse(line: logging.LogRecord) -> bool:
+        raise OSError("full")
+
+    monkeypatch.setattr(logging.getLogger("tarry"), "filters", [refuse])
+    kept = {"v": 1, "sum": body_sum("{}"), "id": FORGED}
+    run(fails, record(attributes={"Tarry": {"stringValue": json.dumps(kept), "dataType": "String"}}))
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+# where it goes
+
+
+def test_a_log_that_fails_says_so_on_stderr(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC A2, L2
+    def refuse(line: logging.LogRecord) -> bool:
+        raise OSError("full")
+
+    monkeypatch.setattr(logging.getLogger("tarry"), "filters", [refuse])
+    assert failed(run(fails)) == ["m1"]
+    text = capsys.readouterr().err
+    assert "waiting_retry" in text
+    assert "m1" in text
+
+
+def test_powertools_formatter_shows_the_fields() -> None:  # SPEC L2
+    from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
+
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(LambdaPowertoolsFormatter())
+    logging.getLogger("tarry").addHandler(handler)
+    try:
+        run(fails)
+    finally:
+        logging.getLogger("tarry").removeHandler(handler)
+    [line] = [json.loads(text) for text in stream.getvalue().splitlines()]
+    assert (line["event"], line["message_id"], line["delay"]) == ("waiting_retry", "m1", 60)
+    assert line["exception_name"] == "ValueError"
+
+
+def test_a_logger_that_is_turned_down_costs_no_line(lines: Lines) -> None:  # SPEC L2
+    logging.getLogger("tarry").setLevel(logging.CRITICAL)
+    assert failed(run(fails)) == ["m1"]
+    assert lines.records == []
+
+
+def test_the_consumers_name_is_its_functions_by_default(lines: Lines) -> None:  # SPEC L2
+    run(fails)
+    assert lines.records[0].consumer == "fails"
+
+
+def test_dead_letters_name_their_queue_in_the_log(lines: Lines) -> None:  # SPEC L2
+    run(fails, on_failure=[DeadLetter(queue="graveyard")], backoff=None)
+    assert lines.records[0].dead_letter_queue == "graveyard"

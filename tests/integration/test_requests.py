@@ -1,0 +1,441 @@
+"""The requests themselves: which go out, in which order, how large, how long they may take, and when none may."""
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tarry import Consumer, Fixed, Message, Reject, consumer
+from tarry.sqs.client import make_client
+from tarry.world import World, use
+from tests.loglines import field, lines
+from tests.records import Context, batch_of, event, failed, record
+from tests.wire import Queue, Request, Wire
+
+MIB = 1_048_576
+
+
+def behave(message: Message) -> None:
+    match message.delivery_id.partition("-")[0]:
+        case "retry":
+            raise ValueError("again")
+        case "dead":
+            raise Reject("no")
+        case "exit":
+            raise SystemExit
+
+
+def plain() -> Consumer[Any]:
+    return consumer(backoff=Fixed(60))(behave)
+
+
+def orders(**queue: Any) -> Wire:
+    return Wire(queues={"orders": Queue(dead_letter="orders-dlq", **queue)})
+
+
+def events(*names: str) -> dict[str, Any]:
+    return event(*(record(name, name) for name in names))
+
+
+# none where none is needed
+
+
+@pytest.mark.parametrize("count", [0, 1, 1_000])
+def test_a_clean_batch_does_not_even_make_a_client(count: int) -> None:  # SPEC G2
+    def no_client() -> Any:
+        raise AssertionError("a client was made")
+
+    with use(World(client_factory=no_client)):
+        assert plain()(batch_of(count), Context()) == {"batchItemFailures": []}
+
+
+def test_messages_that_are_discarded_make_no_request() -> None:  # SPEC G2, B2
+    with orders() as wire:
+        assert failed(consumer(lambda message: message.discard("old"))(batch_of(20), Context())) == []
+    assert wire.requests == []
+
+
+def test_a_client_is_made_once_and_kept() -> None:  # SPEC G2, A6
+    wire = orders()
+    made: list[Any] = []
+    make = wire.world.client_factory
+    assert make is not None
+
+    def counted() -> Any:
+        made.append(1)
+        return make()
+
+    wire.world.client_factory = counted
+    with wire:
+        for _ in range(3):
+            plain()(events("retry-1", "dead-1"), Context())
+    assert made == [1]
+
+
+# the order
+
+
+def kind(request: Request) -> str:
+    if request.operation != "ChangeMessageVisibilityBatch":
+        return request.operation
+    return "give back" if all(not entry["VisibilityTimeout"] for entry in request.entries) else "hide"
+
+
+def test_sends_and_their_deletes_come_first_then_delayed_retries_then_give_backs() -> None:  # SPEC G6
+    with orders() as wire:
+        plain()(events("retry-1", "dead-1", "retry-2", "exit-1", "ok-1"), Context())
+    settling = [kind(request) for request in wire.requests if request.operation != "GetQueueAttributes"]
+    assert settling == ["SendMessageBatch", "DeleteMessageBatch", "hide", "give back"]
+
+
+def test_each_send_is_followed_by_its_own_delete() -> None:  # SPEC E6, G6
+    with orders() as wire:
+        plain()(events(*(f"dead-{index}" for index in range(25))), Context())
+    sent, deleted = set[str](), set[str]()
+    for request in wire.requests:
+        if request.operation == "SendMessageBatch":
+            sent |= {f"handle-{entry['MessageBody']}" for entry in request.entries}
+        if request.operation == "DeleteMessageBatch":
+            handles = {entry["ReceiptHandle"] for entry in request.entries}
+            assert handles <= sent
+            deleted |= handles
+    assert deleted == sent
+    assert len(sent) == 25
+
+
+def test_a_dead_letter_on_fifo_is_put_away_before_its_group_goes_on() -> None:  # SPEC H1, G6
+    seen: list[list[str]] = []
+    wire = Wire(queues={"orders.fifo": Queue(dead_letter="orders-dlq.fifo")})
+
+    @consumer
+    def handler(message: Message) -> None:
+        seen.append([request.operation for request in wire.requests if request.operation != "GetQueueAttributes"])
+        behave(message)
+
+    with wire:
+        handler(event(*(record("{}", name, "orders.fifo", group="a") for name in ("dead-1", "ok-1"))), Context())
+    assert seen == [[], ["SendMessageBatch", "DeleteMessageBatch"]]
+
+
+# tens and 1 MiB
+
+
+def entry_size(entry: dict[str, Any]) -> int:
+    attributes = entry.get("MessageAttributes", {})
+    return len(entry["MessageBody"].encode()) + sum(
+        len(name) + len(attribute["DataType"]) + len(attribute["StringValue"]) for name, attribute in attributes.items()
+    )
+
+
+@pytest.mark.parametrize(("letters", "requests"), [(1, 1), (10, 1), (11, 2), (95, 10)])
+def test_sends_and_deletes_go_out_in_tens(letters: int, requests: int) -> None:  # SPEC E6
+    with orders() as wire:
+        assert failed(plain()(events(*(f"dead-{index}" for index in range(letters))), Context())) == []
+    assert len(wire.sent("SendMessageBatch")) == requests
+    assert len(wire.sent("DeleteMessageBatch")) == requests
+    assert sum(len(request.entries) for request in wire.sent("SendMessageBatch")) == letters
+
+
+@pytest.mark.parametrize("bytes_each", [400_000, 104_000, 1_048_576, 1_048_000])
+def test_no_request_is_larger_than_1_mib(bytes_each: int) -> None:  # SPEC E6
+    records = [record("x" * bytes_each, f"dead-{index}") for index in range(12)]
+    with orders() as wire:
+        assert failed(plain()(event(*records), Context())) == []
+    for request in wire.sent("SendMessageBatch"):
+        assert len(request.entries) <= 10
+        assert sum(entry_size(entry) for entry in request.entries) <= MIB
+    assert len(wire.letters()) == 12
+
+
+def test_entry_ids_are_unique_in_every_request() -> None:  # PLATFORM: entry ids must be unique in the call
+    names = [f"{what}-{index}" for index in range(30) for what in ("dead", "retry")]
+    with orders() as wire:
+        plain()(events(*names), Context())
+    for request in wire.requests:
+        if "Entries" in request.parameters:
+            ids = [entry["Id"] for entry in request.entries]
+            assert len(ids) == len(set(ids))
+
+
+def test_messages_of_several_queues_are_settled_each_at_its_own() -> None:  # SPEC E2, G1
+    wire = Wire(queues={"orders": Queue(dead_letter="orders-dlq"), "refunds": Queue(dead_letter="refunds-dlq")})
+    records = [
+        record(name, name, queue) for queue in ("orders", "refunds") for name in (f"retry-{queue}", f"dead-{queue}")
+    ]
+    with wire:
+        plain()(event(*records), Context())
+    for operation in ("ChangeMessageVisibilityBatch", "DeleteMessageBatch"):
+        for request in wire.sent(operation):
+            assert all(entry["ReceiptHandle"].endswith(request.queue) for entry in request.entries)
+    sent = {
+        entry["MessageBody"]: request.queue for request in wire.sent("SendMessageBatch") for entry in request.entries
+    }
+    assert sent == {"dead-orders": "orders-dlq", "dead-refunds": "refunds-dlq"}
+
+
+# half of the visibility timeout has passed
+
+
+def slow(wire: Wire, seconds: float) -> Consumer[Any]:
+    @consumer(backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        wire.clock.now += seconds
+        behave(message)
+
+    return handler
+
+
+@pytest.mark.parametrize(("seconds", "tested"), [(89, False), (90, True), (170, True)], ids=["before", "at", "after"])
+def test_handles_are_tested_once_half_of_the_visibility_timeout_has_passed(
+    seconds: float, tested: bool
+) -> None:  # SPEC E6
+    wire = orders(visibility_timeout=180)
+    with wire:
+        assert failed(slow(wire, seconds)(events("dead-1"), Context(900))) == []
+    order = [request.operation for request in wire.requests if request.operation != "GetQueueAttributes"]
+    assert order == (["ChangeMessageVisibilityBatch"] if tested else []) + ["SendMessageBatch", "DeleteMessageBatch"]
+
+
+@pytest.mark.parametrize(("letters", "requests"), [(2, 1), (10, 1), (11, 2)])
+def test_ten_handles_are_tested_by_one_request(letters: int, requests: int) -> None:  # SPEC E6
+    wire = orders(visibility_timeout=180)
+    with wire:
+        assert failed(slow(wire, 100)(events(*(f"dead-{index}" for index in range(letters))), Context(9_000))) == []
+    assert len(wire.sent("ChangeMessageVisibilityBatch")) == requests
+
+
+def test_of_ten_letters_only_the_refused_is_not_sent() -> None:  # SPEC E6
+    wire = orders(visibility_timeout=180)
+    wire.refuses["ChangeMessageVisibilityBatch"] = lambda _, entry: (
+        ("InvalidParameterValue", "Reason: The receipt handle has expired")
+        if entry["ReceiptHandle"] == "handle-dead-3"
+        else None
+    )
+    with wire:
+        assert failed(slow(wire, 100)(events(*(f"dead-{index}" for index in range(10))), Context(9_000))) == ["dead-3"]
+    assert sorted(letter["MessageBody"] for letter in wire.letters()) == [
+        f"dead-{index}" for index in range(10) if index != 3
+    ]
+
+
+def test_a_refused_letter_on_fifo_stops_its_group() -> None:  # SPEC E6, H1
+    wire = Wire(queues={"orders.fifo": Queue(dead_letter="orders-dlq.fifo", visibility_timeout=180)})
+    wire.refuses["ChangeMessageVisibilityBatch"] = lambda _, entry: (
+        ("ReceiptHandleIsInvalid", "expired") if entry["VisibilityTimeout"] == 180 else None
+    )
+    records = [record("{}", name, "orders.fifo", group=name[-1]) for name in ("dead-a", "ok-a", "ok-b")]
+    with wire:
+        assert failed(slow(wire, 100)(event(*records), Context(9_000))) == ["dead-a", "ok-a"]
+    assert wire.letters() == []
+
+
+# bounded by the time left
+
+
+def test_the_runtimes_own_client_has_short_timeouts_and_two_tries(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC G6
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    config = make_client().meta.config
+    assert (config.connect_timeout, config.read_timeout) == (1, 5)
+    assert config.retries["total_max_attempts"] == 2
+
+
+def test_with_no_time_left_nothing_is_sent_and_all_is_reported() -> None:  # SPEC G6, A2
+    with orders() as wire:
+        response = plain()(events("retry-1", "dead-1", "exit-1", "ok-1"), Context(remaining=0.05))
+    assert failed(response) == ["retry-1", "dead-1", "exit-1", "ok-1"]
+    assert wire.requests == []
+
+
+def test_when_the_handler_used_up_the_time_nothing_is_sent(caplog: pytest.LogCaptureFixture) -> None:  # SPEC G6, A2
+    wire = orders()
+    with wire:
+        assert failed(slow(wire, 29.9)(events("retry-1"), Context(remaining=30))) == ["retry-1"]
+    assert wire.requests == []
+    assert [field(line, "message_id") for line in lines(caplog, "waiting_retry")] == ["retry-1"]
+
+
+class Sqs:
+    """A tiny SQS over HTTP. ``answers`` are what the next settling requests get; then they succeed."""
+
+    def __init__(self) -> None:
+        self.answers: list[Callable[[], int]] = []
+        self.asked: list[str] = []
+        self.let_go = threading.Event()
+
+    def hang(self) -> int:
+        """No answer until the test lets go; then the one it would have given."""
+        self.let_go.wait(5)
+        return 200
+
+    def hang_then_fail(self) -> int:
+        self.let_go.wait(5)
+        return 500
+
+    def fail(self) -> int:
+        return 500
+
+    def answer(self, operation: str, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if operation == "GetQueueAttributes":
+            dead_letter = json.dumps({"deadLetterTargetArn": "arn:aws:sqs:us-east-1:123456789012:dlq"})
+            return 200, {"Attributes": {"RedrivePolicy": dead_letter, "VisibilityTimeout": "180"}}
+        self.asked.append(operation)
+        status = self.answers.pop(0)() if self.answers else 200
+        return status, {"Successful": [receipt(entry) for entry in asked["Entries"]], "Failed": []}
+
+
+def receipt(entry: dict[str, Any]) -> dict[str, Any]:
+    md5 = hashlib.md5(entry.get("MessageBody", "").encode(), usedforsecurity=False).hexdigest()
+    return {"Id": entry["Id"], "MessageId": "copy", "MD5OfMessageBody": md5}
+
+
+def served(sqs: Sqs) -> ThreadingHTTPServer:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status, answer = sqs.answer(self.headers["X-Amz-Target"].rpartition(".")[2], asked)
+            body = json.dumps(answer if status == 200 else {"__type": "InternalFailure"}).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/x-amz-json-1.0")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    return server
+
+
+@pytest.fixture
+def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sqs]:
+    """The server, as the endpoint of the runtime's own client, whose second tries come without a pause."""
+    sqs = Sqs()
+    server = served(sqs)
+    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    serving.start()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))
+    with use(World()):
+        plain()(events("retry-0", "dead-0"), Context())  # imports and makes the client
+        sqs.asked.clear()
+        yield sqs
+    sqs.let_go.set()
+    server.shutdown()
+    server.server_close()
+
+
+@contextmanager
+def left_behind() -> Iterator[None]:
+    """At the end of the block, waits until the threads that it began have ended."""
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        if "process_request_thread" not in thread.name:
+            thread.join(5)
+
+
+def test_a_request_that_fails_once_is_tried_a_second_time(sqs: Sqs) -> None:  # SPEC G6
+    sqs.answers = [sqs.fail]
+    assert failed(plain()(events("dead-1"), Context())) == []
+    assert sqs.asked == ["SendMessageBatch", "SendMessageBatch", "DeleteMessageBatch"]
+
+
+def test_there_is_no_third_try(sqs: Sqs) -> None:  # SPEC G6
+    sqs.answers = [sqs.fail] * 9
+    assert failed(plain()(events("retry-1"), Context())) == ["retry-1"]
+    assert sqs.asked == ["ChangeMessageVisibilityBatch"] * 2
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("retry-1",), ("dead-1",), ("retry-1", "dead-1", "ok-1", "exit-1", "ok-2")],
+    ids=["retry", "dead", "mixed"],
+)
+def test_a_hanging_request_does_not_cost_the_batch_its_answer(names: tuple[str, ...], sqs: Sqs) -> None:  # SPEC G6, A2
+    sqs.answers = [sqs.hang] * 9
+    started = time.monotonic()
+    with left_behind():
+        response = plain()(events(*names), Context(remaining=0.5))
+        taken = time.monotonic() - started
+        sqs.let_go.set()
+    assert taken < 0.5
+    assert failed(response) == [name for name in names if name != "ok-1"]
+
+
+def test_many_hanging_requests_do_not_add_up(sqs: Sqs) -> None:  # SPEC G6, G1
+    sqs.answers = [sqs.hang] * 99
+    names = [f"retry-{index}" for index in range(150)]
+    started = time.monotonic()
+    with left_behind():
+        response = plain()(events(*names), Context(remaining=0.5))
+        taken = time.monotonic() - started
+        sqs.let_go.set()
+    assert taken < 0.5
+    assert failed(response) == names
+    assert len(sqs.asked) <= 10, "requests went out after the answer"
+
+
+def test_a_second_try_does_not_go_out_after_the_answer(sqs: Sqs) -> None:  # SPEC G6
+    sqs.answers = [sqs.hang_then_fail]
+    with left_behind():
+        assert failed(plain()(events("retry-1"), Context(remaining=0.4))) == ["retry-1"]
+        sqs.let_go.set()
+    assert sqs.asked == ["ChangeMessageVisibilityBatch"]
+
+
+def test_a_send_confirmed_after_the_answer_is_not_followed_by_its_delete(sqs: Sqs) -> None:  # SPEC G6, E6
+    """The message was reported as failed: it stays, and comes back as a double, which is better than a loss."""
+    sqs.answers = [sqs.hang]
+    with left_behind():
+        assert failed(plain()(events("dead-1"), Context(remaining=0.4))) == ["dead-1"]
+        sqs.let_go.set()
+    assert sqs.asked == ["SendMessageBatch"]
+
+
+def test_what_an_invocation_left_behind_does_not_disturb_the_next(sqs: Sqs) -> None:  # SPEC A6, G6
+    sqs.answers = [sqs.hang_then_fail]
+    with left_behind():
+        assert failed(plain()(events("retry-1"), Context(remaining=0.4))) == ["retry-1"]
+        assert failed(plain()(events("dead-2", "retry-2"), Context())) == ["retry-2"]
+        sqs.let_go.set()
+    expected = [
+        "ChangeMessageVisibilityBatch",
+        "SendMessageBatch",
+        "DeleteMessageBatch",
+        "ChangeMessageVisibilityBatch",
+    ]
+    assert sqs.asked == expected
+
+
+def test_a_hanging_look_up_does_not_cost_the_batch_its_answer(sqs: Sqs) -> None:  # SPEC G6, F1
+    slow_down = threading.Event()
+    answer = sqs.answer
+
+    def hang(operation: str, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if operation == "GetQueueAttributes":
+            slow_down.wait(5)
+        return answer(operation, asked)
+
+    sqs.answer = hang  # type: ignore[method-assign]
+    started = time.monotonic()
+    other = event(record("{}", "dead-1", queue="refunds"), record("{}", "ok-1", queue="refunds"))
+    with left_behind():
+        response = plain()(other, Context(remaining=0.5))
+        taken = time.monotonic() - started
+        slow_down.set()
+    assert taken < 0.5
+    assert failed(response) == ["dead-1"]

@@ -1,0 +1,26 @@
+"""What the runtime said in the log, for tests."""
+
+import logging
+from typing import Any
+
+import pytest
+
+
+def lines(caplog: pytest.LogCaptureFixture, event: str | None = None, level: int = 0) -> list[logging.LogRecord]:
+    """The lines of the logger ``tarry``: of one event, or of all; of this level or above."""
+    return [
+        line
+        for line in caplog.records
+        if line.name == "tarry" and line.levelno >= level and (event is None or field(line, "event") == event)
+    ]
+
+
+def field(line: logging.LogRecord, name: str) -> Any:
+    """A structured field of a line, None where the line lacks it."""
+    return getattr(line, name, None)
+
+
+def everything(caplog: pytest.LogCaptureFixture) -> str:
+    """All that reaches any log: texts, fields and tracebacks."""
+    formatter = logging.Formatter("%(message)s")
+    return "\n".join(f"{formatter.format(line)} {line.__dict__!r}" for line in caplog.records)

@@ -1,0 +1,277 @@
+"""Consumers of one message, as a user writes them. Checked by mypy --strict and pyright strict, never run."""
+
+# pyright: reportUnnecessaryTypeIgnoreComment=true
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, assert_type
+
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from tarry import (
+    Consumer,
+    DeadLetter,
+    Defer,
+    Discard,
+    Exponential,
+    Failure,
+    FailureStep,
+    Fixed,
+    Linear,
+    LogOptions,
+    Message,
+    Outcome,
+    Reject,
+    Retry,
+    RetryInPlace,
+    RetryPolicy,
+    Schedule,
+    State,
+    consumer,
+)
+
+
+class Order:
+    number: int
+
+
+class CardDeclined(Reject):
+    """A verdict of the user's."""
+
+    def __init__(self, card: str) -> None:
+        super().__init__(f"card {card} declined")
+        self.card = card
+
+
+# made in every way
+
+
+@consumer
+def bare(message: Message) -> None:
+    message.ack()
+
+
+@consumer
+def of_orders(message: Message[Order]) -> None:
+    message.ack()
+
+
+@consumer()
+def with_no_settings(message: Message) -> None: ...
+
+
+@consumer(
+    max_attempts=4,
+    backoff=Exponential(2, 3, maximum=900, jitter="equal"),
+    fatal=(KeyError, ValueError),
+    retry_on=ConnectionError,
+    on_failure=[RetryInPlace(), DeadLetter(include_traceback=False)],
+    name="orders",
+    log=LogOptions(body=True),
+)
+def with_settings(message: Message) -> None: ...
+
+
+@consumer(backoff=None, retry_on=None, on_failure=None, name=None)
+def with_nothing_set(message: Message[Order]) -> None: ...
+
+
+@consumer
+async def asynchronous(message: Message) -> None:
+    message.retry()
+
+
+@consumer(max_attempts=2)
+async def asynchronous_with_settings(message: Message[Order]) -> None: ...
+
+
+@consumer
+def by_another_name(order: Message) -> None: ...
+
+
+@consumer
+def that_returns(message: Message) -> dict[str, int]:
+    return {"means": 0}
+
+
+@consumer
+def with_more_parameters(message: Message, retries: int = 3, *, dry_run: bool = False) -> None: ...
+
+
+class Service:
+    def take(self, message: Message) -> None: ...
+
+    async def take_later(self, message: Message) -> None: ...
+
+
+from_a_method = consumer(Service().take)
+from_an_async_method = consumer(max_attempts=3)(Service().take_later)
+
+assert_type(of_orders, Consumer[Order])
+assert_type(with_nothing_set, Consumer[Order])
+assert_type(asynchronous_with_settings, Consumer[Order])
+assert_type(bare, Consumer[Any])
+assert_type(with_settings, Consumer[Any])
+
+
+# as Lambda and tests use it
+
+
+def use(event: dict[str, Any], context: object) -> None:
+    assert_type(bare(event, context), dict[str, list[dict[str, str]]])
+    bare(event)
+    assert_type(bare.policy, RetryPolicy)
+    assert_type(bare.policy.max_attempts, int)
+    assert_type(of_orders.replace(max_attempts=2, backoff=Fixed(1)), Consumer[Order])
+    name: str = bare.name
+    print(name)
+    bare.function("whatever a test hands it")
+
+
+# what a message has
+
+
+def look(message: Message[Order]) -> None:
+    assert_type(message.id, str)
+    assert_type(message.delivery_id, str)
+    assert_type(message.body, str)
+    assert_type(message.attributes, dict[str, Any])
+    assert_type(message.attempt, int)
+    assert_type(message.receive_count, int)
+    assert_type(message.max_attempts, int | None)
+    assert_type(message.is_last_attempt, bool | None)
+    assert_type(message.queue, str)
+    assert_type(message.group_id, str | None)
+    assert_type(message.sent_at, datetime | None)
+    assert_type(message.outcome, Outcome | None)
+    if message.failure is not None:
+        assert_type(message.failure.attempts, int | None)
+        assert_type(message.failure.reason, str | None)
+    if message.outcome is not None:
+        assert_type(message.outcome.state, State)
+    order: Order = message.json()
+    print(order.number)
+
+
+def record_of(message: Message) -> SQSRecord:
+    return message.record
+
+
+# what can be said
+
+
+def say(message: Message) -> None:
+    message.retry()
+    message.retry(60)
+    message.retry(0.5)
+    message.retry(timedelta(minutes=5))
+    message.retry(delay=datetime.now(UTC) + timedelta(minutes=5))
+    message.reject()
+    message.reject("no such customer")
+    message.discard(reason=None)
+    message.defer(30)
+    message.defer(timedelta(minutes=1))
+    message.fail(ValueError("no stock"))
+
+
+def raise_it(kind: int) -> None:
+    match kind:
+        case 0:
+            raise Retry
+        case 1:
+            raise Retry(timedelta(minutes=1)) from ValueError()
+        case 2:
+            raise CardDeclined("4111")
+        case 3:
+            raise Discard("old")
+        case _:
+            raise Defer(30)
+
+
+# steps and hooks
+
+
+class Page:
+    def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        assert_type(failure.reason, str)
+        assert_type(failure.error, BaseException | None)
+        assert_type(failure.attempt, int)
+        assert_type(failure.delay, int | None)
+        assert_type(failure.message, Message[Any])
+        return Outcome.retry(timedelta(minutes=1)) if failure.reason == "fatal" else next_step(failure)
+
+
+def mask(fields: dict[str, Any]) -> Mapping[str, Any]:
+    return dict.fromkeys(fields, "****")
+
+
+steps: list[FailureStep] = [Page(), RetryInPlace(), DeadLetter(queue="graveyard", redact=mask)]
+paged = consumer(on_failure=steps, log=LogOptions(redact=mask))(look)
+assert_type(paged, Consumer[Order])
+
+backoffs = [
+    Fixed(60),
+    Linear(10, 5, maximum=60),
+    Exponential(5, 1.5, 60, jitter=0.1),
+    Schedule([1, 10], "full"),
+    Schedule.rocketmq(),
+]
+waits: list[float] = [backoff.delay(1) for backoff in backoffs]
+policy = RetryPolicy(max_attempts=3, backoff=backoffs[0], fatal=(KeyError,), retry_on=ValueError)
+
+
+# what is refused
+
+
+@consumer  # type: ignore[arg-type]
+def of_a_number(message: int) -> None: ...
+
+
+@consumer  # type: ignore[arg-type]
+def of_nothing() -> None: ...
+
+
+@consumer  # type: ignore[arg-type]
+def of_two(message: Message, other: int) -> None: ...
+
+
+@consumer  # type: ignore[arg-type]
+def as_a_lambda_handler(event: dict[str, Any], context: object) -> None: ...
+
+
+@consumer(max_attempts="4")  # type: ignore[call-overload, untyped-decorator]
+def with_a_text(message: Message) -> None: ...
+
+
+@consumer(max_attemps=4)  # type: ignore[call-overload, untyped-decorator]
+def with_a_misspelled_setting(message: Message) -> None: ...
+
+
+@consumer(backoff=60)  # type: ignore[call-overload, untyped-decorator]
+def with_a_number_as_backoff(message: Message) -> None: ...
+
+
+@consumer(fatal="KeyError")  # type: ignore[call-overload, untyped-decorator]
+def with_a_name_as_error(message: Message) -> None: ...
+
+
+@consumer(on_failure=[RetryInPlace])  # type: ignore[list-item]
+def with_a_class_as_step(message: Message) -> None: ...
+
+
+def refused(message: Message, failure: Failure) -> None:
+    message.retry("60")  # type: ignore[arg-type]
+    message.defer()  # type: ignore[call-arg]
+    message.fail("no stock")  # type: ignore[arg-type]
+    message.reject(5)  # type: ignore[arg-type]
+    message.body = "another"  # type: ignore[misc]
+    message.attempt = 1  # type: ignore[misc]
+    bare.replace(max_attemps=4)  # type: ignore[call-arg]
+    bare.replace(max_attempts="4")  # type: ignore[arg-type]
+    Fixed("60")  # type: ignore[arg-type]
+    Exponential(1, jitter="half")  # type: ignore[arg-type]
+    LogOptions(True)  # type: ignore[call-arg]
+    Outcome.dead_letter()  # type: ignore[call-arg]
+    Retry("60")  # type: ignore[arg-type]
+    Retry(Decimal(1))  # type: ignore[arg-type]

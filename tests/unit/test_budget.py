@@ -1,0 +1,173 @@
+"""What tarry may cost: the modules it loads, the requests it makes."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tarry import Fixed, Message, Reject, consumer
+from tests.records import Context, event, record
+from tests.wire import Queue, Wire
+
+HEAVY = [
+    "boto3",
+    "botocore",
+    "asyncio",
+    "pydantic",
+    "aws_lambda_powertools",
+    "dataclasses",
+    "inspect",
+    "logging",
+    "traceback",
+    "uuid",
+    "concurrent.futures",
+]
+
+# modules
+
+
+def heavy_modules_after(program: str) -> list[str]:
+    """Those of `HEAVY` that a fresh interpreter has loaded after ``program``, and had not before it."""
+    script = f"import sys; before = set(sys.modules)\n{program}\nprint(*(set(sys.modules) - before))"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = result.stdout.split()
+    assert "tarry" in loaded
+    return [name for name in HEAVY if name in loaded]
+
+
+CLEAN_BATCH = """
+import json
+from tarry import *
+def no_client():
+    raise SystemExit("a client was made")
+import tarry.world
+tarry.world.current().client_factory = no_client
+handled = []
+"""
+
+
+def clean_batch(handler: str, given_event: dict[str, Any]) -> str:
+    count = len(given_event["Records"])
+    return f"""{CLEAN_BATCH}
+{handler}
+answer = handler(json.loads({json.dumps(given_event)!r}), None)
+assert answer == {{"batchItemFailures": []}}, answer
+assert len(handled) == {count}, handled
+"""
+
+
+def test_importing_tarry_loads_nothing_heavy() -> None:  # DESIGN 5
+    assert heavy_modules_after("import tarry") == []
+
+
+def test_importing_every_public_name_loads_nothing_heavy() -> None:  # DESIGN 5
+    """The names are loaded lazily, and a function imports the ones it uses."""
+    assert heavy_modules_after("from tarry import *") == []
+
+
+def test_making_a_consumer_loads_nothing_heavy() -> None:  # DESIGN 5
+    settings = 'max_attempts=4, backoff=Exponential(2, 3, jitter="full"), fatal=KeyError, on_failure=[RetryInPlace()]'
+    assert heavy_modules_after(f"from tarry import *\n@consumer({settings})\ndef handler(message): pass") == []
+
+
+STANDARD = event(*(record({"id": index}, f"m{index}") for index in range(10)))
+FIFO = event(*(record({"id": index}, f"m{index}", "orders.fifo", group=f"g{index % 2}") for index in range(10)))
+WITH_ATTRIBUTES = event(record(attributes={"tenant": {"stringValue": "acme", "dataType": "String"}}))
+
+SYNC = "@consumer\ndef handler(message): handled.append(message.json())"
+WORDS = "@consumer\ndef handler(message): handled.append((message.id, message.attempt, message.queue)); message.ack()"
+BATCH = "@batch_consumer\ndef handler(batch): handled.extend(batch)"
+ATTRIBUTES = "@consumer\ndef handler(message): handled.append(message.attributes)"
+
+
+@pytest.mark.parametrize(
+    ("handler", "given_event"),
+    [
+        (SYNC, STANDARD),
+        (WORDS, STANDARD),
+        (BATCH, STANDARD),
+        (SYNC, FIFO),
+        (BATCH, FIFO),
+        (ATTRIBUTES, WITH_ATTRIBUTES),
+    ],
+    ids=["one by one", "with words", "as a batch", "fifo", "fifo as a batch", "with attributes"],
+)
+def test_a_clean_batch_loads_nothing_heavy_and_makes_no_client(
+    handler: str, given_event: dict[str, Any]
+) -> None:  # SPEC G2
+    assert heavy_modules_after(clean_batch(handler, given_event)) == []
+
+
+def test_a_clean_batch_of_an_async_handler_loads_asyncio_and_no_boto3() -> None:  # SPEC G2
+    handler = "@consumer\nasync def handler(message): handled.append(message)"
+    loaded = heavy_modules_after(clean_batch(handler, STANDARD))
+    assert {"boto3", "botocore", "pydantic", "aws_lambda_powertools"}.isdisjoint(loaded)
+
+
+# requests
+
+LOOK_UPS = {"GetQueueAttributes": 2}
+SOURCE = {"GetQueueAttributes": 1}
+
+
+def settling(sends: int = 0, hides: int = 0) -> dict[str, int]:
+    requests = {"SendMessageBatch": sends, "DeleteMessageBatch": sends, "ChangeMessageVisibilityBatch": hides}
+    return {operation: count for operation, count in requests.items() if count}
+
+
+@pytest.mark.parametrize(
+    ("batch", "requests"),
+    [
+        ({"ok": 10_000}, {}),
+        ({"discard": 25}, {}),
+        ({"retry": 1}, SOURCE | settling(hides=1)),
+        ({"retry": 10}, SOURCE | settling(hides=1)),
+        ({"retry": 11}, SOURCE | settling(hides=2)),
+        ({"retry": 1_000}, SOURCE | settling(hides=100)),
+        ({"defer": 1}, settling(hides=1)),
+        ({"retry": 5, "defer": 5}, SOURCE | settling(hides=1)),
+        ({"dead": 1}, LOOK_UPS | settling(sends=1)),
+        ({"dead": 10}, LOOK_UPS | settling(sends=1)),
+        ({"dead": 95}, LOOK_UPS | settling(sends=10)),
+        ({"ok": 5, "retry": 5, "dead": 5}, LOOK_UPS | settling(sends=1, hides=1)),
+        ({"exit": 1, "ok": 25}, SOURCE | settling(hides=4)),
+    ],
+    ids=lambda value: " ".join(f"{count} {name}" for name, count in value.items()) or "none",
+)
+def test_a_settlement_makes_as_few_requests_as_sqs_allows(
+    batch: dict[str, int], requests: dict[str, int]
+) -> None:  # SPEC G1
+    """In tens; after a `SystemExit` the 25 that did not run are given back by three, the one that failed by one."""
+
+    @consumer(backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        match message.delivery_id.partition("-")[0]:
+            case "retry":
+                raise ValueError
+            case "defer":
+                message.defer(60)
+            case "dead":
+                raise Reject
+            case "discard":
+                message.discard()
+            case "exit":
+                raise SystemExit
+
+    records = [record("{}", f"{what}-{index}") for what, count in batch.items() for index in range(count)]
+    with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}) as wire:
+        handler(event(*records), Context())
+    assert {operation: wire.operations.count(operation) for operation in set(wire.operations)} == requests
+
+
+def test_a_second_batch_looks_nothing_up_again() -> None:  # SPEC F1
+    @consumer
+    def handler(message: Message) -> None:
+        raise Reject
+
+    with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}) as wire:
+        handler(event(record()), Context())
+        wire.requests.clear()
+        handler(event(record()), Context())
+    assert wire.operations == ["SendMessageBatch", "DeleteMessageBatch"]

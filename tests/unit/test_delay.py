@@ -1,0 +1,93 @@
+"""Delays as users say them, and the longest that SQS can keep."""
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarry.delay import longest_wait, whole_seconds
+from tarry.world import World, use
+from tests.wire import TestClock
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def _clock() -> Any:
+    with use(World(clock=TestClock(NOW))):
+        yield
+
+
+@given(st.floats(0, 1e12))
+def test_a_delay_is_rounded_up_to_whole_seconds(seconds: float) -> None:  # SPEC B6
+    whole = whole_seconds(seconds)
+    assert isinstance(whole, int)
+    assert whole == math.ceil(seconds)
+
+
+@given(st.integers(0, 10**12))
+def test_whole_seconds_stay_as_they_are(seconds: int) -> None:  # SPEC B6
+    assert whole_seconds(seconds) == seconds
+
+
+@given(st.timedeltas(timedelta(0), timedelta(days=10_000)))
+def test_a_timedelta_is_its_seconds_rounded_up(delay: timedelta) -> None:  # SPEC B6
+    assert whole_seconds(delay) == -(-delay // timedelta(seconds=1))
+
+
+@pytest.mark.parametrize(
+    ("ahead", "seconds"), [(0, 0), (90, 90), (0.5, 1), (-0.5, 0), (-(10**6), 0), (10**6, 10**6)], ids=str
+)
+def test_a_datetime_is_the_time_until_then_and_never_negative(ahead: float, seconds: int) -> None:  # SPEC B6
+    assert whole_seconds(datetime.fromtimestamp(NOW + ahead, UTC)) == seconds
+
+
+def test_the_ends_of_time_are_moments_too() -> None:  # SPEC B6
+    assert whole_seconds(datetime(1, 1, 1, tzinfo=UTC)) == 0
+    last = datetime(9999, 12, 31, tzinfo=UTC)
+    assert whole_seconds(last) == last.timestamp() - NOW
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [-1, math.nan, math.inf, True, "60", None, timedelta(-1), datetime(2030, 1, 1), 10**400],  # noqa: DTZ001
+)
+def test_what_is_no_delay_raises_a_value_error_with_the_value(delay: Any) -> None:  # SPEC B6
+    with pytest.raises(ValueError, match="delay") as caught:
+        whole_seconds(delay)
+    assert repr(delay) in str(caught.value)
+
+
+@given(
+    received_ago=st.none() | st.floats(-100, 10**6),
+    invoked_ago=st.floats(0, 900),
+)
+def test_a_wait_and_what_has_passed_never_exceed_twelve_hours(
+    received_ago: float | None, invoked_ago: float
+) -> None:  # SPEC C6
+    received_at = None if received_ago is None else NOW - received_ago
+    wait = longest_wait(received_at=received_at, invoked_at=NOW - invoked_ago, now=NOW)
+    assert isinstance(wait, int)
+    assert 0 <= wait <= 43_199
+    if received_ago is not None and 0 <= received_ago <= 43_200:
+        assert received_ago + wait <= 43_199.001  # the clock's own grain
+
+
+@pytest.mark.parametrize(
+    ("received_ago", "invoked_ago", "wait"),
+    [
+        (0, 0, 43_199),
+        (100, 50, 43_099),
+        (43_198.5, 0, 0),
+        (43_200, 0, 0),
+        (None, 0, 42_869),
+        (None, 100, 42_769),
+        (-60, 0, 43_199),
+    ],
+)
+def test_the_longest_wait(received_ago: float | None, invoked_ago: float, wait: int) -> None:  # SPEC C6
+    received_at = None if received_ago is None else NOW - received_ago
+    assert longest_wait(received_at=received_at, invoked_at=NOW - invoked_ago, now=NOW) == wait

@@ -1,0 +1,303 @@
+"""An error in words: type, message, traceback, fingerprint."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tarry import Reject
+from tarry.diagnosis import Diagnosis, diagnose, one_line
+
+
+class Declined(Exception):
+    pass
+
+
+def caught(function: Callable[[], Any]) -> BaseException:
+    try:
+        function()
+    except BaseException as error:  # noqa: BLE001 it is what is looked at
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def diagnosis_of(function: Callable[[], Any]) -> Diagnosis:
+    return diagnose(caught(function))
+
+
+def decline(order: object = 1) -> None:
+    raise Declined(f"order {order} was declined")
+
+
+def decline_elsewhere() -> None:
+    raise Declined("order 1 was declined")
+
+
+# names and texts
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (ValueError("x"), "ValueError"),
+        (Declined("x"), f"{__name__}.Declined"),
+        (asyncio.IncompleteReadError(b"", 1), "asyncio.exceptions.IncompleteReadError"),
+        (Reject("x"), "tarry.Reject"),
+        (ExceptionGroup("x", [ValueError()]), "ExceptionGroup"),
+    ],
+    ids=["built in", "own", "library", "tarry", "group"],
+)
+def test_the_type_is_module_and_name_and_only_the_name_where_it_is_built_in(
+    error: Exception, name: str
+) -> None:  # SPEC F2
+    assert diagnose(error).type == name
+
+
+def test_a_class_within_a_function_has_its_whole_name() -> None:  # SPEC F2
+    class Local(Exception):
+        pass
+
+    assert diagnose(Local()).type.endswith("<locals>.Local")
+
+
+def test_an_endless_type_name_is_cut() -> None:  # SPEC F3
+    assert len(diagnose(type("X" * 5_000, (Exception,), {})()).type) <= 200
+
+
+def test_the_message_is_what_the_error_says() -> None:  # SPEC F2
+    assert diagnosis_of(decline).message == "order 1 was declined"
+
+
+def test_an_error_that_says_nothing_has_no_message() -> None:  # SPEC F2
+    assert diagnose(Declined()).message == ""
+    assert one_line(Declined()) == f"{__name__}.Declined"
+
+
+def test_a_groups_leaves_are_told_too() -> None:  # SPEC F2
+    group = ExceptionGroup("two things", [ValueError("a"), ExceptionGroup("inner", [KeyError("b")])])
+    message = diagnose(group).message
+    assert message.startswith("two things")
+    assert "ValueError: a" in message
+    assert "KeyError: 'b'" in message
+
+
+class OddText(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class NotText(Exception):
+    def __str__(self) -> Any:
+        return 7  # noqa: PLE0307 it is odd
+
+
+class EndlessText(Exception):
+    def __str__(self) -> str:
+        return str(self)
+
+
+@pytest.mark.parametrize("error", [OddText(), NotText(), EndlessText()], ids=lambda error: type(error).__name__)
+def test_an_odd_str_does_not_hide_the_error(error: Exception) -> None:  # SPEC A2, F2
+    diagnosis = diagnose(error)
+    assert diagnosis.type == f"{__name__}.{type(error).__name__}"
+    assert diagnosis.message
+    assert diagnosis.fingerprint
+
+
+# tracebacks
+
+
+def test_the_traceback_holds_frames_and_type_and_not_the_message() -> None:  # SPEC F3
+    def handler() -> None:
+        decline(order="secret-7")
+
+    traceback = diagnosis_of(handler).traceback
+    assert "in handler" in traceback
+    assert "in decline" in traceback
+    assert traceback.endswith(f"{__name__}.Declined")
+    assert "secret-7 was declined" not in traceback
+
+
+def test_an_error_that_was_only_said_has_no_traceback() -> None:  # SPEC B2, F2
+    assert diagnose(ValueError("said, not raised")).traceback == ""
+
+
+def test_a_chain_is_told_from_its_origin_to_the_error() -> None:  # SPEC F2
+    def chain() -> None:
+        try:
+            decline()
+        except Declined as error:
+            raise ValueError("so it failed") from error
+
+    traceback = diagnosis_of(chain).traceback
+    assert traceback.index("in decline") < traceback.index("in chain\n    raise ValueError")
+    assert traceback.index(f"{__name__}.Declined") < traceback.rindex("ValueError")
+
+
+def test_an_implicit_context_is_told_unless_it_was_suppressed() -> None:  # SPEC F2
+    def handling() -> None:
+        try:
+            decline()
+        except Declined:
+            raise ValueError("while handling")  # noqa: B904 the implicit context is the point
+
+    def suppressing() -> None:
+        try:
+            decline()
+        except Declined:
+            raise ValueError("instead") from None
+
+    assert "Declined" in diagnosis_of(handling).traceback
+    assert "in decline" not in diagnosis_of(suppressing).traceback
+
+
+def test_a_chain_in_a_circle_ends() -> None:  # SPEC A2
+    first, second = caught(decline), caught(decline_elsewhere)
+    first.__cause__, second.__cause__ = second, first
+    assert diagnose(first).traceback.count("which led to") == 1
+
+
+def test_a_very_long_chain_is_told() -> None:  # SPEC A2
+    error: BaseException = ValueError("0")
+    for number in range(5_000):
+        later = ValueError(str(number))
+        later.__cause__ = error
+        error = later
+    assert diagnose(error).type == "ValueError"
+
+
+def test_a_groups_traceback_shows_where_its_leaves_were_raised() -> None:  # SPEC F2
+    leaf = caught(decline)
+    assert isinstance(leaf, Declined)
+
+    def handler() -> None:
+        raise ExceptionGroup("some failed", [leaf])
+
+    assert "in decline" in diagnosis_of(handler).traceback
+
+
+def test_an_endless_recursion_is_told_briefly() -> None:  # SPEC F2, F3
+    def again() -> None:
+        again()
+
+    diagnosis = diagnosis_of(again)
+    assert diagnosis.type == "RecursionError"
+    assert "in again" in diagnosis.traceback
+    assert len(diagnosis.traceback) < 20_000
+
+
+def test_a_group_nested_without_end_is_told() -> None:  # SPEC A2
+    error: Exception = ValueError("x")
+    for _ in range(3_000):
+        error = ExceptionGroup("nested", [error])
+    assert diagnose(error).type == "ExceptionGroup"
+
+
+# fingerprints
+
+
+def fingerprint(function: Callable[[], Any]) -> str:
+    return diagnosis_of(function).fingerprint
+
+
+def test_a_fingerprint_is_twelve_hex_digits() -> None:  # DESIGN 3
+    assert re.fullmatch("[0-9a-f]{12}", fingerprint(decline))
+
+
+def test_another_text_at_the_same_place_has_the_same_fingerprint() -> None:  # SPEC F2
+    assert len({fingerprint(lambda order=order: decline(order)) for order in (1, "b7c1", "9 of 10", "")}) == 1
+
+
+def test_another_place_has_another_fingerprint() -> None:  # SPEC F2
+    assert fingerprint(decline) != fingerprint(decline_elsewhere)
+
+
+def test_another_line_of_the_same_function_has_another_fingerprint() -> None:  # SPEC F2
+    def two_places(first: bool) -> None:
+        if first:
+            raise Declined("x")
+        raise Declined("x")
+
+    assert fingerprint(lambda: two_places(True)) != fingerprint(lambda: two_places(False))
+
+
+def test_another_way_to_the_same_place_has_another_fingerprint() -> None:  # SPEC F2
+    def one_way() -> None:
+        decline()
+
+    def other_way() -> None:
+        decline()
+
+    assert fingerprint(one_way) != fingerprint(other_way)
+
+
+def test_another_type_at_the_same_place_has_another_fingerprint() -> None:  # SPEC F2
+    def either(kind: type[Exception]) -> None:
+        raise kind("x")
+
+    assert fingerprint(lambda: either(ValueError)) != fingerprint(lambda: either(KeyError))
+
+
+def module_of(source: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "orders"}
+    exec(compile(source, "/var/task/orders.py", "exec"), names)
+    return names
+
+
+def test_an_edit_elsewhere_in_the_file_keeps_the_fingerprint() -> None:  # SPEC F2
+    source = "def handler():\n    x = 1\n    raise ValueError(x)\n"
+    assert fingerprint(module_of(source)["handler"]) == fingerprint(module_of("import os\n\n\n" + source)["handler"])
+
+
+def test_an_error_within_a_library_has_the_fingerprint_of_the_users_line() -> None:  # SPEC F2
+    import json
+
+    def read(text: str) -> None:
+        json.loads(text)
+
+    def read_too(text: str) -> None:
+        json.loads(text)
+
+    assert fingerprint(lambda: read("{")) == fingerprint(lambda: read('{"a": ['))
+    assert fingerprint(lambda: read("{")) != fingerprint(lambda: read_too("{"))
+
+
+def test_a_recursion_has_the_same_fingerprint_from_any_depth() -> None:  # SPEC F2
+    """A decorator more around the handler, and the endless recursion ends a frame earlier."""
+
+    def again() -> None:
+        again()
+
+    def handler() -> None:
+        again()
+
+    def below(depth: int) -> BaseException:
+        return below(depth - 1) if depth else caught(handler)
+
+    def trimmed(error: BaseException) -> BaseException:
+        """From the handler on, as the runtime sees it."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_name != "handler":
+            trace = trace.tb_next
+        return error.with_traceback(trace)
+
+    assert diagnose(trimmed(below(0))).fingerprint == diagnose(trimmed(below(5))).fingerprint
+
+
+def test_errors_that_were_only_said_are_told_apart_by_their_type() -> None:  # SPEC F2, B2
+    assert diagnose(ValueError("a")).fingerprint == diagnose(ValueError("b")).fingerprint
+    assert diagnose(ValueError("a")).fingerprint != diagnose(KeyError("a")).fingerprint
+
+
+def test_groups_of_other_leaves_have_other_fingerprints() -> None:  # SPEC F2
+    def group(*leaves: Exception) -> None:
+        raise ExceptionGroup("some failed", leaves)
+
+    assert fingerprint(lambda: group(ValueError())) != fingerprint(lambda: group(KeyError()))
+    of_two = {
+        fingerprint(lambda leaves=leaves: group(*leaves))
+        for leaves in ([ValueError("1"), KeyError()], [KeyError(), ValueError("2")])
+    }
+    assert len(of_two) == 1

@@ -1,0 +1,286 @@
+"""The `Tarry` record: what is read of it, what is refused, and how it is cut to the room there is."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tarry.envelope import (
+    UnreadableRecord,
+    body_sum,
+    dump,
+    fit,
+    is_ours,
+    next_history,
+    read_envelope,
+    smallest,
+    timestamp,
+)
+
+NOW = 1_800_000_000.0
+BODY = '{"id": 1}'
+
+
+def attribute(record: Any) -> dict[str, Any]:
+    return {"stringValue": record if isinstance(record, str) else json.dumps(record), "dataType": "String"}
+
+
+def a_record(**more: Any) -> dict[str, Any]:
+    return {"v": 1, "sum": body_sum(BODY), "id": "m1", **more}
+
+
+def read(**more: Any) -> Any:
+    return read_envelope(attribute(a_record(**more)), BODY, NOW)
+
+
+# reading
+
+
+def test_what_a_record_lacks_is_nothing_or_none() -> None:  # DESIGN 3
+    envelope = read()
+    assert envelope.id == "m1"
+    assert (envelope.carried, envelope.hops, dict(envelope.steps)) == (0, 0, {})
+    assert (envelope.origin, envelope.sent, envelope.due, envelope.failure) == (None, None, None, None)
+
+
+def test_all_fields_of_the_contract_are_read() -> None:  # DESIGN 3
+    failure = {
+        "reason": "exhausted", "attempts": 5, "type": "orders.CardDeclined", "message": "no", "traceback": "File ...",
+        "fingerprint": "9f2c61d0a4be", "first_failed_at": "2026-01-01T00:00:00Z", "failed_at": "2026-01-01T00:01:00Z",
+        "function": "f", "request_id": "r",
+    }  # fmt: skip
+    history = [{"attempt": 1, "at": "2026-01-01T00:00:00Z", "error": "E: x", "delay": 10}]
+    more = {
+        "origin": "arn:aws:sqs:us-east-1:1:q", "sent": "2026-01-01T00:00:00Z", "carried": 3, "due": NOW + 60, "hops": 2,
+        "steps": {"slow-lane": 2}, "failure": failure, "history": history,
+    }  # fmt: skip
+    envelope = read(**more)
+    assert {name: getattr(envelope.failure, name) for name in failure} == failure
+    assert list(envelope.failure.history) == history
+    for name in ("origin", "sent", "carried", "due", "hops", "steps"):
+        assert getattr(envelope, name) == more[name]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"carried": 0}, {"carried": 1_000}, {"hops": 1_000}, {"steps": {"a": 0, "b": 1_000}}, {"due": 0}, {"due": NOW},
+        {"due": NOW + 365 * 86_400}, {"failure": None}, {"history": []}, {"unknown": {"of": "a later version"}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_values_within_their_ranges_are_read(fields: dict[str, Any]) -> None:  # DESIGN 3
+    assert read(**fields).id == "m1"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"v": 2}, {"v": None}, {"sum": ""}, {"sum": None}, {"id": None}, {"id": ""}, {"id": 5},
+        {"carried": -1}, {"carried": 1_001}, {"carried": 0.5}, {"carried": "1"}, {"carried": False}, {"carried": None},
+        {"hops": -1}, {"hops": 1_001}, {"steps": {"a": -1}}, {"steps": {"a": 1_001}}, {"steps": {"a": True}},
+        {"steps": 5},        {"due": -1}, {"due": NOW + 367 * 86_400},
+        {"due": float("inf")}, {"due": float("nan")}, {"due": True},
+        {"due": "1"},        {"origin": 7}, {"sent": 7}, {"failure": "x"},
+        {"failure": []}, {"failure": {"type": 5}}, {"history": "x"},
+        {"failure": {"attempts": -1}}, {"failure": {"attempts": 1.5}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_value_out_of_range_makes_the_record_unreadable(fields: dict[str, Any]) -> None:  # DESIGN 3
+    with pytest.raises(UnreadableRecord):
+        read(**fields)
+
+
+@pytest.mark.parametrize("version", [True, 1.0])
+def test_only_the_whole_number_1_is_version_1(version: Any) -> None:  # DESIGN 3
+    with pytest.raises(UnreadableRecord):
+        read(v=version)
+
+
+def test_a_record_of_another_body_is_refused() -> None:  # DESIGN 3
+    with pytest.raises(UnreadableRecord, match="another body"):
+        read_envelope(attribute(a_record()), BODY + " ", NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "ours"),
+    [
+        (json.dumps(a_record()), True),
+        (json.dumps(a_record(carried=-1)), True),
+        (json.dumps({"v": 9, "sum": "x"}), True),
+        (json.dumps({"id": "m1"}), False),
+        ("[]", False),
+        ("null", False),
+        ("", False),
+        ("not json", False),
+        ("[" * 100_000, False),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_ours_is_what_has_the_shape_of_a_record_readable_or_not(text: str, ours: bool) -> None:  # SPEC F3, K1
+    assert is_ours(attribute(text)) is ours
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {"stringValue": None}, {"binaryValue": "AAEC", "dataType": "Binary"}, {"stringValue": 7}]
+)
+def test_an_attribute_without_text_is_not_ours(odd: dict[str, Any]) -> None:  # SPEC F3
+    assert is_ours(odd) is False
+    with pytest.raises(UnreadableRecord):
+        read_envelope(odd, BODY, NOW)
+
+
+@pytest.mark.parametrize("odd", ["text", 7, ["x"]])
+def test_an_attribute_that_is_no_object_is_not_ours(odd: Any) -> None:  # DESIGN 3
+    assert is_ours(odd) is False
+
+
+def test_a_body_of_lone_surrogates_has_a_sum() -> None:  # DESIGN 3
+    assert len(body_sum("\ud800")) == 16
+    assert body_sum("\ud800") != body_sum("\ud801")
+
+
+# writing
+
+
+def test_times_are_iso_8601_in_utc() -> None:  # SPEC F2
+    assert timestamp(1_767_225_600.5) == "2026-01-01T00:00:00.500Z"
+
+
+@given(st.text(st.characters()))
+def test_a_record_is_ascii_without_control_characters(text: str) -> None:  # DESIGN 3
+    written = dump(a_record(failure={"message": text}))
+    assert all(" " <= character <= "~" for character in written)
+    assert json.loads(written)["failure"]["message"] == text
+
+
+def test_what_json_cannot_hold_is_refused() -> None:  # DESIGN 3
+    for odd in (float("nan"), float("inf"), object(), {1, 2}):
+        with pytest.raises((TypeError, ValueError)):
+            dump({"odd": odd})
+
+
+@pytest.mark.parametrize("failures", [1, 2, 10, 11, 500])
+def test_the_history_is_the_first_failure_and_the_last_nine(failures: int) -> None:  # SPEC E6
+    history: list[Any] = []
+    for attempt in range(1, failures + 1):
+        history = next_history(tuple(history), attempt, "now", f"E: {attempt}")
+    attempts = [entry["attempt"] for entry in history]
+    assert attempts == ([1, *range(max(2, failures - 8), failures + 1)] if failures > 1 else [1])
+
+
+def test_a_failure_without_an_error_is_in_the_history_too() -> None:  # SPEC E6, E1
+    assert next_history((), 3, "now", None, delay=30) == [{"attempt": 3, "at": "now", "delay": 30}]
+
+
+# fitting
+
+FRAMES = "".join(
+    f'  File "/var/task/app.py", line {line}, in function_{line}\n    step_{line}()\n' for line in range(200)
+)
+TRACEBACK = f"{FRAMES}app.Declined"
+INNERMOST = "in function_199"
+
+
+def long_record(message: str = "", traceback: str = TRACEBACK, **more: Any) -> dict[str, Any]:
+    failure = {
+        "reason": "exhausted", "attempts": 5, "type": "app.Declined", "message": message, "traceback": traceback,
+        "fingerprint": "9f2c61d0a4be", "failed_at": "2026-01-01T00:00:00.000Z",
+    }  # fmt: skip
+    history = [
+        {"attempt": number, "at": "2026-01-01T00:00:00.000Z", "error": "E: " + "x" * 300} for number in range(10)
+    ]
+    return {**a_record(origin="arn:aws:sqs:us-east-1:123456789012:orders", failure=failure, history=history), **more}
+
+
+anything = st.text(st.characters(), max_size=3_000) | st.sampled_from(
+    ["\x00" * 2_000, "\ud800" * 2_000, "😀" * 2_000, "\\" * 2_000, '"' * 2_000, "x" * 100_000, "é" * 5_000, ""]
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(message=anything, traceback=anything | st.just(TRACEBACK), room=st.integers(-10, 8_000) | st.just(60_000))
+@example(message="x" * 100_000, traceback=TRACEBACK, room=1_500)
+@example(message="", traceback="", room=0)
+def test_the_result_is_within_the_room_and_there_is_one_whenever_the_smallest_fits(
+    message: str, traceback: str, room: int
+) -> None:  # SPEC F3
+    record = long_record(message, traceback)
+    before = json.dumps(record)
+    text = fit(record, room)
+    assert json.dumps(record) == before, "the record given was changed"
+    if text is None:
+        assert len(dump(smallest(record))) > room
+        return
+    assert len(text) <= room
+    assert all(" " <= character <= "~" for character in text)
+    told = json.loads(text)
+    assert (told["id"], told["sum"], told["failure"]["reason"]) == ("m1", record["sum"], "exhausted")
+    envelope = read_envelope(attribute(text), BODY, NOW)
+    assert envelope.failure is not None
+    assert envelope.failure.attempts == 5
+
+
+@settings(max_examples=300, deadline=None)
+@given(message=anything, traceback=anything, room=st.integers(400, 8_000))
+def test_cut_texts_are_made_of_whole_characters_of_the_originals(
+    message: str, traceback: str, room: int
+) -> None:  # SPEC F3
+    text = fit(long_record(message, traceback), room)
+    assert text is not None
+    failure = json.loads(text)["failure"]
+    kept = failure.get("message", "")
+    assert kept == message or message.startswith(kept.removesuffix("..."))
+    kept = failure.get("traceback", "")
+    assert kept == traceback or traceback.endswith(kept.removeprefix("...\n"))
+
+
+@pytest.mark.parametrize("room", [2_000, 3_000, 6_000, 12_000])
+@pytest.mark.parametrize(
+    "message", ["no", "x" * 1_000, "x" * 200_000, "😀" * 50_000, "\x00" * 50_000], ids=lambda m: f"{len(m)}"
+)
+def test_the_innermost_frames_stay_whatever_the_message(message: str, room: int) -> None:  # SPEC F3
+    text = fit(long_record(message), room)
+    assert text is not None
+    failure = json.loads(text)["failure"]
+    assert INNERMOST in failure["traceback"]
+    assert failure["traceback"].endswith("app.Declined")
+    assert failure["message"][:2] == message[:2]
+
+
+def test_the_traceback_is_cut_before_the_message_and_from_its_top() -> None:  # SPEC F3
+    record = long_record("m" * 500, history=[])
+    whole = len(dump(record))
+    told = json.loads(fit(record, whole - 5_000) or "")["failure"]
+    assert told["message"] == "m" * 500
+    assert INNERMOST in told["traceback"]
+    assert "in function_0\n" not in told["traceback"]
+    assert "File" in told["traceback"].splitlines()[1], "cut within a frame"
+
+
+def test_the_message_is_cut_at_its_end() -> None:  # SPEC F3
+    told = json.loads(fit(long_record("begin" + "m" * 9_000, "", history=[]), 1_000) or "")["failure"]
+    assert told["message"].startswith("begin")
+    assert len(told["message"]) > 300
+
+
+def test_what_fits_is_not_touched() -> None:  # SPEC F3
+    record = long_record("é\x00")
+    assert fit(record, len(dump(record))) == dump(record)
+
+
+def test_as_much_is_kept_as_has_room() -> None:  # SPEC F3
+    for room in range(5_000, 6_000, 37):
+        text = fit(long_record("x" * 100_000), room)
+        assert text is not None
+        assert room - len(text) < 150, "at most a frame is given away"
+
+
+def test_the_counters_that_travel_come_before_failure_and_history() -> None:  # SPEC E6
+    """Of a copy that is sent again the next issue needs id, attempts, due time and step counters to the last byte."""
+    record = long_record("x" * 10_000, carried=3, due=NOW, hops=2, steps={"slow": 2})
+    told = json.loads(fit(record, 600) or "")
+    assert (told["carried"], told["due"], told["hops"], told["steps"]) == (3, NOW, 2, {"slow": 2})

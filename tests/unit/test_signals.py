@@ -1,0 +1,88 @@
+"""Verdicts as exceptions."""
+
+import copy
+import pickle
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import tarry
+from tarry import BatchError, Defer, Discard, Reject, Retry
+from tarry.signals import find_signal
+
+
+@pytest.mark.parametrize("name", ["Retry", "Reject", "Discard", "Defer", "BatchError"])
+def test_a_signal_goes_by_its_public_name(name: str) -> None:  # SPEC B3
+    kind = getattr(tarry, name)
+    assert (kind.__module__, kind.__qualname__) == ("tarry", name)
+
+
+@pytest.mark.parametrize(
+    ("signal", "delay"),
+    [
+        (Retry(), None),
+        (Retry(0), 0),
+        (Retry(1.5), 2),
+        (Retry(timedelta(minutes=1)), 60),
+        (Defer(0), 1),
+        (Defer(30), 30),
+    ],
+    ids=repr,
+)
+def test_a_signal_keeps_its_delay_in_whole_seconds(signal: Any, delay: int | None) -> None:  # SPEC B3, B6, J5
+    assert signal.delay == delay
+
+
+@pytest.mark.parametrize("kind", [Reject, Discard])
+@pytest.mark.parametrize("reason", [None, "", "no such customer"])
+def test_a_signal_keeps_its_reason(kind: Any, reason: str | None) -> None:  # SPEC B3
+    assert kind(reason).reason == reason
+    assert str(kind(reason)) == (reason or "")
+
+
+@pytest.mark.parametrize("delay", [-1, True, "60", float("nan")], ids=repr)
+@pytest.mark.parametrize("kind", [Retry, Defer])
+def test_a_signal_refuses_what_is_no_delay(kind: Any, delay: Any) -> None:  # SPEC B6
+    with pytest.raises(ValueError, match="delay"):
+        kind(delay)
+
+
+@pytest.mark.parametrize("signal", [Retry(60), Retry(), Reject("x"), Discard("x"), Defer(30)], ids=repr)
+def test_a_signal_survives_the_way_from_another_process(signal: Any) -> None:  # SPEC B3
+    for other in (copy.copy(signal), pickle.loads(pickle.dumps(signal))):
+        assert type(other) is type(signal)
+        assert vars(other) == vars(signal)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"index": 1, "message": object()}], ids=["neither", "both"])
+def test_a_batch_error_names_one_message(arguments: Any) -> None:  # SPEC B5
+    with pytest.raises(ValueError, match="index"):
+        BatchError(**arguments)
+
+
+def test_a_batch_error_has_a_text_of_its_own_or_the_users() -> None:  # SPEC B5
+    assert "3" in str(BatchError(index=3))
+    assert str(BatchError("the third line", index=3)) == "the third line"
+    assert BatchError(index=0).index == 0
+
+
+def test_an_error_without_a_signal_carries_none() -> None:  # SPEC B3
+    assert find_signal(ValueError()) is None
+    assert find_signal(ExceptionGroup("x", [ValueError()])) is None
+
+
+def test_the_outermost_of_two_signals_is_found() -> None:  # SPEC B3
+    outer, inner = Retry(1), Reject()
+    outer.__cause__ = inner
+    assert find_signal(outer) is outer
+
+
+def test_a_long_chain_of_causes_is_walked_to_its_end() -> None:  # SPEC B3
+    deepest = Reject()
+    error: BaseException = deepest
+    for _ in range(5000):
+        above = ValueError()
+        above.__cause__ = error
+        error = above
+    assert find_signal(error) is deepest

@@ -1,0 +1,59 @@
+"""Frozen values."""
+
+import copy
+
+import pytest
+
+from tarry import DeadLetter, Exponential, Fixed, LogOptions, Outcome, RetryInPlace, RetryPolicy
+from tarry.value import Value
+
+
+class Point(Value):
+    __slots__ = ("x", "y")
+    x: int
+    y: int
+
+    def __init__(self, x: int, y: int) -> None:
+        self._freeze(x=x, y=y)
+
+
+class Place(Point):
+    __slots__ = ()
+
+
+def test_values_are_equal_if_type_and_fields_are() -> None:
+    assert Point(1, 2) == Point(1, 2)
+    assert Point(1, 2) != Point(2, 1)
+    assert Point(1, 2) != Place(1, 2)
+    assert Point(1, 2) != (1, 2)
+
+
+def test_equal_values_have_the_same_hash() -> None:
+    assert len({Point(1, 2), Point(1, 2), Point(1, 3)}) == 2
+
+
+def test_the_repr_shows_the_fields() -> None:
+    assert repr(Point(1, 2)) == "Point(x=1, y=2)"
+
+
+def test_a_value_cannot_be_changed() -> None:
+    point = Point(1, 2)
+    with pytest.raises(AttributeError, match="x"):
+        point.x = 5
+    with pytest.raises(AttributeError, match="x"):
+        del point.x
+    with pytest.raises(AttributeError):
+        point.z = 5
+    assert point == Point(1, 2)
+
+
+PUBLIC = [
+    Fixed(60), Exponential(1, 2), Outcome.retry(5), RetryPolicy(3, Fixed(1)), LogOptions(body=True), DeadLetter("q"),
+    RetryInPlace(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", PUBLIC, ids=lambda value: type(value).__name__)
+def test_a_value_can_be_copied(value: Value) -> None:
+    assert copy.copy(value) == value
+    assert copy.deepcopy(value) == value
