@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, cast, overload
 
 from tarry import world
 from tarry.errors import ConfigurationError
@@ -11,51 +11,49 @@ from tarry.execution.intake import records_of
 from tarry.execution.run import Run
 from tarry.failure import FailureStep, FailureSteps
 from tarry.invocation import Invocation
+from tarry.message import T
 from tarry.policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
 from tarry.telemetry.logs import Log, LogOptions
 
+P = TypeVar("P")  # no default as T has: it must be inferred, or the function is refused
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Protocol, TypedDict, Unpack
+    from typing import Protocol, Unpack
 
     from tarry.backoff import Backoff
     from tarry.message import Batch, Message
 
-T = TypeVar("T")
-
-if TYPE_CHECKING:
-
-    class Handler(Protocol[T]):
+    class Handler(Protocol[P]):
         """A function of one message, sync or async."""
 
-        def __call__(self, message: Message[T], /) -> Any: ...
+        def __call__(self, message: Message[P], /) -> Any: ...
 
-    class BatchHandler(Protocol[T]):
+    class BatchHandler(Protocol[P]):
         """A function of a whole batch, sync or async."""
 
-        def __call__(self, batch: Batch[T], /) -> Any: ...
-
-    class Settings(TypedDict, total=False):
-        """What `consumer` and `batch_consumer` take.
-
-        ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``: see `RetryPolicy`. ``on_failure``: the list of failure
-        steps, by default ``[RetryInPlace(), DeadLetter()]``. ``name``: in the log, by default the function's qualified
-        name. ``log``: see `LogOptions`.
-        """
-
-        max_attempts: int
-        backoff: Backoff | None
-        fatal: Errors
-        retry_on: Errors | None
-        on_failure: Sequence[FailureStep] | None
-        name: str | None
-        log: LogOptions
+        def __call__(self, batch: Batch[P], /) -> Any: ...
 
 
+class Settings(TypedDict, total=False):
+    """What `consumer` and `batch_consumer` take.
+
+    ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``: see `RetryPolicy`. ``on_failure``: the list of failure
+    steps, by default ``[RetryInPlace(), DeadLetter()]``. ``name``: in the log, by default the function's qualified
+    name. ``log``: see `LogOptions`.
+    """
+
+    max_attempts: int
+    backoff: Backoff | None
+    fatal: Errors
+    retry_on: Errors | None
+    on_failure: Sequence[FailureStep] | None
+    name: str | None
+    log: LogOptions
+
+
+SETTINGS = tuple(Settings.__annotations__)
 Response = dict[str, list[dict[str, str]]]
-
-
-SETTINGS = ("max_attempts", "backoff", "fatal", "retry_on", "on_failure", "name", "log")
 
 
 class Consumer(Generic[T]):
@@ -82,7 +80,7 @@ class Consumer(Generic[T]):
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
         self.__module__ = getattr(function, "__module__", __name__)
         self.__doc__ = getattr(function, "__doc__", None)
-        self.name = settings.get("name") or self.__qualname__
+        self.name: str = settings.get("name") or self.__qualname__
         """Which consumer this is, in logs."""
         options = settings.get("log", LogOptions())
         if not isinstance(options, LogOptions):
@@ -169,9 +167,9 @@ def _steps(settings: Settings) -> FailureSteps:
 
 
 @overload
-def consumer(function: Handler[T], /) -> Consumer[T]: ...
+def consumer(function: Handler[P], /) -> Consumer[P]: ...
 @overload
-def consumer(**settings: Unpack[Settings]) -> Callable[[Handler[T]], Consumer[T]]: ...
+def consumer(**settings: Unpack[Settings]) -> Callable[[Handler[P]], Consumer[P]]: ...
 def consumer(function: Any = None, /, **settings: Any) -> Any:
     """Makes a Lambda handler of a function of one `Message`; see `Settings`.
 
@@ -184,9 +182,9 @@ def consumer(function: Any = None, /, **settings: Any) -> Any:
 
 
 @overload
-def batch_consumer(function: BatchHandler[T], /) -> Consumer[T]: ...
+def batch_consumer(function: BatchHandler[P], /) -> Consumer[P]: ...
 @overload
-def batch_consumer(**settings: Unpack[Settings]) -> Callable[[BatchHandler[T]], Consumer[T]]: ...
+def batch_consumer(**settings: Unpack[Settings]) -> Callable[[BatchHandler[P]], Consumer[P]]: ...
 def batch_consumer(function: Any = None, /, **settings: Any) -> Any:
     """Makes a Lambda handler of a function of one `Batch`; settings and errors as for `consumer`."""
     return _made(function, True, settings)

@@ -130,7 +130,7 @@ def _fingerprint(error: BaseException) -> str:
     """
     frames = list(_places(handler_frames(error)))
     own = dict.fromkeys(place for place, is_own in frames if is_own)  # a recursion is one place, however deep
-    leaves = sorted({type_name(leaf) for leaf in _leaves(error)}) if isinstance(error, BaseExceptionGroup) else []
+    leaves = sorted({_fingerprint(leaf) for leaf in _leaves(error)}) if isinstance(error, BaseExceptionGroup) else []
     library = [place.rpartition(":")[0] for place, _ in frames[-1:]]  # without the line, which is not ours
     text = "\n".join([type_name(error), *leaves, *(own or library)])
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]

@@ -148,13 +148,17 @@ def _whole(name: str, value: object, maximum: int = MAX_COUNT) -> int:
 
 def _entries(history: object) -> tuple[Mapping[str, Any], ...]:
     entries = history if isinstance(history, list) else []
-    return tuple(_entry(entry) for entry in entries if isinstance(entry, dict))[-HISTORY_LENGTH:]
+    return tuple(_first_and_last([_entry(entry) for entry in entries if isinstance(entry, dict)]))
 
 
 def _entry(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """What is known of an entry, as far as it is what it should be."""
     kinds: dict[str, type] = {"attempt": int, "at": str, "error": str, "delay": int}
     return {name: entry[name] for name, kind in kinds.items() if type(entry.get(name)) is kind}
+
+
+def _first_and_last(history: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [*history[:1], *history[1:][-(HISTORY_LENGTH - 1) :]]
 
 
 def _due(value: object, now: float) -> float | None:
@@ -279,5 +283,4 @@ def next_history(
 ) -> list[Mapping[str, Any]]:
     """The history with this failure: the first, and the last nine."""
     entry = {"attempt": attempt, "at": failed_at, "error": error and error[:300], "delay": delay}
-    history = [*earlier, {name: value for name, value in entry.items() if value is not None}]
-    return [*history[:1], *history[1:][-(HISTORY_LENGTH - 1) :]]
+    return _first_and_last([*earlier, {name: value for name, value in entry.items() if value is not None}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from tarry.backoff import Backoff, Exponential, Fixed
-from tarry.errors import ConfigurationError, Undecodable
+from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable
 from tarry.signals import Reject, Signal
 from tarry.value import Value
 
@@ -59,6 +59,8 @@ class RetryPolicy(Value):
             return "rejected" if isinstance(error, Reject) else "error"
         if isinstance(error, Undecodable):
             return "undecodable"
+        if isinstance(error, DelayNotSupported):
+            return "error"  # the handler asked for another attempt; it must not die of the delay it named
         return "fatal" if self._is_fatal(error) else "error"
 
     def _is_fatal(self, error: BaseException) -> bool:

@@ -28,10 +28,11 @@ class Retry(Signal):
     Raises `ValueError` if ``delay`` is no delay (`tarry.delay`).
     """
 
-    delay: int | None = None  # a subclass may forget super().__init__
+    delay: int | None = None  # a subclass may set its own, or forget super().__init__
 
     def __init__(self, delay: Delay | None = None) -> None:
         super().__init__(*(() if delay is None else (delay,)))
+        delay = type(self).delay if delay is None else delay
         self.delay = None if delay is None else whole_seconds(delay)
 
 
@@ -42,7 +43,7 @@ class Reject(Signal):
 
     def __init__(self, reason: str | None = None) -> None:
         super().__init__(*(() if reason is None else (reason,)))
-        self.reason = reason
+        self.reason = type(self).reason if reason is None else reason
 
 
 class Discard(Signal):
@@ -52,7 +53,7 @@ class Discard(Signal):
 
     def __init__(self, reason: str | None = None) -> None:
         super().__init__(*(() if reason is None else (reason,)))
-        self.reason = reason
+        self.reason = type(self).reason if reason is None else reason
 
 
 class Defer(Signal):

@@ -6,6 +6,7 @@ would act on a lease long lost. A request of an invocation that has ended is ref
 
 from __future__ import annotations
 
+import math
 import threading
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,9 +22,6 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_SECONDS = 1
 READ_TIMEOUT_SECONDS = 5
 TRIES = 2
-SLOWEST_JOB_SECONDS = 30
-"""No less than a send and its delete can take, every try timing out: with more time than that left, nothing need
-watch over them."""
 ANSWER_SECONDS = 0.2
 """Kept back from the time left, to answer in."""
 MAX_PARALLEL = 10  # botocore's pool holds as many connections
@@ -33,6 +31,10 @@ _invocation: ContextVar[Invocation | None] = ContextVar("tarry.invocation", defa
 
 class OutOfTime(Exception):
     """The invocation had no time left for a request; whether SQS carried it out is unknown."""
+
+
+class RequestBroken(Exception):
+    """Something ended a request that was no error of its: a `SystemExit` in a hook of the client."""
 
 
 def make_client() -> Any:
@@ -88,8 +90,8 @@ class Requests:
 
         Those that have not ended shortly before the deadline are left behind, as `OutOfTime`.
         """
-        if len(jobs) <= 1 and self._seconds() > SLOWEST_JOB_SECONDS:
-            return [_attempt(job) for job in jobs]
+        if len(jobs) <= 1 and self._seconds() == math.inf:
+            return [_attempt(job) for job in jobs]  # nothing to be late for
         results: list[T | Exception] = [OutOfTime("no answer from SQS before the deadline") for _ in jobs]
         todo = iter(enumerate(jobs))
         lock = threading.Lock()
@@ -121,6 +123,8 @@ def _attempt(job: Callable[[], T]) -> T | Exception:
         return job()
     except Exception as error:  # noqa: BLE001 the result of the job
         return error
+    except BaseException as error:  # noqa: BLE001 in a thread there is nobody else to take it
+        return RequestBroken(repr(error))
 
 
 def error_code(error: Exception) -> str:
@@ -150,7 +154,9 @@ def is_worth_splitting(error: Exception) -> bool:
     if type(error).__name__ == "ParamValidationError":  # botocore's own check, before anything is sent
         return True
     response = getattr(error, "response", None)
-    if not isinstance(response, dict) or response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400) >= 500:
+    if not isinstance(response, dict):
         return False
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
     code = error_code(error)
-    return not any(part in code for part in ("Denied", "Throttl", "NonExistentQueue", "QueueDoesNotExist", "OverLimit"))
+    says_all = ("Denied", "Throttl", "NonExistentQueue", "QueueDoesNotExist", "OverLimit", "Token", "Signature")
+    return 400 <= status < 500 and status not in (401, 403) and not any(part in code for part in says_all)

@@ -79,8 +79,7 @@ def dead_letter_queue(death: Death, topology: Topology, requests: Requests, log:
         target = known.dead_letter or QueueArn("")
     if not target.name:
         raise NoDeadLetterQueue(
-            f"{source.name or 'its queue'} has no dead-letter queue; add a RedrivePolicy to it in the template, or "
-            "DropMessage() to on_failure if its messages may be thrown away"
+            f"{source.name or 'its queue'} has no dead-letter queue; add a RedrivePolicy to it in the template"
         )
     came_from = message._envelope.origin if message._envelope and message._envelope.failure else None
     if target.text in (source.text, came_from):

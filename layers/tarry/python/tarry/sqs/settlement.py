@@ -13,7 +13,7 @@ from tarry.delay import whole_seconds
 from tarry.outcome import Outcome
 from tarry.sqs.client import Requests
 from tarry.sqs.dead_letters import Death, LetterWriter
-from tarry.sqs.leases import Hidden, Hide, Refused, change_visibility, is_stale_handle
+from tarry.sqs.leases import ASSUMED_VISIBILITY_TIMEOUT, Hidden, Hide, Refused, change_visibility, is_stale_handle
 from tarry.sqs.permissions import warn_of_missing_permission
 from tarry.sqs.sending import Copy, Sent, send_on
 from tarry.sqs.topology import Source, Topology
@@ -94,8 +94,8 @@ class Settlement:
         hides: dict[QueueArn, list[Hide]] = {}
         for copy in copies:
             message = copy.message
-            timeout = self._source(message._source).visibility_timeout
-            if timeout and self._invocation.elapsed() >= timeout / 2:
+            timeout = self._source(message._source).visibility_timeout or ASSUMED_VISIBILITY_TIMEOUT
+            if self._invocation.elapsed() >= timeout / 2:
                 seconds = min(timeout, message._longest_wait())
                 hides.setdefault(message._source, []).append(Hide(message, seconds))
         for hidden in self._change(hides):
