@@ -369,10 +369,10 @@ def test_a_hanging_request_does_not_cost_the_batch_its_answer(names: tuple[str, 
     sqs.answers = [sqs.hang] * 9
     started = time.monotonic()
     with left_behind():
-        response = plain()(events(*names), Context(remaining=0.5))
+        response = plain()(events(*names), Context(remaining=1))
         taken = time.monotonic() - started
         sqs.let_go.set()
-    assert taken < 0.5
+    assert taken < 1
     assert failed(response) == [name for name in names if name != "ok-1"]
 
 
@@ -381,10 +381,10 @@ def test_many_hanging_requests_do_not_add_up(sqs: Sqs) -> None:  # SPEC G6, G1
     names = [f"retry-{index}" for index in range(150)]
     started = time.monotonic()
     with left_behind():
-        response = plain()(events(*names), Context(remaining=0.5))
+        response = plain()(events(*names), Context(remaining=1.5))
         taken = time.monotonic() - started
         sqs.let_go.set()
-    assert taken < 0.5
+    assert taken < 1.5
     assert failed(response) == names
     assert len(sqs.asked) <= 10, "requests went out after the answer"
 
@@ -392,7 +392,7 @@ def test_many_hanging_requests_do_not_add_up(sqs: Sqs) -> None:  # SPEC G6, G1
 def test_a_second_try_does_not_go_out_after_the_answer(sqs: Sqs) -> None:  # SPEC G6
     sqs.answers = [sqs.hang_then_fail]
     with left_behind():
-        assert failed(plain()(events("retry-1"), Context(remaining=0.4))) == ["retry-1"]
+        assert failed(plain()(events("retry-1"), Context(remaining=0.8))) == ["retry-1"]
         sqs.let_go.set()
     assert sqs.asked == ["ChangeMessageVisibilityBatch"]
 
@@ -401,7 +401,7 @@ def test_a_send_confirmed_after_the_answer_is_not_followed_by_its_delete(sqs: Sq
     """The message was reported as failed: it stays, and comes back as a double, which is better than a loss."""
     sqs.answers = [sqs.hang]
     with left_behind():
-        assert failed(plain()(events("dead-1"), Context(remaining=0.4))) == ["dead-1"]
+        assert failed(plain()(events("dead-1"), Context(remaining=0.8))) == ["dead-1"]
         sqs.let_go.set()
     assert sqs.asked == ["SendMessageBatch"]
 
@@ -409,7 +409,7 @@ def test_a_send_confirmed_after_the_answer_is_not_followed_by_its_delete(sqs: Sq
 def test_what_an_invocation_left_behind_does_not_disturb_the_next(sqs: Sqs) -> None:  # SPEC A6, G6
     sqs.answers = [sqs.hang_then_fail]
     with left_behind():
-        assert failed(plain()(events("retry-1"), Context(remaining=0.4))) == ["retry-1"]
+        assert failed(plain()(events("retry-1"), Context(remaining=0.8))) == ["retry-1"]
         assert failed(plain()(events("dead-2", "retry-2"), Context())) == ["retry-2"]
         sqs.let_go.set()
     expected = [
@@ -434,8 +434,8 @@ def test_a_hanging_look_up_does_not_cost_the_batch_its_answer(sqs: Sqs) -> None:
     started = time.monotonic()
     other = event(record("{}", "dead-1", queue="refunds"), record("{}", "ok-1", queue="refunds"))
     with left_behind():
-        response = plain()(other, Context(remaining=0.5))
+        response = plain()(other, Context(remaining=1))
         taken = time.monotonic() - started
         slow_down.set()
-    assert taken < 0.5
+    assert taken < 1
     assert failed(response) == ["dead-1"]

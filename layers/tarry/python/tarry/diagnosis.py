@@ -35,7 +35,7 @@ class Diagnosis(Value):
 
 def diagnose(error: BaseException) -> Diagnosis:
     """All there is to say of ``error``; nothing it does (an odd ``__str__``, a broken frame) makes this fail."""
-    return Diagnosis(type_name(error), error_text(error), _safely(_traceback_text, error), _fingerprint(error))
+    return Diagnosis(type_name(error), error_text(error), traceback_text(error), fingerprint(error))
 
 
 def type_name(error: BaseException) -> str:
@@ -90,6 +90,11 @@ def _safely(describe: Callable[[BaseException], str], error: BaseException) -> s
         return f"<{type(failure).__name__} while describing it>"
 
 
+def traceback_text(error: BaseException) -> str:
+    """Frames and types of the error and of what it came from, without their messages; empty if it was not raised."""
+    return _safely(_traceback_text, error)
+
+
 def _traceback_text(error: BaseException) -> str:
     from traceback import format_tb
 
@@ -122,7 +127,7 @@ def handler_frames(error: BaseException) -> TracebackType | None:
     return trace
 
 
-def _fingerprint(error: BaseException) -> str:
+def fingerprint(error: BaseException) -> str:
     """The same for the same error at the same place, whatever its text says.
 
     A place is the chain of the user's own frames; lines count from the top of their function, so that an edit
@@ -130,7 +135,7 @@ def _fingerprint(error: BaseException) -> str:
     """
     frames = list(_places(handler_frames(error)))
     own = dict.fromkeys(place for place, is_own in frames if is_own)  # a recursion is one place, however deep
-    leaves = sorted({_fingerprint(leaf) for leaf in _leaves(error)}) if isinstance(error, BaseExceptionGroup) else []
+    leaves = sorted({fingerprint(leaf) for leaf in _leaves(error)}) if isinstance(error, BaseExceptionGroup) else []
     library = [place.rpartition(":")[0] for place, _ in frames[-1:]]  # without the line, which is not ours
     text = "\n".join([type_name(error), *leaves, *(own or library)])
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]

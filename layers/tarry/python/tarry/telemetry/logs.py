@@ -130,14 +130,13 @@ class Log:
             return
         exception = None
         if error is not None:
-            from tarry.diagnosis import diagnose, handler_frames
+            from tarry.diagnosis import fingerprint, handler_frames, one_line, traceback_text, type_name
 
-            diagnosis = diagnose(error)
-            fields["error"] = f"{diagnosis.type}: {diagnosis.message}" if diagnosis.message else diagnosis.type
-            fields["error_type"] = diagnosis.type
-            fields["fingerprint"] = diagnosis.fingerprint
+            fields["error"] = one_line(error)
+            fields["error_type"] = type_name(error)
+            fields["fingerprint"] = fingerprint(error)
             if self._options.redact is not None:
-                fields["traceback"] = diagnosis.traceback
+                fields["traceback"] = traceback_text(error)
             elif not isinstance(error, Signal) and (frames := handler_frames(error)) is not None:
                 exception = (type(error), error, frames)
         if self._options.redact is not None:
