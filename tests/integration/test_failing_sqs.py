@@ -413,3 +413,14 @@ def test_odd_attributes_of_a_queue_are_as_none(told: dict[str, str]) -> None:  #
     with wire:
         found = fates(wire, consumer(backoff=Fixed(60))(behave)(STANDARD_BATCH, Context()), STANDARD_BATCH)
     assert found == STANDARD_FATES | {"dead-1": waits(900)}
+
+
+def test_a_look_up_that_fails_is_told_once_an_invocation(caplog: pytest.LogCaptureFixture) -> None:  # SPEC C8, L2
+    wire = standard_wire()
+    wire.fails["GetQueueAttributes"] = client_error("RequestThrottled")
+    retries = event(*(record("{}", f"retry-{index}") for index in range(3)))
+    with wire:
+        consumer(backoff=Fixed(60))(behave)(retries, Context())
+    [line] = lines(caplog, "look_up_failed")
+    assert "orders" in line.getMessage()
+    assert "RequestThrottled" in line.getMessage()

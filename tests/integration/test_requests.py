@@ -439,3 +439,76 @@ def test_a_hanging_look_up_does_not_cost_the_batch_its_answer(sqs: Sqs) -> None:
         slow_down.set()
     assert taken < 1
     assert failed(response) == ["dead-1"]
+
+
+# what one failing message may cost the others
+
+
+def test_the_queue_of_a_failing_message_is_looked_up_after_the_other_messages_have_run() -> None:  # SPEC A8, C8
+    ran: list[str] = []
+    wire = orders()
+
+    @consumer(backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        ran.append(f"{message.id} after {len(wire.requests)} requests")
+        raise ValueError("again")
+
+    with wire:
+        handler(events("retry-1", "retry-2"), Context())
+    assert ran == ["retry-1 after 0 requests", "retry-2 after 0 requests"]
+    assert wire.operations[0] == "GetQueueAttributes"
+
+
+def test_on_fifo_a_hanging_look_up_takes_a_third_of_the_time_left_once(sqs: Sqs) -> None:  # SPEC A8, H1
+    release = threading.Event()
+    answer = sqs.answer
+
+    def hang(operation: str, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if operation == "GetQueueAttributes":
+            release.wait(5)
+        return answer(operation, asked)
+
+    sqs.answer = hang  # type: ignore[method-assign]
+    started = time.monotonic()
+    at: list[float] = []
+
+    @consumer(backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        at.append(time.monotonic() - started)
+        raise ValueError("again")
+
+    groups = [record("{}", f"m{index}", "refunds.fifo", group=str(index)) for index in range(3)]
+    with left_behind():
+        response = handler(event(*groups), Context(remaining=3))
+        release.set()
+    assert failed(response) == ["m0", "m1", "m2"]
+    assert 0.5 < at[2] < 1.8, at
+
+
+def test_a_client_that_takes_long_to_make_does_not_cost_the_batch_its_answer() -> None:  # SPEC G6
+    made = threading.Event()
+    wire = orders()
+    make = wire.world.client_factory
+    assert make is not None
+
+    def slow_to_make() -> Any:
+        made.wait(5)
+        return make()
+
+    wire.world.client_factory = slow_to_make
+    started = time.monotonic()
+    with wire, left_behind():
+        assert failed(consumer(lambda message: message.defer(5))(events("m1"), Context(remaining=1))) == ["m1"]
+        taken = time.monotonic() - started
+        made.set()
+    assert taken < 1
+
+
+def test_a_thread_that_cannot_be_started_is_a_request_that_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with orders() as wire:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        assert failed(plain()(events("retry-1", "dead-1", "ok-1"), Context())) == ["retry-1", "dead-1"]  # SPEC A2
+    assert wire.requests == []

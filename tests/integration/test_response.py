@@ -786,3 +786,26 @@ def test_an_async_batch_handler_settles_like_a_sync_one() -> None:  # SPEC A4, B
         assert failed(handler(batch_of(4), Context())) == ["m1"]
     assert wire.visibilities() == {"handle-m1": 60}
     assert [kept["id"] for kept in wire.records()] == ["m2"]
+
+
+def test_a_task_left_behind_by_one_invocation_cannot_end_the_next() -> None:  # SPEC A6
+    tasks: list[asyncio.Task[None]] = []
+
+    async def exits_later() -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        raise SystemExit
+
+    @consumer
+    async def leaves_a_task(message: Message) -> None:
+        tasks.append(asyncio.create_task(exits_later()))
+
+    @consumer
+    async def other(message: Message) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    with orders():
+        assert leaves_a_task(batch_of(1), Context()) == DONE
+        assert other(batch_of(3), Context()) == DONE
+    assert tasks[0].done()

@@ -705,3 +705,49 @@ def test_the_longest_delay_counts_from_the_receive(receives: int, age: float, lo
     assert wire.visibilities() == {"handle-m1": longest}
     [text] = refused
     assert str(longest) in text
+
+
+class SoonWithoutSuper(Retry):
+    delay = timedelta(seconds=5)  # type: ignore[assignment]
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+class Later(Retry):
+    delay = 60
+
+
+@pytest.mark.parametrize(
+    ("signal", "seconds"),
+    [(SoonWithoutSuper("busy"), 5), (Later(), 60), (Later(7), 7)],
+    ids=["no super", "own", "given"],
+)
+def test_a_signal_may_have_a_delay_of_its_own(signal: Retry, seconds: int) -> None:  # SPEC B3
+    @consumer
+    def handler(message: Message) -> None:
+        if message.id == "m1":
+            raise signal
+
+    with orders() as wire:
+        assert failed(handler(batch_of(3), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": seconds}
+
+
+class Nonsense(Retry):
+    def __init__(self) -> None:
+        self.delay = "soon"  # type: ignore[assignment]
+
+
+def test_a_signal_with_a_delay_that_is_none_fails_its_own_message_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC A2, B3
+    @consumer
+    def handler(message: Message) -> None:
+        if message.id == "m1":
+            raise Nonsense
+
+    with orders() as wire:
+        assert failed(handler(batch_of(3), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 900}
+    assert "soon" in caplog.text

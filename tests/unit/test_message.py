@@ -118,7 +118,14 @@ def test_the_record_is_powertools_record_of_what_lambda_handed_over() -> None:  
     found = delivered(one).record
     assert isinstance(found, SQSRecord)
     assert (found.message_id, found.json_body, found.queue_url.rpartition("/")[2]) == ("m1", {"id": 7}, "orders")
-    assert found.raw_event is one
+    assert found.raw_event == one
+
+
+def test_what_is_done_to_the_powertools_record_does_not_reach_the_message() -> None:  # SPEC F2
+    message = delivered(record("{}"))
+    message.record.raw_event["body"] = "changed"
+    message.record.raw_event["attributes"]["ApproximateReceiveCount"] = "9"
+    assert (message.body, message.receive_count) == ("{}", 1)
 
 
 def test_ids_are_sqs_own_until_tarry_sent_it() -> None:  # SPEC K3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, overload
 
 from tarry import world
 from tarry.errors import ConfigurationError
@@ -18,11 +18,13 @@ from tarry.telemetry.logs import Log, LogOptions
 P = TypeVar("P")  # no default as T has: it must be inferred, or the function is refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from typing import Protocol, Unpack
 
     from tarry.backoff import Backoff
+    from tarry.decision import Decision
     from tarry.message import Batch, Message
+    from tarry.sqs.settlement import Settlement
 
     class Handler(Protocol[P]):
         """A function of one message, sync or async."""
@@ -72,7 +74,7 @@ class Consumer(Generic[T]):
         self._takes_batch = takes_batch
         self.function = function
         """The handler itself."""
-        self.steps = _steps(settings)
+        self.steps = FailureSteps(settings.get("on_failure"))
         self.policy: RetryPolicy = _policy(settings, self.steps)
         """When a message is tried again."""
         self.is_async = driver.is_async(function)
@@ -109,32 +111,33 @@ class Consumer(Generic[T]):
         """Runs and settles a batch. What is done leaves ``pending``; all else counts as failed."""
         max_attempts = self.policy.max_attempts if self.steps.retries_in_place else None
         invocation = Invocation(world.current(), context, max_attempts, self.log.ignored)
-        settlement = _AtNeed(self, invocation)
+        settlement = LazySettlement(self, invocation)
         run = Run(self, invocation, pending, settlement)
         try:
             if self._takes_batch:
                 run.batch()
             else:
                 run.each()
-            if not run.is_clean:
-                for message_id in settlement.get().finish(run.verdicts.decisions):
-                    pending.pop(message_id, None)
+            if decisions := run.close():
+                settlement.get().finish(decisions)
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
             text = "tarry itself failed; what was not settled is reported as failed"
             self.log.problem("runtime_failed", text, error=error)
         finally:
             invocation.ended = True
+            for message_id in settlement.away:
+                pending.pop(message_id, None)
 
 
-class _AtNeed:
-    """The settlement, made when it is needed: a clean batch loads nothing of it."""
+class LazySettlement:
+    """The settlement of one invocation, made when it is needed: a clean batch loads nothing of it."""
 
     def __init__(self, consumer: Consumer[Any], invocation: Invocation) -> None:
         self._consumer = consumer
         self._invocation = invocation
-        self._made: Any = None
+        self._made: Settlement | None = None
 
-    def get(self) -> Any:
+    def get(self) -> Settlement:
         if self._made is None:
             from tarry.sqs.settlement import Settlement
 
@@ -142,11 +145,16 @@ class _AtNeed:
             self._made = Settlement(self._invocation, consumer.policy, consumer.steps, consumer.log)
         return self._made
 
-    def is_last_delivery(self, message: Message[Any]) -> bool:
-        return cast("bool", self.get().is_last_delivery(message))
+    @property
+    def away(self) -> Collection[str]:
+        """The delivery ids of what was sent elsewhere for certain."""
+        return self._made.away if self._made is not None else ()
 
-    def send_away(self, decisions: Sequence[Any]) -> set[str]:
-        return cast("set[str]", self.get().send_away(decisions))
+    def is_last_delivery(self, message: Message[Any]) -> bool:
+        return self.get().is_last_delivery(message)
+
+    def send_away(self, decisions: Sequence[Decision]) -> set[str]:
+        return self.get().send_away(decisions)
 
 
 def _policy(settings: Settings, steps: FailureSteps) -> RetryPolicy:
@@ -160,10 +168,6 @@ def _policy(settings: Settings, steps: FailureSteps) -> RetryPolicy:
         settings.get("fatal", ()),
         settings.get("retry_on"),
     )
-
-
-def _steps(settings: Settings) -> FailureSteps:
-    return FailureSteps(settings.get("on_failure"))
 
 
 @overload

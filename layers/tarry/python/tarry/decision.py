@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tarry.delay import whole_seconds
 from tarry.errors import DelayNotSupported
 from tarry.failure import Failure, FailureSteps
 from tarry.message import Ack, Message, Word
@@ -22,36 +23,34 @@ LastDelivery: TypeAlias = Callable[[Message[Any]], bool]
 class Decision(Value):
     """An outcome, and the failure it came from."""
 
-    __slots__ = ("decided_at", "failure", "message", "outcome", "trouble")
+    __slots__ = ("failed_at", "failure", "message", "outcome", "trouble")
     message: Message[Any]
     outcome: Outcome
     failure: Failure | None
-    decided_at: float
-    """In epoch seconds."""
+    failed_at: float | None
+    """When the handler was done with it, in epoch seconds, if it failed."""
     trouble: Exception | None
-    """What went wrong in a failure step, which left the message unhandled."""
+    """What was raised instead of an answer, by a failure step or by tarry; it left the message unhandled."""
 
     def __init__(
         self,
         message: Message[Any],
         outcome: Outcome,
         failure: Failure | None = None,
+        failed_at: float | None = None,
         trouble: Exception | None = None,
     ) -> None:
-        now = message._invocation.world.clock.time()
-        self._freeze(message=message, outcome=outcome, failure=failure, decided_at=now, trouble=trouble)
+        self._freeze(message=message, outcome=outcome, failure=failure, failed_at=failed_at, trouble=trouble)
         message._decided = outcome
 
 
 def decide(
-    message: Message[Any],
-    said: Word | None,
-    raised: BaseException | None,
-    policy: RetryPolicy,
-    steps: FailureSteps,
-    is_last_delivery: LastDelivery,
-) -> Decision:
-    """The decision on a message of which ``said`` was said, and whose handler raised ``raised``."""
+    message: Message[Any], said: Word | None, raised: BaseException | None, policy: RetryPolicy
+) -> Decision | Failure:
+    """The decision on a message of which ``said`` was said, and whose handler raised ``raised``.
+
+    Where it has failed, that is its `Failure`, and the failure steps decide.
+    """
     word = _word(message, said, raised)
     match word:
         case None | Ack():
@@ -60,14 +59,30 @@ def decide(
             return Decision(message, Outcome.discard(word.reason))
         case Defer():
             return Decision(message, Outcome.defer(word.delay))
-    reason = policy.reason(word)
-    if reason == "error" and (
-        (steps.retries_in_place and message.attempt >= policy.max_attempts) or is_last_delivery(message)
-    ):
-        reason = "exhausted"
     delay = word.delay if isinstance(word, Retry) else None
-    failure = Failure(message, _error(word, said, raised), reason, delay)
-    return _ask(steps, failure, policy)
+    seconds = None if delay is None else whole_seconds(delay)
+    return Failure(message, _error(word, said, raised), policy.reason(word), seconds)
+
+
+def ask_steps(
+    failure: Failure, failed_at: float, policy: RetryPolicy, steps: FailureSteps, is_last_delivery: LastDelivery
+) -> Decision:
+    """What the failure steps answer; where they fail, the message stays where it is."""
+    message = failure.message
+    try:
+        if failure.reason == "error" and (
+            (steps.retries_in_place and failure.attempt >= policy.max_attempts) or is_last_delivery(message)
+        ):
+            failure = Failure(message, failure.error, "exhausted", failure.delay)
+        outcome = steps.handle(failure)
+        if not isinstance(outcome, Outcome):
+            raise TypeError(f"a failure step answered with {outcome!r}, not with an Outcome or next_step(failure)")
+        if outcome.kind == "retry" and outcome.delay is None:
+            backoff = policy.backoff_of(fifo=message._source.is_fifo)
+            outcome = Outcome.retry(backoff.delay(failure.attempt, message._invocation.world.random))
+    except Exception as trouble:  # noqa: BLE001 most likely a step of the user's
+        return Decision(message, Outcome.unhandled(), failure, failed_at, trouble)
+    return Decision(message, outcome, failure, failed_at)
 
 
 def _word(message: Message[Any], said: Word | None, raised: BaseException | None) -> Word | None:
@@ -95,17 +110,3 @@ def _error(word: BaseException, said: Word | None, raised: BaseException | None)
     if isinstance(word, Reject) and said is not None:
         return word
     return raised
-
-
-def _ask(steps: FailureSteps, failure: Failure, policy: RetryPolicy) -> Decision:
-    message = failure.message
-    try:
-        outcome = steps.handle(failure)
-        if not isinstance(outcome, Outcome):
-            raise TypeError(f"a failure step answered with {outcome!r}, not with an Outcome or next_step(failure)")
-    except Exception as trouble:  # noqa: BLE001 a step of the user's; the message stays where it is
-        return Decision(message, Outcome.unhandled(), failure, trouble)
-    if outcome.kind == "retry" and outcome.delay is None:
-        backoff = policy.backoff_of(fifo=message._source.is_fifo)
-        outcome = Outcome.retry(backoff.delay(failure.attempt, message._invocation.world.random))
-    return Decision(message, outcome, failure)

@@ -1,7 +1,7 @@
 """The `Tarry` attribute, which travels with a message: what earlier deliveries learned of it.
 
 JSON in ASCII, so that SQS can refuse no character of it. This module reads it, writes it and fits it into the room
-there is; what is in it: DESIGN in the docs, `docs/dead-letters.md`.
+there is; `docs/dead-letters.md` tells users what is in it.
 """
 
 from __future__ import annotations

@@ -45,21 +45,10 @@ class Failure(Value):
     """The delay in seconds the handler asked for, if it did."""
 
     def __init__(
-        self,
-        message: Message[Any],
-        error: BaseException | None,
-        reason: str,
-        delay: int | None = None,
-        attempt: int | None = None,
-        queue: str | None = None,
+        self, message: Message[Any], error: BaseException | None, reason: str, delay: int | None = None
     ) -> None:
         self._freeze(
-            message=message,
-            error=error,
-            attempt=message.attempt if attempt is None else attempt,
-            queue=message.queue if queue is None else queue,
-            reason=reason,
-            delay=delay,
+            message=message, error=error, attempt=message.attempt, queue=message.queue, reason=reason, delay=delay
         )
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from tarry.arn import QueueArn, queue_arn
 from tarry.attempts import attempt_number, receive_count
-from tarry.delay import MAX_VISIBILITY_SECONDS, Delay, epoch_seconds, longest_wait
+from tarry.delay import MAX_VISIBILITY_SECONDS, Delay, epoch_seconds, longest_wait, whole_seconds
 from tarry.errors import DelayNotSupported, Undecodable
 from tarry.signals import Defer, Discard, Reject, Retry, find_signal
 
@@ -106,17 +106,19 @@ class Message(Generic[T]):
 
     @property
     def record(self) -> SQSRecord:
-        """The record as Powertools' ``SQSRecord``; ``record.raw_event`` is the dict that Lambda handed over.
+        """The record as Powertools' ``SQSRecord``; ``record.raw_event`` is a copy of what Lambda handed over.
 
         Raises `ModuleNotFoundError` if Powertools is not installed.
         """
+        from copy import deepcopy
+
         try:
             from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
         except ModuleNotFoundError as error:
             text = "message.record needs Powertools: add aws-lambda-powertools to the function, or its layer"
             raise ModuleNotFoundError(text, name=error.name) from error
 
-        return SQSRecord(self._record)
+        return SQSRecord(deepcopy(self._record))  # a copy: what becomes of the message must not depend on its use
 
     @property
     def queue(self) -> str:
@@ -240,9 +242,10 @@ class Message(Generic[T]):
         self._invocation.on_ignored(self, type(word).__name__, type(earlier).__name__)
 
     def _check_delay(self, word: Retry | Defer) -> None:
-        if word.delay is not None and word.delay > (longest := self._longest_wait()):
+        seconds = None if word.delay is None else whole_seconds(word.delay)
+        if seconds is not None and seconds > (longest := self._longest_wait()):
             raise DelayNotSupported(
-                f"delay must be between 0 and {longest} seconds here, got {word.delay}: "
+                f"delay must be between 0 and {longest} seconds here, got {seconds}: "
                 f"SQS hides a message for at most {MAX_VISIBILITY_SECONDS} seconds from its receive"
             )
 

@@ -50,6 +50,10 @@ class Outcome(Value):
     def __init__(
         self, kind: Kind, delay: Delay | None = None, reason: str | None = None, queue: str | None = None
     ) -> None:
+        if kind not in _STATES:
+            raise ValueError(
+                f"an outcome is one of {', '.join(_STATES)}, got {kind!r}: make it by name, Outcome.retry(30)"
+            )
         self._freeze(
             kind=kind, delay=None if delay is None else whole_seconds(delay), reason=reason, queue=queue or None
         )

@@ -66,6 +66,7 @@ class World:
         self.client_factory = client_factory
         self._random = random
         self._kept: dict[Any, Any] = {}
+        self._said: dict[str, object] = {}
         self._lock = threading.RLock()
 
     @property
@@ -88,8 +89,7 @@ class World:
 
     def first_time(self, what: str) -> bool:
         """True at the first call with these words in this world: for what is said once a cold start."""
-        with self._lock:
-            return self._kept.setdefault(("said", what), key := object()) is key
+        return self._said.setdefault(what, key := object()) is key
 
 
 _current: ContextVar[World | None] = ContextVar("tarry.world", default=None)

@@ -60,16 +60,26 @@ def run_async(steps: Coroutine[Any, Any, None], before_cancelling: Callable[[], 
     """
 
     def run() -> None:
+        import asyncio
+
         loop = event_loop()
+        earlier = asyncio.all_tasks(loop)
         task = loop.create_task(steps)
-        try:
-            loop.run_until_complete(task)
-        except BaseException:
-            before_cancelling()
-            _cancel(loop, task)
-            raise
+        while not task.done():
+            try:
+                loop.run_until_complete(task)
+            except BaseException as error:
+                if not task.done() and any(_ended_with(other, error) for other in earlier):
+                    continue  # left behind by an earlier invocation: none of this batch's business
+                before_cancelling()
+                _cancel(loop, task)
+                raise
 
     _where_no_loop_runs(run)
+
+
+def _ended_with(task: asyncio.Task[Any], error: BaseException) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is error
 
 
 def run_awaitable(awaitable: Awaitable[Any]) -> None:
@@ -106,12 +116,13 @@ def _where_no_loop_runs(run: Callable[[], None]) -> None:
 
 def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
     import asyncio
+    from contextlib import suppress
 
     task.cancel()
-    try:
+    with suppress(BaseException):  # it is being ended: what it says on the way counts no more
         loop.run_until_complete(asyncio.wait([task], timeout=CLEAN_UP_SECONDS))
-    except BaseException:  # noqa: BLE001 it is being ended: what it says on the way counts no more
-        return
+    if not task.done():
+        _local.loop = None  # it will not be cancelled: it must never wake up in another invocation
 
 
 async def absorb_cancellation(is_ending: Callable[[], bool]) -> None:

@@ -11,6 +11,7 @@ from tarry.message import ACK, Batch, Message
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from tarry.decision import Decision
     from tarry.execution.verdicts import Handling, Settling, Verdicts
     from tarry.invocation import Invocation
 
@@ -37,10 +38,9 @@ class Run:
             self._verdicts = Verdicts(self._handling, self._pending, self._settling)
         return self._verdicts
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether there is nothing to settle."""
-        return self._verdicts is None or not self._verdicts.decisions
+    def close(self) -> list[Decision]:
+        """What is left to be carried out; nothing for a clean batch."""
+        return [] if self._verdicts is None else self._verdicts.close()
 
     def each(self) -> None:
         """Runs a handler of one message over the batch, in its order."""
@@ -133,6 +133,9 @@ class Run:
     def _end(self, error: BaseException) -> None:
         """A `SystemExit` and its like: what was running has failed, what was not started is given back."""
         running, self._running = self._running, None
+        if running is None:
+            text = "tarry itself failed; what was not started is given back"
+            self._handling.log.problem("runtime_failed", text, error=error)
         if isinstance(running, Batch):
             self.verdicts.on_batch(running, error)
         elif running is not None and running.delivery_id in self._pending:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tarry.decision import Decision, LastDelivery, decide
+from tarry.decision import Decision, ask_steps, decide
 from tarry.execution.groups import Groups
 from tarry.message import ACK, Batch, Message, Word, said_outcome
 from tarry.outcome import Outcome
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tarry.execution.intake import Records
-    from tarry.failure import FailureSteps
+    from tarry.failure import Failure, FailureSteps
     from tarry.policy import RetryPolicy
 
 DONE = frozenset({"ack", "discard"})
@@ -33,10 +33,9 @@ class Handling(Protocol):
 
 
 class Settling(Protocol):
-    """What is needed of the settlement while a batch is still running."""
+    """What is needed of the settlement before it carries out the rest."""
 
-    @property
-    def is_last_delivery(self) -> LastDelivery:
+    def is_last_delivery(self, message: Message[Any]) -> bool:
         """Whether SQS will not deliver a message again if it fails now."""
 
     def send_away(self, decisions: Sequence[Decision]) -> set[str]:
@@ -51,6 +50,7 @@ class Verdicts:
         self._pending = pending
         self._settling = settling
         self._groups = Groups()
+        self._failures: list[tuple[Failure, float]] = []
         self.decisions: list[Decision] = []
 
     def enter(self, message: Message[Any]) -> None:
@@ -72,12 +72,38 @@ class Verdicts:
 
     def on_message(self, message: Message[Any], said: Word | None, raised: BaseException | None) -> None:
         """A message that ran, with what was said of it and what its handler raised."""
+        log = self._handling.log
+        try:
+            decision = decide(message, said, raised, self._handling.policy)
+        except Exception as trouble:  # noqa: BLE001 an odd signal of the user's: this message's trouble alone
+            decision = Decision(message, Outcome.unhandled(), trouble=trouble)
+        if isinstance(decision, Decision):
+            if said is not None and raised is not None:
+                text = "the handler raised after it had said what becomes of the message; what it said holds"
+                log.problem("raised_after_verdict", text, message, error=raised, level=WARNING)
+            self._note(decision)
+        elif message._source.is_fifo:
+            self._note(self._ask_steps(decision, self._now(message)))
+        else:
+            self._failures.append((decision, self._now(message)))
+
+    def close(self) -> list[Decision]:
+        """All decisions that are to be carried out.
+
+        Where no order hangs on them, the failure steps are asked only now: what that may take (a look-up of the queue,
+        loading boto3) is not to cost the other messages their time.
+        """
+        failures, self._failures = self._failures, []
+        for failure, failed_at in failures:
+            self._note(self._ask_steps(failure, failed_at))
+        return self.decisions
+
+    def _ask_steps(self, failure: Failure, failed_at: float) -> Decision:
         handling = self._handling
-        decision = decide(message, said, raised, handling.policy, handling.steps, self._settling.is_last_delivery)
-        if said is not None and raised is not None and decision.failure is None:
-            text = "the handler raised after it had said what becomes of the message; what it said holds"
-            handling.log.problem("raised_after_verdict", text, message, error=raised, level=WARNING)
-        self._note(decision)
+        return ask_steps(failure, failed_at, handling.policy, handling.steps, self._settling.is_last_delivery)
+
+    def _now(self, message: Message[Any]) -> float:
+        return message._invocation.world.clock.time()
 
     def on_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
         """A batch that ran as a whole (SPEC B4, B5, H2)."""

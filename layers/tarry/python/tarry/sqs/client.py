@@ -33,6 +33,10 @@ class OutOfTime(Exception):
     """The invocation had no time left for a request; whether SQS carried it out is unknown."""
 
 
+class NoAnswer(OutOfTime):
+    """A request was sent, or about to be, and nobody could wait for its answer any longer."""
+
+
 class RequestBroken(Exception):
     """Something ended a request that was no error of its: a `SystemExit` in a hook of the client."""
 
@@ -72,27 +76,29 @@ class Requests:
 
     def __init__(self, invocation: Invocation) -> None:
         self.invocation = invocation
-        self.sent = 0
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
         """One request. Raises what boto3 raises, and `OutOfTime`."""
         if self._seconds() <= 0:
             raise OutOfTime("no time left for a request")
-        self.sent += 1
         token = _invocation.set(self.invocation)
         try:
             return getattr(client_of(self.invocation.world), operation)(**parameters)  # type: ignore[no-any-return]
         finally:
             _invocation.reset(token)
 
-    def all(self, jobs: Sequence[Callable[[], T]]) -> list[T | Exception]:
+    def all(self, jobs: Sequence[Callable[[], T]], share: float = 1) -> list[T | Exception]:
         """The results of ``jobs``, or what they raised; several run at once.
 
-        Those that have not ended shortly before the deadline are left behind, as `OutOfTime`.
+        Those that have not ended within a ``share`` of the time left, or shortly before the deadline, are left behind,
+        as `NoAnswer`.
         """
         if len(jobs) <= 1 and self._seconds() == math.inf:
             return [_attempt(job) for job in jobs]  # nothing to be late for
-        results: list[T | Exception] = [OutOfTime("no answer from SQS before the deadline") for _ in jobs]
+        if self._seconds() <= 0:
+            return [OutOfTime("no time left for a request") for _ in jobs]
+        results: list[T | Exception] = [NoAnswer("no answer from SQS in the time there is") for _ in jobs]
+        enough = self._seconds() * (1 - share)
         todo = iter(enumerate(jobs))
         lock = threading.Lock()
 
@@ -108,14 +114,21 @@ class Requests:
             threading.Thread(target=copy_context().run, args=(work,), daemon=True)
             for _ in range(min(MAX_PARALLEL, len(jobs)))
         ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, min(self._seconds(), threading.TIMEOUT_MAX)))
+        started = [thread for thread in threads if _start(thread)]
+        for thread in started:
+            thread.join(max(0.0, min(self._seconds() - enough, threading.TIMEOUT_MAX)))
         return list(results)
 
     def _seconds(self) -> float:
         return -1.0 if self.invocation.ended else self.invocation.time_left() - ANSWER_SECONDS
+
+
+def _start(thread: threading.Thread) -> bool:
+    try:
+        thread.start()
+    except RuntimeError:  # the process may have no more threads
+        return False
+    return True
 
 
 def _attempt(job: Callable[[], T]) -> T | Exception:
@@ -125,38 +138,3 @@ def _attempt(job: Callable[[], T]) -> T | Exception:
         return error
     except BaseException as error:  # noqa: BLE001 in a thread there is nobody else to take it
         return RequestBroken(repr(error))
-
-
-def error_code(error: Exception) -> str:
-    """AWS's code of a refused request; the exception's name where it is another error."""
-    response = getattr(error, "response", None)
-    if isinstance(response, dict):
-        return str(response.get("Error", {}).get("Code", ""))
-    return type(error).__name__
-
-
-def is_denied(code: str) -> bool:
-    """Whether the function lacks a permission."""
-    return "AccessDenied" in code or code in {"AuthorizationError", "UnauthorizedOperation"}
-
-
-def is_of_a_key(code: str) -> bool:
-    """Whether it is the queue's KMS key that may not be used, not the queue."""
-    return "kms" in code.lower()
-
-
-def is_worth_splitting(error: Exception) -> bool:
-    """Whether a batch request that was refused as a whole may succeed entry by entry: one entry was wrong.
-
-    Not so where the error says nothing of an entry (no permission, a throttle, a queue that is not there), nor where
-    it does not say that nothing was done.
-    """
-    if type(error).__name__ == "ParamValidationError":  # botocore's own check, before anything is sent
-        return True
-    response = getattr(error, "response", None)
-    if not isinstance(response, dict):
-        return False
-    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
-    code = error_code(error)
-    says_all = ("Denied", "Throttl", "NonExistentQueue", "QueueDoesNotExist", "OverLimit", "Token", "Signature")
-    return 400 <= status < 500 and status not in (401, 403) and not any(part in code for part in says_all)

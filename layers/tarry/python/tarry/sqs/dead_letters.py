@@ -22,19 +22,16 @@ from tarry.envelope import (
     smallest,
     timestamp,
 )
-from tarry.sqs.client import is_denied
-from tarry.sqs.leases import code_of
 from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length
-from tarry.sqs.permissions import TARGET_LIMIT, warn_of_missing_permission
 from tarry.sqs.sending import Attributes, Copy, sendable_attributes
-from tarry.sqs.topology import Topology, dead_letter_override, named_queue
+from tarry.sqs.topology import dead_letter_override, named_queue
 from tarry.telemetry.logs import WARNING, Log
 from tarry.value import Value
 
 if TYPE_CHECKING:
     from tarry.failure import DeadLetter, Failure
     from tarry.message import Message
-    from tarry.sqs.client import Requests
+    from tarry.sqs.lookups import Lookups
 
 Record = Mapping[str, Any]
 
@@ -56,7 +53,7 @@ class Death(Value):
         self._freeze(failure=failure, reason=reason, queue=queue, died_at=died_at)
 
 
-def dead_letter_queue(death: Death, topology: Topology, requests: Requests, log: Log) -> QueueArn:
+def dead_letter_queue(death: Death, lookups: Lookups) -> QueueArn:
     """Where a dead letter goes: what the step names, else the environment, else the source's redrive policy.
 
     Raises `NoDeadLetterQueue`, saying what to do, if there is none or it is one the message must not go to.
@@ -69,9 +66,8 @@ def dead_letter_queue(death: Death, topology: Topology, requests: Requests, log:
         if not target.name:
             raise NoDeadLetterQueue(f"{named!r} is no SQS queue: name the dead-letter queue by name, URL or ARN")
     else:
-        known, error = topology.source(source, requests)
+        known, error = lookups.source(source)
         if error is not None:
-            warn_of_missing_permission(error, "get_queue_attributes", source, log, message._invocation.world)
             raise NoDeadLetterQueue(
                 f"the redrive policy of {source.name or 'a queue without a name'} cannot be read ({error}); allow "
                 "sqs:GetQueueAttributes, or set TARRY_DEAD_LETTER_QUEUE_URL"
@@ -131,10 +127,9 @@ def _first_failed_at(message: Message[Any], death: Death) -> str:
 class LetterWriter:
     """Makes the copies that go to dead-letter queues."""
 
-    def __init__(self, options: DeadLetter, topology: Topology, requests: Requests, log: Log) -> None:
+    def __init__(self, options: DeadLetter, lookups: Lookups, log: Log) -> None:
         self._options = options
-        self._topology = topology
-        self._requests = requests
+        self._lookups = lookups
         self._log = log
 
     def write(self, death: Death) -> Copy:
@@ -145,10 +140,8 @@ class LetterWriter:
         message = death.failure.message
         if not isinstance(message._record.get("body"), str):
             raise NoDeadLetterQueue("its record has no text as body, so there is nothing to send on")
-        target = dead_letter_queue(death, self._topology, self._requests, self._log)
-        limit, unknown = self._topology.maximum_message_size(target, self._requests)
-        if unknown is not None:
-            self._say_unknown_limit(unknown, target, message)
+        target = dead_letter_queue(death, self._lookups)
+        limit, is_known = self._lookups.maximum_message_size(target)
         attributes = sendable_attributes(message)
         room = limit - message_size(message.body, attributes)
         if room < 0:
@@ -157,19 +150,19 @@ class LetterWriter:
                 "raise its MaximumMessageSize"
             )
         record = self._redacted(record_of(death, self._options), message)
-        free_attribute = len(attributes) < MAX_ATTRIBUTES and ATTRIBUTE not in attributes
-        text = fit(record, room - utf8_length(ATTRIBUTE) - utf8_length("String")) if free_attribute else None
+        has_place = len(attributes) < MAX_ATTRIBUTES and ATTRIBUTE not in attributes
+        text = fit(record, room - utf8_length(ATTRIBUTE) - utf8_length("String")) if has_place else None
         if text is None:
             self._say_in_log("record_in_log", "the message is dead-lettered without a record: no room", message, record)
+            return Copy(message, target, [attributes])
         say_cut = partial(
             self._say_in_log, "record_cut", "the record was cut to fit; here it is whole", message, record
         )
-        is_whole = text == dump(record)
-        if text is not None and not is_whole:
+        if is_cut := text != dump(record):
             say_cut()
-        variants = _lighter(text, dump(smallest(record))) if unknown else [text]
+        variants = [text] if is_known else _lighter(text, dump(smallest(record)))
         with_record = [_with_record(attributes, variant) for variant in variants]
-        return Copy(message, target, with_record, on_too_large=say_cut if is_whole else _nothing)
+        return Copy(message, target, with_record, on_too_large=_nothing if is_cut else say_cut)
 
     def _redacted(self, record: dict[str, Any], message: Message[Any]) -> Record:
         if self._options.redact is None:
@@ -185,13 +178,6 @@ class LetterWriter:
             return smallest(record)
         return redacted
 
-    def _say_unknown_limit(self, error: Exception, target: QueueArn, message: Message[Any]) -> None:
-        world = message._invocation.world
-        warn_of_missing_permission(error, TARGET_LIMIT, target, self._log, world)
-        if not is_denied(code_of(error)):
-            text = f"the size limit of {target.name} cannot be read ({error}): 1 MiB is assumed"
-            self._log.problem("look_up_failed", text, message, level=WARNING)
-
     def _say_in_log(self, event: str, text: str, message: Message[Any], record: Record) -> None:
         self._log.problem(event, text, message, level=WARNING, record=record)
 
@@ -200,12 +186,9 @@ def _nothing() -> None:
     """For a record that is in the log already."""
 
 
-def _lighter(text: str | None, smallest_text: str) -> list[str | None]:
+def _lighter(text: str, smallest_text: str) -> list[str | None]:
     """What to try in turn where the target's limit is not known: the record, the smallest one, none."""
-    variants: list[str | None] = [text]
-    if text is not None and len(smallest_text) < len(text):
-        variants.append(smallest_text)
-    return [*variants, None] if text is not None else variants
+    return [text, smallest_text, None] if len(smallest_text) < len(text) else [text, None]
 
 
 def _with_record(attributes: Attributes, text: str | None) -> Attributes:

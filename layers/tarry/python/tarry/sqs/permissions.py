@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tarry.sqs.client import is_denied, is_of_a_key
-from tarry.sqs.leases import code_of
+from tarry.sqs.refusals import error_code, is_denied, is_of_a_key
 
 if TYPE_CHECKING:
     from tarry.arn import QueueArn
@@ -48,11 +47,11 @@ _MISSING = {
 
 def warn_of_missing_permission(error: Exception, operation: str, queue: QueueArn, log: Log, world: World) -> None:
     """One WARNING a cold start for a request that was denied; nothing for any other error."""
-    if not is_denied(code_of(error)):
+    if not is_denied(error_code(error)):
         return
     permission, consequence, policy = _MISSING[operation]
     line = policy.format(queue=queue.name)
-    if is_of_a_key(code_of(error)):
+    if is_of_a_key(error_code(error)):
         permission = "kms:Decrypt or kms:GenerateDataKey for the key"
         line = "Statement: {Effect: Allow, Action: [kms:Decrypt, kms:GenerateDataKey], Resource: the ARN of its key}"
     text = f"this function lacks {permission} on {queue.name}: {consequence}; add to its Policies: - {line}"

@@ -10,9 +10,8 @@ import hashlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.sqs.client import Requests, is_worth_splitting
-from tarry.sqs.leases import code_of, failed_entries
 from tarry.sqs.limits import message_size, requests_of
+from tarry.sqs.refusals import error_code, failed_entries, is_worth_splitting
 from tarry.value import Value
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from tarry.arn import QueueArn
     from tarry.message import Message
-    from tarry.sqs.topology import Topology
+    from tarry.sqs.lookups import Lookups
 
 Attributes = dict[str, dict[str, Any]]
 
@@ -82,35 +81,35 @@ def _sendable(attribute: dict[str, Any]) -> dict[str, Any]:
     return {"DataType": data_type, "StringValue": str(attribute.get("stringValue") or "")}
 
 
-def send_on(copies: Sequence[Copy], requests: Requests, topology: Topology) -> list[Sent]:
+def send_on(copies: Sequence[Copy], lookups: Lookups) -> list[Sent]:
     """Sends copies, as many in a request as it holds, and deletes the originals of each request that is confirmed."""
     routes: dict[tuple[QueueArn, QueueArn], list[Copy]] = {}
     for copy in copies:
         routes.setdefault((copy.message._source, copy.target), []).append(copy)
     chunks = [chunk for route in routes.values() for chunk in requests_of((copy, copy.size) for copy in route)]
-    answers = requests.all([partial(_send_then_delete, chunk, requests, topology) for chunk in chunks])
+    answers = lookups.requests.all([partial(_send_then_delete, chunk, lookups) for chunk in chunks])
     done: list[Sent] = []
     for chunk, answer in zip(chunks, answers, strict=True):
         done += [Sent(copy, answer) for copy in chunk] if isinstance(answer, Exception) else answer
     return done
 
 
-def _send_then_delete(chunk: Sequence[Copy], requests: Requests, topology: Topology) -> list[Sent]:
-    errors = _send(chunk, 0, requests, topology)
+def _send_then_delete(chunk: Sequence[Copy], lookups: Lookups) -> list[Sent]:
+    errors = _send(chunk, 0, lookups)
     confirmed = [copy for copy in chunk if errors[copy.message.delivery_id] is None]
-    kept = _delete(confirmed, requests, topology) if confirmed else {}
+    kept = _delete(confirmed, lookups) if confirmed else {}
     return [Sent(copy, errors[copy.message.delivery_id], kept.get(copy.message.delivery_id)) for copy in chunk]
 
 
-def _send(chunk: Sequence[Copy], variant: int, requests: Requests, topology: Topology) -> dict[str, Exception | None]:
+def _send(chunk: Sequence[Copy], variant: int, lookups: Lookups) -> dict[str, Exception | None]:
     """Why each message was not sent for certain, by its delivery id; None if it was."""
-    url = topology.url(chunk[0].target)
+    url = lookups.url(chunk[0].target)
     entries = [_entry(str(index), copy, variant) for index, copy in enumerate(chunk)]
     try:
-        answer = requests.call("send_message_batch", QueueUrl=url, Entries=entries)
+        answer = lookups.requests.call("send_message_batch", QueueUrl=url, Entries=entries)
     except Exception as error:  # noqa: BLE001 whatever it is, nothing is confirmed
         if len(chunk) > 1 and is_worth_splitting(error):
-            parts = [_send([copy], variant, requests, topology) for copy in chunk]
+            parts = [_send([copy], variant, lookups) for copy in chunk]
             return {delivery_id: why for part in parts for delivery_id, why in part.items()}
         errors: dict[str, Exception | None] = dict.fromkeys((copy.message.delivery_id for copy in chunk), error)
     else:
@@ -125,7 +124,7 @@ def _send(chunk: Sequence[Copy], variant: int, requests: Requests, topology: Top
         if why is not None and variant + 1 < len(copy.variants) and _is_too_large(why):
             if variant == 0:
                 copy.on_too_large()
-            errors |= _send([copy], variant + 1, requests, topology)
+            errors |= _send([copy], variant + 1, lookups)
     return errors
 
 
@@ -158,10 +157,10 @@ def _doubt(copy: Copy, receipt: dict[str, Any] | None) -> Exception | None:
 
 
 def _is_too_large(error: Exception) -> bool:
-    return "BatchRequestTooLong" in code_of(error) or "must be shorter than" in str(error)
+    return "BatchRequestTooLong" in error_code(error) or "must be shorter than" in str(error)
 
 
-def _delete(copies: Sequence[Copy], requests: Requests, topology: Topology) -> dict[str, Exception]:
+def _delete(copies: Sequence[Copy], lookups: Lookups) -> dict[str, Exception]:
     """Deletes the originals. What could not be deleted, Lambda deletes when it is not reported as failed."""
     with_handle = [copy for copy in copies if copy.message._receipt_handle]
     entries = [
@@ -170,8 +169,8 @@ def _delete(copies: Sequence[Copy], requests: Requests, topology: Topology) -> d
     if not entries:
         return {}
     try:
-        url = topology.url(with_handle[0].message._source)
-        answer = requests.call("delete_message_batch", QueueUrl=url, Entries=entries)
+        url = lookups.url(with_handle[0].message._source)
+        answer = lookups.requests.call("delete_message_batch", QueueUrl=url, Entries=entries)
     except Exception as error:  # noqa: BLE001 they are sent: nothing is lost by it
         return {copy.message.delivery_id: error for copy in with_handle}
     refused = failed_entries(answer)

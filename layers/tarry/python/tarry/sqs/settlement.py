@@ -6,17 +6,17 @@ and SQS delivers it again.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import whole_seconds
 from tarry.outcome import Outcome
 from tarry.sqs.client import Requests
 from tarry.sqs.dead_letters import Death, LetterWriter
-from tarry.sqs.leases import ASSUMED_VISIBILITY_TIMEOUT, Hidden, Hide, Refused, change_visibility, is_stale_handle
-from tarry.sqs.permissions import warn_of_missing_permission
+from tarry.sqs.leases import Hidden, Hide, change_visibility
+from tarry.sqs.lookups import Lookups
+from tarry.sqs.refusals import Refused, is_stale_handle
 from tarry.sqs.sending import Copy, Sent, send_on
-from tarry.sqs.topology import Source, Topology
 from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
@@ -37,16 +37,17 @@ class Settlement:
         self._invocation = invocation
         self._policy = policy
         self._log = log
-        self._requests = Requests(invocation)
-        self._topology = invocation.world.keep(Topology)
-        self._writer = LetterWriter(steps.dead_letter, self._topology, self._requests, log)
-        self._away: dict[str, bool] = {}  # delivery ids of what was to be sent away: whether it is
-        self._not_sent: dict[str, str] = {}
+        self._lookups = Lookups(Requests(invocation), log)
+        self._writer = LetterWriter(steps.dead_letter, self._lookups, log)
+        self.away: set[str] = set()
+        """The delivery ids of what is in another queue for certain, and must not be reported as failed."""
+        self._tried: set[str] = set()
         self._lost: set[str] = set()
+        self._not_sent: dict[str, str] = {}
 
     def is_last_delivery(self, message: Message[Any]) -> bool:
         """Whether SQS would move it to the dead-letter queue, bare, at its next receive (SPEC C8)."""
-        limit = self._source(message._source).max_receive_count
+        limit = self._lookups.source(message._source)[0].max_receive_count
         return limit is not None and message.receive_count >= limit
 
     def send_away(self, decisions: Sequence[Decision]) -> set[str]:
@@ -55,31 +56,28 @@ class Settlement:
         self._find_lost_leases(copies)
         held = [copy for copy in copies if copy.message.delivery_id not in self._lost]
         by_id = {decision.message.delivery_id: decision for decision in decisions}
-        for sent in send_on(held, self._requests, self._topology) if held else ():
+        for sent in send_on(held, self._lookups):
             self._note_sent(sent, by_id[sent.copy.message.delivery_id])
-        return {delivery_id for delivery_id in by_id if self._away.get(delivery_id)}
+        return by_id.keys() & self.away
 
-    def finish(self, decisions: Sequence[Decision]) -> set[str]:
-        """Carries out what is left to do; the delivery ids of those that are done, and must not be reported."""
+    def finish(self, decisions: Sequence[Decision]) -> None:
+        """Carries out what is left to do."""
         letters = [decision for decision in decisions if decision.outcome.kind == "dead_letter"]
-        self.send_away([decision for decision in letters if decision.message.delivery_id not in self._away])
-        staying = [decision for decision in decisions if not self._is_gone(decision)]
-        self._hide([decision for decision in staying if decision.outcome.kind != "release"], self._seconds_to_wait)
+        self.send_away([decision for decision in letters if decision.message.delivery_id not in self._tried])
+        gone = self.away | self._lost
+        staying = [decision for decision in decisions if decision.message.delivery_id not in gone]
+        self._hide([decision for decision in staying if decision.outcome.kind != "release"], self._seconds_to_wait())
         self._hide([decision for decision in staying if decision.outcome.kind == "release"], lambda _: 0)
-        return {delivery_id for delivery_id, is_away in self._away.items() if is_away}
-
-    def _is_gone(self, decision: Decision) -> bool:
-        delivery_id = decision.message.delivery_id
-        return self._away.get(delivery_id, False) or delivery_id in self._lost
 
     # sending
 
     def _copy_of(self, decision: Decision) -> Copy | None:
         message, failure, outcome = decision.message, decision.failure, decision.outcome
-        self._away[message.delivery_id] = False
+        self._tried.add(message.delivery_id)
         if failure is None:
             return None
-        death = Death(failure, outcome.reason or failure.reason, outcome.queue, decision.decided_at)
+        died_at = decision.failed_at or self._invocation.world.clock.time()
+        death = Death(failure, outcome.reason or failure.reason, outcome.queue, died_at)
         try:
             return self._writer.write(death)
         except Exception as error:  # noqa: BLE001 whatever it is, the message is still in its queue
@@ -94,7 +92,7 @@ class Settlement:
         hides: dict[QueueArn, list[Hide]] = {}
         for copy in copies:
             message = copy.message
-            timeout = self._source(message._source).visibility_timeout or ASSUMED_VISIBILITY_TIMEOUT
+            timeout = self._lookups.visibility_timeout(message._source)
             if self._invocation.elapsed() >= timeout / 2:
                 seconds = min(timeout, message._longest_wait())
                 hides.setdefault(message._source, []).append(Hide(message, seconds))
@@ -109,21 +107,28 @@ class Settlement:
         message = sent.copy.message
         if sent.error is not None:
             self._not_sent[message.delivery_id] = f"{sent.copy.target.name}: {sent.error}"
-            self._warn(sent.error, "send_message_batch", sent.copy.target)
+            self._lookups.warn(sent.error, "send_message_batch", sent.copy.target)
             return
-        self._away[message.delivery_id] = True
+        self.away.add(message.delivery_id)
         self._transition(decision, decision.outcome, None, dead_letter_queue=sent.copy.target.name)
         if sent.not_deleted is not None:
-            self._warn(sent.not_deleted, "delete_message_batch", message._source)
+            self._lookups.warn(sent.not_deleted, "delete_message_batch", message._source)
             text = "the dead-lettered message is left to Lambda to delete"
             self._log.problem("delete_failed", text, message, error=sent.not_deleted, level=WARNING)
 
     # waiting
 
-    def _seconds_to_wait(self, decision: Decision) -> int:
-        if decision.outcome.kind in ("retry", "defer"):
-            return decision.outcome.delay or 0
-        return whole_seconds(self._policy.longest_delay(fifo=decision.message._source.is_fifo))
+    def _seconds_to_wait(self) -> Callable[[Decision], int]:
+        @cache
+        def longest(fifo: bool) -> int:
+            return whole_seconds(self._policy.longest_delay(fifo=fifo))
+
+        def seconds(decision: Decision) -> int:
+            if decision.outcome.kind in ("retry", "defer"):
+                return decision.outcome.delay or 0
+            return longest(decision.message._source.is_fifo)
+
+        return seconds
 
     def _hide(self, decisions: Sequence[Decision], seconds_of: Callable[[Decision], int]) -> None:
         hides: dict[QueueArn, list[Hide]] = {}
@@ -138,15 +143,10 @@ class Settlement:
 
     def _change(self, hides: dict[QueueArn, list[Hide]]) -> Iterable[Hidden]:
         for queue, of_queue in hides.items():
-            try:
-                url = self._topology.url(queue)
-                changed = change_visibility(of_queue, self._requests, url, partial(self._visibility_timeout, queue))
-            except Exception as error:  # noqa: BLE001 no client, no region, no queue: all stay reported as failed
-                changed = [Hidden(hide, error) for hide in of_queue]
-            for hidden in changed:
+            for hidden in change_visibility(of_queue, queue, self._lookups):
                 if hidden.error is not None:
-                    self._warn(hidden.error, "change_message_visibility_batch", queue)
-            yield from changed
+                    self._lookups.warn(hidden.error, "change_message_visibility_batch", queue)
+                yield hidden
 
     def _note_hidden(self, hidden: Hidden, decision: Decision, wanted: int) -> None:
         outcome = decision.outcome
@@ -165,20 +165,8 @@ class Settlement:
     def _transition(self, decision: Decision, outcome: Outcome, delay: int | None, **more: Any) -> None:
         failure = decision.failure
         if decision.trouble is not None:
-            text = "a failure step raised: the message stays in its queue"
+            text = "what was raised while it was decided what to do leaves the message in its queue"
             self._log.problem("step_failed", text, decision.message, error=decision.trouble)
         reason = outcome.reason or (failure.reason if failure is not None else None)
         error = failure.error if failure is not None else None
         self._log.transition(decision.message, outcome, error=error, delay=delay, reason=reason, **more)
-
-    def _source(self, queue: QueueArn) -> Source:
-        source, error = self._topology.source(queue, self._requests)
-        if error is not None:
-            self._warn(error, "get_queue_attributes", queue)
-        return source
-
-    def _visibility_timeout(self, queue: QueueArn) -> int | None:
-        return self._source(queue).visibility_timeout
-
-    def _warn(self, error: Exception, operation: str, queue: QueueArn) -> None:
-        warn_of_missing_permission(error, operation, queue, self._log, self._invocation.world)

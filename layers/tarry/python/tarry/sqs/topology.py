@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tarry.arn import QueueArn, queue_arn
-from tarry.sqs.client import OutOfTime, Requests, client_of
+from tarry.sqs.client import NoAnswer, OutOfTime, client_of
 from tarry.sqs.limits import MAX_REQUEST_BYTES
 from tarry.value import Value
 
 if TYPE_CHECKING:
+    from tarry.sqs.client import Requests
     from tarry.world import World
 
 KEPT_SECONDS = 900
 FAILURE_KEPT_SECONDS = 30
+LOOK_UP_SHARE = 1 / 3  # of the time left: what is looked up must not cost the messages theirs
 
 SOURCE_ATTRIBUTES = ("RedrivePolicy", "VisibilityTimeout", "MessageRetentionPeriod")
 TARGET_ATTRIBUTES = ("MaximumMessageSize",)
@@ -83,22 +85,29 @@ class Topology:
 
     def _look_up(self, queue: QueueArn, attributes: tuple[str, ...], requests: Requests) -> Lookup:
         key = f"{queue} {attributes[0]}"
-        now = self._world.clock.time()
         known = self._lookups.get(key)
-        if known is None or known.until <= now:
-            known = self._ask(queue, attributes, requests, now)
-            if not isinstance(known.error, OutOfTime):  # says nothing of the queue, only of this invocation
-                self._lookups[key] = known
-        return known
+        if known is not None and known.until > self._world.clock.time():
+            return known
 
-    def _ask(self, queue: QueueArn, attributes: tuple[str, ...], requests: Requests, now: float) -> Lookup:
-        def ask() -> dict[str, Any]:
-            return requests.call("get_queue_attributes", QueueUrl=self.url(queue), AttributeNames=list(attributes))
+        def ask() -> Lookup:
+            url = self.url(queue)
+            answer = requests.call("get_queue_attributes", QueueUrl=url, AttributeNames=list(attributes))
+            return self._keep(key, Lookup(answer.get("Attributes", {}), None, self._until(KEPT_SECONDS)))
 
-        [answer] = requests.all([ask])
-        if isinstance(answer, Exception):
-            return Lookup({}, answer, now + FAILURE_KEPT_SECONDS)
-        return Lookup(answer.get("Attributes", {}), None, now + KEPT_SECONDS)
+        [answer] = requests.all([ask], share=LOOK_UP_SHARE)
+        if isinstance(answer, Lookup):
+            return answer
+        failed = Lookup({}, answer, self._until(FAILURE_KEPT_SECONDS))
+        says_nothing_of_the_queue = isinstance(answer, OutOfTime) and not isinstance(answer, NoAnswer)
+        return failed if says_nothing_of_the_queue else self._keep(key, failed)
+
+    def _keep(self, key: str, lookup: Lookup) -> Lookup:
+        """An answer that nobody waits for any more is kept too."""
+        self._lookups[key] = lookup
+        return lookup
+
+    def _until(self, seconds: float) -> float:
+        return self._world.clock.time() + seconds
 
 
 def _whole(value: object) -> int | None:

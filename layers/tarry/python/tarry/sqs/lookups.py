@@ -1,0 +1,61 @@
+"""What one invocation asks of queues, with a word in the log where it is not told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tarry.sqs.permissions import TARGET_LIMIT, warn_of_missing_permission
+from tarry.sqs.refusals import error_code, is_denied
+from tarry.sqs.topology import Source, Topology
+from tarry.telemetry.logs import WARNING, Log
+
+if TYPE_CHECKING:
+    from tarry.arn import QueueArn
+    from tarry.sqs.client import Requests
+
+ASSUMED_VISIBILITY_TIMEOUT = 30  # SQS's default, where the queue's own may not be read
+
+
+class Lookups:
+    """One invocation's way to the `Topology`."""
+
+    def __init__(self, requests: Requests, log: Log) -> None:
+        self.requests = requests
+        self._log = log
+        self._world = requests.invocation.world
+        self._topology = self._world.keep(Topology)
+        self._told: set[str] = set()
+
+    def url(self, queue: QueueArn) -> str:
+        """See `Topology.url`."""
+        return self._topology.url(queue)
+
+    def source(self, queue: QueueArn) -> tuple[Source, Exception | None]:
+        """What is known of the queue messages come from, and the error if SQS did not tell it."""
+        source, error = self._topology.source(queue, self.requests)
+        if error is not None:
+            consequence = "its dead-letter queue and maxReceiveCount are unknown for now"
+            self._tell(error, "get_queue_attributes", queue, consequence)
+        return source, error
+
+    def visibility_timeout(self, queue: QueueArn) -> int:
+        """The queue's, in seconds; SQS's default where it is not told."""
+        return self.source(queue)[0].visibility_timeout or ASSUMED_VISIBILITY_TIMEOUT
+
+    def maximum_message_size(self, queue: QueueArn) -> tuple[int, bool]:
+        """In bytes, and whether that is known."""
+        limit, error = self._topology.maximum_message_size(queue, self.requests)
+        if error is not None:
+            self._tell(error, TARGET_LIMIT, queue, "its size limit is unknown, and 1 MiB is assumed")
+        return limit, error is None
+
+    def warn(self, error: Exception, operation: str, queue: QueueArn) -> None:
+        """A request was refused: if for want of a permission, that is said once a cold start."""
+        warn_of_missing_permission(error, operation, queue, self._log, self._world)
+
+    def _tell(self, error: Exception, operation: str, queue: QueueArn, consequence: str) -> None:
+        self.warn(error, operation, queue)
+        if not is_denied(error_code(error)) and f"{operation} {queue}" not in self._told:
+            self._told.add(f"{operation} {queue}")
+            text = f"{queue.name or 'a queue without a name'} cannot be looked up ({error}): {consequence}"
+            self._log.problem("look_up_failed", text, level=WARNING)

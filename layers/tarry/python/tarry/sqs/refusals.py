@@ -1,0 +1,67 @@
+"""What SQS says when it refuses a request, or an entry of one, and what that means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Refused(Exception):
+    """SQS took the request and refused this entry."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+
+
+def failed_entries(answer: dict[str, Any]) -> dict[str, Exception]:
+    """The entries that SQS refused in an answer that is a 200 all the same, by their ids."""
+    return {
+        entry["Id"]: Refused(entry.get("Code", ""), entry.get("Message", "")) for entry in answer.get("Failed") or []
+    }
+
+
+def error_code(error: Exception) -> str:
+    """AWS's code, whether the entry or the request was refused; the exception's name where it is another error."""
+    if isinstance(error, Refused):
+        return error.code
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        return str(response.get("Error", {}).get("Code", ""))
+    return type(error).__name__
+
+
+def is_stale_handle(error: Exception) -> bool:
+    """Whether the lease on the message is gone: expired, deleted, or a handle that never was one."""
+    code = error_code(error)
+    return (
+        "ReceiptHandleIsInvalid" in code
+        or "MessageNotInflight" in code
+        or ("InvalidParameterValue" in code and "ReceiptHandle" in str(error))
+    )
+
+
+def is_denied(code: str) -> bool:
+    """Whether the function lacks a permission."""
+    return "AccessDenied" in code or code in {"AuthorizationError", "UnauthorizedOperation"}
+
+
+def is_of_a_key(code: str) -> bool:
+    """Whether it is the queue's KMS key that may not be used, not the queue."""
+    return "kms" in code.lower()
+
+
+def is_worth_splitting(error: Exception) -> bool:
+    """Whether a batch request that was refused as a whole may succeed entry by entry: one entry was wrong.
+
+    Not so where the error says nothing of an entry (no permission, a throttle, a queue that is not there), nor where
+    it does not say that nothing was done.
+    """
+    if type(error).__name__ == "ParamValidationError":  # botocore's own check, before anything is sent
+        return True
+    response = getattr(error, "response", None)
+    if not isinstance(response, dict):
+        return False
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
+    code = error_code(error)
+    says_all = ("Denied", "Throttl", "NonExistentQueue", "QueueDoesNotExist", "OverLimit", "Token", "Signature")
+    return 400 <= status < 500 and status not in (401, 403) and not any(part in code for part in says_all)
