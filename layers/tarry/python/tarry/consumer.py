@@ -70,6 +70,9 @@ class Consumer(Generic[T]):
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: Settings) -> None:
         if not callable(function):
             raise ConfigurationError(f"a consumer is made of a function, got {function!r}; settings go by name")
+        if isinstance(function, Consumer) or (trouble := driver.cannot_take_one(function)) is not None:
+            why = "it is a consumer already" if isinstance(function, Consumer) else trouble
+            raise ConfigurationError(f"{function!r} cannot be a handler: {why}")
         self._settings: Settings = {**settings}
         self._takes_batch = takes_batch
         self.function = function

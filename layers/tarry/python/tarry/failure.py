@@ -98,6 +98,8 @@ class DeadLetter(Value):
         include_traceback: bool = True,
         redact: Callable[[dict[str, Any]], Record] | None = None,
     ) -> None:
+        if redact is not None and not callable(redact):
+            raise ConfigurationError(f"redact takes a function of the record, got {redact!r}")
         self._freeze(queue=queue, include_traceback=include_traceback, redact=redact)
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
@@ -122,6 +124,9 @@ class FailureSteps(Value):
         for step in steps:
             if isinstance(step, type) or not callable(getattr(step, "handle", None)):
                 raise ConfigurationError(f"on_failure takes objects with a method handle(failure, next_step): {step!r}")
+        for step in steps[:-1]:
+            if isinstance(step, DeadLetter):
+                raise ConfigurationError(f"DeadLetter() takes all that comes to it, so it comes last, got {steps!r}")
         self._freeze(steps=steps)
 
     @property

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from tarry.invocation import Invocation
 
 
+RESULT_IGNORED = (
+    "the handler returned batchItemFailures, which nobody reads: its messages count as done; say message.retry() or "
+    "message.fail(error) of those that failed, or raise"
+)
+
+
 class Run:
     """One run. ``pending`` loses what is done; ``verdicts`` takes down what is to become of the rest."""
 
@@ -122,6 +128,8 @@ class Run:
         """A result means nothing, but what has not run yet must run."""
         if not driver.is_awaitable(result):
             driver.refuse_generator(result)
+            if isinstance(result, dict) and result.get("batchItemFailures"):
+                self._handling.log.once(self._invocation.world, "result_ignored", RESULT_IGNORED)
         elif self._handling.is_async:
             try:
                 await result
