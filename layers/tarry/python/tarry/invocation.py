@@ -7,24 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
     from tarry.world import World
+
+    class Told(Protocol):
+        """The log, as far as messages and failure steps tell it something."""
+
+        def ignored(self, message: Any, word: str, earlier: str) -> None: ...
+
+        def problem(
+            self, event: str, text: str, message: Any = None, *, error: BaseException | None = None
+        ) -> None: ...
 
 
 class Invocation:
     """What all messages of a batch share. Nothing of it is seen by the next invocation."""
 
-    __slots__ = ("context", "deadline", "ended", "max_attempts", "on_ignored", "started_at", "world")
+    __slots__ = ("context", "deadline", "ended", "log", "max_attempts_of", "started_at", "world")
 
-    def __init__(
-        self, world: World, context: Any, max_attempts: int | None, on_ignored: Callable[[Any, str, str], None]
-    ) -> None:
+    def __init__(self, world: World, context: Any, max_attempts_of: Callable[[str], int | None], log: Told) -> None:
         self.world = world
-        self.on_ignored = on_ignored
-        """Told of a message, a word on it that came too late, and the word that was said before."""
+        self.log = log
         self.context = context
-        self.max_attempts = max_attempts
-        """The policy's limit; None where nothing is retried in place."""
+        self.max_attempts_of = max_attempts_of
+        """The policy's limit for what comes from a queue; None where nothing is retried in place."""
         self.started_at = world.clock.time()
         self.deadline = world.clock.monotonic() + _seconds_left(context)
         self.ended = False

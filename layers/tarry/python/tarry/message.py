@@ -165,7 +165,7 @@ class Message(Generic[T]):
     @property
     def max_attempts(self) -> int | None:
         """The policy's limit; None if nothing is retried in place."""
-        return self._invocation.max_attempts
+        return self._invocation.max_attempts_of(self.queue)
 
     @property
     def is_last_attempt(self) -> bool | None:
@@ -245,7 +245,7 @@ class Message(Generic[T]):
             self._ignore(word, self._word)
 
     def _ignore(self, word: Word, earlier: Word) -> None:
-        self._invocation.on_ignored(self, type(word).__name__, type(earlier).__name__)
+        self._invocation.log.ignored(self, type(word).__name__, type(earlier).__name__)
 
     def _check_delay(self, word: Retry | Defer) -> None:
         seconds = None if word.delay is None else whole_seconds(word.delay)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from tarry.decision import Decision
-    from tarry.execution.verdicts import Handling, Settling, Verdicts
+    from tarry.execution.verdicts import Again, Handling, Settling, Verdicts
     from tarry.invocation import Invocation
 
 
@@ -68,7 +68,7 @@ class Run:
     def _stop(self) -> None:
         self._ending = True
 
-    async def _each(self) -> None:
+    async def _each(self) -> None:  # noqa: C901 one loop with no call of ours in it: it runs for every message
         function, invocation, pending, log = (
             self._handling.function, self._invocation, self._pending, self._handling.log
         )  # fmt: skip
@@ -95,9 +95,41 @@ class Run:
                 return None  # the event loop was ended: what ended it is the error to tell of
             if raised is None and (message._word is None or message._word is ACK):
                 del pending[message_id]
-            else:
-                self._running = None
-                self.verdicts.on_message(message, message._word, raised)
+                continue
+            self._running = None
+            again = self.verdicts.on_message(message, message._word, raised)
+            if again is not None and not await self._run_again(again):
+                return None
+        while self._verdicts is not None and (again := self._verdicts.next_again()) is not None:
+            if not await self._run_again(again):
+                return None
+        return None
+
+    async def _run_again(self, again: Again | None) -> bool:
+        """Runs a message within this delivery until it is decided; False if that has ended the batch."""
+        while again is not None:
+            message, clock = again.failure.message, self._invocation.world.clock
+            if again.delay:
+                await (clock.asleep(again.delay) if self._handling.is_async else self._sleep(again.delay))
+            self._running = message
+            raised: BaseException | None = None
+            try:
+                result = self._handling.function(message)
+                if result is not None:
+                    await self._complete(result)
+            except BaseException as error:  # noqa: BLE001 sorted out below, as for a first run
+                if not (self._ending or isinstance(error, Exception) or driver.is_cancelled_error(error)):
+                    self._end(error)
+                    return False
+                raised = error
+            if self._ending:
+                return False
+            self._running = None
+            again = self.verdicts.on_message(message, message._word, raised, again.failure.tries + 1)
+        return True
+
+    async def _sleep(self, seconds: float) -> None:
+        self._invocation.world.clock.sleep(seconds)
 
     async def _batch(self) -> None:
         batch: Batch[Any] = Batch(self._invocation.context)
