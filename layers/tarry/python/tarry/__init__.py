@@ -14,12 +14,13 @@ from tarry.consumer import Consumer, batch_consumer, consumer
 
 if TYPE_CHECKING:
     from tarry.backoff import Exponential, Fixed, Linear, Schedule
-    from tarry.errors import ConfigurationError, DelayNotSupported, InvalidEvent, Undecodable
+    from tarry.errors import ConfigurationError, DelayNotSupported, InvalidEvent, SendError, Undecodable
     from tarry.failure import DeadLetter, Failure, FailureStep, RetryInPlace
     from tarry.message import Batch, Message
     from tarry.outcome import Outcome, State
     from tarry.policy import RetryPolicy
     from tarry.signals import BatchError, Defer, Discard, Reject, Retry
+    from tarry.sqs.producer import Queue
     from tarry.telemetry.logs import LogOptions
 
 __all__ = [
@@ -40,11 +41,13 @@ __all__ = [
     "LogOptions",
     "Message",
     "Outcome",
+    "Queue",
     "Reject",
     "Retry",
     "RetryInPlace",
     "RetryPolicy",
     "Schedule",
+    "SendError",
     "State",
     "Undecodable",
     "batch_consumer",
@@ -55,12 +58,13 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "tarry.backoff": ("Exponential", "Fixed", "Linear", "Schedule"),
-    "tarry.errors": ("ConfigurationError", "DelayNotSupported", "InvalidEvent", "Undecodable"),
+    "tarry.errors": ("ConfigurationError", "DelayNotSupported", "InvalidEvent", "SendError", "Undecodable"),
     "tarry.failure": ("DeadLetter", "Failure", "FailureStep", "RetryInPlace"),
     "tarry.message": ("Batch", "Message"),
     "tarry.outcome": ("Outcome", "State"),
     "tarry.policy": ("RetryPolicy",),
     "tarry.signals": ("BatchError", "Defer", "Discard", "Reject", "Retry"),
+    "tarry.sqs.producer": ("Queue",),
     "tarry.telemetry.logs": ("LogOptions",),
 }
 
