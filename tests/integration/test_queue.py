@@ -524,6 +524,15 @@ def test_behind_a_message_that_could_not_be_sent_nothing_of_its_group_is(refusal
     assert "message 8, before it in its group 'a', was not sent" in str(reasons[1])
 
 
+def test_behind_a_message_refused_for_good_nothing_of_its_request_is_sent_again() -> None:  # SPEC J1
+    refusals = {"a0": ("InvalidMessageContents", "odd"), "a1": UNAVAILABLE}
+    wire = Wire(refuses={"SendMessageBatch": lambda _, entry: refusals.get(entry["MessageBody"])})
+    with wire, pytest.raises(SendError) as raised:
+        Queue(LEDGER).send_batch(["a0", "a1"], group_id="a")
+    assert len(wire.requests) == 1
+    assert [type(unsent.reason).__name__ for unsent in raised.value.failed] == ["Refused", "Behind"]
+
+
 def test_a_message_that_cannot_be_sent_stops_its_group() -> None:  # SPEC J1
     queue = Queue(LEDGER)
     messages = [queue.entry(body, group_id=group) for body, group in [("a1", "a"), ("", "a"), ("b1", "b"), ("a3", "a")]]
