@@ -97,6 +97,8 @@ class Request:
 
 Refusal = tuple[str, str]
 
+SERVICE_FAULTS = frozenset({"ServiceUnavailable", "RequestTimeout"})
+
 
 @dataclass
 class Wire:
@@ -106,7 +108,8 @@ class Wire:
     fails: dict[str, Exception | Callable[[Request], Exception | None]] = field(default_factory=dict)
     """By operation: the error that the request raises, or a function that says it."""
     refuses: dict[str, Callable[[Request, dict[str, Any]], Refusal | None]] = field(default_factory=dict)
-    """By operation: (code, text) for an entry that is to be refused in an answer of status 200."""
+    """By operation: (code, text) for an entry that is to be refused in an answer of status 200; the sender is at fault
+    unless the code is one of `SERVICE_FAULTS`."""
     receipts: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any] | None] = lambda _, receipt: receipt
     """What becomes of the receipt of an entry that was sent, given the entry; None loses it."""
     accepted: list[tuple[Request, dict[str, Any]]] = field(default_factory=list)
@@ -171,11 +174,17 @@ class Wire:
         if request.operation == "GetQueueAttributes":
             queue = self.queues.get(request.queue, Queue())
             return {"Attributes": queue.attributes(request.parameters["AttributeNames"])}
+        if request.operation == "GetQueueUrl":
+            return {"QueueUrl": url(request.parameters["QueueName"])}
+        if request.operation == "SendMessage":
+            self.accepted.append((request, request.parameters))
+            return {"MessageId": f"sent-{len(self.accepted)}"}
         refuse = self.refuses.get(request.operation, lambda *_: None)
         successful, failed = [], []
         for entry in request.entries:
             if (refusal := refuse(request, entry)) is not None:
-                failed.append({"Id": entry["Id"], "SenderFault": True, "Code": refusal[0], "Message": refusal[1]})
+                fault = refusal[0] not in SERVICE_FAULTS
+                failed.append({"Id": entry["Id"], "SenderFault": fault, "Code": refusal[0], "Message": refusal[1]})
             else:
                 self.accepted.append((request, entry))
                 if (receipt := self._receipt(entry)) is not None:

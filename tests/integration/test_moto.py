@@ -9,8 +9,8 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from tarry import Consumer, Fixed, Message, Reject, consumer
-from tarry.world import World, use
+from tarry import Consumer, Fixed, Message, Queue, Reject, consumer
+from tarry.world import WallClock, World, use
 from tests.records import Context, failed
 
 ACCOUNT, REGION = "123456789012", "us-east-1"
@@ -242,6 +242,37 @@ def test_a_dead_letter_queue_that_was_deleted_loses_nothing(cloud: Cloud) -> Non
     cloud.sqs.delete_queue(QueueUrl=cloud.url("orders-dlq"))
     exhaust(cloud, "orders", consumer(max_attempts=1)(fails), 1)
     assert cloud.waiting("orders") == (0, 1)
+
+
+# long delays
+
+
+class Later(WallClock):
+    """The clock of a consumer so many seconds from now."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def time(self) -> float:
+        return super().time() + self._seconds
+
+
+def test_a_delay_of_901_seconds_is_parked_then_hidden_then_run_at_its_first_attempt(cloud: Cloud) -> None:  # SPEC J4
+    seen: list[tuple[str, int]] = []
+    handler = consumer(lambda message: seen.append((message.id, message.attempt)))
+    cloud.queue("orders", "orders-dlq")
+    stable_id = Queue("orders").send({"id": 1}, delay=901)
+    [parked] = moto_queue("orders")._messages
+    assert parked.delayed_until / 1000 - datetime.now(UTC).timestamp() == pytest.approx(900, abs=2)
+    parked.delayed_until = 0
+    with use(World(clock=Later(890))):
+        assert cloud.deliver("orders", handler) == [parked.id]
+    assert (seen, hidden_for("orders", parked.id)) == ([], pytest.approx(11, abs=2))
+    cloud.show("orders")
+    with use(World(clock=Later(902))):
+        assert cloud.deliver("orders", handler) == []
+    assert seen == [(stable_id, 1)]
+    assert cloud.waiting("orders") == (0, 0)
 
 
 # FIFO

@@ -17,6 +17,7 @@ from tarry import Outcome, State
         (Outcome.dead_letter("fatal"), State.DEAD_LETTERED),
         (Outcome.discard(), State.DISCARDED),
         (Outcome.defer(60), State.DEFERRED),
+        (Outcome.wait(60), State.DEFERRED),
         (Outcome.release(), State.READY),
         (Outcome.unhandled(), State.WAITING_RETRY),
     ],

@@ -14,12 +14,13 @@ from tarry.consumer import Consumer, batch_consumer, consumer
 
 if TYPE_CHECKING:
     from tarry.backoff import Exponential, Fixed, Linear, Schedule
-    from tarry.errors import ConfigurationError, DelayNotSupported, InvalidEvent, Undecodable
+    from tarry.errors import ConfigurationError, DelayNotSupported, InvalidEvent, SendError, Undecodable
     from tarry.failure import Failure, FailureStep
     from tarry.message import Batch, Message
     from tarry.outcome import Outcome, State
     from tarry.policy import RetryPolicy
     from tarry.signals import BatchError, Defer, Discard, Reject, Retry
+    from tarry.sqs.producer import Queue
     from tarry.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
     from tarry.telemetry.logs import LogOptions
 
@@ -43,12 +44,14 @@ __all__ = [
     "LogOptions",
     "Message",
     "Outcome",
+    "Queue",
     "Reject",
     "Retry",
     "RetryInPlace",
     "RetryPolicy",
     "Schedule",
     "SendAgain",
+    "SendError",
     "State",
     "Undecodable",
     "batch_consumer",
@@ -59,13 +62,14 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "tarry.backoff": ("Exponential", "Fixed", "Linear", "Schedule"),
-    "tarry.errors": ("ConfigurationError", "DelayNotSupported", "InvalidEvent", "Undecodable"),
+    "tarry.errors": ("ConfigurationError", "DelayNotSupported", "InvalidEvent", "SendError", "Undecodable"),
     "tarry.failure": ("Failure", "FailureStep"),
     "tarry.steps": ("DeadLetter", "DropMessage", "LocalRetry", "RetryInPlace", "SendAgain"),
     "tarry.message": ("Batch", "Message"),
     "tarry.outcome": ("Outcome", "State"),
     "tarry.policy": ("RetryPolicy",),
     "tarry.signals": ("BatchError", "Defer", "Discard", "Reject", "Retry"),
+    "tarry.sqs.producer": ("Queue",),
     "tarry.telemetry.logs": ("LogOptions",),
 }
 

@@ -4,12 +4,20 @@
     ├── InvalidEvent          the event is not an SQS event
     ├── ConfigurationError    a setting is wrong, or two contradict each other
     ├── DelayNotSupported     SQS cannot keep this delay
+    ├── SendError             some messages of a `Queue.send_batch` were not sent
     └── Undecodable           a body that is not what it should be
 
 All are `ValueError`s too. Verdicts that are raised (`Retry`, `Reject`, ...) are not errors: see `tarry.signals`.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarry.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class TarryError(ValueError):
@@ -31,13 +39,51 @@ class ConfigurationError(TarryError):
 class DelayNotSupported(TarryError):
     """A delay that SQS cannot keep; the text names the limit.
 
-    SQS hides a message for at most 43,200 seconds (12 hours), counted from its receive.
+    SQS hides a message for at most 43,200 seconds (12 hours), counted from its receive; a message to a FIFO queue can
+    have no delay of its own.
     """
+
+
+class Unsent(Value):
+    """A message that was not sent for certain, and why."""
+
+    __slots__ = ("index", "message", "reason", "entry")  # noqa: RUF023
+    index: int
+    """Its place among those that were to be sent, from 0."""
+    message: Any
+    """As it was given to `Queue.send_batch`."""
+    reason: Exception
+    """What SQS or botocore said; for a message beyond a limit the `ValueError` or `TypeError` that says which."""
+    entry: Any
+    """To send it again with the same deduplication id (``queue.send_batch([unsent.entry])``); None for a message that
+    cannot be sent as it is."""
+
+    def __init__(self, index: int, message: Any, reason: Exception, entry: Any = None) -> None:
+        self._freeze(index=index, message=message, reason=reason, entry=entry)
+
+
+class SendError(TarryError):
+    """Some messages of a `Queue.send_batch` were not sent, all others were.
+
+    ``failed`` has each of those that were not, as `Unsent`: ``message``, ``reason``, ``index``, ``entry``.
+    ``message_ids`` has the ids of all in their order, None for those that were not sent.
+    """
+
+    def __init__(self, failed: Sequence[Unsent], message_ids: Sequence[str | None]) -> None:
+        self.failed = tuple(failed)
+        self.message_ids = list(message_ids)
+        told = "; ".join(f"message {unsent.index}: {unsent.reason}" for unsent in self.failed[:REASONS_TOLD])
+        more = f"; and {len(self.failed) - REASONS_TOLD} more" if len(self.failed) > REASONS_TOLD else ""
+        super().__init__(f"{len(self.failed)} of {len(self.message_ids)} messages were not sent: {told}{more}")
+
+
+REASONS_TOLD = 5
+"""In the text of a `SendError`; all are in its ``failed``."""
 
 
 class Undecodable(TarryError):
     """The body cannot be decoded. Fatal by nature: the message is dead-lettered byte for byte and never retried."""
 
 
-for _public in (InvalidEvent, ConfigurationError, DelayNotSupported, Undecodable):
+for _public in (InvalidEvent, ConfigurationError, DelayNotSupported, SendError, Undecodable):
     _public.__module__ = "tarry"  # the name that users import it by, in records and logs

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from tarry.arn import QueueArn, queue_arn
-from tarry.attempts import attempt_number, receive_count
+from tarry.attempts import attempt_number, receive_count, seconds_until_due
 from tarry.delay import MAX_VISIBILITY_SECONDS, Delay, epoch_seconds, longest_wait, whole_seconds
 from tarry.errors import DelayNotSupported, Undecodable
 from tarry.signals import Defer, Discard, Reject, Retry, find_signal
@@ -160,7 +160,8 @@ class Message(Generic[T]):
 
         A crash, a throttled invocation and a message given back count as well.
         """
-        return attempt_number(self.receive_count, self._envelope, self._first_received_at, behind=self._behind)
+        first_received_at, due, behind = self._first_received_at, self._due, self._behind
+        return attempt_number(self.receive_count, self._envelope, first_received_at, due=due, behind=behind)
 
     @property
     def max_attempts(self) -> int | None:
@@ -260,6 +261,17 @@ class Message(Generic[T]):
         invocation = self._invocation
         now = invocation.world.clock.time()
         return longest_wait(received_at=received_at, invoked_at=invocation.started_at, now=now)
+
+    @property
+    def _due(self) -> float | None:
+        """When it is to run at the earliest. On FIFO nothing is: hiding a message would hold up its group."""
+        return None if self._envelope is None or self._source.is_fifo else self._envelope.due
+
+    def _seconds_until_due(self) -> int | None:
+        """For how long it is to be hidden instead of run; None if it may run."""
+        now = self._invocation.world.clock.time()
+        receives = self._system("ApproximateReceiveCount")
+        return seconds_until_due(self._due, self._first_received_at, receives, now)
 
     @property
     def _source(self) -> QueueArn:

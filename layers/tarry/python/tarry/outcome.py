@@ -25,7 +25,7 @@ class State(StrEnum):
     RESENT = "RESENT"
 
 
-Kind = Literal["ack", "retry", "again", "resend", "dead_letter", "discard", "defer", "release", "unhandled"]
+Kind = Literal["ack", "retry", "again", "resend", "dead_letter", "discard", "defer", "wait", "release", "unhandled"]
 
 _STATES: dict[Kind, State] = {
     "ack": State.COMMITTED,
@@ -35,11 +35,12 @@ _STATES: dict[Kind, State] = {
     "dead_letter": State.DEAD_LETTERED,
     "discard": State.DISCARDED,
     "defer": State.DEFERRED,
+    "wait": State.DEFERRED,
     "release": State.READY,
     "unhandled": State.WAITING_RETRY,
 }
 
-STOPS_ITS_GROUP = frozenset[Kind]({"retry", "defer", "release", "unhandled"})
+STOPS_ITS_GROUP = frozenset[Kind]({"retry", "defer", "wait", "release", "unhandled"})
 """On FIFO these leave the message in the queue, so that nothing behind it in its group may run (SPEC H1)."""
 
 
@@ -114,6 +115,11 @@ class Outcome(Value):
     def defer(cls, delay: Delay) -> Outcome:
         """Not now: again in ``delay`` seconds, at least 1."""
         return cls("defer", max(1, whole_seconds(delay)))
+
+    @classmethod
+    def wait(cls, delay: Delay) -> Outcome:
+        """Not due yet: it was sent with a delay, and stays hidden for the ``delay`` seconds that are left of it."""
+        return cls("wait", delay, "not_due")
 
     @classmethod
     def release(cls) -> Outcome:

@@ -6,6 +6,7 @@ another one: ``with use(World(clock=..., client_factory=...)): handler(event, co
 
 from __future__ import annotations
 
+import os
 import threading
 from contextvars import ContextVar
 from time import monotonic, sleep
@@ -64,7 +65,7 @@ class World:
     ) -> None:
         self.clock: Clock = clock or WallClock()
         self.client_factory = client_factory
-        self._random = random
+        self._random = self._given_random = random
         self._kept: dict[Any, Any] = {}
         self._said: dict[str, object] = {}
         self._lock = threading.RLock()
@@ -76,6 +77,17 @@ class World:
 
             self._random = Random()
         return self._random
+
+    def new_id(self) -> str:
+        """An id that nothing else has, in the form of a UUID.
+
+        Made of the random source that was given, else of the system's own: one that was drawn from before a SnapStart
+        snapshot would give every copy of the function the same ids, and SQS would swallow messages as doubles.
+        """
+        given = self._given_random
+        bits = given.randbytes(16) if given is not None else os.urandom(16)
+        text = bits.hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def keep(self, make: Callable[[World], T]) -> T:
         """What ``make`` makes of this world: once, at the first call, and the same ever after."""

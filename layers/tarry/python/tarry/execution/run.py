@@ -69,14 +69,12 @@ class Run:
         self._ending = True
 
     async def _each(self) -> None:  # noqa: C901 one loop with no call of ours in it: it runs for every message
-        function, invocation, pending, log = (
-            self._handling.function, self._invocation, self._pending, self._handling.log
-        )  # fmt: skip
+        function, invocation, pending = self._handling.function, self._invocation, self._pending
         is_fifo = _any_fifo(pending)
         for message_id, record in self._todo:
             message: Message[Any] = Message(record, message_id, invocation)
-            if record.get("messageAttributes"):
-                read_attributes(message, log)
+            if record.get("messageAttributes") and self._waits_by_its_record(message):
+                continue
             if is_fifo and not self.verdicts.may_run(message):
                 continue
             self._running = message
@@ -136,10 +134,14 @@ class Run:
         is_fifo = _any_fifo(self._pending)
         for message_id, record in self._todo:
             message = message_of(record, message_id, self._invocation, self._handling.log)
+            if message._envelope is not None and self._waits(message):
+                continue
             message._batch = batch
             if is_fifo:
                 self.verdicts.enter(message)
             batch._messages.append(message)
+        if not batch._messages:
+            return
         self._running = batch
         raised: BaseException | None = None
         try:
@@ -152,9 +154,26 @@ class Run:
             return
         self._running = None
         if raised is None and batch._is_clean:
-            self._pending.clear()
+            self._clear(batch)
         else:
             self.verdicts.on_batch(batch, raised)
+
+    def _clear(self, batch: Batch[Any]) -> None:
+        if len(batch) == len(self._pending):
+            return self._pending.clear()
+        for message in batch:  # others are not due yet, and stay
+            del self._pending[message.delivery_id]
+
+    def _waits_by_its_record(self, message: Message[Any]) -> bool:
+        read_attributes(message, self._handling.log)
+        return self._waits(message)
+
+    def _waits(self, message: Message[Any]) -> bool:
+        """Whether it is not due yet; if so, it does not run, and is hidden until it is."""
+        if message._envelope is None or (seconds := message._seconds_until_due()) is None:
+            return False
+        self.verdicts.wait(message, seconds)
+        return True
 
     async def _complete(self, result: Any) -> None:
         """A result means nothing, but what has not run yet must run."""
@@ -181,7 +200,9 @@ class Run:
         elif running is not None and running.delivery_id in self._pending:
             self.verdicts.on_message(running, running._word, error)
         for message_id, record in self._todo:
-            self.verdicts.release(message_of(record, message_id, self._invocation, self._handling.log))
+            message = message_of(record, message_id, self._invocation, self._handling.log)
+            if not self._waits(message):
+                self.verdicts.release(message)
 
 
 def _any_fifo(records: Records) -> bool:

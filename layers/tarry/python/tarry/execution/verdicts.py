@@ -73,6 +73,10 @@ class Verdicts:
             return False
         return True
 
+    def wait(self, message: Message[Any], seconds: int) -> None:
+        """A message that is not due yet: it is hidden until it is."""
+        self._note(Decision(message, Outcome.wait(seconds)))
+
     def release(self, message: Message[Any]) -> None:
         """A message that was not started, and will not be."""
         self._groups.enter(message)

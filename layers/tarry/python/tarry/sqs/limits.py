@@ -5,6 +5,7 @@ https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quota
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ MAX_REQUEST_BYTES = 1_048_576
 
 MAX_ATTRIBUTES = 10
 """User attributes of a message."""
+
+MAX_NAME_LENGTH = 256
+MAX_ID_LENGTH = 128
 
 
 def tens(entries: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -57,3 +61,67 @@ def _value_length(attribute: Mapping[str, Any]) -> int:
 def utf8_length(text: str) -> int:
     """Bytes of ``text`` in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+# SQS takes no others, in a body or a text value: XML 1.0's characters.
+_REFUSED_CHARACTER = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+_NAME = r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
+_ID = "[!-~]+"  # letters, digits and punctuation of ASCII
+
+
+def check_body(body: str) -> None:
+    """Raises `ValueError` for a body that SQS would refuse for its characters, or for having none."""
+    if not body:
+        raise ValueError("the body is empty: SQS takes 1 character or more")
+    _check_characters("the body", body)
+
+
+def check_size(size_bytes: int) -> None:
+    """Raises `ValueError` for a message that is too large."""
+    if size_bytes > MAX_REQUEST_BYTES:
+        raise ValueError(
+            f"the message is {size_bytes} bytes, body and attributes counted together: SQS takes at most "
+            f"{MAX_REQUEST_BYTES} (1 MiB)"
+        )
+
+
+def check_attribute_name(name: object) -> None:
+    """Raises `ValueError` for a name that SQS would refuse."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of an attribute is a str, got {name!r:.100}")
+    if not 1 <= len(name) <= MAX_NAME_LENGTH:
+        raise ValueError(
+            f"the name of an attribute has 1 to {MAX_NAME_LENGTH} characters, {name!r:.50} has {len(name)}"
+        )
+    if not re.fullmatch(_NAME, name):
+        raise ValueError(
+            f"the name of an attribute is made of A-Z, a-z, 0-9, _, - and single dots within it, got {name!r}"
+        )
+    if name.lower().startswith(("aws.", "amazon.")):
+        raise ValueError(f"names of attributes that begin with AWS. or Amazon. are AWS's own, got {name!r}")
+
+
+def check_attribute_value(name: str, value: str | bytes | bytearray) -> None:
+    """Raises `ValueError` for a value that SQS would refuse."""
+    if not value:
+        raise ValueError(f"attribute {name!r} is empty: SQS takes values of 1 byte or more")
+    if isinstance(value, str):
+        _check_characters(f"attribute {name!r}", value)
+
+
+def check_id(what: str, value: object) -> None:
+    """Raises `ValueError` for a group or deduplication id that SQS would refuse."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a str, got {value!r:.100}")
+    if not 1 <= len(value) <= MAX_ID_LENGTH:
+        raise ValueError(f"{what} has 1 to {MAX_ID_LENGTH} characters, got {len(value)}")
+    if not re.fullmatch(_ID, value):
+        raise ValueError(f"{what} is made of ASCII letters, digits and punctuation (U+0021 to U+007E), got {value!r}")
+
+
+def _check_characters(where: str, text: str) -> None:
+    if found := re.search(_REFUSED_CHARACTER, text):
+        raise ValueError(
+            f"{where} holds U+{ord(found[0]):04X} at index {found.start()}: SQS takes U+0009, U+000A, U+000D and "
+            "U+0020 to U+10FFFF but for U+D800 to U+DFFF, U+FFFE and U+FFFF"
+        )

@@ -152,7 +152,7 @@ class Settlement:
             return whole_seconds(self._policy.longest_delay(fifo=fifo))
 
         def seconds(decision: Decision) -> int:
-            if decision.outcome.kind in ("retry", "defer"):
+            if decision.outcome.kind in ("retry", "defer", "wait"):
                 return int(decision.outcome.delay or 0)
             return longest(decision.message._source.is_fifo)
 

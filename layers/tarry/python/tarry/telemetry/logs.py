@@ -28,6 +28,7 @@ _TRANSITIONS = {
     "dead_letter": ("dead_lettered", ERROR),
     "discard": ("discarded", INFO),
     "defer": ("deferred", INFO),
+    "wait": ("deferred", INFO),
     "release": ("released", INFO),
     "unhandled": ("unhandled", ERROR),
 }

@@ -1,0 +1,226 @@
+"""A message on its way to a queue: from what the caller said to what SQS is told, checked against its limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, Delay, whole_seconds
+from tarry.envelope import ATTRIBUTE, VERSION, body_sum, dump, timestamp
+from tarry.errors import DelayNotSupported
+from tarry.sqs.limits import (
+    MAX_ATTRIBUTES,
+    check_attribute_name,
+    check_attribute_value,
+    check_body,
+    check_id,
+    check_size,
+    message_size,
+)
+from tarry.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tarry.world import World
+
+
+class Entry(Value):
+    """One message of a `Queue.send_batch` with something of its own to say. Made by `Queue.entry`."""
+
+    __slots__ = ("body", "delay", "attributes", "group_id", "deduplication_id")  # noqa: RUF023
+    body: Any
+    delay: Delay | None
+    attributes: Mapping[str, Any] | None
+    group_id: str | None
+    deduplication_id: str | None
+
+    def __init__(
+        self,
+        body: Any,
+        delay: Delay | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        group_id: str | None = None,
+        deduplication_id: str | None = None,
+    ) -> None:
+        self._freeze(
+            body=body, delay=delay, attributes=attributes, group_id=group_id, deduplication_id=deduplication_id
+        )
+
+
+class Parcel(Value):
+    """An entry as SQS is told of it, and its size in bytes."""
+
+    __slots__ = ("entry", "parameters", "size", "stable_id")
+    entry: Entry
+    """As it was said, with the deduplication id that it got."""
+    parameters: dict[str, Any]
+    """Those of a SendMessage, the queue left out."""
+    size: int
+    stable_id: str | None
+    """The id in its record; None where it has none, and SQS's own id is the message's."""
+
+    def __init__(self, entry: Entry, parameters: dict[str, Any], size: int, stable_id: str | None) -> None:
+        self._freeze(entry=entry, parameters=parameters, size=size, stable_id=stable_id)
+
+
+def check_delay(delay: Delay | None, *, fifo: bool) -> int | None:
+    """``delay`` in whole seconds.
+
+    Raises `ValueError` if it is none, `DelayNotSupported` if SQS cannot keep it.
+    """
+    if delay is None:
+        return None
+    seconds = whole_seconds(delay)
+    if fifo:
+        raise DelayNotSupported(
+            f"a message to a FIFO queue takes no delay, got {seconds} seconds: SQS delays all of its messages alike, "
+            "by the queue's own DelaySeconds (0 to 900), and hiding one would hold up its group"
+        )
+    if seconds > MAX_VISIBILITY_SECONDS:
+        raise DelayNotSupported(
+            f"delay must be between 0 and {MAX_VISIBILITY_SECONDS} seconds (12 hours), got {seconds}: SQS hides no "
+            "message longer; docs/sending.md has a recipe with EventBridge Scheduler"
+        )
+    return seconds
+
+
+def pack(entry: Entry, world: World, *, fifo: bool) -> Parcel:
+    """The entry as it goes out.
+
+    Raises `TypeError` for a body or value of a kind that cannot be sent, `ValueError` for one beyond SQS's limits,
+    `DelayNotSupported`.
+    """
+    seconds = check_delay(entry.delay, fifo=fifo)
+    body = body_text(entry.body)
+    attributes = sendable(entry.attributes or {})
+    parameters: dict[str, Any] = {"MessageBody": body}
+    if seconds is not None:
+        parameters["DelaySeconds"] = min(seconds, MAX_DELAY_SECONDS)
+    stable_id = None
+    if seconds is not None and seconds > MAX_DELAY_SECONDS:
+        stable_id = world.new_id()
+        attributes = _with_record(attributes, body, stable_id, world.clock.time(), seconds)
+    if attributes:
+        parameters["MessageAttributes"] = attributes
+    check_size(size := message_size(body, attributes))
+    entry = _identified(entry, world, fifo=fifo)
+    if entry.group_id is not None:
+        parameters["MessageGroupId"] = entry.group_id
+    if entry.deduplication_id is not None:
+        parameters["MessageDeduplicationId"] = entry.deduplication_id
+    return Parcel(entry, parameters, size, stable_id)
+
+
+def _identified(entry: Entry, world: World, *, fifo: bool) -> Entry:
+    """The entry with its ids checked. On FIFO a missing deduplication id is made here, once for all its tries."""
+    if entry.group_id is not None:
+        check_id("group_id", entry.group_id)
+    if entry.deduplication_id is not None:
+        check_id("deduplication_id", entry.deduplication_id)
+    if not fifo:
+        if entry.deduplication_id is not None:
+            raise ValueError("deduplication_id is for FIFO queues, whose names end in .fifo: this one is none")
+        return entry
+    if entry.group_id is None:
+        raise ValueError("a message to a FIFO queue needs a group_id of 1 to 128 characters")
+    if entry.deduplication_id is not None:
+        return entry
+    return Entry(entry.body, entry.delay, entry.attributes, entry.group_id, world.new_id())
+
+
+def _with_record(
+    attributes: dict[str, dict[str, Any]], body: str, stable_id: str, now: float, seconds: int
+) -> dict[str, dict[str, Any]]:
+    """The attributes, and the record by which the consumer knows when the message is due."""
+    why = f"a delay beyond {MAX_DELAY_SECONDS} seconds travels in an attribute of tarry's, {ATTRIBUTE!r}"
+    if ATTRIBUTE in attributes:
+        raise ValueError(f"{why}: that name cannot be yours too")
+    if len(attributes) >= MAX_ATTRIBUTES:
+        raise ValueError(f"{why}: that leaves room for {MAX_ATTRIBUTES - 1} of yours, got {len(attributes)}")
+    record = {"v": VERSION, "sum": body_sum(body), "id": stable_id, "sent": timestamp(now), "due": now + seconds}
+    return {**attributes, ATTRIBUTE: {"DataType": "String", "StringValue": dump(record)}}
+
+
+# bodies
+
+
+def body_text(body: Any) -> str:
+    """A str as it is; a dict, list, dataclass or pydantic model as JSON."""
+    if isinstance(body, str):
+        check_body(body)
+        return body
+    if _is_pydantic(body):
+        text: str = body.model_dump_json(by_alias=True)  # what the same model reads
+        check_body(text)
+        return text
+    if isinstance(body, (dict, list)) or _is_dataclass(body):
+        import json
+
+        # In ASCII, in which there is no character that SQS refuses.
+        return json.dumps(body, separators=(",", ":"), allow_nan=False, default=_plain)
+    raise TypeError(f"a body is a str, dict, list, dataclass or pydantic model, got {type(body).__name__}")
+
+
+def _is_pydantic(value: Any) -> bool:
+    return hasattr(type(value), "model_dump_json")
+
+
+def _is_dataclass(value: Any) -> bool:
+    return hasattr(type(value), "__dataclass_fields__")
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for, as pydantic says it."""
+    from datetime import date, datetime, time
+    from decimal import Decimal
+    from enum import Enum
+    from uuid import UUID
+
+    if _is_pydantic(value):
+        return value.model_dump(mode="json", by_alias=True)
+    if _is_dataclass(value):
+        from dataclasses import fields
+
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, (Decimal, UUID)):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"the body holds a {type(value).__name__}, which JSON has no form for: {value!r:.100}")
+
+
+# attributes
+
+
+def sendable(attributes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Attributes as a send takes them: str as String, int, float and Decimal as Number, bytes as Binary."""
+    if not hasattr(attributes, "items"):
+        raise TypeError(f"attributes are a dict of names and values, got {type(attributes).__name__}")
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise ValueError(f"a message has at most {MAX_ATTRIBUTES} attributes, got {len(attributes)}")
+    return {name: _attribute(name, value) for name, value in attributes.items()}
+
+
+def _attribute(name: str, value: Any) -> dict[str, Any]:
+    check_attribute_name(name)
+    if isinstance(value, (bytes, bytearray)):
+        check_attribute_value(name, value)
+        return {"DataType": "Binary", "BinaryValue": bytes(value)}
+    if isinstance(value, str):
+        check_attribute_value(name, value)
+        return {"DataType": "String", "StringValue": value}
+    return {"DataType": "Number", "StringValue": _number(name, value)}
+
+
+def _number(name: str, value: Any) -> str:
+    from decimal import Decimal
+    from math import isfinite
+
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        kinds = "a str, int, float, Decimal or bytes"
+        raise TypeError(f"attribute {name!r} must be {kinds}, got {type(value).__name__}: {value!r:.100}")
+    if not isinstance(value, int) and not isfinite(value):
+        raise ValueError(f"attribute {name!r} must be a finite number, got {value!r}")
+    return str(value)

@@ -1,0 +1,172 @@
+"""`Queue`: sending messages, one or any number, now or later."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from tarry import world
+from tarry.arn import QueueArn
+from tarry.errors import ConfigurationError, SendError
+from tarry.sqs.client import client_of
+from tarry.sqs.outgoing import Entry, check_delay, pack, sendable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tarry.delay import Delay
+    from tarry.world import World
+
+
+class Queue:
+    """A queue to send to.
+
+        orders = Queue("orders")  # or its URL or ARN; nothing is asked of AWS yet
+        orders.send({"id": 1}, delay=timedelta(hours=2))
+        orders.send_batch({"id": number} for number in range(10_000))
+
+    A URL needs no request; a name is looked up once, at the first send (``sqs:GetQueueUrl``). ``sqs`` is a boto3 client
+    to be used instead of tarry's own, which waits 1 s for a connection, 5 s for an answer, and tries twice.
+
+    On a standard queue a message can arrive twice: when SQS's answer to a send is lost, botocore sends again.
+
+    Raises `ConfigurationError` if it is not given a queue.
+    """
+
+    def __init__(self, name_or_url: str, *, sqs: Any = None) -> None:
+        if not name_or_url or not isinstance(name_or_url, str):  # os.environ.get() is where a None comes from
+            raise ConfigurationError(f"Queue takes a queue's name, URL or ARN, got {name_or_url!r}")
+        self._given = name_or_url
+        self._sqs = sqs
+        self._urls: WeakKeyDictionary[World, str] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+        self.name = _name_in(name_or_url)
+        """The queue's name."""
+        self.is_fifo = self.name.endswith(".fifo")
+        """Whether it is a FIFO queue: only the name says it."""
+
+    def __repr__(self) -> str:
+        return f"Queue({self._given!r})"
+
+    def send(
+        self,
+        body: Any,
+        delay: Delay | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        group_id: str | None = None,
+        deduplication_id: str | None = None,
+    ) -> str:
+        """Sends one message; its id, which is the `Message.id` that its handler sees.
+
+        ``body``: a str goes as it is; a dict, list, dataclass or pydantic model as JSON.
+        ``delay``: in seconds, a ``timedelta`` or an aware ``datetime``, rounded up to whole seconds. None: the queue's
+        own default; 0: at once, whatever that default is. At most 43,200 s (12 hours); beyond 900 s the queue's
+        consumer must be tarry's, since it keeps the rest of the wait. None on a FIFO queue.
+        ``attributes``: message attributes; str, int, float, Decimal or bytes, as `Message.attributes` has them.
+        ``group_id``: needed on FIFO; on a standard queue it stands for no order (fair queues).
+        ``deduplication_id``: for FIFO alone; a fresh one is made if it is missing, on a queue with content-based
+        deduplication too.
+
+        Raises `ValueError` for what is beyond SQS's limits, `TypeError` for a body or attribute of another kind,
+        `DelayNotSupported`, all before anything is sent; and whatever botocore raises, after its own retries. An error
+        without an answer leaves open whether SQS has the message; on a standard queue botocore's own retry after a lost
+        answer makes two of it, on FIFO the deduplication id keeps it one.
+        """
+        here = world.current()
+        entry = Entry(body, delay, attributes, group_id, deduplication_id)
+        parcel = pack(entry, here, fifo=self.is_fifo)
+        answer = self._client(here).send_message(QueueUrl=self._url(here), **parcel.parameters)
+        return parcel.stable_id or str(answer["MessageId"])
+
+    @staticmethod
+    def entry(
+        body: Any,
+        delay: Delay | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        group_id: str | None = None,
+        deduplication_id: str | None = None,
+    ) -> Entry:
+        """One message of a `send_batch` that has a delay, attributes or ids of its own; arguments as of `send`."""
+        return Entry(body, delay, attributes, group_id, deduplication_id)
+
+    def send_batch(
+        self,
+        messages: Iterable[Any],
+        *,
+        delay: Delay | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        group_id: str | None = None,
+    ) -> list[str]:
+        """Sends any number of messages in as few requests as hold them; their ids, in their order.
+
+        ``messages``: bodies as for `send`, or what `Queue.entry` makes, with a delay, attributes or ids of its own;
+        read as it is sent. ``delay`` and ``group_id`` hold for those that have none, ``attributes`` are added to all (a
+        message's own of the same name counts).
+
+        Up to ten requests of ten messages or 1 MiB go out at once. What SQS refuses for no fault of the message is sent
+        again, up to three times, after about 0.2, 0.8 and 3.2 s. On FIFO the requests of one group go one after the
+        other; behind a message that could not be sent nothing of its group is.
+
+        Raises `SendError` in the end if some were not sent, with each of them and the reason; the others are. A delay
+        or attributes for all that cannot be are refused before anything is sent, as by `send`. What ``messages``
+        raises ends it: what was read before is sent.
+        """
+        if isinstance(messages, (str, bytes, dict)):
+            raise TypeError(f"send_batch takes an iterable of bodies, got one {type(messages).__name__}: use send")
+        given = iter(messages)
+        check_delay(delay, fifo=self.is_fifo)
+        common = dict(attributes or {})
+        sendable(common)
+        here = world.current()
+
+        def fill(message: Any) -> Entry:
+            entry = message if isinstance(message, Entry) else Entry(message)
+            return Entry(
+                entry.body,
+                delay if entry.delay is None else entry.delay,
+                {**common, **(entry.attributes or {})},
+                group_id if entry.group_id is None else entry.group_id,
+                entry.deduplication_id,
+            )
+
+        from tarry.sqs.bulk import Bulk
+
+        bulk = Bulk(self._client(here), self._url(here), here, fifo=self.is_fifo)
+        bulk.send(given, fill)
+        if bulk.broken is not None:
+            sent = len(bulk.ids) - len(bulk.failed)
+            bulk.broken.add_note(f"of the {len(bulk.ids)} messages read before, {sent} were sent to {self.name}")
+            raise bulk.broken
+        if bulk.failed:
+            failed = sorted(bulk.failed, key=lambda unsent: unsent.index)
+            raise SendError(failed, bulk.ids) from failed[0].reason
+        return [message_id for message_id in bulk.ids if message_id is not None]
+
+    def _client(self, here: World) -> Any:
+        return client_of(here) if self._sqs is None else self._sqs
+
+    def _url(self, here: World) -> str:
+        if "://" in self._given:
+            return self._given
+        with self._lock:
+            if here not in self._urls:
+                account = QueueArn(self._given).account
+                owner = {"QueueOwnerAWSAccountId": account} if account else {}
+                self._urls[here] = self._client(here).get_queue_url(QueueName=self.name, **owner)["QueueUrl"]
+            return self._urls[here]
+
+
+def _name_in(name_or_url: str) -> str:
+    if name_or_url.startswith("arn:"):
+        if not (name := QueueArn(name_or_url).name):
+            raise ConfigurationError(f"{name_or_url!r} is not the ARN of an SQS queue")
+        return name
+    if "/" not in name_or_url:
+        return name_or_url
+    url = urlsplit(name_or_url)
+    name = url.path.rstrip("/").rpartition("/")[2]
+    if not (url.scheme and url.netloc and name):
+        raise ConfigurationError(f"{name_or_url!r} is not the URL of an SQS queue: it has no name at its end")
+    return name

@@ -1,0 +1,639 @@
+"""`Queue`: sends at the wire."""
+
+import gc
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from decimal import Decimal
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tarry import ConfigurationError, DelayNotSupported, Message, Queue, SendError, consumer
+from tarry.sqs.bulk import Behind
+from tests.records import Context, event, record
+from tests.wire import Request, Wire, arn, client_error, url
+
+MIB = 1_048_576
+ORDERS = url("orders")
+LEDGER = url("ledger.fifo")
+UNAVAILABLE = ("ServiceUnavailable", "try again")
+
+
+def bodies(wire: Wire) -> list[str]:
+    """What SQS has accepted, in its order."""
+    return [entry["MessageBody"] for _, entry in wire.accepted]
+
+
+def refusing(*texts: str, times: int = 1, refusal: tuple[str, str] = UNAVAILABLE) -> Wire:
+    """A wire that refuses these bodies so many times."""
+    left = dict.fromkeys(texts, times)
+
+    def refuse(_: Request, entry: dict[str, Any]) -> tuple[str, str] | None:
+        body = entry["MessageBody"]
+        if left.get(body, 0) > 0:
+            left[body] -= 1
+            return refusal
+        return None
+
+    return Wire(refuses={"SendMessageBatch": refuse})
+
+
+# which queue
+
+
+def test_a_url_needs_no_request() -> None:  # SPEC J1
+    with Wire() as wire:
+        Queue(ORDERS).send("a")
+    assert [(request.operation, request.parameters["QueueUrl"]) for request in wire.requests] == [
+        ("SendMessage", ORDERS)
+    ]
+
+
+def test_a_name_is_looked_up_once_at_the_first_send() -> None:  # SPEC J1
+    queue = Queue("orders")
+    with Wire() as wire:
+        assert wire.requests == []
+        queue.send("a")
+        queue.send("b")
+        queue.send_batch(["c"])
+    assert wire.operations == ["GetQueueUrl", "SendMessage", "SendMessage", "SendMessageBatch"]
+    assert wire.requests[1].parameters["QueueUrl"] == ORDERS
+
+
+def test_an_arn_is_looked_up_in_its_account() -> None:  # SPEC J1
+    with Wire() as wire:
+        Queue(arn("orders")).send("a")
+    assert wire.requests[0].parameters == {"QueueName": "orders", "QueueOwnerAWSAccountId": "123456789012"}
+
+
+def test_each_world_has_its_own_queue_of_that_name() -> None:  # DESIGN 1
+    """The sandbox takes a module-level `Queue` into its own world, and it comes back from there."""
+    queue = Queue("orders")
+    with Wire() as first:
+        queue.send("a")
+    with Wire() as second:
+        queue.send("b")
+    assert first.operations == second.operations == ["GetQueueUrl", "SendMessage"]
+
+
+def test_a_world_is_not_kept_alive_by_a_queue() -> None:  # SPEC A6
+    queue = Queue("orders")
+    with Wire() as wire:
+        queue.send("a")
+    del wire
+    gc.collect()
+    assert len(queue._urls) == 0
+
+
+def test_a_client_that_is_given_is_used() -> None:  # SPEC J1
+    given = Wire()
+    with Wire() as wire:
+        Queue("orders", sqs=given._client()).send_batch(["a"])
+    assert wire.requests == []
+    assert given.operations == ["GetQueueUrl", "SendMessageBatch"]
+
+
+def test_a_queue_that_is_not_there_is_the_callers_to_know() -> None:  # SPEC J6
+    with Wire(fails={"GetQueueUrl": client_error("QueueDoesNotExist")}) as wire:
+        with pytest.raises(ClientError, match="QueueDoesNotExist"):
+            Queue("ordesr").send("a")
+        with pytest.raises(ClientError, match="QueueDoesNotExist"):
+            Queue("ordesr").send_batch(["a"])
+    assert set(wire.operations) == {"GetQueueUrl"}
+
+
+@pytest.mark.parametrize("given", [None, "", 5, "arn:aws:sns:us-east-1:1:x", "https://", "a/b"], ids=repr)
+def test_what_names_no_queue_is_refused_where_it_stands(given: Any) -> None:  # SPEC J1
+    with pytest.raises(ConfigurationError, match=r"a queue's name, URL or ARN|is not the (ARN|URL) of an SQS queue"):
+        Queue(given)
+
+
+def test_making_a_queue_loads_nothing_heavy() -> None:  # DESIGN 5
+    script = "import sys; from tarry import Queue; Queue('orders'); print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    heavy = {"boto3", "botocore", "asyncio", "pydantic", "dataclasses", "logging", "uuid", "concurrent.futures"}
+    assert heavy.isdisjoint(result.stdout.split())
+
+
+# one message
+
+
+def test_a_message_goes_with_all_that_was_said() -> None:  # SPEC J1
+    with Wire() as wire:
+        Queue(ORDERS).send({"id": 1}, delay=60, attributes={"tenant": "acme"}, group_id="t1")
+    [request] = wire.requests
+    assert request.parameters == {
+        "QueueUrl": ORDERS,
+        "MessageBody": '{"id":1}',
+        "DelaySeconds": 60,
+        "MessageAttributes": {"tenant": {"DataType": "String", "StringValue": "acme"}},
+        "MessageGroupId": "t1",
+    }
+
+
+def test_nothing_is_said_that_was_not() -> None:  # SPEC J3
+    with Wire() as wire:
+        Queue(ORDERS).send("a")
+    assert wire.requests[0].parameters == {"QueueUrl": ORDERS, "MessageBody": "a"}
+
+
+def test_a_delay_of_0_overrides_the_queues_own() -> None:  # SPEC J3
+    with Wire() as wire:
+        Queue(ORDERS).send("a", delay=0)
+    assert wire.requests[0].parameters["DelaySeconds"] == 0
+
+
+def test_the_id_is_the_one_of_sqs() -> None:  # SPEC J1
+    with Wire():
+        assert Queue(ORDERS).send("a") == "sent-1"
+
+
+def test_the_id_of_a_message_with_a_record_is_the_one_its_handler_sees() -> None:  # SPEC K3
+    seen: list[str] = []
+    with Wire() as wire:
+        message_id = Queue(ORDERS).send("a", delay=3_600)
+        attribute = wire.requests[0].parameters["MessageAttributes"]["Tarry"]
+        delivered = {"Tarry": {"stringValue": attribute["StringValue"], "dataType": "String"}}
+        wire.clock.now += 3_600
+        consumer(lambda message: seen.append(message.id))(
+            event(record("a", receives=2, attributes=delivered)), Context()
+        )
+    assert seen == [message_id]
+
+
+def test_ids_are_those_of_the_worlds_random_source_where_one_is_given() -> None:  # DESIGN 1
+    ids = []
+    for _ in range(2):
+        with Wire(random=Random(7)):
+            ids.append(Queue(ORDERS).send("a", delay=3_600))
+    assert ids[0] == ids[1]
+
+
+def test_attributes_of_a_received_message_can_be_copied() -> None:  # SPEC K1
+    received = {
+        "tenant": {"dataType": "String", "stringValue": "acme"},
+        "count": {"dataType": "Number.int", "stringValue": "7"},
+        "price": {"dataType": "Number", "stringValue": "1.50"},
+        "raw": {"dataType": "Binary", "binaryValue": "/wA="},
+    }
+
+    @consumer
+    def handler(message: Message) -> None:
+        Queue(ORDERS).send(message.body, attributes=message.attributes)
+
+    with Wire() as wire:
+        assert handler(event(record(attributes=received)), Context()) == {"batchItemFailures": []}
+    assert wire.requests[0].parameters["MessageAttributes"] == {
+        "tenant": {"DataType": "String", "StringValue": "acme"},
+        "count": {"DataType": "Number", "StringValue": "7"},
+        "price": {"DataType": "Number", "StringValue": str(Decimal("1.50"))},
+        "raw": {"DataType": "Binary", "BinaryValue": b"\xff\x00"},
+    }
+
+
+@pytest.mark.parametrize(
+    "error", [client_error("AccessDenied"), client_error("RequestThrottled"), TimeoutError("no answer")], ids=repr
+)
+def test_an_error_reaches_the_caller(error: Exception) -> None:  # SPEC J6
+    with Wire(fails={"SendMessage": error}), pytest.raises(type(error)) as raised:
+        Queue(ORDERS).send("a")
+    assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"body": "x" * (MIB + 1)}, ValueError),
+        ({"body": None}, TypeError),
+        ({"body": "a", "attributes": {"": 1}}, ValueError),
+        ({"body": "a", "delay": 43_201}, DelayNotSupported),
+        ({"body": "a", "delay": -1}, ValueError),
+        ({"body": "a", "deduplication_id": "x"}, ValueError),
+    ],
+)
+def test_what_cannot_be_sent_makes_no_request(arguments: Any, error: type[Exception]) -> None:  # SPEC J2, J4
+    with Wire() as wire, pytest.raises(error):
+        Queue("orders").send(**arguments)
+    assert wire.requests == []
+
+
+# many
+
+
+def test_10_000_messages_go_out_in_1_000_requests_and_come_back_as_ids_in_their_order() -> None:  # SPEC J1
+    with Wire() as wire:
+        ids = Queue(ORDERS).send_batch({"id": number} for number in range(10_000))
+    assert len(wire.requests) == 1_000
+    assert len(ids) == 10_000
+    assert sorted(bodies(wire)) == sorted(f'{{"id":{number}}}' for number in range(10_000))
+
+
+def test_large_messages_are_cut_at_1_mib() -> None:  # SPEC J1
+    with Wire() as wire:
+        Queue(ORDERS).send_batch(["x" * 500_000] * 5)
+    assert sorted(len(request.entries) for request in wire.requests) == [1, 2, 2]
+
+
+def test_ids_are_in_the_order_of_the_messages() -> None:  # SPEC J1
+    def receipt(entry: dict[str, Any], receipt: dict[str, Any]) -> dict[str, Any]:
+        return {**receipt, "MessageId": f"id of {entry['MessageBody']}"}
+
+    with Wire(receipts=receipt):
+        ids = Queue(ORDERS).send_batch(str(number) for number in range(95))
+    assert ids == [f"id of {number}" for number in range(95)]
+
+
+def test_nothing_to_send_is_nothing_sent() -> None:  # SPEC J1
+    with Wire() as wire:
+        assert Queue(ORDERS).send_batch([]) == []
+    assert wire.requests == []
+
+
+def test_several_requests_go_out_at_once() -> None:  # SPEC J1
+    together = threading.Barrier(5)
+
+    def meet(_: Request) -> None:
+        together.wait(timeout=10)
+
+    with Wire(fails={"SendMessageBatch": meet}):
+        Queue(ORDERS).send_batch(str(number) for number in range(50))
+    assert not together.broken
+
+
+def test_messages_are_read_as_they_are_sent() -> None:  # SPEC J1
+    read = 0
+    furthest = 0
+
+    def numbers() -> Iterator[str]:
+        nonlocal read
+        for number in range(1_000):
+            read += 1
+            yield str(number)
+
+    def measure(_: Request) -> None:
+        nonlocal furthest
+        furthest = max(furthest, read - len(wire.accepted))
+
+    with Wire(fails={"SendMessageBatch": measure}) as wire:
+        Queue(ORDERS).send_batch(numbers())
+    assert furthest <= 150  # ten requests under way, and the next one
+
+
+def test_messages_are_read_in_the_callers_thread() -> None:  # SPEC J1
+    """A cursor of sqlite3 may not be used in another."""
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE orders (id TEXT)")
+    database.executemany("INSERT INTO orders VALUES (?)", [(str(number),) for number in range(55)])
+    with Wire() as wire:
+        Queue(ORDERS).send_batch(row for (row,) in database.execute("SELECT id FROM orders"))
+    assert len(wire.accepted) == 55
+
+
+def test_an_entry_says_what_is_its_own() -> None:  # SPEC J1
+    queue = Queue(ORDERS)
+    messages = ["a", queue.entry("b", delay=0, attributes={"tenant": "b", "mine": 1}, group_id="b")]
+    with Wire() as wire:
+        queue.send_batch(messages, delay=60, attributes={"tenant": "all"}, group_id="all")
+    first, second = ({**entry, "Id": None} for entry in wire.letters())
+    assert first == {
+        "Id": None,
+        "MessageBody": "a",
+        "DelaySeconds": 60,
+        "MessageAttributes": {"tenant": {"DataType": "String", "StringValue": "all"}},
+        "MessageGroupId": "all",
+    }
+    assert second["DelaySeconds"] == 0
+    assert second["MessageAttributes"]["tenant"]["StringValue"] == "b"
+    assert second["MessageAttributes"]["mine"]["StringValue"] == "1"
+    assert second["MessageGroupId"] == "b"
+
+
+@pytest.mark.parametrize("messages", ["abc", b"abc", {"id": 1}, 5], ids=repr)
+def test_one_body_is_not_taken_for_many(messages: Any) -> None:  # SPEC J1
+    with Wire() as wire, pytest.raises(TypeError):
+        Queue(ORDERS).send_batch(messages)
+    assert wire.requests == []
+
+
+@pytest.mark.parametrize(
+    ("queue", "settings_of_all", "error"),
+    [
+        (ORDERS, {"delay": 43_201}, DelayNotSupported),
+        (LEDGER, {"delay": 1, "group_id": "a"}, DelayNotSupported),
+        (ORDERS, {"attributes": {"a b": 1}}, ValueError),
+        (ORDERS, {"attributes": {"a": None}}, TypeError),
+    ],
+)
+def test_what_holds_for_all_is_checked_before_anything_is_read(
+    queue: str, settings_of_all: Any, error: type[Exception]
+) -> None:  # SPEC J2, J4
+    messages = iter(["a"])
+    with Wire() as wire, pytest.raises(error):
+        Queue(queue).send_batch(messages, **settings_of_all)
+    assert wire.requests == []
+    assert next(messages) == "a"
+
+
+# what is refused
+
+
+def test_an_entry_that_failed_for_no_fault_of_its_own_is_sent_again() -> None:  # SPEC J1
+    with refusing("3", "7", times=2) as wire:
+        ids = Queue(ORDERS).send_batch(str(number) for number in range(10))
+    assert [len(request.entries) for request in wire.requests] == [10, 2, 2]
+    assert len(ids) == 10
+    assert sorted(bodies(wire)) == [str(number) for number in range(10)]
+
+
+def test_the_waits_between_the_tries_grow_and_are_the_worlds() -> None:  # SPEC J1
+    with refusing("a", times=3) as wire:
+        Queue(ORDERS).send_batch(["a"])
+    assert 2.1 <= wire.clock.now - 1_800_000_000 <= 4.2
+
+
+def test_after_four_tries_the_message_is_reported_with_its_reason() -> None:  # SPEC J1
+    with refusing("1", times=99) as wire, pytest.raises(SendError) as raised:
+        Queue(ORDERS).send_batch(["0", "1", "2"])
+    [unsent] = raised.value.failed
+    assert (unsent.index, unsent.message) == (1, "1")
+    assert str(unsent.reason) == "ServiceUnavailable: try again"
+    assert str(raised.value) == "1 of 3 messages were not sent: message 1: ServiceUnavailable: try again"
+    assert [message_id is None for message_id in raised.value.message_ids] == [False, True, False]
+    assert len(wire.requests) == 4
+
+
+def test_an_entry_at_fault_is_not_sent_again() -> None:  # SPEC J1
+    with refusing("1", times=99, refusal=("InvalidMessageContents", "odd")) as wire, pytest.raises(SendError):
+        Queue(ORDERS).send_batch(["0", "1", "2"])
+    assert len(wire.requests) == 1
+
+
+def test_a_throttle_is_nobodys_fault() -> None:  # SPEC J1
+    with refusing("1", refusal=("ThrottlingException", "slow down")) as wire:
+        Queue(ORDERS).send_batch(["0", "1", "2"])
+    assert len(wire.requests) == 2
+
+
+def test_a_request_that_fails_costs_the_others_nothing() -> None:  # SPEC J1, J6
+    error = client_error("InternalError", status=500)
+
+    def fail(request: Request) -> Exception | None:
+        return error if request.entries[0]["MessageBody"] == "10" else None
+
+    with Wire(fails={"SendMessageBatch": fail}) as wire, pytest.raises(SendError) as raised:
+        Queue(ORDERS).send_batch(str(number) for number in range(30))
+    assert [unsent.message for unsent in raised.value.failed] == [str(number) for number in range(10, 20)]
+    assert {unsent.reason for unsent in raised.value.failed} == {error}
+    assert raised.value.__cause__ is error
+    assert len(wire.accepted) == 20
+
+
+def test_a_request_refused_for_one_of_its_entries_goes_out_entry_by_entry() -> None:  # SPEC J1
+    def fail(request: Request) -> Exception | None:
+        odd = any(entry["MessageBody"] == "3" for entry in request.entries)
+        return client_error("InvalidMessageContents") if odd else None
+
+    with Wire(fails={"SendMessageBatch": fail}) as wire, pytest.raises(SendError) as raised:
+        Queue(ORDERS).send_batch(str(number) for number in range(10))
+    assert [unsent.message for unsent in raised.value.failed] == ["3"]
+    assert len(wire.accepted) == 9
+
+
+def test_an_answer_without_a_word_on_a_message_is_no_confirmation() -> None:  # SPEC J1
+    wire = Wire(receipts=lambda entry, receipt: None if entry["MessageBody"] == "1" else receipt)
+    with wire, pytest.raises(SendError, match="message 1: SQS answered without a word") as raised:
+        Queue(ORDERS).send_batch(["0", "1"])
+    assert len(raised.value.failed) == 1
+    assert len(wire.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("odd", "text"),
+    [
+        (None, "a body is a str"),
+        ("", "the body is empty"),
+        ("x" * (MIB + 1), "1048577 bytes"),
+        (Queue.entry("a", delay=43_201), "between 0 and 43200"),
+        (Queue.entry("a", attributes={"é": 1}), "single dots"),
+        (Queue.entry("a", attributes=5), "not a mapping"),  # type: ignore[arg-type]
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_message_that_cannot_be_sent_costs_the_others_nothing(odd: Any, text: str) -> None:  # SPEC J1, J2
+    with Wire() as wire, pytest.raises(SendError, match=text) as raised:
+        Queue(ORDERS).send_batch(["0", odd, "2"])
+    [unsent] = raised.value.failed
+    assert unsent.message is odd
+    assert unsent.entry is None
+    assert bodies(wire) == ["0", "2"]
+
+
+def test_what_the_messages_raise_reaches_the_caller_when_all_before_are_sent() -> None:  # SPEC J6
+    def numbers() -> Iterator[str]:
+        for number in range(33):
+            yield str(number)
+        raise OSError("the file ends here")
+
+    with Wire() as wire, pytest.raises(OSError, match="the file ends here") as raised:
+        Queue(ORDERS).send_batch(numbers())
+    assert len(wire.accepted) == 33
+    assert raised.value.__notes__ == ["of the 33 messages read before, 33 were sent to orders"]
+
+
+def test_the_text_of_the_error_is_short_and_has_no_bodies() -> None:  # SPEC L2
+    with Wire(fails={"SendMessageBatch": client_error("AccessDenied", "no")}), pytest.raises(SendError) as raised:
+        Queue(ORDERS).send_batch(f"secret {number}" for number in range(100))
+    assert "100 of 100" in str(raised.value)
+    assert "and 95 more" in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+# FIFO
+
+
+def groups(wire: Wire) -> dict[str, list[str]]:
+    accepted: dict[str, list[str]] = {}
+    for _, entry in wire.accepted:
+        accepted.setdefault(entry["MessageGroupId"], []).append(entry["MessageBody"])
+    return accepted
+
+
+def test_requests_of_one_group_go_one_after_the_other() -> None:  # SPEC J1
+    with Wire() as wire:
+        Queue(LEDGER).send_batch((str(number) for number in range(200)), group_id="a")
+    assert len(wire.requests) == 20
+    assert bodies(wire) == [str(number) for number in range(200)]
+
+
+def test_requests_of_different_groups_go_out_at_once() -> None:  # SPEC J1
+    together = threading.Barrier(3)
+
+    def meet(_: Request) -> None:
+        together.wait(timeout=10)
+
+    queue = Queue(LEDGER)
+    with Wire(fails={"SendMessageBatch": meet}):
+        queue.send_batch(queue.entry(str(number), group_id=f"g{number // 10}") for number in range(30))
+    assert not together.broken
+
+
+def test_nothing_later_of_a_group_is_sent_until_what_failed_is_in() -> None:  # SPEC J1
+    with refusing("9", times=3) as wire:
+        Queue(LEDGER).send_batch((str(number) for number in range(30)), group_id="a")
+    assert bodies(wire) == [str(number) for number in range(30)]
+
+
+def test_every_try_of_a_message_has_the_same_deduplication_id() -> None:  # SPEC J1
+    with refusing("a", times=3) as wire:
+        Queue(LEDGER).send_batch(["a"], group_id="g")
+    ids = [entry["MessageDeduplicationId"] for entry in wire.letters()]
+    assert len(ids) == 4
+    assert len(set(ids)) == 1
+
+
+def test_what_was_not_sent_can_be_sent_again_with_the_same_deduplication_id() -> None:  # SPEC J1
+    queue = Queue(LEDGER)
+    with refusing("a", times=4) as wire:
+        with pytest.raises(SendError) as raised:
+            queue.send_batch(["a"], group_id="g")
+        queue.send_batch(unsent.entry for unsent in raised.value.failed)
+    assert len({entry["MessageDeduplicationId"] for entry in wire.letters()}) == 1
+
+
+@pytest.mark.parametrize("refusal", [UNAVAILABLE, ("InvalidMessageContents", "odd")], ids=["passing", "final"])
+def test_behind_a_message_that_could_not_be_sent_nothing_of_its_group_is(refusal: tuple[str, str]) -> None:  # SPEC J1
+    queue = Queue(LEDGER)
+    messages = [queue.entry(f"{group}{number}", group_id=group) for number in range(20) for group in "ab"]
+    with refusing("a4", times=99, refusal=refusal) as wire, pytest.raises(SendError) as raised:
+        queue.send_batch(messages)
+    assert groups(wire)["a"] == ["a0", "a1", "a2", "a3"]
+    assert groups(wire)["b"] == [f"b{number}" for number in range(20)]
+    reasons = [unsent.reason for unsent in raised.value.failed]
+    assert [type(reason) for reason in reasons[1:]] == [Behind] * 15
+    assert "message 8, before it in its group 'a', was not sent" in str(reasons[1])
+
+
+def test_behind_a_message_refused_for_good_nothing_of_its_request_is_sent_again() -> None:  # SPEC J1
+    refusals = {"a0": ("InvalidMessageContents", "odd"), "a1": UNAVAILABLE}
+    wire = Wire(refuses={"SendMessageBatch": lambda _, entry: refusals.get(entry["MessageBody"])})
+    with wire, pytest.raises(SendError) as raised:
+        Queue(LEDGER).send_batch(["a0", "a1"], group_id="a")
+    assert len(wire.requests) == 1
+    assert [type(unsent.reason).__name__ for unsent in raised.value.failed] == ["Refused", "Behind"]
+
+
+def test_a_message_that_cannot_be_sent_stops_its_group() -> None:  # SPEC J1
+    queue = Queue(LEDGER)
+    messages = [queue.entry(body, group_id=group) for body, group in [("a1", "a"), ("", "a"), ("b1", "b"), ("a3", "a")]]
+    with Wire() as wire, pytest.raises(SendError) as raised:
+        queue.send_batch(messages)
+    assert bodies(wire) == ["a1", "b1"]
+    assert [unsent.index for unsent in raised.value.failed] == [1, 3]
+
+
+def test_where_nothing_is_left_to_send_nothing_is_sent() -> None:  # SPEC J1
+    with Wire() as wire, pytest.raises(SendError) as raised:
+        Queue(LEDGER).send_batch(["", "behind it"], group_id="a")
+    assert wire.requests == []
+    assert [type(unsent.reason) for unsent in raised.value.failed] == [ValueError, Behind]
+
+
+def test_what_is_behind_a_throttled_message_goes_out_with_it() -> None:  # SPEC J1
+    """A request refused as a whole goes out entry by entry; there the first entry is throttled once."""
+    throttled = ["0"]
+
+    def fail(request: Request) -> Exception | None:
+        return (
+            client_error("InvalidParameterValue")
+            if "2" in {entry["MessageBody"] for entry in request.entries}
+            else None
+        )
+
+    def refuse(_: Request, entry: dict[str, Any]) -> tuple[str, str] | None:
+        if entry["MessageBody"] in throttled:
+            throttled.remove(entry["MessageBody"])
+            return UNAVAILABLE
+        return None
+
+    queue = Queue(LEDGER)
+    messages = [queue.entry("0", group_id="a"), queue.entry("1", group_id="a"), queue.entry("2", group_id="b")]
+    wire = Wire(fails={"SendMessageBatch": fail}, refuses={"SendMessageBatch": refuse})
+    with wire, pytest.raises(SendError) as raised:
+        queue.send_batch(messages)
+    assert bodies(wire) == ["0", "1"]
+    assert [unsent.message.body for unsent in raised.value.failed] == ["2"]
+
+
+# properties
+
+sizes = st.lists(st.sampled_from([1, 1_000, 100_000, 300_000, 700_000, MIB]), max_size=40)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(sizes)
+def test_no_request_is_larger_than_sqs_takes_and_none_is_more_than_needed(lengths: list[int]) -> None:  # SPEC J1
+    with Wire() as wire:
+        assert len(Queue(ORDERS).send_batch("x" * length for length in lengths)) == len(lengths)
+    held = [[len(entry["MessageBody"]) for entry in request.entries] for request in wire.requests]
+    assert sorted(length for request in held for length in request) == sorted(lengths)
+    assert all(1 <= len(request) <= 10 and sum(request) <= MIB for request in held)
+    assert len(held) == requests_needed(lengths)
+
+
+def requests_needed(lengths: list[int]) -> int:
+    """In their order, each request as full as it can be."""
+    requests, count, total = 0, 10, 0
+    for length in lengths:
+        if count == 10 or total + length > MIB:
+            requests, count, total = requests + 1, 0, 0
+        count, total = count + 1, total + length
+    return requests
+
+
+fates = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 0, 0, 0, 1, 3, 4, -1])), max_size=60)
+
+
+@settings(max_examples=60, deadline=None)
+@given(fates)
+def test_on_fifo_every_message_is_sent_once_or_reported_and_none_of_a_later_request_overtakes(
+    plan: list[tuple[str, int]],
+) -> None:  # SPEC J1
+    """Each message is refused so many times for no fault of its own; -1: for good."""
+    left = {str(index): times for index, (_, times) in enumerate(plan)}
+    first_request: dict[str, int] = {}
+
+    def refuse(request: Request, entry: dict[str, Any]) -> tuple[str, str] | None:
+        body = entry["MessageBody"]
+        first_request.setdefault(body, wire.requests.index(request))
+        if left[body] == 0:
+            return None
+        left[body] -= 1
+        return UNAVAILABLE if left[body] >= 0 else ("InvalidMessageContents", "odd")
+
+    wire = Wire(refuses={"SendMessageBatch": refuse})
+    unsent: set[str] = set()
+    with wire:
+        try:
+            Queue(LEDGER).send_batch(Queue.entry(str(index), group_id=group) for index, (group, _) in enumerate(plan))
+        except SendError as error:
+            unsent = {failed.message.body for failed in error.failed}
+    assert sorted([*bodies(wire), *unsent], key=int) == [str(index) for index in range(len(plan))]
+    for accepted in groups(wire).values():
+        for earlier, later in pairwise(accepted):
+            assert int(earlier) < int(later) or first_request[earlier] == first_request[later]
+
+
+def test_a_client_of_ones_own_may_be_any_that_boto3_makes() -> None:  # SPEC J1
+    client = boto3.client("sqs", region_name="us-east-1")
+    assert repr(Queue("orders", sqs=client)) == "Queue('orders')"
