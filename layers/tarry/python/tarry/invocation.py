@@ -8,16 +8,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tarry.payload import PayloadReader
     from tarry.world import World
 
 
 class Invocation:
     """What all messages of a batch share. Nothing of it is seen by the next invocation."""
 
-    __slots__ = ("context", "deadline", "ended", "max_attempts", "on_ignored", "started_at", "world")
+    __slots__ = (
+        "context", "deadline", "ended", "max_attempts", "on_ignored", "payload_reader", "started_at", "world"
+    )  # fmt: skip
 
     def __init__(
-        self, world: World, context: Any, max_attempts: int | None, on_ignored: Callable[[Any, str, str], None]
+        self,
+        world: World,
+        context: Any,
+        max_attempts: int | None,
+        on_ignored: Callable[[Any, str, str], None],
+        payload_reader: PayloadReader | None = None,
     ) -> None:
         self.world = world
         self.on_ignored = on_ignored
@@ -25,6 +33,8 @@ class Invocation:
         self.context = context
         self.max_attempts = max_attempts
         """The policy's limit; None where nothing is retried in place."""
+        self.payload_reader = payload_reader
+        """Makes the payloads; None for a consumer without a model."""
         self.started_at = world.clock.time()
         self.deadline = world.clock.monotonic() + _seconds_left(context)
         self.ended = False

@@ -62,9 +62,21 @@ class Run:
     def _stop(self) -> None:
         self._ending = True
 
+    def _of_one_message(self) -> Callable[[Message[Any]], Any]:
+        """The handler, which meets only messages whose bodies fit the model, if there is one."""
+        function = self._handling.function
+        if self._invocation.payload_reader is None:
+            return function
+
+        def after_validation(message: Message[Any]) -> Any:
+            _ = message.payload
+            return function(message)
+
+        return after_validation
+
     async def _each(self) -> None:
         function, invocation, pending, log = (
-            self._handling.function, self._invocation, self._pending, self._handling.log
+            self._of_one_message(), self._invocation, self._pending, self._handling.log
         )  # fmt: skip
         is_fifo = _any_fifo(pending)
         for message_id, record in self._todo:
@@ -95,13 +107,9 @@ class Run:
 
     async def _batch(self) -> None:
         batch: Batch[Any] = Batch(self._invocation.context)
-        is_fifo = _any_fifo(self._pending)
-        for message_id, record in self._todo:
-            message = message_of(record, message_id, self._invocation, self._handling.log)
-            message._batch = batch
-            if is_fifo:
-                self.verdicts.enter(message)
-            batch._messages.append(message)
+        self._fill(batch)
+        if not batch._messages:
+            return
         self._running = batch
         raised: BaseException | None = None
         try:
@@ -113,10 +121,46 @@ class Run:
         if self._ending:
             return
         self._running = None
-        if raised is None and batch._is_clean:
+        if raised is not None or not batch._is_clean:
+            self.verdicts.on_batch(batch, raised)
+        elif len(batch) == len(self._pending):
             self._pending.clear()
         else:
-            self.verdicts.on_batch(batch, raised)
+            for message in batch:
+                del self._pending[message.delivery_id]
+
+    def _fill(self, batch: Batch[Any]) -> None:
+        """Puts into the batch what its handler is to see."""
+        is_fifo, is_validated = _any_fifo(self._pending), self._invocation.payload_reader is not None
+        for message_id, record in self._todo:
+            message = message_of(record, message_id, self._invocation, self._handling.log)
+            if is_fifo and not self.verdicts.may_run(message):
+                continue
+            if is_validated and not self._is_valid(message, batch):
+                continue
+            message._batch = batch
+            batch._messages.append(message)
+
+    def _is_valid(self, message: Message[Any], batch: Batch[Any]) -> bool:
+        """Whether a message may join its batch; one without a payload is settled before the handler runs."""
+        self._running = message
+        try:
+            _ = message.payload
+            return True
+        except Exception as error:  # noqa: BLE001 the body's fault or a validator's: this message's failure
+            raised: BaseException = error
+        except BaseException as error:  # noqa: BLE001 it ends the batch before the handler saw any of it
+            if not driver.is_cancelled_error(error):
+                for earlier in batch:
+                    self.verdicts.give_back(earlier)
+                batch._messages.clear()
+                self._end(error)
+                return False
+            raised = error
+        finally:
+            self._running = None
+        self.verdicts.on_message(message, None, raised)
+        return False
 
     async def _complete(self, result: Any) -> None:
         """A result means nothing, but what has not run yet must run."""
