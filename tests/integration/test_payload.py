@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from aws_lambda_powertools.utilities.parser.models import S3RecordModel
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import TypedDict
 
@@ -29,6 +31,19 @@ from tests.records import Context, event, failed, record
 from tests.wire import Queue, Wire, client_error
 
 WAIT = 77
+ENVELOPES = [None, "sns", "eventbridge", "s3"]
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["number", "customer", "Type", "TopicArn", "Message", "detail", "Records", "Event"]),
+            inner | st.just("Notification"),
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
 
 
 class Order(BaseModel):
@@ -102,6 +117,7 @@ def refusal_of(body: Any, **settings: Any) -> str:
         pytest.param(Order, {"number": 7}, Order(number=7), id="pydantic"),
         pytest.param(Invoice, {"total": 1.5}, Invoice(1.5), id="dataclass"),
         pytest.param(Parcel, {"weight": 3}, {"weight": 3}, id="TypedDict"),
+        pytest.param(Annotated[Order, Field(strict=True)], {"number": 7}, Order(number=7), id="annotated"),
         pytest.param(list[Order], [{"number": 7}], [Order(number=7)], id="a list of models"),
     ],
 )
@@ -252,6 +268,16 @@ def test_one_that_can_not_be_dead_lettered_stays_in_its_queue() -> None:  # SPEC
     assert wire.visibilities() == {"handle-m1": 900}
 
 
+@settings(max_examples=200, deadline=None)
+@given(body=st.text(st.characters(), max_size=100) | JSON.map(json.dumps), envelope=st.sampled_from(ENVELOPES))
+def test_whatever_the_body_is_it_is_handled_or_kept_byte_for_byte(body: str, envelope: Any) -> None:  # SPEC K2, A2
+    seen: list[str] = []
+    with orders() as wire:
+        handler = consumer(model=Order, envelope=envelope)(lambda message: seen.append(message.body))
+        assert failed(handler(event(record(body)), Context())) == []
+    assert [*seen, *(letter["MessageBody"] for letter in wire.letters())] == [body]
+
+
 # what else a validator raises
 
 
@@ -384,6 +410,20 @@ def test_a_group_stops_at_a_message_that_does_not_fit_and_stays(as_batch: bool) 
     assert wire.visibilities() == {"handle-m2": 900, "handle-m3": 0}
 
 
+def test_a_message_that_does_not_fit_is_dead_lettered_also_where_the_batch_handler_then_stops_its_group() -> None:
+    # SPEC K2, H2
+    bodies = event(fifo({"number": 1}, "m1"), fifo({}, "m2"), fifo({"number": 3}, "m3"))
+
+    @batch_consumer(backoff=Fixed(WAIT))
+    def handler(batch: Batch[Order]) -> None:
+        batch[0].retry()
+
+    with orders() as wire:
+        assert failed(handler(bodies, Context())) == ["m1", "m3"]
+    assert [kept["id"] for kept in wire.records()] == ["m2"]
+    assert wire.visibilities() == {"handle-m1": WAIT, "handle-m3": 0}
+
+
 # envelopes
 
 
@@ -463,6 +503,14 @@ TEST_EVENT = {
 )
 def test_an_envelope_is_taken_off_first(body: Any, envelope: str) -> None:  # SPEC K2
     assert payload_of(body, model=Order, envelope=envelope) == Order(number=7)
+
+
+@pytest.mark.parametrize("envelope", ["sns", "eventbridge", "s3"])
+@pytest.mark.parametrize(("model", "payload"), [(Invoice, Invoice(7)), (Parcel, {"weight": 7})])
+def test_an_envelope_holds_any_kind_of_model(envelope: str, model: Any, payload: Any) -> None:  # SPEC K2
+    inner = {"total": 7, "weight": 7}
+    bodies = {"sns": notification(json.dumps(inner)), "eventbridge": eventbridge(inner), "s3": {"Records": [inner]}}
+    assert payload_of(bodies[envelope], model=model, envelope=envelope) == payload
 
 
 def test_the_payload_of_an_s3_notification_is_its_one_record() -> None:  # SPEC K2
