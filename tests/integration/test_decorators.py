@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import sentry_sdk
 from aws_lambda_powertools import Logger, Metrics, Tracer
+from aws_lambda_powertools.utilities.data_classes import SQSEvent, event_source
 from sentry_sdk.integrations.aws_lambda import AwsLambdaIntegration, _wrap_handler
 from sentry_sdk.transport import Transport
 
@@ -301,3 +302,11 @@ def test_a_consumer_as_an_attribute_of_a_class_is_called_as_it_is() -> None:  # 
     assert answer(App.lambda_handler) == ["m1"]
     with orders():
         assert failed(App().lambda_handler(event(record("1")), LambdaContext())) == ["m1"]
+
+
+def test_a_function_around_a_consumer_may_wear_any_middleware_of_powertools() -> None:  # SPEC A9
+    @event_source(data_class=SQSEvent)
+    def around(sqs_event: SQSEvent, context: Any) -> Any:
+        return handler(sqs_event, context)
+
+    assert answer(around) == ["m1"]

@@ -19,6 +19,7 @@ from tarry import (
     DeadLetter,
     Failure,
     Fixed,
+    LocalRetry,
     Message,
     Outcome,
     Reject,
@@ -324,6 +325,27 @@ def test_a_validator_that_ends_the_process_ends_a_batch_before_its_handler(queue
     assert wire.visibilities() == {"handle-m7": 0, "handle-m4": WAIT, "handle-m8": 0}
 
 
+def test_a_validator_that_failed_is_asked_again_before_the_handler_by_a_local_retry() -> None:  # SPEC K2, I5
+    looked_up: list[int] = []
+    seen: list[Any] = []
+
+    class Flaky(BaseModel):
+        number: int
+
+        @field_validator("number")
+        @classmethod
+        def look_up(cls, number: int) -> int:
+            looked_up.append(number)
+            if len(looked_up) < 3:
+                raise ConnectionError("the service does not answer")
+            return number
+
+    with orders() as wire:
+        handler = consumer(model=Flaky, on_failure=[LocalRetry(times=5, delay=0)])(seen.append)
+        assert failed(handler(event(record({"number": 7})), Context())) == []
+    assert (looked_up, len(seen), wire.letters()) == ([7, 7, 7], 1, [])
+
+
 # batches
 
 
@@ -405,6 +427,23 @@ def test_a_group_stops_at_a_message_that_does_not_fit_and_stays(as_batch: bool) 
     made = batch_consumer(model=Order)(batch_handler) if as_batch else consumer(model=Order)(handler)
     wire = orders(fails={"SendMessageBatch": client_error("InternalError", status=500)})
     with wire:
+        assert failed(made(bodies, Context())) == ["m2", "m3"]
+    assert ran == ["m1"]
+    assert wire.visibilities() == {"handle-m2": 900, "handle-m3": 0}
+
+
+def test_a_group_stops_also_where_a_step_would_run_a_message_of_a_batch_again() -> None:  # SPEC H1
+    """A batch cannot be run again in part."""
+    ran: list[str] = []
+
+    class Step:
+        def handle(self, failure: Failure, next_step: Any) -> Outcome:
+            return Outcome.again(0)
+
+    handler: Any = batch_consumer(model=Fragile, on_failure=[Step()])
+    bodies = event(fifo({"number": 7}, "m1"), fifo({"number": 1}, "m2"), fifo({"number": 8}, "m3"))
+    with orders() as wire:
+        made = handler(lambda batch: ran.extend(message.id for message in batch))
         assert failed(made(bodies, Context())) == ["m2", "m3"]
     assert ran == ["m1"]
     assert wire.visibilities() == {"handle-m2": 900, "handle-m3": 0}

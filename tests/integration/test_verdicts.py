@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,14 +13,18 @@ import pytest
 from tarry import (
     Batch,
     BatchError,
+    ConfigurationError,
+    DeadLetter,
     Defer,
     DelayNotSupported,
     Discard,
+    Failure,
     Fixed,
     Message,
     Outcome,
     Reject,
     Retry,
+    RetryInPlace,
     batch_consumer,
     consumer,
 )
@@ -751,3 +756,101 @@ def test_a_signal_with_a_delay_that_is_none_fails_its_own_message_alone(
         assert failed(handler(batch_of(3), Context())) == ["m1"]
     assert wire.visibilities() == {"handle-m1": 900}
     assert "soon" in caplog.text
+
+
+def test_a_retry_said_in_an_except_block_keeps_the_exception_as_its_reason() -> None:  # SPEC F2
+    @consumer(max_attempts=1)
+    def handler(message: Message) -> None:
+        try:
+            raise ConnectionError("503")
+        except ConnectionError:
+            message.retry(delay=30)
+
+    with orders() as wire:
+        handler(batch_of(1), Context())
+    told = wire.records()[0]["failure"]
+    assert (told["reason"], told["type"], told["message"]) == ("exhausted", "ConnectionError", "503")
+    assert "raise ConnectionError" in told["traceback"]
+
+
+def test_a_retry_said_after_an_except_block_has_no_error() -> None:  # SPEC E1
+    seen: list[object] = []
+
+    class Look:
+        def handle(self, failure: Failure, next_step: Any) -> Outcome:
+            seen.append(failure.error)
+            return next_step(failure)  # type: ignore[no-any-return]
+
+    @consumer(on_failure=[Look(), RetryInPlace()])
+    def handler(message: Message) -> None:
+        try:
+            raise ConnectionError("503")
+        except ConnectionError:
+            pass
+        message.retry(delay=30)
+
+    with orders():
+        handler(batch_of(1), Context())
+    assert seen == [None]
+
+
+def test_a_rejection_said_in_an_except_block_shows_the_exception_in_its_traceback() -> None:  # SPEC F2
+    @consumer
+    def handler(message: Message) -> None:
+        try:
+            raise ConnectionError("503")
+        except ConnectionError:
+            message.reject("gone")
+
+    with orders() as wire:
+        handler(batch_of(1), Context())
+    told = wire.records()[0]["failure"]
+    assert (told["type"], told["message"]) == ("tarry.Reject", "gone")
+    assert "raise ConnectionError" in told["traceback"]
+
+
+class AClass:
+    def __call__(self, message: Message) -> None: ...
+
+    def method(self, message: Message) -> None: ...
+
+
+def of_an_event_and_a_context(event: object, context: object) -> None: ...
+
+
+def of_nothing() -> None: ...
+
+
+def of_a_keyword(*, message: Message) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function",
+    [AClass, AClass.method, of_an_event_and_a_context, of_nothing, of_a_keyword, consumer(AClass())],
+    ids=["a class", "a method without its object", "a Lambda handler", "no argument", "a keyword", "a consumer"],
+)
+def test_a_function_that_cannot_be_called_with_a_message_is_refused_when_made(function: Any) -> None:  # SPEC C5
+    with pytest.raises(ConfigurationError, match="cannot be a handler"):
+        consumer(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [AClass(), AClass().method, lambda m, more=1: None, lambda *m: None, partial(lambda a, m: None, 1), print],
+    ids=["an instance", "a bound method", "a default", "any number", "partial", "a builtin"],
+)
+def test_whatever_can_be_called_with_a_message_is_a_handler(function: Any) -> None:  # SPEC B1
+    with orders():
+        assert failed(consumer(function)(batch_of(1), Context())) == []
+
+
+def test_nothing_may_stand_behind_a_dead_letter_step() -> None:  # SPEC E1
+    with pytest.raises(ConfigurationError, match="comes last"):
+        consumer(on_failure=[DeadLetter(), RetryInPlace()])
+
+
+def test_a_handler_that_answers_as_a_lambda_handler_does_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    answer = {"batchItemFailures": [{"itemIdentifier": "m0"}]}  # SPEC A4
+    with orders():
+        assert consumer(lambda _: answer)(batch_of(2), Context()) == {"batchItemFailures": []}
+    assert caplog.text.count("nobody reads") == 1

@@ -15,11 +15,12 @@ from tarry.consumer import Consumer, batch_consumer, consumer
 if TYPE_CHECKING:
     from tarry.backoff import Exponential, Fixed, Linear, Schedule
     from tarry.errors import ConfigurationError, DelayNotSupported, InvalidEvent, Undecodable
-    from tarry.failure import DeadLetter, Failure, FailureStep, RetryInPlace
+    from tarry.failure import Failure, FailureStep
     from tarry.message import Batch, Message
     from tarry.outcome import Outcome, State
     from tarry.policy import RetryPolicy
     from tarry.signals import BatchError, Defer, Discard, Reject, Retry
+    from tarry.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
     from tarry.telemetry.logs import LogOptions
 
 __all__ = [
@@ -31,12 +32,14 @@ __all__ = [
     "Defer",
     "DelayNotSupported",
     "Discard",
+    "DropMessage",
     "Exponential",
     "Failure",
     "FailureStep",
     "Fixed",
     "InvalidEvent",
     "Linear",
+    "LocalRetry",
     "LogOptions",
     "Message",
     "Outcome",
@@ -45,6 +48,7 @@ __all__ = [
     "RetryInPlace",
     "RetryPolicy",
     "Schedule",
+    "SendAgain",
     "State",
     "Undecodable",
     "batch_consumer",
@@ -56,7 +60,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "tarry.backoff": ("Exponential", "Fixed", "Linear", "Schedule"),
     "tarry.errors": ("ConfigurationError", "DelayNotSupported", "InvalidEvent", "Undecodable"),
-    "tarry.failure": ("DeadLetter", "Failure", "FailureStep", "RetryInPlace"),
+    "tarry.failure": ("Failure", "FailureStep"),
+    "tarry.steps": ("DeadLetter", "DropMessage", "LocalRetry", "RetryInPlace", "SendAgain"),
     "tarry.message": ("Batch", "Message"),
     "tarry.outcome": ("Outcome", "State"),
     "tarry.policy": ("RetryPolicy",),

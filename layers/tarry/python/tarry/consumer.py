@@ -19,13 +19,14 @@ from tarry.telemetry.logs import Log, LogOptions
 P = TypeVar("P")  # no default as T has: it must be inferred, or the function is refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Protocol, Unpack
 
     from tarry.backoff import Backoff
     from tarry.decision import Decision
     from tarry.message import Batch, Message
     from tarry.payload import EnvelopeName, PayloadReader
+    from tarry.policy import RetryWhen
     from tarry.sqs.settlement import Settlement
 
     class Handler(Protocol[P]):
@@ -46,8 +47,9 @@ class Settings(TypedDict, total=False):
     the handler's annotation names. ``envelope``: ``"sns"``, ``"eventbridge"`` or ``"s3"``, what the payload comes
     wrapped in.
 
-    ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``: see `RetryPolicy`. ``on_failure``: the list of failure
-    steps, by default ``[RetryInPlace(), DeadLetter()]``. ``name``: in the log, by default the function's qualified
+    ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``, ``retry_when``, ``traverse_causes``: see `RetryPolicy`.
+    ``on_failure``: the list of failure steps, by default ``[RetryInPlace(), DeadLetter()]``, or a dict of such lists by
+    queue name, with ``default`` for the rest. ``name``: in the log, by default the function's qualified
     name. ``log``: see `LogOptions`.
     """
 
@@ -55,7 +57,9 @@ class Settings(TypedDict, total=False):
     backoff: Backoff | None
     fatal: Errors
     retry_on: Errors | None
-    on_failure: Sequence[FailureStep] | None
+    retry_when: RetryWhen | None
+    traverse_causes: bool
+    on_failure: Sequence[FailureStep] | Mapping[str, Sequence[FailureStep]] | None
     envelope: EnvelopeName | None
     name: str | None
     log: LogOptions
@@ -86,11 +90,16 @@ class Consumer(Generic[T]):
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: AllSettings) -> None:
         if not callable(function):
             raise ConfigurationError(f"a consumer is made of a function, got {function!r}; settings go by name")
+        if isinstance(function, Consumer) or (trouble := driver.cannot_take_one(function)) is not None:
+            why = "it is a consumer already" if isinstance(function, Consumer) else trouble
+            raise ConfigurationError(f"{function!r} cannot be a handler: {why}")
         self._settings: AllSettings = {**settings}
         self._takes_batch = takes_batch
         self.function = function
         """The handler itself."""
         self.steps = FailureSteps(settings.get("on_failure"))
+        if takes_batch and any(of_queue.tries_locally for of_queue in self.steps.all):
+            raise ConfigurationError("LocalRetry() is for handlers of one message: a batch cannot be run again in part")
         self.policy: RetryPolicy = _policy(settings, self.steps)
         """When a message is tried again."""
         self._payload_reader = _payload_reader(function, settings)
@@ -131,8 +140,7 @@ class Consumer(Generic[T]):
 
     def _handle(self, pending: dict[str, dict[str, Any]], context: Any) -> None:
         """Runs and settles a batch. What is done leaves ``pending``; all else counts as failed."""
-        max_attempts = self.policy.max_attempts if self.steps.retries_in_place else None
-        invocation = Invocation(world.current(), context, max_attempts, self.log.ignored, self._payload_reader)
+        invocation = Invocation(world.current(), context, self._max_attempts_of, self.log, self._payload_reader)
         settlement = LazySettlement(self, invocation)
         run = Run(self, invocation, pending, settlement)
         try:
@@ -149,6 +157,9 @@ class Consumer(Generic[T]):
             invocation.ended = True
             for message_id in settlement.away:
                 pending.pop(message_id, None)
+
+    def _max_attempts_of(self, queue: str) -> int | None:
+        return self.policy.max_attempts if self.steps.of(queue).retries_in_place else None
 
 
 class LazySettlement:
@@ -180,7 +191,7 @@ class LazySettlement:
 
 
 def _policy(settings: Settings, steps: FailureSteps) -> RetryPolicy:
-    if not steps.retries_in_place:
+    if not any(of_queue.retries_in_place for of_queue in steps.all):
         for name in ("max_attempts", "backoff"):
             if settings.get(name) is not None:
                 raise ConfigurationError(f"{name} means nothing where on_failure holds no RetryInPlace(): drop one")
@@ -189,6 +200,8 @@ def _policy(settings: Settings, steps: FailureSteps) -> RetryPolicy:
         settings.get("backoff"),
         settings.get("fatal", ()),
         settings.get("retry_on"),
+        settings.get("retry_when"),
+        settings.get("traverse_causes", False),
     )
 
 

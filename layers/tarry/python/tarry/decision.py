@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tarry.delay import whole_seconds
 from tarry.errors import DelayNotSupported
-from tarry.failure import Failure, FailureSteps
+from tarry.failure import Failure, StepList
 from tarry.message import Ack, Message, Word
 from tarry.outcome import Outcome
 from tarry.signals import Defer, Discard, Reject, Retry, Signal, find_signal
@@ -45,7 +45,7 @@ class Decision(Value):
 
 
 def decide(
-    message: Message[Any], said: Word | None, raised: BaseException | None, policy: RetryPolicy
+    message: Message[Any], said: Word | None, raised: BaseException | None, policy: RetryPolicy, tries: int = 1
 ) -> Decision | Failure:
     """The decision on a message of which ``said`` was said, and whose handler raised ``raised``.
 
@@ -61,19 +61,23 @@ def decide(
             return Decision(message, Outcome.defer(word.delay))
     delay = word.delay if isinstance(word, Retry) else None
     seconds = None if delay is None else whole_seconds(delay)
-    return Failure(message, _error(word, said, raised), policy.reason(word), seconds)
+    return Failure(
+        message,
+        _error(word, said, raised),
+        policy.reason(word),
+        seconds,
+        tries=tries,
+        was_said=isinstance(word, Signal),
+    )
 
 
 def ask_steps(
-    failure: Failure, failed_at: float, policy: RetryPolicy, steps: FailureSteps, is_last_delivery: LastDelivery
+    failure: Failure, failed_at: float, policy: RetryPolicy, steps: StepList, is_last_delivery: LastDelivery
 ) -> Decision:
     """What the failure steps answer; where they fail, the message stays where it is."""
     message = failure.message
     try:
-        if failure.reason == "error" and (
-            (steps.retries_in_place and failure.attempt >= policy.max_attempts) or is_last_delivery(message)
-        ):
-            failure = Failure(message, failure.error, "exhausted", failure.delay)
+        failure = _exhausted(_with_opinion(failure, policy), policy, steps, is_last_delivery)
         outcome = steps.handle(failure)
         if not isinstance(outcome, Outcome):
             raise TypeError(f"a failure step answered with {outcome!r}, not with an Outcome or next_step(failure)")
@@ -83,6 +87,22 @@ def ask_steps(
     except Exception as trouble:  # noqa: BLE001 most likely a step of the user's
         return Decision(message, Outcome.unhandled(), failure, failed_at, trouble)
     return Decision(message, outcome, failure, failed_at)
+
+
+def _with_opinion(failure: Failure, policy: RetryPolicy) -> Failure:
+    try:
+        return policy.opinion(failure)
+    except Exception as error:  # noqa: BLE001 a hook of the user's: it had no opinion
+        text = "retry_when raised, or answered with what is no delay: it had no opinion"
+        failure.message._invocation.log.problem("retry_when_failed", text, failure.message, error=error)
+        return failure
+
+
+def _exhausted(failure: Failure, policy: RetryPolicy, steps: StepList, is_last_delivery: LastDelivery) -> Failure:
+    if failure.reason != "error":
+        return failure
+    is_last = (steps.retries_in_place and failure.attempt >= policy.max_attempts) or is_last_delivery(failure.message)
+    return failure.changed(reason="exhausted") if is_last else failure
 
 
 def _word(message: Message[Any], said: Word | None, raised: BaseException | None) -> Word | None:

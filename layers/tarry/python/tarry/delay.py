@@ -20,6 +20,9 @@ END_OF_TIME = 253_402_300_800  # the year 10000, where datetime ends
 MAX_VISIBILITY_SECONDS = 43_200
 """SQS hides a message for at most 12 hours in all since this receive; more is refused, not cut."""
 
+MAX_DELAY_SECONDS = 900
+"""SQS's longest ``DelaySeconds``."""
+
 UNKNOWN_RECEIVE_SECONDS = 330
 """How long before an invocation its messages may have been received, when the record does not say it: the longest
 batching window (300 s) and half a minute. A record tells only its *first* receive."""

@@ -192,6 +192,7 @@ def dump(record: Mapping[str, Any]) -> str:
     return json.dumps(record, separators=(",", ":"), allow_nan=False)
 
 
+ESSENTIAL = ("v", "sum", "id", "origin", "sent", "carried", "due", "hops", "steps")
 TRACEBACK_FLOOR_BYTES = 1_024
 MESSAGE_FLOOR_BYTES = 256
 
@@ -219,10 +220,10 @@ def fit(record: Mapping[str, Any], room_bytes: int) -> str | None:
 
 
 def smallest(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a record where hardly anything fits: which message, from where, and the bare reason."""
+    """What is kept of a record where hardly anything fits: which message, from where, how often, the bare reason."""
     failure = record.get("failure") or {}
     kept = {name: failure[name] for name in ("reason", "attempts", "failed_at") if name in failure}
-    return {name: record[name] for name in ("v", "sum", "id", "origin") if name in record} | {"failure": kept}
+    return {name: record[name] for name in ESSENTIAL if name in record} | {"failure": kept}
 
 
 def _shortened(

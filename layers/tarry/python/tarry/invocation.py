@@ -7,32 +7,39 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
     from tarry.payload import PayloadReader
     from tarry.world import World
+
+    class Told(Protocol):
+        """The log, as far as messages and failure steps tell it something."""
+
+        def ignored(self, message: Any, word: str, earlier: str) -> None: ...
+
+        def problem(
+            self, event: str, text: str, message: Any = None, *, error: BaseException | None = None
+        ) -> None: ...
 
 
 class Invocation:
     """What all messages of a batch share. Nothing of it is seen by the next invocation."""
 
-    __slots__ = (
-        "context", "deadline", "ended", "max_attempts", "on_ignored", "payload_reader", "started_at", "world"
-    )  # fmt: skip
+    __slots__ = ("context", "deadline", "ended", "log", "max_attempts_of", "payload_reader", "started_at", "world")
 
     def __init__(
         self,
         world: World,
         context: Any,
-        max_attempts: int | None,
-        on_ignored: Callable[[Any, str, str], None],
+        max_attempts_of: Callable[[str], int | None],
+        log: Told,
         payload_reader: PayloadReader | None = None,
     ) -> None:
         self.world = world
-        self.on_ignored = on_ignored
-        """Told of a message, a word on it that came too late, and the word that was said before."""
+        self.log = log
         self.context = context
-        self.max_attempts = max_attempts
-        """The policy's limit; None where nothing is retried in place."""
+        self.max_attempts_of = max_attempts_of
+        """The policy's limit for what comes from a queue; None where nothing is retried in place."""
         self.payload_reader = payload_reader
         """Makes the payloads; None for a consumer without a model."""
         self.started_at = world.clock.time()

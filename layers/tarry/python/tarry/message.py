@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, overload
 
@@ -185,7 +186,7 @@ class Message(Generic[T]):
     @property
     def max_attempts(self) -> int | None:
         """The policy's limit; None if nothing is retried in place."""
-        return self._invocation.max_attempts
+        return self._invocation.max_attempts_of(self.queue)
 
     @property
     def is_last_attempt(self) -> bool | None:
@@ -208,19 +209,24 @@ class Message(Generic[T]):
     def retry(self, delay: Delay | None = None) -> None:
         """This attempt failed; again in ``delay``, or when the policy's backoff says if it is None.
 
+        In an ``except`` block the exception at hand is kept as the reason.
+
         ``delay`` is in seconds, a ``timedelta`` or an aware ``datetime``; rounded up to whole seconds; 0 is at once.
         Raises `ValueError` if it is no delay, `DelayNotSupported` if SQS cannot hide the message for so long
         (43,200 seconds from its receive).
         """
         word = Retry(delay)
         self._check_delay(word)
+        word.__cause__ = sys.exception()  # said in an `except` block: that is why
         if self._batch is not None and self._batch._word is ACK:
             return self._ignore(word, ACK)
         self._say(word)
 
     def reject(self, reason: str | None = None) -> None:
-        """Dead-letter it now: no further attempt."""
-        self._say(Reject(reason))
+        """Dead-letter it now: no further attempt. In an ``except`` block the record shows that exception too."""
+        word = Reject(reason)
+        word.__context__ = sys.exception()
+        self._say(word)
 
     def discard(self, reason: str | None = None) -> None:
         """Done with, keep nothing of it: deleted, with a log line."""
@@ -260,7 +266,7 @@ class Message(Generic[T]):
             self._ignore(word, self._word)
 
     def _ignore(self, word: Word, earlier: Word) -> None:
-        self._invocation.on_ignored(self, type(word).__name__, type(earlier).__name__)
+        self._invocation.log.ignored(self, type(word).__name__, type(earlier).__name__)
 
     def _check_delay(self, word: Retry | Defer) -> None:
         seconds = None if word.delay is None else whole_seconds(word.delay)

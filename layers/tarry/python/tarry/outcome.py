@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tarry.delay import Delay, whole_seconds
 from tarry.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class State(StrEnum):
@@ -22,11 +25,13 @@ class State(StrEnum):
     RESENT = "RESENT"
 
 
-Kind = Literal["ack", "retry", "dead_letter", "discard", "defer", "release", "unhandled"]
+Kind = Literal["ack", "retry", "again", "resend", "dead_letter", "discard", "defer", "release", "unhandled"]
 
 _STATES: dict[Kind, State] = {
     "ack": State.COMMITTED,
     "retry": State.WAITING_RETRY,
+    "again": State.IN_FLIGHT,
+    "resend": State.RESENT,
     "dead_letter": State.DEAD_LETTERED,
     "discard": State.DISCARDED,
     "defer": State.DEFERRED,
@@ -41,22 +46,29 @@ STOPS_ITS_GROUP = frozenset[Kind]({"retry", "defer", "release", "unhandled"})
 class Outcome(Value):
     """A decision about one message. Made by name: ``Outcome.retry(30)``; carried out after the handler has run."""
 
-    __slots__ = ("kind", "delay", "reason", "queue")  # noqa: RUF023
+    __slots__ = ("kind", "delay", "reason", "queue", "note")  # noqa: RUF023
     kind: Kind
-    delay: int | None
+    delay: float | None
     reason: str | None
     queue: str | None
+    note: Mapping[str, int] | None
 
     def __init__(
-        self, kind: Kind, delay: Delay | None = None, reason: str | None = None, queue: str | None = None
+        self,
+        kind: Kind,
+        delay: Delay | None = None,
+        reason: str | None = None,
+        queue: str | None = None,
+        note: Mapping[str, int] | None = None,
     ) -> None:
         if kind not in _STATES:
             raise ValueError(
                 f"an outcome is one of {', '.join(_STATES)}, got {kind!r}: make it by name, Outcome.retry(30)"
             )
-        self._freeze(
-            kind=kind, delay=None if delay is None else whole_seconds(delay), reason=reason, queue=queue or None
-        )
+        seconds: float | None = None if delay is None else whole_seconds(delay)
+        if kind == "again" and isinstance(delay, (int, float)):
+            seconds = delay  # it never reaches SQS
+        self._freeze(kind=kind, delay=seconds, reason=reason, queue=queue or None, note=note)
 
     @property
     def state(self) -> State:
@@ -72,6 +84,21 @@ class Outcome(Value):
     def retry(cls, delay: Delay | None = None) -> Outcome:
         """Again in ``delay`` seconds, waiting in place; None: what the policy's backoff says."""
         return cls("retry", delay)
+
+    @classmethod
+    def again(cls, delay: Delay = 0) -> Outcome:
+        """Once more within this delivery, after ``delay``."""
+        return cls("again", delay)
+
+    @classmethod
+    def resend(
+        cls, queue: str | None = None, delay: Delay | None = None, note: Mapping[str, int] | None = None
+    ) -> Outcome:
+        """Sent again, to its queue or to ``queue`` (a name, URL or ARN), then deleted.
+
+        ``delay`` None is the queue's own. ``note`` is kept in the record that travels with it: `Failure.note`.
+        """
+        return cls("resend", delay, queue=queue, note=note)
 
     @classmethod
     def dead_letter(cls, reason: str, queue: str | None = None) -> Outcome:

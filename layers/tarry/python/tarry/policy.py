@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tarry.backoff import Backoff, Exponential, Fixed
+from tarry.delay import whole_seconds
 from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable
 from tarry.signals import Reject, Signal
 from tarry.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import timedelta
+
+    from tarry.failure import Failure
+
+    RetryWhen: TypeAlias = Callable[[Failure], bool | float | timedelta | None]
 
 Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
@@ -24,15 +33,20 @@ class RetryPolicy(Value):
     ``max_attempts`` counts attempts, the first included, 1 to 1,000. ``backoff=None`` is about 30 s, 90 s, 4.5 and
     13.5 minutes on a standard queue, and every 30 s on FIFO. ``fatal`` and ``retry_on`` are exception classes, or
     tuples of them; the most specific class wins, and ``retry_on`` alone makes all others fatal.
+    ``traverse_causes=True`` looks along causes, contexts and groups too, to the first error that one of them names.
+    ``retry_when(failure)`` has the last word on errors: True (another attempt), False (fatal), seconds or a
+    ``timedelta`` (another attempt after that), None (no opinion). If it raises, it had no opinion.
 
     Raises `ConfigurationError` for numbers out of range, and for a class that is named in both.
     """
 
-    __slots__ = ("max_attempts", "backoff", "fatal", "retry_on")  # noqa: RUF023
+    __slots__ = ("max_attempts", "backoff", "fatal", "retry_on", "retry_when", "traverse_causes")  # noqa: RUF023
     max_attempts: int
     backoff: Backoff | None
     fatal: tuple[type[BaseException], ...]
     retry_on: tuple[type[BaseException], ...] | None
+    retry_when: RetryWhen | None
+    traverse_causes: bool
 
     def __init__(
         self,
@@ -40,6 +54,8 @@ class RetryPolicy(Value):
         backoff: Backoff | None = None,
         fatal: Errors = (),
         retry_on: Errors | None = None,
+        retry_when: RetryWhen | None = None,
+        traverse_causes: bool = False,
     ) -> None:
         if isinstance(max_attempts, bool) or not isinstance(max_attempts, int):
             raise ConfigurationError(f"max_attempts must be a whole number, got {max_attempts!r}")
@@ -51,7 +67,18 @@ class RetryPolicy(Value):
         retried = None if retry_on is None else _classes("retry_on", retry_on)
         for kind in set(fatal) & set(retried or ()):
             raise ConfigurationError(f"{kind.__name__} is in both fatal and retry_on: name it in one of them")
-        self._freeze(max_attempts=max_attempts, backoff=backoff, fatal=fatal, retry_on=retried)
+        if retry_when is not None and not callable(retry_when):
+            raise ConfigurationError(f"retry_when takes a function of one Failure, got {retry_when!r}")
+        if not isinstance(traverse_causes, bool):
+            raise ConfigurationError(f"traverse_causes must be True or False, got {traverse_causes!r}")
+        self._freeze(
+            max_attempts=max_attempts,
+            backoff=backoff,
+            fatal=fatal,
+            retry_on=retried,
+            retry_when=retry_when,
+            traverse_causes=traverse_causes,
+        )
 
     def reason(self, error: BaseException) -> str:
         """Why a message failed, as far as the error says: ``error`` (worth another attempt), ``fatal``, ..."""
@@ -64,13 +91,25 @@ class RetryPolicy(Value):
         return "fatal" if self._is_fatal(error) else "error"
 
     def _is_fatal(self, error: BaseException) -> bool:
-        for kind in type(error).__mro__:
-            if kind in self.fatal:
-                return True
-            if self.retry_on is not None and kind in self.retry_on:
-                return False
+        for link in _links(error) if self.traverse_causes else (error,):
+            for kind in type(link).__mro__:
+                if kind in self.fatal:
+                    return True
+                if self.retry_on is not None and kind in self.retry_on:
+                    return False
         # "all others" are the exceptions: a SystemExit is no verdict on the message it met
         return self.retry_on is not None and not self.fatal and isinstance(error, Exception)
+
+    def opinion(self, failure: Failure) -> Failure:
+        """The failure as ``retry_when`` sees it. Raises what that raises, and `ValueError` for an odd answer."""
+        if self.retry_when is None or failure.reason not in ("error", "fatal") or failure.was_said:
+            return failure
+        answer = self.retry_when(failure)
+        if answer is None:
+            return failure
+        if isinstance(answer, bool):
+            return failure.changed(reason="error" if answer else "fatal")
+        return failure.changed(reason="error", delay=whole_seconds(answer))
 
     def backoff_of(self, *, fifo: bool) -> Backoff:
         """The backoff in force on a standard or a FIFO queue."""
@@ -81,6 +120,21 @@ class RetryPolicy(Value):
         backoff = self.backoff_of(fifo=fifo)
         latest = (backoff.bounds(attempt)[1] for attempt in range(1, self.max_attempts))
         return max(SHORTEST_UNHANDLED_WAIT, *latest, 0)
+
+
+def _links(error: BaseException) -> Iterator[BaseException]:
+    """An error, the errors of its group, and what it came from: ``__cause__``, else an unsuppressed ``__context__``."""
+    seen = set[int]()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        link = todo.pop(0)
+        if link is None or id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link
+        if isinstance(link, BaseExceptionGroup):
+            todo += link.exceptions
+        todo.append(link.__cause__ if link.__cause__ or link.__suppress_context__ else link.__context__)
 
 
 def _classes(name: str, given: object) -> tuple[type[BaseException], ...]:

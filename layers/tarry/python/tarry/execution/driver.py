@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Coroutine
 
-_CO_COROUTINE, _CO_ITERABLE_COROUTINE = 0x80, 0x100  # inspect's flags, without inspect
+# inspect's flags, without inspect
+_CO_VARARGS, _CO_COROUTINE, _CO_ITERABLE_COROUTINE = 0x4, 0x80, 0x100
 CLEAN_UP_SECONDS = 1.0
 
 _local = threading.local()
@@ -149,6 +150,24 @@ def refuse_generator(result: object) -> None:
     """A handler with a ``yield`` in it runs no line when it is called: that must not be taken for success."""
     if isinstance(result, (GeneratorType, AsyncGeneratorType)):
         raise HandlerNeverRan("the handler has a yield in it, so calling it ran nothing: take the yield out")
+
+
+def cannot_take_one(function: object) -> str | None:
+    """Why a call with one argument, the message or the batch, cannot work, as far as can be told; None if it can."""
+    if isinstance(function, type):
+        return "it is a class: decorate a function, or an instance with __call__"
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return None
+    bound = 1 if getattr(function, "__self__", None) is not None else 0
+    positional = code.co_argcount - bound
+    needed = positional - len(getattr(function, "__defaults__", None) or ())
+    keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    unset = [name for name in keyword_only if name not in (getattr(function, "__kwdefaults__", None) or {})]
+    if needed > 1 or unset or (positional < 1 and not code.co_flags & _CO_VARARGS):
+        names = ", ".join(code.co_varnames[bound : code.co_argcount + code.co_kwonlyargcount])
+        return f"it takes ({names}), and is called with one argument, the message or the batch"
+    return None
 
 
 def is_cancelled_error(error: BaseException) -> bool:

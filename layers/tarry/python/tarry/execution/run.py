@@ -12,8 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from tarry.decision import Decision
-    from tarry.execution.verdicts import Handling, Settling, Verdicts
+    from tarry.execution.verdicts import Again, Handling, Settling, Verdicts
     from tarry.invocation import Invocation
+
+
+RESULT_IGNORED = (
+    "the handler returned batchItemFailures, which nobody reads: its messages count as done; say message.retry() or "
+    "message.fail(error) of those that failed, or raise"
+)
 
 
 class Run:
@@ -62,21 +68,21 @@ class Run:
     def _stop(self) -> None:
         self._ending = True
 
-    def _of_one_message(self) -> Callable[[Message[Any]], Any]:
+    def _after_validation(self) -> Callable[[Message[Any]], Any]:
         """The handler, which meets only messages whose bodies fit the model, if there is one."""
         function = self._handling.function
         if self._invocation.payload_reader is None:
             return function
 
-        def after_validation(message: Message[Any]) -> Any:
+        def validated(message: Message[Any]) -> Any:
             _ = message.payload
             return function(message)
 
-        return after_validation
+        return validated
 
-    async def _each(self) -> None:
+    async def _each(self) -> None:  # noqa: C901 one loop with no call of ours in it: it runs for every message
         function, invocation, pending, log = (
-            self._of_one_message(), self._invocation, self._pending, self._handling.log
+            self._after_validation(), self._invocation, self._pending, self._handling.log
         )  # fmt: skip
         is_fifo = _any_fifo(pending)
         for message_id, record in self._todo:
@@ -101,9 +107,41 @@ class Run:
                 return None  # the event loop was ended: what ended it is the error to tell of
             if raised is None and (message._word is None or message._word is ACK):
                 del pending[message_id]
-            else:
-                self._running = None
-                self.verdicts.on_message(message, message._word, raised)
+                continue
+            self._running = None
+            again = self.verdicts.on_message(message, message._word, raised)
+            if again is not None and not await self._run_again(again):
+                return None
+        while self._verdicts is not None and (again := self._verdicts.next_again()) is not None:
+            if not await self._run_again(again):
+                return None
+        return None
+
+    async def _run_again(self, again: Again | None) -> bool:
+        """Runs a message within this delivery until it is decided; False if that has ended the batch."""
+        while again is not None:
+            message, clock = again.failure.message, self._invocation.world.clock
+            if again.delay:
+                await (clock.asleep(again.delay) if self._handling.is_async else self._sleep(again.delay))
+            self._running = message
+            raised: BaseException | None = None
+            try:
+                result = self._after_validation()(message)
+                if result is not None:
+                    await self._complete(result)
+            except BaseException as error:  # noqa: BLE001 sorted out below, as for a first run
+                if not (self._ending or isinstance(error, Exception) or driver.is_cancelled_error(error)):
+                    self._end(error)
+                    return False
+                raised = error
+            if self._ending:
+                return False
+            self._running = None
+            again = self.verdicts.on_message(message, message._word, raised, again.failure.tries + 1)
+        return True
+
+    async def _sleep(self, seconds: float) -> None:
+        self._invocation.world.clock.sleep(seconds)
 
     async def _batch(self) -> None:
         batch: Batch[Any] = Batch(self._invocation.context)
@@ -134,11 +172,11 @@ class Run:
         is_fifo, is_validated = _any_fifo(self._pending), self._invocation.payload_reader is not None
         for message_id, record in self._todo:
             message = message_of(record, message_id, self._invocation, self._handling.log)
+            message._batch = batch
             if is_fifo and not self.verdicts.may_run(message):
                 continue
             if is_validated and not self._is_valid(message, batch):
                 continue
-            message._batch = batch
             batch._messages.append(message)
 
     def _is_valid(self, message: Message[Any], batch: Batch[Any]) -> bool:
@@ -166,6 +204,8 @@ class Run:
         """A result means nothing, but what has not run yet must run."""
         if not driver.is_awaitable(result):
             driver.refuse_generator(result)
+            if isinstance(result, dict) and result.get("batchItemFailures"):
+                self._handling.log.once(self._invocation.world, "result_ignored", RESULT_IGNORED)
         elif self._handling.is_async:
             try:
                 await result

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tarry.decision import Decision, ask_steps, decide
 from tarry.execution.groups import Groups
+from tarry.failure import Failure
 from tarry.message import ACK, Batch, Message, Word, said_outcome
 from tarry.outcome import Outcome
 from tarry.signals import BatchError, Retry
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tarry.execution.intake import Records
-    from tarry.failure import Failure, FailureSteps
+    from tarry.failure import FailureSteps
     from tarry.policy import RetryPolicy
 
 DONE = frozenset({"ack", "discard"})
@@ -40,6 +41,13 @@ class Settling(Protocol):
 
     def send_away(self, decisions: Sequence[Decision]) -> set[str]:
         """Sends dead letters; the delivery ids of those that are in their queue for certain."""
+
+
+class Again(NamedTuple):
+    """A message that is to run once more within this delivery, after so many seconds."""
+
+    failure: Failure
+    delay: float
 
 
 class Verdicts:
@@ -74,40 +82,57 @@ class Verdicts:
         """The same for a message that has entered."""
         self._note(Decision(message, Outcome.release()))
 
-    def on_message(self, message: Message[Any], said: Word | None, raised: BaseException | None) -> None:
-        """A message that ran, with what was said of it and what its handler raised."""
+    def on_message(
+        self, message: Message[Any], said: Word | None, raised: BaseException | None, tries: int = 1
+    ) -> Again | None:
+        """A message that ran, with what was said of it and what its handler raised.
+
+        On FIFO its failure steps are asked at once; they may want it to run again.
+        """
         log = self._handling.log
         try:
-            decision = decide(message, said, raised, self._handling.policy)
+            decision = decide(message, said, raised, self._handling.policy, tries)
         except Exception as trouble:  # noqa: BLE001 an odd signal of the user's: this message's trouble alone
             decision = Decision(message, Outcome.unhandled(), trouble=trouble)
-        if isinstance(decision, Decision):
-            if said is not None and raised is not None:
-                text = "the handler raised after it had said what becomes of the message; what it said holds"
-                log.problem("raised_after_verdict", text, message, error=raised, level=WARNING)
-            self._note(decision)
-        elif message._source.is_fifo:
-            self._note(self._ask_steps(decision, self._now(message)))
-        else:
-            self._failures.append((decision, self._now(message)))
+        if isinstance(decision, Failure):
+            failed = decision, message._invocation.world.clock.time()
+            if message._source.is_fifo or tries > 1:
+                return self._ask_steps(*failed)
+            self._failures.append(failed)
+            return None
+        if said is not None and raised is not None:
+            text = "the handler raised after it had said what becomes of the message; what it said holds"
+            log.problem("raised_after_verdict", text, message, error=raised, level=WARNING)
+        self._note(decision)
+        return None
+
+    def next_again(self) -> Again | None:
+        """Asks the failure steps of what has failed, up to the first message that they want to run again.
+
+        Where no order hangs on them they are asked only when all messages have run: what that may take (a look-up of
+        the queue, loading boto3, a pause) is not to cost the others their time.
+        """
+        while self._failures:
+            if (again := self._ask_steps(*self._failures.pop(0))) is not None:
+                return again
+        return None
 
     def close(self) -> list[Decision]:
-        """All decisions that are to be carried out.
-
-        Where no order hangs on them, the failure steps are asked only now: what that may take (a look-up of the queue,
-        loading boto3) is not to cost the other messages their time.
-        """
-        failures, self._failures = self._failures, []
-        for failure, failed_at in failures:
-            self._note(self._ask_steps(failure, failed_at))
+        """All decisions that are to be carried out."""
+        while (again := self.next_again()) is not None:  # there is nobody left to run it
+            self._note(Decision(again.failure.message, Outcome.unhandled(), again.failure))
         return self.decisions
 
-    def _ask_steps(self, failure: Failure, failed_at: float) -> Decision:
+    def _ask_steps(self, failure: Failure, failed_at: float) -> Again | None:
         handling = self._handling
-        return ask_steps(failure, failed_at, handling.policy, handling.steps, self._settling.is_last_delivery)
-
-    def _now(self, message: Message[Any]) -> float:
-        return message._invocation.world.clock.time()
+        steps = handling.steps.of(failure.queue)
+        decision = ask_steps(failure, failed_at, handling.policy, steps, self._settling.is_last_delivery)
+        if decision.outcome.kind == "again":
+            if failure.message._batch is None:
+                return Again(failure, decision.outcome.delay or 0)
+            decision = Decision(failure.message, Outcome.unhandled(), failure)  # no batch runs again in part
+        self._note(decision)
+        return None
 
     def on_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
         """A batch that ran as a whole (SPEC B4, B5, H2)."""
@@ -141,7 +166,9 @@ class Verdicts:
         self.decisions.append(decision)
         if not message._source.is_fifo:
             return
-        if outcome.kind == "dead_letter" and message.delivery_id not in self._settling.send_away([decision]):
+        if outcome.kind in ("dead_letter", "resend") and message.delivery_id not in self._settling.send_away(
+            [decision]
+        ):
             outcome = Outcome.unhandled()
         self._groups.note(message, outcome)
 

@@ -27,7 +27,7 @@ class _Transitions(logging.Handler):
                 state=str(fields["state"]),
                 attempt=fields.get("attempt"),
                 delay_seconds=fields.get("delay"),
-                reason=str(fields.get("reason") or ""),
+                reason=str(fields.get("not_sent") or fields.get("reason") or ""),
                 error=str(fields.get("error") or ""),
             )
             self._board.told(str(fields["delivery_id"]), step, time.time())

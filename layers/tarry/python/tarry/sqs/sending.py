@@ -35,10 +35,12 @@ class Copy(Value):
     the others are tried in turn.
     """
 
-    __slots__ = ("message", "on_too_large", "target", "variants")
+    __slots__ = ("delay", "message", "on_too_large", "target", "variants")
     message: Message[Any]
     target: QueueArn
     variants: Sequence[Attributes]
+    delay: int | None
+    """``DelaySeconds``; None leaves it to the queue, which is all that FIFO allows."""
     on_too_large: Callable[[], None]
 
     def __init__(
@@ -46,9 +48,10 @@ class Copy(Value):
         message: Message[Any],
         target: QueueArn,
         variants: Sequence[Attributes],
+        delay: int | None,
         on_too_large: Callable[[], None] = lambda: None,
     ) -> None:
-        self._freeze(message=message, target=target, variants=variants, on_too_large=on_too_large)
+        self._freeze(message=message, target=target, variants=variants, delay=delay, on_too_large=on_too_large)
 
     @property
     def size(self) -> int:
@@ -141,7 +144,8 @@ def _entry(entry_id: str, copy: Copy, variant: int) -> dict[str, Any]:
         entry["MessageDeduplicationId"] = hashlib.sha256(f"{message.delivery_id} {target}".encode()).hexdigest()
         entry["MessageGroupId"] = message.group_id or message.id
     else:
-        entry["DelaySeconds"] = 0  # explicit: the queue may have a default delay
+        if copy.delay is not None:
+            entry["DelaySeconds"] = copy.delay  # 0 too: the queue may have a default delay
         if message.group_id:
             entry["MessageGroupId"] = message.group_id
     return entry

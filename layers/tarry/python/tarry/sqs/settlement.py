@@ -9,10 +9,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tarry.decision import Decision, ask_steps
 from tarry.delay import whole_seconds
 from tarry.outcome import Outcome
 from tarry.sqs.client import Requests
-from tarry.sqs.dead_letters import Death, LetterWriter
+from tarry.sqs.copies import CannotSendAgain, CopyWriter
 from tarry.sqs.leases import Hidden, Hide, change_visibility
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import Refused, is_stale_handle
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tarry.arn import QueueArn
-    from tarry.decision import Decision
-    from tarry.failure import FailureSteps
+    from tarry.failure import Failure, FailureSteps
     from tarry.invocation import Invocation
     from tarry.message import Message
     from tarry.policy import RetryPolicy
+
+
+SENT_AWAY = frozenset({"dead_letter", "resend"})
 
 
 class Settlement:
@@ -36,12 +39,14 @@ class Settlement:
     def __init__(self, invocation: Invocation, policy: RetryPolicy, steps: FailureSteps, log: Log) -> None:
         self._invocation = invocation
         self._policy = policy
+        self._steps = steps
         self._log = log
         self._lookups = Lookups(Requests(invocation), log)
-        self._writer = LetterWriter(steps.dead_letter, self._lookups, log)
+        self._writer = CopyWriter(steps, self._lookups, log)
         self.away: set[str] = set()
-        """The delivery ids of what is in another queue for certain, and must not be reported as failed."""
-        self._tried: set[str] = set()
+        """The delivery ids of what is done with here, and must not be reported as failed."""
+        self._decided: dict[str, Decision] = {}
+        """What was tried to send away, with what was decided of it in the end."""
         self._lost: set[str] = set()
         self._not_sent: dict[str, str] = {}
 
@@ -51,38 +56,59 @@ class Settlement:
         return limit is not None and message.receive_count >= limit
 
     def send_away(self, decisions: Sequence[Decision]) -> set[str]:
-        """Dead-letters what was decided so; the delivery ids of those that are in their queue for certain."""
+        """Sends on what was decided so; the delivery ids of those that are done with for certain."""
         copies = [copy for decision in decisions if (copy := self._copy_of(decision)) is not None]
         self._find_lost_leases(copies)
-        held = [copy for copy in copies if copy.message.delivery_id not in self._lost]
-        by_id = {decision.message.delivery_id: decision for decision in decisions}
-        for sent in send_on(held, self._lookups):
-            self._note_sent(sent, by_id[sent.copy.message.delivery_id])
-        return by_id.keys() & self.away
+        for sent in send_on([copy for copy in copies if copy.message.delivery_id not in self._lost], self._lookups):
+            self._note_sent(sent, self._decided[sent.copy.message.delivery_id])
+        return {decision.message.delivery_id for decision in decisions} & self.away
 
     def finish(self, decisions: Sequence[Decision]) -> None:
         """Carries out what is left to do."""
-        letters = [decision for decision in decisions if decision.outcome.kind == "dead_letter"]
-        self.send_away([decision for decision in letters if decision.message.delivery_id not in self._tried])
+        leaving = [decision for decision in decisions if decision.outcome.kind in SENT_AWAY]
+        self.send_away([decision for decision in leaving if decision.message.delivery_id not in self._decided])
         gone = self.away | self._lost
-        staying = [decision for decision in decisions if decision.message.delivery_id not in gone]
+        staying = [
+            self._decided.get(decision.message.delivery_id, decision)
+            for decision in decisions
+            if decision.message.delivery_id not in gone
+        ]
         self._hide([decision for decision in staying if decision.outcome.kind != "release"], self._seconds_to_wait())
         self._hide([decision for decision in staying if decision.outcome.kind == "release"], lambda _: 0)
 
     # sending
 
     def _copy_of(self, decision: Decision) -> Copy | None:
-        message, failure, outcome = decision.message, decision.failure, decision.outcome
-        self._tried.add(message.delivery_id)
+        """The copy to send; None if there is none, and the message stays."""
+        message, failure = decision.message, decision.failure
+        self._decided[message.delivery_id] = decision
         if failure is None:
             return None
-        died_at = decision.failed_at or self._invocation.world.clock.time()
-        death = Death(failure, outcome.reason or failure.reason, outcome.queue, died_at)
+        now = decision.failed_at or self._invocation.world.clock.time()
         try:
-            return self._writer.write(death)
+            if decision.outcome.kind == "dead_letter":
+                return self._writer.dead_letter(failure, decision, now)
+            return self._writer.again(failure, decision, now)
+        except CannotSendAgain as error:
+            self._log.problem("step_passed_on", f"{error}: the next failure step is asked", message)
+            return self._ask_further(failure, now)
         except Exception as error:  # noqa: BLE001 whatever it is, the message is still in its queue
             self._not_sent[message.delivery_id] = str(error)
             return None
+
+    def _ask_further(self, failure: Failure, failed_at: float) -> Copy | None:
+        """What the failure steps say of a message that cannot be sent again."""
+        message = failure.message
+        steps = self._steps.of(failure.queue)
+        passed = failure.changed(does_not_fit=True)
+        decision = ask_steps(passed, failed_at, self._policy, steps, self.is_last_delivery)
+        if decision.outcome.kind in ("resend", "again"):
+            decision = Decision(message, Outcome.unhandled(), passed, failed_at)
+        self._decided[message.delivery_id] = decision
+        if decision.outcome.kind in ("ack", "discard"):
+            self.away.add(message.delivery_id)
+            self._transition(decision, decision.outcome, None)
+        return self._copy_of(decision) if decision.outcome.kind == "dead_letter" else None
 
     def _find_lost_leases(self, copies: Sequence[Copy]) -> None:
         """Finds those whose lease is gone. They may be with somebody else by now, and are not sent (SPEC E6).
@@ -99,7 +125,7 @@ class Settlement:
         for hidden in self._change(hides):
             if hidden.error is not None and (isinstance(hidden.error, Refused) or is_stale_handle(hidden.error)):
                 message = hidden.hide.message
-                text = "SQS refuses its receipt handle: it is not dead-lettered here, only reported as failed"
+                text = "SQS refuses its receipt handle: it is not sent on here, only reported as failed"
                 self._log.problem("lease_lost", text, message, error=hidden.error, level=WARNING)
                 self._lost.add(message.delivery_id)
 
@@ -110,10 +136,12 @@ class Settlement:
             self._lookups.warn(sent.error, "send_message_batch", sent.copy.target)
             return
         self.away.add(message.delivery_id)
-        self._transition(decision, decision.outcome, None, dead_letter_queue=sent.copy.target.name)
+        where = "dead_letter_queue" if decision.outcome.kind == "dead_letter" else "sent_to"
+        delay = None if decision.outcome.delay is None else int(decision.outcome.delay)
+        self._transition(decision, decision.outcome, delay, **{where: sent.copy.target.name})
         if sent.not_deleted is not None:
             self._lookups.warn(sent.not_deleted, "delete_message_batch", message._source)
-            text = "the dead-lettered message is left to Lambda to delete"
+            text = "the message that was sent on is left to Lambda to delete"
             self._log.problem("delete_failed", text, message, error=sent.not_deleted, level=WARNING)
 
     # waiting
@@ -125,7 +153,7 @@ class Settlement:
 
         def seconds(decision: Decision) -> int:
             if decision.outcome.kind in ("retry", "defer"):
-                return decision.outcome.delay or 0
+                return int(decision.outcome.delay or 0)
             return longest(decision.message._source.is_fifo)
 
         return seconds
@@ -151,7 +179,7 @@ class Settlement:
     def _note_hidden(self, hidden: Hidden, decision: Decision, wanted: int) -> None:
         outcome = decision.outcome
         more: dict[str, Any] = {}
-        if outcome.kind == "dead_letter":
+        if outcome.kind in SENT_AWAY:
             more["not_sent"] = self._not_sent.get(decision.message.delivery_id, "no failure to tell of")
             outcome = Outcome.unhandled()
         if hidden.error is not None:

@@ -24,6 +24,7 @@ DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40  # logging's own numbers: it is imp
 _TRANSITIONS = {
     "ack": ("committed", INFO),
     "retry": ("waiting_retry", WARNING),
+    "resend": ("resent", WARNING),
     "dead_letter": ("dead_lettered", ERROR),
     "discard": ("discarded", INFO),
     "defer": ("deferred", INFO),

@@ -1,0 +1,83 @@
+"""The records that travel with messages sent on: why one died, what a copy brings along."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarry.diagnosis import diagnose, one_line
+from tarry.envelope import MAX_COUNT, MAX_TOTAL, VERSION, body_sum, next_history, timestamp
+
+if TYPE_CHECKING:
+    from tarry.failure import Failure
+    from tarry.message import Message
+
+
+def dead_letter_record(failure: Failure, reason: str, died_at: float, *, include_traceback: bool) -> dict[str, Any]:
+    """The record of a death, whole. Without what was carried: redriven by whatever means, the message begins anew."""
+    return _base(failure.message, failure.message._source.text) | _told(failure, reason, died_at, include_traceback)
+
+
+def copy_record(
+    failure: Failure, failed_at: float, *, note: dict[str, int], due: float | None, include_traceback: bool
+) -> dict[str, Any]:
+    """The record of a copy: with the attempts so far, and what the steps wrote."""
+    message = failure.message
+    envelope = message._envelope
+    origin = (envelope.origin if envelope else None) or message._source.text
+    steps = {**(envelope.steps if envelope else {}), **note}
+    return {
+        **_base(message, origin),
+        "carried": min(MAX_COUNT, failure.attempt),
+        **({} if due is None else {"due": due}),
+        "hops": hops_of(message) + 1,
+        **({"steps": steps} if steps else {}),
+        **_told(failure, failure.reason, failed_at, include_traceback),
+    }
+
+
+def hops_of(message: Message[Any]) -> int:
+    """How often it was sent again so far."""
+    return min(MAX_COUNT - 1, message._envelope.hops) if message._envelope else 0
+
+
+def _base(message: Message[Any], origin: str) -> dict[str, Any]:
+    sent = message.sent_at
+    return {
+        "v": VERSION,
+        "sum": body_sum(message.body),
+        "id": message.id,
+        "origin": origin,
+        **({"sent": timestamp(sent.timestamp())} if sent else {}),
+    }
+
+
+def _told(failure: Failure, reason: str, failed_at: float, include_traceback: bool) -> dict[str, Any]:
+    """The latest failure, when the first one was, and the history with this one."""
+    message, earlier = failure.message, failure.message.failure
+    carried = message._envelope.carried if message._envelope else 0
+    lives_before = max(0, ((earlier.attempts if earlier else 0) or 0) - carried)
+    told: dict[str, Any] = {"reason": reason[:200], "attempts": min(MAX_TOTAL, lives_before + failure.attempt)}
+    if failure.error is not None:
+        diagnosis = diagnose(failure.error)
+        told |= {"type": diagnosis.type, "message": diagnosis.message, "fingerprint": diagnosis.fingerprint}
+        if include_traceback:
+            told["traceback"] = diagnosis.traceback
+    told |= {
+        "first_failed_at": (earlier.first_failed_at if earlier else None) or _first_failed_at(message, failed_at),
+        "failed_at": timestamp(failed_at),
+        "function": message._invocation.function_name,
+        "request_id": message._invocation.request_id,
+    }
+    error = one_line(failure.error) if failure.error is not None else None
+    return {
+        "failure": {name: value for name, value in told.items() if value not in (None, "")},
+        "history": next_history(earlier.history if earlier else (), failure.attempt, timestamp(failed_at), error),
+    }
+
+
+def _first_failed_at(message: Message[Any], failed_at: float) -> str:
+    """The moment itself on a first attempt; later the first delivery, the nearest to it that SQS remembers."""
+    received_at = message._first_received_at
+    if message.receive_count == 1 or received_at is None or received_at > failed_at:
+        return timestamp(failed_at)
+    return timestamp(received_at)

@@ -1,0 +1,162 @@
+"""Making the copy of a message that is sent on: where to, after which delay, with as much of a record as fits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS
+from tarry.envelope import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump, fit, smallest
+from tarry.records import copy_record, dead_letter_record, hops_of
+from tarry.sqs.dead_letters import NoDeadLetterQueue, dead_letter_queue
+from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length
+from tarry.sqs.sending import Attributes, Copy, sendable_attributes
+from tarry.sqs.topology import named_queue
+from tarry.telemetry.logs import WARNING, Log
+
+if TYPE_CHECKING:
+    from tarry.arn import QueueArn
+    from tarry.decision import Decision
+    from tarry.failure import Failure, FailureSteps
+    from tarry.message import Message
+    from tarry.sqs.lookups import Lookups
+    from tarry.steps import DeadLetter
+
+Record = Mapping[str, Any]
+
+MANY_HOPS = 12  # Lambda stops a function that keeps sending to its own queue at about 16
+
+
+class CannotSendAgain(Exception):
+    """A copy that must not be sent, since what it lives on could not travel with it: the next step is asked."""
+
+
+class CopyWriter:
+    """Makes the copies of one invocation."""
+
+    def __init__(self, steps: FailureSteps, lookups: Lookups, log: Log) -> None:
+        self._steps = steps
+        self._lookups = lookups
+        self._log = log
+
+    def dead_letter(self, failure: Failure, decision: Decision, now: float) -> Copy:
+        """The copy for the dead-letter queue; without a record where there is no room for one.
+
+        Raises `NoDeadLetterQueue`, also for a body that the target cannot hold.
+        """
+        message, options = failure.message, self._steps.of(failure.queue).dead_letter
+        _refuse_no_text(message)
+        target = dead_letter_queue(message, decision.outcome.queue, self._lookups)
+        reason = decision.outcome.reason or failure.reason
+        whole = dead_letter_record(failure, reason, now, include_traceback=options.include_traceback)
+        record = self._redacted(self._enriched(whole, failure, options), message, options)
+        return self._fitted(message, target, record, delay=0, may_go_without=True)
+
+    def again(self, failure: Failure, decision: Decision, now: float) -> Copy:
+        """The copy that is sent again, never without its record.
+
+        Raises `CannotSendAgain` where the record has no room, or the delay cannot be kept.
+        """
+        message, outcome, options = failure.message, decision.outcome, self._steps.of(failure.queue).dead_letter
+        _refuse_no_text(message)
+        target = named_queue(outcome.queue, message._source) if outcome.queue else message._source
+        delay, due = _parked(outcome.delay, target, now)
+        if hops_of(message) + 1 >= MANY_HOPS:
+            text = (
+                f"sent again {hops_of(message) + 1} times: unless its RecursiveLoop is Allow, Lambda stops at about 16"
+            )
+            self._log.problem("many_hops", text, message)
+        note = dict(outcome.note or {})
+        record = copy_record(failure, now, note=note, due=due, include_traceback=options.include_traceback)
+        return self._fitted(message, target, self._redacted(record, message, options), delay, may_go_without=False)
+
+    def _fitted(
+        self, message: Message[Any], target: QueueArn, record: Record, delay: int | None, *, may_go_without: bool
+    ) -> Copy:
+        limit, is_known = self._lookups.maximum_message_size(target)
+        attributes = sendable_attributes(message)
+        room = limit - message_size(message.body, attributes)
+        if room < 0:
+            raise NoDeadLetterQueue(
+                f"it is {limit - room} bytes, and {target.name} takes at most {limit}: raise its MaximumMessageSize"
+            )
+        has_place = len(attributes) < MAX_ATTRIBUTES and ATTRIBUTE not in attributes
+        text = fit(record, room - utf8_length(ATTRIBUTE) - utf8_length("String")) if has_place else None
+        if text is None:
+            if not may_go_without:
+                raise CannotSendAgain("its record has no room beside the message, so it is not sent again")
+            self._say_in_log("record_in_log", "the message is dead-lettered without a record: no room", message, record)
+            return Copy(message, target, [attributes], delay)
+        say_cut = partial(
+            self._say_in_log, "record_cut", "the record was cut to fit; here it is whole", message, record
+        )
+        if is_cut := text != dump(record):
+            say_cut()
+        lighter = [] if is_known else _lighter(text, dump(smallest(record)))
+        variants = [_with_record(attributes, variant) for variant in [text, *lighter]]
+        if not is_known and may_go_without:
+            variants.append(attributes)
+        return Copy(message, target, variants, delay, on_too_large=_nothing if is_cut else say_cut)
+
+    def _enriched(self, record: dict[str, Any], failure: Failure, options: DeadLetter) -> dict[str, Any]:
+        if options.enrich is None:
+            return record
+        try:
+            extra = dict(options.enrich(failure))
+            dump(extra)
+        except Exception as error:  # noqa: BLE001 a user's hook
+            text = f"DeadLetter's enrich raised, or returned what is no JSON ({type(error).__name__}): it adds nothing"
+            self._log.problem("enrich_failed", text, failure.message)
+            return record
+        return {**record, "extra": extra}
+
+    def _redacted(self, record: dict[str, Any], message: Message[Any], options: DeadLetter) -> Record:
+        if options.redact is None:
+            return record
+        identity = {name: record[name] for name in ESSENTIAL if name in record}
+        try:
+            redacted = {**options.redact(json.loads(dump(record))), **identity}
+            Envelope(json.loads(dump(redacted)), message._invocation.started_at)  # must be readable when it comes back
+        except Exception as error:  # noqa: BLE001 a user's hook
+            what = "returned what is no record" if isinstance(error, UnreadableRecord) else "raised"
+            text = f"DeadLetter's redact {what} ({type(error).__name__}): only the bare reason is kept"
+            self._log.problem("redact_failed", text, message)
+            return smallest(record)
+        return redacted
+
+    def _say_in_log(self, event: str, text: str, message: Message[Any], record: Record) -> None:
+        self._log.problem(event, text, message, level=WARNING, record=record)
+
+
+def _refuse_no_text(message: Message[Any]) -> None:
+    if not isinstance(message._record.get("body"), str):
+        raise NoDeadLetterQueue("its record has no text as body, so there is nothing to send on")
+
+
+def _parked(delay: float | None, target: QueueArn, now: float) -> tuple[int | None, float | None]:
+    """The DelaySeconds of a copy, and until when it waits if they do not reach that far."""
+    if delay is None or (delay == 0 and target.is_fifo):
+        return None, None
+    if target.is_fifo:
+        raise CannotSendAgain(f"SQS delays no message of a FIFO queue singly, and {delay:g} s were asked for")
+    if delay > MAX_VISIBILITY_SECONDS:
+        raise CannotSendAgain(
+            f"SQS can delay a message by at most {MAX_VISIBILITY_SECONDS} s, and {delay:g} were asked for"
+        )
+    seconds = int(delay)
+    return (seconds, None) if seconds <= MAX_DELAY_SECONDS else (MAX_DELAY_SECONDS, now + seconds)
+
+
+def _nothing() -> None:
+    """For a record that is in the log already."""
+
+
+def _lighter(text: str, smallest_text: str) -> list[str]:
+    """What to try where the target's limit is not known, and SQS finds the record too large."""
+    return [smallest_text] if len(smallest_text) < len(text) else []
+
+
+def _with_record(attributes: Attributes, text: str) -> Attributes:
+    return {**attributes, ATTRIBUTE: {"DataType": "String", "StringValue": text}}

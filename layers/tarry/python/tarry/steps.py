@@ -1,0 +1,185 @@
+"""The failure steps that come with tarry. What each does with a failure, and which ones it passes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tarry.backoff import Backoff, Fixed
+from tarry.delay import MAX_VISIBILITY_SECONDS
+from tarry.errors import ConfigurationError
+from tarry.value import Value
+
+if TYPE_CHECKING:
+    from tarry.failure import Failure, NextStep
+    from tarry.outcome import Outcome
+
+Record = Mapping[str, Any]
+
+MAX_RESENDS = 1_000  # what a record's counter holds
+
+
+class RetryInPlace(Value):
+    """Retries what failed with an error, as the consumer's policy says; all else it passes on.
+
+    The message stays where it is, hidden for the delay: no new message, no hop.
+    """
+
+    __slots__ = ()
+
+    def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
+        from tarry.outcome import Outcome
+
+        return Outcome.retry(failure.delay) if failure.reason == "error" else next_step(failure)
+
+
+class DeadLetter(Value):
+    """Sends what failed to the dead-letter queue, with the record of why.
+
+    ``queue`` (a name, URL or ARN, or a function of the failure that answers with one) overrides the one in the source
+    queue's redrive policy. ``enrich(failure) -> dict`` adds to the record, under ``extra``; if it raises, the letter
+    goes without. ``include_traceback=False`` leaves the traceback out. ``redact(record) -> record`` sees the record
+    before it leaves the process, to the queue or into the log; if it raises, only the bare reason does.
+    """
+
+    __slots__ = ("queue", "enrich", "include_traceback", "redact")  # noqa: RUF023
+    queue: str | Callable[[Failure], str | None] | None
+    enrich: Callable[[Failure], Mapping[str, Any]] | None
+    include_traceback: bool
+    redact: Callable[[dict[str, Any]], Record] | None
+
+    def __init__(
+        self,
+        queue: str | Callable[[Failure], str | None] | None = None,
+        enrich: Callable[[Failure], Mapping[str, Any]] | None = None,
+        include_traceback: bool = True,
+        redact: Callable[[dict[str, Any]], Record] | None = None,
+    ) -> None:
+        for name, hook, what in (("enrich", enrich, "failure"), ("redact", redact, "record")):
+            if hook is not None and not callable(hook):
+                raise ConfigurationError(f"{name} takes a function of the {what}, got {hook!r}")
+        self._freeze(queue=queue, enrich=enrich, include_traceback=include_traceback, redact=redact)
+
+    def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
+        from tarry.outcome import Outcome
+
+        return Outcome.dead_letter(failure.reason, self.queue(failure) if callable(self.queue) else self.queue)
+
+
+class DropMessage(Value):
+    """Throws away what failed; a log line is all that is left. Where a queue's messages may be lost."""
+
+    __slots__ = ()
+
+    def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
+        from tarry.outcome import Outcome
+
+        return Outcome.discard(failure.reason)
+
+
+class LocalRetry(Value):
+    """Tries again at once, within the same delivery: up to ``times`` more runs, ``delay`` seconds apart.
+
+    All its tries are one attempt. A message of which something was said, or that raised a signal, is passed on, and so
+    is one for whose next try there is no time left. For handlers of one message; it waits for the other messages of the
+    batch to have run (on FIFO it holds up the batch).
+    """
+
+    __slots__ = ("delay", "times")
+    times: int
+    delay: float
+
+    def __init__(self, times: int, delay: float = 0) -> None:
+        self._freeze(times=_times(times), delay=Fixed(delay).seconds)
+
+    def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
+        from tarry.outcome import Outcome
+
+        may_try = failure.reason == "error" and not failure.was_said and failure.tries <= self.times
+        return Outcome.again(self.delay) if may_try and self._has_time(failure) else next_step(failure)
+
+    def _has_time(self, failure: Failure) -> bool:
+        return failure.message._invocation.time_left() > self.delay + RESERVE_SECONDS
+
+
+RESERVE_SECONDS = 2.0  # for the run itself and the settlement
+
+
+class SendAgain(Value):
+    """Sends what failed to its queue again, or to ``queue``, as a new message with its history, up to ``times`` times.
+
+    ``id`` names the counter in the record that travels with the message. ``delay`` is seconds or a backoff over the
+    re-sends (the first is 1); None leaves it to the queue. Waiting in place (`RetryInPlace`) is cheaper, and makes no
+    hop: Lambda stops a function that keeps sending to its own queue after about 16, unless its ``RecursiveLoop`` is
+    ``Allow``.
+
+    On FIFO it takes no delay, and re-sending to the same queue gives up the group's order, so it must be asked for:
+    ``breaks_order=True``. What it may not do it passes on, with an ERROR in the log.
+
+    Raises `ConfigurationError` for an empty id, for ``times`` below 1, and for a delay beyond 12 hours.
+    """
+
+    __slots__ = ("id", "times", "delay", "queue", "breaks_order")  # noqa: RUF023 the order of the arguments
+    id: str
+    times: int
+    delay: Backoff | None
+    queue: str | None
+    breaks_order: bool
+
+    def __init__(
+        self,
+        id: str,
+        times: int = 1,
+        delay: float | Backoff | None = None,
+        queue: str | None = None,
+        breaks_order: bool = False,
+    ) -> None:
+        if type(id) is not str or not id:
+            raise ConfigurationError(f"SendAgain needs an id, a name for its counter, got {id!r}")
+        _times(times)
+        backoff = delay if delay is None or isinstance(delay, Backoff) else Fixed(delay)
+        longest = max(backoff.bounds(number)[1] for number in range(1, times + 1)) if backoff else 0
+        if longest > MAX_VISIBILITY_SECONDS:
+            raise ConfigurationError(
+                f"SendAgain({id!r}) would wait {longest:g} s: SQS can delay a message by at most "
+                f"{MAX_VISIBILITY_SECONDS} s"
+            )
+        if longest and queue is not None and queue.endswith(".fifo"):
+            raise ConfigurationError(
+                f"SendAgain({id!r}) has a delay, and {queue} is FIFO: SQS delays none of its messages"
+            )
+        self._freeze(id=id, times=times, delay=backoff, queue=queue, breaks_order=breaks_order)
+
+    def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
+        from tarry.outcome import Outcome
+
+        sent = failure.note(self.id)
+        if failure.reason not in ("error", "exhausted") or sent >= self.times:
+            return next_step(failure)
+        if (trouble := self._trouble(failure)) is not None:
+            failure.message._invocation.log.problem(
+                "step_passed_on", f"SendAgain({self.id!r}): {trouble}", failure.message
+            )
+            return next_step(failure)
+        delay = None if self.delay is None else self.delay.delay(sent + 1, failure.message._invocation.world.random)
+        return Outcome.resend(self.queue, delay, note={self.id: sent + 1})
+
+    def _trouble(self, failure: Failure) -> str | None:
+        if failure.does_not_fit:
+            return "its record has no room beside the message, so it cannot be sent again"
+        if not failure.message._source.is_fifo:
+            return None
+        if self.delay is not None and self.queue is None:
+            return "it has a delay, and SQS delays no message of a FIFO queue singly"
+        target = (self.queue or failure.queue).rpartition("/")[2].rpartition(":")[2]
+        if not self.breaks_order and target == failure.queue:
+            return (
+                "sending to the same FIFO queue again gives up the order of its group; ask for it by breaks_order=True"
+            )
+        return None
+
+
+def _times(times: int) -> int:
+    if type(times) is not int or not 1 <= times <= MAX_RESENDS:
+        raise ConfigurationError(f"times must be a whole number from 1 to {MAX_RESENDS}, got {times!r}")
+    return times
