@@ -59,8 +59,8 @@ class Poller:
         return messages
 
     def _receive(self, most: int) -> list[dict[str, Any]]:
-        if self._queue.is_fifo:
-            self._endpoint.end_leases(self._queue.name)
+        if self._queue.is_fifo and not self._endpoint.end_leases(self._queue.name):
+            return []
         answer = self._sqs.receive_message(
             QueueUrl=self._url,
             MaxNumberOfMessages=min(MOST_PER_RECEIVE, most),

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -15,6 +16,7 @@ from moto.sqs.models import sqs_backends
 from tarry.template.model import ACCOUNT
 
 HOST = "127.0.0.1"
+SOON_MILLISECONDS = 100
 
 
 class Endpoint:
@@ -30,13 +32,16 @@ class Endpoint:
         config = Config(proxies={}, retries={"total_max_attempts": 1})
         return self._session.client(service, endpoint_url=self.url, config=config)
 
-    def end_leases(self, queue_name: str) -> None:
+    def end_leases(self, queue_name: str) -> bool:
         """Make moto forget the FIFO messages that are visible again, before a receive.
 
         It forgets them one by one while it receives, and so delivers the last of a group first where SQS keeps order.
+        False if one is about to become visible: between this and the receive it would be one that was not forgotten.
         """
         queue = sqs_backends[ACCOUNT][self.region].queues[queue_name]
         queue.pending_messages.difference_update([each for each in queue.pending_messages if each.visible])
+        now = time.time() * 1000
+        return not any(now - 1 <= each.visible_at < now + SOON_MILLISECONDS for each in queue.pending_messages)
 
     def environment(self) -> dict[str, str]:
         """The AWS settings a function finds here."""
