@@ -72,6 +72,19 @@ def test_making_a_consumer_loads_nothing_heavy() -> None:  # DESIGN 5
     assert heavy_modules_after(f"from tarry import *\n@consumer({settings})\ndef handler(message): pass") == []
 
 
+def test_annotations_that_are_texts_and_name_no_model_load_nothing_heavy() -> None:  # DESIGN 5, SPEC K2
+    handler = "@consumer\ndef handler(message: 'Message', times: 'int' = 1) -> 'None': pass"
+    assert heavy_modules_after(f"from tarry import *\n{handler}") == []
+
+
+def test_a_consumer_with_a_model_loads_what_reads_it_when_it_is_made_and_no_boto3() -> None:  # DESIGN 5, SPEC K2
+    order = "import typing_extensions\nclass Order(typing_extensions.TypedDict): id: int"
+    handler = "@consumer(model=Order)\ndef handler(message): pass"
+    loaded = heavy_modules_after(f"from tarry import *\n{order}\n{handler}")
+    assert {"pydantic", "aws_lambda_powertools"} <= set(loaded)
+    assert "boto3" not in loaded
+
+
 STANDARD = event(*(record({"id": index}, f"m{index}") for index in range(10)))
 FIFO = event(*(record({"id": index}, f"m{index}", "orders.fifo", group=f"g{index % 2}") for index in range(10)))
 WITH_ATTRIBUTES = event(record(attributes={"tenant": {"stringValue": "acme", "dataType": "String"}}))

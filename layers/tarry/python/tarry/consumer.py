@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, overload
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, cast, overload
 
 from tarry import world
 from tarry.errors import ConfigurationError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tarry.backoff import Backoff
     from tarry.decision import Decision
     from tarry.message import Batch, Message
+    from tarry.payload import EnvelopeName, PayloadReader
     from tarry.policy import RetryWhen
     from tarry.sqs.settlement import Settlement
 
@@ -39,7 +41,11 @@ if TYPE_CHECKING:
 
 
 class Settings(TypedDict, total=False):
-    """What `consumer` and `batch_consumer` take.
+    """What `consumer` and `batch_consumer` take, besides ``model``.
+
+    ``model``: a pydantic model, dataclass or ``TypedDict``, of which `Message.payload` is made; by default the one that
+    the handler's annotation names. ``envelope``: ``"sns"``, ``"eventbridge"`` or ``"s3"``, what the payload comes
+    wrapped in.
 
     ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``, ``retry_when``, ``traverse_causes``: see `RetryPolicy`.
     ``on_failure``: the list of failure steps, by default ``[RetryInPlace(), DeadLetter()]``, or a dict of such lists by
@@ -54,11 +60,18 @@ class Settings(TypedDict, total=False):
     retry_when: RetryWhen | None
     traverse_causes: bool
     on_failure: Sequence[FailureStep] | Mapping[str, Sequence[FailureStep]] | None
+    envelope: EnvelopeName | None
     name: str | None
     log: LogOptions
 
 
-SETTINGS = tuple(Settings.__annotations__)
+class AllSettings(Settings, total=False):
+    """With ``model``, which the overloads name by itself, since it gives the payload its type."""
+
+    model: Any
+
+
+SETTINGS = ("model", *Settings.__annotations__)
 Response = dict[str, list[dict[str, str]]]
 
 
@@ -69,15 +82,18 @@ class Consumer(Generic[T]):
     """
 
     # In slots, since functools.wraps copies a __dict__ over that of the wrapper; the dunders are in one.
-    __slots__ = ("__dict__", "_settings", "_takes_batch", "function", "is_async", "log", "name", "policy", "steps")
+    __slots__ = (
+        "__dict__", "_payload_reader", "_settings", "_takes_batch", "function", "is_async", "log", "name", "policy",
+        "steps",
+    )  # fmt: skip
 
-    def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: Settings) -> None:
+    def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: AllSettings) -> None:
         if not callable(function):
             raise ConfigurationError(f"a consumer is made of a function, got {function!r}; settings go by name")
         if isinstance(function, Consumer) or (trouble := driver.cannot_take_one(function)) is not None:
             why = "it is a consumer already" if isinstance(function, Consumer) else trouble
             raise ConfigurationError(f"{function!r} cannot be a handler: {why}")
-        self._settings: Settings = {**settings}
+        self._settings: AllSettings = {**settings}
         self._takes_batch = takes_batch
         self.function = function
         """The handler itself."""
@@ -86,6 +102,7 @@ class Consumer(Generic[T]):
             raise ConfigurationError("LocalRetry() is for handlers of one message: a batch cannot be run again in part")
         self.policy: RetryPolicy = _policy(settings, self.steps)
         """When a message is tried again."""
+        self._payload_reader = _payload_reader(function, settings)
         self.is_async = driver.is_async(function)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
@@ -101,10 +118,15 @@ class Consumer(Generic[T]):
     def __repr__(self) -> str:
         return f"<Consumer {self.__module__}.{self.__qualname__}>"
 
-    def replace(self, **settings: Unpack[Settings]) -> Consumer[T]:
+    @overload
+    def replace(self, *, model: type[P], **settings: Unpack[Settings]) -> Consumer[P]: ...
+    @overload
+    def replace(self, **settings: Unpack[Settings]) -> Consumer[T]: ...
+    def replace(self, **settings: Any) -> Any:
         """A consumer of the same function with some settings changed."""
         _refuse_unknown(settings)
-        return Consumer(self.function, self._takes_batch, {**self._settings, **settings})
+        changed = cast("AllSettings", {**self._settings, **settings})
+        return Consumer(self.function, self._takes_batch, changed)
 
     def __call__(self, event: Any, context: Any = None) -> Response:
         """Handles one batch; the answer names the messages that SQS is to deliver again.
@@ -118,7 +140,7 @@ class Consumer(Generic[T]):
 
     def _handle(self, pending: dict[str, dict[str, Any]], context: Any) -> None:
         """Runs and settles a batch. What is done leaves ``pending``; all else counts as failed."""
-        invocation = Invocation(world.current(), context, self._max_attempts_of, self.log)
+        invocation = Invocation(world.current(), context, self._max_attempts_of, self.log, self._payload_reader)
         settlement = LazySettlement(self, invocation)
         run = Run(self, invocation, pending, settlement)
         try:
@@ -183,10 +205,35 @@ def _policy(settings: Settings, steps: FailureSteps) -> RetryPolicy:
     )
 
 
+def _payload_reader(function: Callable[..., Any], settings: AllSettings) -> PayloadReader | None:
+    model, envelope = settings.get("model"), settings.get("envelope")
+    if model is None and not _is_plain(function):
+        from tarry.annotation import annotated_model
+
+        model = annotated_model(function)
+    if model is None and envelope is None:
+        return None
+    from tarry.payload import payload_reader
+
+    return payload_reader(model, envelope)
+
+
+def _is_plain(function: Callable[..., Any]) -> bool:
+    """Whether its annotations cannot name a model: told without loading anything, for the sake of the cold start."""
+    if not isinstance(function, FunctionType) or hasattr(function, "__wrapped__"):
+        return False
+    try:
+        return all(each is None or isinstance(each, type) for each in function.__annotations__.values())
+    except NameError:  # Python 3.14 evaluates them only here
+        return False
+
+
 @overload
 def consumer(function: Handler[P], /) -> Consumer[P]: ...
 @overload
-def consumer(**settings: Unpack[Settings]) -> Callable[[Handler[P]], Consumer[P]]: ...
+def consumer(*, model: type[P], **settings: Unpack[Settings]) -> Callable[[Handler[P]], Consumer[P]]: ...
+@overload
+def consumer(*, model: None = None, **settings: Unpack[Settings]) -> Callable[[Handler[P]], Consumer[P]]: ...
 def consumer(function: Any = None, /, **settings: Any) -> Any:
     """Makes a Lambda handler of a function of one `Message`; see `Settings`.
 
@@ -201,7 +248,9 @@ def consumer(function: Any = None, /, **settings: Any) -> Any:
 @overload
 def batch_consumer(function: BatchHandler[P], /) -> Consumer[P]: ...
 @overload
-def batch_consumer(**settings: Unpack[Settings]) -> Callable[[BatchHandler[P]], Consumer[P]]: ...
+def batch_consumer(*, model: type[P], **settings: Unpack[Settings]) -> Callable[[BatchHandler[P]], Consumer[P]]: ...
+@overload
+def batch_consumer(*, model: None = None, **settings: Unpack[Settings]) -> Callable[[BatchHandler[P]], Consumer[P]]: ...
 def batch_consumer(function: Any = None, /, **settings: Any) -> Any:
     """Makes a Lambda handler of a function of one `Batch`; settings and errors as for `consumer`."""
     return _made(function, True, settings)
@@ -216,5 +265,7 @@ def _made(function: Any, takes_batch: bool, settings: Any) -> Any:
     _refuse_unknown(settings)
     if function is not None:
         return Consumer(function, takes_batch, settings)
-    Consumer(lambda _: None, takes_batch, settings)  # a wrong setting is refused where it stands
+    # A wrong setting is refused where it stands; whether an envelope has its model, only the handler can tell.
+    without_handler: Any = settings if settings.get("model") is not None else {**settings, "envelope": None}
+    Consumer(lambda _: None, takes_batch, without_handler)
     return lambda handler: Consumer(handler, takes_batch, settings)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
+    from tarry.payload import PayloadReader
     from tarry.world import World
 
     class Told(Protocol):
@@ -24,14 +25,23 @@ if TYPE_CHECKING:
 class Invocation:
     """What all messages of a batch share. Nothing of it is seen by the next invocation."""
 
-    __slots__ = ("context", "deadline", "ended", "log", "max_attempts_of", "started_at", "world")
+    __slots__ = ("context", "deadline", "ended", "log", "max_attempts_of", "payload_reader", "started_at", "world")
 
-    def __init__(self, world: World, context: Any, max_attempts_of: Callable[[str], int | None], log: Told) -> None:
+    def __init__(
+        self,
+        world: World,
+        context: Any,
+        max_attempts_of: Callable[[str], int | None],
+        log: Told,
+        payload_reader: PayloadReader | None = None,
+    ) -> None:
         self.world = world
         self.log = log
         self.context = context
         self.max_attempts_of = max_attempts_of
         """The policy's limit for what comes from a queue; None where nothing is retried in place."""
+        self.payload_reader = payload_reader
+        """Makes the payloads; None for a consumer without a model."""
         self.started_at = world.clock.time()
         self.deadline = world.clock.monotonic() + _seconds_left(context)
         self.ended = False

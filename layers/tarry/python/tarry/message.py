@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 from tarry.arn import QueueArn, queue_arn
 from tarry.attempts import attempt_number, receive_count, seconds_until_due
 from tarry.delay import MAX_VISIBILITY_SECONDS, Delay, epoch_seconds, longest_wait, whole_seconds
-from tarry.errors import DelayNotSupported, Undecodable
+from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable
 from tarry.signals import Defer, Discard, Reject, Retry, find_signal
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ ACK = Ack()
 Word = Ack | BaseException
 """What was said of a message: `ACK`, a `Signal`, or the error with which it failed."""
 
+_UNREAD: Any = object()
+
 
 class Message(Generic[T]):
     """One SQS message, as it was delivered.
@@ -54,6 +56,7 @@ class Message(Generic[T]):
     _decided: Outcome | None = None
     _envelope: Envelope | None = None
     _behind = False
+    _payload: Any = _UNREAD
 
     def __init__(self, record: dict[str, Any], message_id: str, invocation: Invocation) -> None:
         self._record = record
@@ -92,6 +95,24 @@ class Message(Generic[T]):
             return json.loads(self.body)
         except (ValueError, RecursionError) as error:
             raise Undecodable(f"the body of message {self.id} is not JSON: {error}") from error
+
+    @property
+    def payload(self) -> T:
+        """The body as the consumer's ``model``: the same object each time.
+
+        It was made before the handler got the message. Elsewhere (a failure step, a hook) it is made at the first use,
+        and raises `Undecodable` for a body that does not fit. Raises `ConfigurationError` if there is no model.
+        """
+        if self._payload is _UNREAD:
+            reader = self._invocation.payload_reader
+            if reader is None:
+                raise ConfigurationError(
+                    "message.payload needs a model: set model=Order in the consumer's decorator, "
+                    "or annotate the handler's parameter Message[Order] or Batch[Order]"
+                )
+            self._payload = reader.read(self)
+        payload: T = self._payload
+        return payload
 
     @property
     def attributes(self) -> dict[str, Any]:

@@ -31,6 +31,10 @@ class Groups:
         """Whether one before it in its group stays in the queue, so that this one may not run."""
         return _group(message) in self._stopped
 
+    def go_on(self) -> None:
+        """Forgets the stops so far: what stood behind them is not in the batch that runs, only what stood before."""
+        self._stopped.clear()
+
     def note(self, message: Message[Any], outcome: Outcome) -> None:
         """What became of a message; it may stop its group."""
         if message._source.is_fifo and outcome.kind in STOPS_ITS_GROUP:

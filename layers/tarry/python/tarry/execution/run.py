@@ -68,8 +68,20 @@ class Run:
     def _stop(self) -> None:
         self._ending = True
 
+    def _after_validation(self) -> Callable[[Message[Any]], Any]:
+        """The handler, which meets only messages whose bodies fit the model, if there is one."""
+        function = self._handling.function
+        if self._invocation.payload_reader is None:
+            return function
+
+        def validated(message: Message[Any]) -> Any:
+            _ = message.payload
+            return function(message)
+
+        return validated
+
     async def _each(self) -> None:  # noqa: C901 one loop with no call of ours in it: it runs for every message
-        function, invocation, pending = self._handling.function, self._invocation, self._pending
+        function, invocation, pending = self._after_validation(), self._invocation, self._pending
         is_fifo = _any_fifo(pending)
         for message_id, record in self._todo:
             message: Message[Any] = Message(record, message_id, invocation)
@@ -112,7 +124,7 @@ class Run:
             self._running = message
             raised: BaseException | None = None
             try:
-                result = self._handling.function(message)
+                result = self._after_validation()(message)
                 if result is not None:
                     await self._complete(result)
             except BaseException as error:  # noqa: BLE001 sorted out below, as for a first run
@@ -131,15 +143,7 @@ class Run:
 
     async def _batch(self) -> None:
         batch: Batch[Any] = Batch(self._invocation.context)
-        is_fifo = _any_fifo(self._pending)
-        for message_id, record in self._todo:
-            message = message_of(record, message_id, self._invocation, self._handling.log)
-            if message._envelope is not None and self._waits(message):
-                continue
-            message._batch = batch
-            if is_fifo:
-                self.verdicts.enter(message)
-            batch._messages.append(message)
+        self._fill(batch)
         if not batch._messages:
             return
         self._running = batch
@@ -153,16 +157,48 @@ class Run:
         if self._ending:
             return
         self._running = None
-        if raised is None and batch._is_clean:
-            self._clear(batch)
-        else:
+        if raised is not None or not batch._is_clean:
             self.verdicts.on_batch(batch, raised)
+        elif len(batch) == len(self._pending):
+            self._pending.clear()
+        else:  # others were settled before the handler ran, or are not due yet
+            for message in batch:
+                del self._pending[message.delivery_id]
 
-    def _clear(self, batch: Batch[Any]) -> None:
-        if len(batch) == len(self._pending):
-            return self._pending.clear()
-        for message in batch:  # others are not due yet, and stay
-            del self._pending[message.delivery_id]
+    def _fill(self, batch: Batch[Any]) -> None:
+        """Puts into the batch what its handler is to see."""
+        is_fifo, is_validated = _any_fifo(self._pending), self._invocation.payload_reader is not None
+        for message_id, record in self._todo:
+            message = message_of(record, message_id, self._invocation, self._handling.log)
+            if self._waits(message):
+                continue
+            message._batch = batch
+            if is_fifo and not self.verdicts.may_run(message):
+                continue
+            if is_validated and not self._is_valid(message, batch):
+                continue
+            batch._messages.append(message)
+
+    def _is_valid(self, message: Message[Any], batch: Batch[Any]) -> bool:
+        """Whether a message may join its batch; one without a payload is settled before the handler runs."""
+        self._running = message
+        try:
+            _ = message.payload
+            return True
+        except Exception as error:  # noqa: BLE001 the body's fault or a validator's: this message's failure
+            raised: BaseException = error
+        except BaseException as error:  # noqa: BLE001 it ends the batch before the handler saw any of it
+            if not driver.is_cancelled_error(error):
+                for earlier in batch:
+                    self.verdicts.give_back(earlier)
+                batch._messages.clear()
+                self._end(error)
+                return False
+            raised = error
+        finally:
+            self._running = None
+        self.verdicts.on_message(message, None, raised)
+        return False
 
     def _waits_by_its_record(self, message: Message[Any]) -> bool:
         read_attributes(message, self._handling.log)

@@ -69,7 +69,7 @@ class Verdicts:
         """Whether a message of a FIFO batch may run; if not, it is given back behind its head."""
         self._groups.enter(message)
         if self._groups.is_stopped(message):
-            self._note(Decision(message, Outcome.release()))
+            self.give_back(message)
             return False
         return True
 
@@ -80,6 +80,10 @@ class Verdicts:
     def release(self, message: Message[Any]) -> None:
         """A message that was not started, and will not be."""
         self._groups.enter(message)
+        self.give_back(message)
+
+    def give_back(self, message: Message[Any]) -> None:
+        """The same for a message that has entered."""
         self._note(Decision(message, Outcome.release()))
 
     def on_message(
@@ -128,12 +132,15 @@ class Verdicts:
         steps = handling.steps.of(failure.queue)
         decision = ask_steps(failure, failed_at, handling.policy, steps, self._settling.is_last_delivery)
         if decision.outcome.kind == "again":
-            return Again(failure, decision.outcome.delay or 0)
+            if failure.message._batch is None:
+                return Again(failure, decision.outcome.delay or 0)
+            decision = Decision(failure.message, Outcome.unhandled(), failure)  # no batch runs again in part
         self._note(decision)
         return None
 
     def on_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
         """A batch that ran as a whole (SPEC B4, B5, H2)."""
+        self._groups.go_on()
         culprit = _culprit(batch, raised)
         if raised is not None and all(effective_word(message._word, batch._word) is not None for message in batch):
             text = "the batch handler raised after it had said what becomes of every message; what it said holds"
@@ -143,7 +150,7 @@ class Verdicts:
         for index, message in enumerate(batch):
             word = effective_word(message._word, batch._word)
             if self._groups.is_stopped(message) and not _stands_alone(word):
-                self._note(Decision(message, Outcome.release()))
+                self.give_back(message)
             elif word is not None:
                 self.on_message(message, word, None)
             elif culprit is None or index == culprit:
@@ -151,7 +158,7 @@ class Verdicts:
             elif index < culprit:
                 self.on_message(message, ACK, None)
             else:
-                self._note(Decision(message, Outcome.release()))
+                self.give_back(message)
 
     def _note(self, decision: Decision) -> None:
         """Takes a decision down; on FIFO it is carried out before its group goes on, where the order needs it."""

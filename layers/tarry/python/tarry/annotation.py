@@ -1,0 +1,61 @@
+"""What a handler's annotation says of its payload: the ``Order`` of ``message: Message[Order]``."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, TypeVar, get_type_hints
+
+from tarry.errors import ConfigurationError
+from tarry.message import Batch, Message
+
+
+def annotated_model(function: Any) -> Any:
+    """The model that the annotation of a handler names; None if it names none.
+
+    Raises `ConfigurationError` where it names one that cannot be resolved. Names that matter to nothing here may be
+    imported for type checkers only.
+    """
+    function = _written(function)
+    for name, annotation in _annotations(function).items():
+        if name == "return" or isinstance(annotation, type):
+            continue
+        found = _resolved(annotation, function)
+        if getattr(found, "__origin__", None) in (Message, Batch):
+            [model] = found.__args__
+            return None if model in (Any, object) or isinstance(model, TypeVar) else model
+    return None
+
+
+def _written(function: Any) -> Any:
+    """The function as the user wrote it, below ``partial``, decorators and ``__call__``."""
+    while isinstance(function, partial) or hasattr(function, "__wrapped__"):
+        function = function.func if isinstance(function, partial) else function.__wrapped__
+    return function if hasattr(function, "__globals__") else type(function).__call__
+
+
+def _annotations(function: Any) -> dict[str, Any]:
+    try:
+        return getattr(function, "__annotations__", {})
+    except NameError:
+        if sys.version_info >= (3, 14):  # evaluates them only here, all at once
+            import annotationlib
+
+            return annotationlib.get_annotations(function, format=annotationlib.Format.STRING)
+        raise
+
+
+def _resolved(annotation: Any, function: Any) -> Any:
+    # `Message` itself may have been imported for type checkers only; a `Message` of the user's goes before ours.
+    scope = {"Message": Message, "Batch": Batch, **getattr(function, "__globals__", {})}
+    holder = SimpleNamespace(__annotations__={"it": annotation})
+    try:
+        return get_type_hints(holder, scope, scope, include_extras=True)["it"]
+    except Exception as error:
+        if "Message[" not in str(annotation) and "Batch[" not in str(annotation):
+            return None
+        raise ConfigurationError(
+            f"the annotation {annotation} names a model that cannot be resolved ({error}): "
+            "define or import it above the handler, or set model="
+        ) from error

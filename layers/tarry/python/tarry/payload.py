@@ -1,0 +1,164 @@
+"""Decoding and validating bodies: what `message.payload` is made by, through Powertools' parser (pydantic).
+
+Only a consumer with a model loads this, and it does so when it is made: a model that cannot work is refused at the
+deployment, not at the first message, and Lambda initialises with a full CPU.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from tarry.errors import ConfigurationError, Undecodable
+from tarry.signals import Discard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic import TypeAdapter, ValidationError
+
+    from tarry.message import Message
+
+EnvelopeName = Literal["sns", "eventbridge", "s3"]
+
+ENVELOPES = {
+    "sns": ("SNS notification", "Message"),
+    "eventbridge": ("EventBridge event", "detail"),
+    "s3": ("S3 notification", "Records"),
+}
+"""What each is called, and its field that holds the payload."""
+MOST_PROBLEMS = 20
+
+
+class PayloadReader:
+    """Makes payloads of bodies, as one consumer's ``model`` and ``envelope`` say.
+
+    Raises `ConfigurationError` for a model that pydantic cannot validate, and where Powertools or pydantic is missing.
+    """
+
+    def __init__(self, model: Any, envelope: EnvelopeName | None = None) -> None:
+        _refuse_text(model)
+        try:
+            from aws_lambda_powertools.utilities.parser import parse
+            from aws_lambda_powertools.utilities.parser.exceptions import InvalidModelTypeError
+            from pydantic import TypeAdapter, ValidationError
+        except ImportError as error:
+            raise ConfigurationError(
+                "model needs Powertools' parser and pydantic: install tarry[powertools], or add AWS's Powertools layer "
+                f"to the function ({error})"
+            ) from error
+        self._parse: Callable[..., Any] = parse
+        self._invalid = ValidationError
+        self._attribute_error = InvalidModelTypeError
+        self._envelope = envelope
+        self._name = _name_of(model)
+        try:
+            self._bare: TypeAdapter[Any] = TypeAdapter(model)
+            self._wrapped: TypeAdapter[Any] | None = TypeAdapter(_wrapper(envelope, model)) if envelope else None
+        except Exception as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise ConfigurationError(
+                f"model takes a pydantic model, a dataclass or a TypedDict; with {self._name} pydantic says: {reason}"
+            ) from error
+
+    def read(self, message: Message[Any]) -> Any:
+        """The payload of a message.
+
+        Raises `Undecodable` if the body does not fit the model, `Discard` for the test event that S3 sends once. What
+        else a validator of the model's raises comes out as it is.
+        """
+        body = message.body
+        problems, failure = "", None
+        try:
+            return self._payload(body)
+        except self._invalid as error:
+            problems = _problems(error)
+        except self._attribute_error as error:  # Powertools' wrapping of any AttributeError, here one of a validator's
+            failure = error.__cause__ or error
+        # Raised out here, without a context: pydantic's errors hold the input, which may be secret.
+        if failure is not None:
+            raise failure
+        if self._envelope == "s3" and _top_level(body).get("Event") == "s3:TestEvent":
+            raise Discard("s3:TestEvent, which S3 sends when its notifications are set up")
+        place = f", as {ENVELOPES[self._envelope][0]}," if self._envelope else ""
+        raise Undecodable(f"the body of message {message.id}{place} does not fit {self._name}: {problems}")
+
+    def _payload(self, body: str) -> Any:
+        if self._envelope is None or (self._envelope == "sns" and not _is_notification(body)):
+            return self._parse(event=body, model=self._bare)
+        payload = getattr(self._parse(event=body, model=self._wrapped), ENVELOPES[self._envelope][1])
+        return payload[0] if self._envelope == "s3" else payload
+
+
+def payload_reader(model: Any, envelope: Any) -> PayloadReader | None:
+    """The reader for these settings; None where there is no model.
+
+    Raises `ConfigurationError` for an unknown envelope, and for one without a model.
+    """
+    if envelope is not None and envelope not in tuple(ENVELOPES):
+        raise ConfigurationError(f"envelope must be 'sns', 'eventbridge' or 's3', got {envelope!r}")
+    if model is not None:
+        return PayloadReader(model, envelope)
+    if envelope is not None:
+        raise ConfigurationError(
+            f"envelope={envelope!r} needs a model: set model=Order, or annotate the handler's parameter Message[Order]"
+        )
+    return None
+
+
+def _refuse_text(model: Any) -> None:
+    if model in (str, bytes):
+        raise ConfigurationError(
+            f"model takes a pydantic model, a dataclass or a TypedDict, not {model.__name__}: "
+            "the text of a message is message.body"
+        )
+
+
+def _name_of(model: Any) -> str:
+    return model.__name__ if isinstance(model, type) else repr(model)
+
+
+# Our own wrappers, not Powertools' envelopes: those demand fields that no payload needs, so that one missing would
+# dead-letter a good message, and their validators hide from a strict model that its input is JSON.
+
+
+def _wrapper(envelope: EnvelopeName, model: Any) -> Any:
+    """A model of the envelope with the payload in it, so that an error's path leads from the top of the body."""
+    from pydantic import Json, conlist, create_model
+
+    json_of: Any = Json
+    kinds = {"sns": json_of[model], "eventbridge": model, "s3": conlist(model, min_length=1, max_length=1)}
+    fields: Any = {ENVELOPES[envelope][1]: (kinds[envelope], ...)}
+    return create_model("Envelope", **fields)
+
+
+def _is_notification(body: str) -> bool:
+    """Whether SNS wrapped the body; with raw message delivery it does not."""
+    found = _top_level(body)
+    return found.get("Type") == "Notification" and "TopicArn" in found
+
+
+def _top_level(body: str) -> dict[str, Any]:
+    import json
+
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _problems(error: ValidationError) -> str:
+    """Where and why, without the input."""
+    found = [_problem(each) for each in error.errors(include_input=False, include_url=False)[:MOST_PROBLEMS]]
+    if (more := error.error_count() - len(found)) > 0:
+        found.append(f"and {more} more")
+    return "; ".join(found)
+
+
+def _problem(details: Any) -> str:
+    text = details["msg"]
+    if details["type"] == "union_tag_invalid":  # the one message of pydantic's that quotes the input
+        tags = details["ctx"]
+        text = f"Input tag found using {tags['discriminator']} does not match any of: {tags['expected_tags']}"
+    path = ".".join(str(part) for part in details["loc"])
+    return f"{path}: {text}" if path else text

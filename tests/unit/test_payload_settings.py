@@ -1,0 +1,206 @@
+"""`model=` and `envelope=`, and the model that an annotation names: what a consumer is made of."""
+
+from __future__ import annotations  # as in many a handler's file: all annotations here are strings
+
+import sys
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+from pydantic import BaseModel
+
+import tarry
+from tarry import Batch, ConfigurationError, Consumer, Message, batch_consumer, consumer
+from tests.records import Context, event, record
+
+if TYPE_CHECKING:
+    from tests.wire import Wire as Unknown
+
+M = TypeVar("M")
+
+
+class Order(BaseModel):
+    number: int
+
+
+class Odd:
+    number: int
+
+
+Orders = Message[Order]
+
+
+def reads_orders(handler: Consumer[Any]) -> bool:
+    """Whether it makes an `Order` of each body: then one that is none reaches no handler."""
+    return handler._payload_reader is not None and handler._payload_reader._name == "Order"
+
+
+# annotations
+
+
+def of_one(message: Message[Order]) -> None: ...
+
+
+def of_a_batch(batch: Batch[Order]) -> None: ...
+
+
+def by_module(message: tarry.Message[Order]) -> None: ...
+
+
+def by_alias(message: Orders) -> None: ...
+
+
+def with_more(message: Message[Order], other: Unknown | None = None) -> Unknown | None: ...
+
+
+async def asynchronous(message: Message[Order]) -> None: ...
+
+
+class Service:
+    def take(self, message: Message[Order]) -> None: ...
+
+    def __call__(self, message: Message[Order]) -> None: ...
+
+
+def decorated(function: Any) -> Any:
+    @wraps(function)
+    def wrapper(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return wrapper
+
+
+def without_wraps(function: Any) -> Any:
+    def wrapper(*arguments):  # type: ignore[no-untyped-def]
+        return function(*arguments)
+
+    return wrapper
+
+
+def with_an_evaluated_annotation(message: Any) -> None: ...
+
+
+with_an_evaluated_annotation.__annotations__ = {"message": Message["Order"]}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        of_one,
+        by_module,
+        by_alias,
+        with_more,
+        asynchronous,
+        Service().take,
+        Service(),
+        decorated(of_one),
+        partial(of_one),
+        with_an_evaluated_annotation,
+    ],
+    ids=lambda function: getattr(function, "__name__", type(function).__name__),
+)
+def test_the_annotation_of_a_handler_names_its_model(function: Any) -> None:  # SPEC K2
+    assert reads_orders(consumer(function))
+    assert reads_orders(consumer(max_attempts=2)(function))
+
+
+def test_the_annotation_of_a_batch_handler_names_its_model() -> None:  # SPEC K2
+    assert reads_orders(batch_consumer(of_a_batch))
+
+
+def bare(message: Message) -> None: ...
+
+
+def of_anything(message: Message[Any]) -> None: ...
+
+
+def of_an_object(message: Message[object]) -> None: ...
+
+
+def of_a_variable(message: Message[M]) -> None: ...
+
+
+def of_something_unknown(message: Unknown) -> None: ...
+
+
+def not_annotated(message):  # type: ignore[no-untyped-def]
+    ...
+
+
+@pytest.mark.parametrize(
+    "function",
+    [bare, of_anything, of_an_object, of_a_variable, of_something_unknown, not_annotated, without_wraps(of_one), print],
+    ids=lambda function: function.__name__,
+)
+def test_an_annotation_that_names_no_model_asks_for_none(function: Any) -> None:  # SPEC K2
+    assert consumer(function)._payload_reader is None
+
+
+def test_message_itself_may_be_imported_for_type_checkers_only() -> None:  # SPEC K2
+    scope: dict[str, Any] = {"Order": Order, "__name__": "app"}
+    exec("def handler(message: 'Message[Order]'): ...", scope)
+    assert reads_orders(consumer(scope["handler"]))
+
+
+def of_an_unknown_model(message: Message[Unknown]) -> None: ...
+
+
+def test_an_annotation_that_cannot_be_resolved_is_refused_where_the_model_is_needed() -> None:  # SPEC K2
+    with pytest.raises(ConfigurationError, match=r"Message\[Unknown\].*cannot be resolved.*'Unknown'.*set model="):
+        consumer(of_an_unknown_model)
+    assert reads_orders(consumer(model=Order)(of_an_unknown_model))
+
+
+def test_a_model_that_is_set_goes_before_the_annotation() -> None:  # SPEC K2
+    made: Any = consumer(model=Order)
+    assert reads_orders(made(bare))
+
+
+# what is refused
+
+
+@pytest.mark.parametrize("envelope", ["sqs", "", 7, ["sns"], "SNS"], ids=repr)
+def test_an_unknown_envelope_is_refused(envelope: Any) -> None:  # SPEC K2
+    with pytest.raises(ConfigurationError, match="'sns', 'eventbridge' or 's3', got"):
+        consumer(model=Order, envelope=envelope)(bare)
+
+
+def test_an_envelope_without_a_model_is_refused() -> None:  # SPEC K2
+    with pytest.raises(ConfigurationError, match="envelope='sns' needs a model"):
+        consumer(envelope="sns")(bare)
+    assert reads_orders(consumer(envelope="sns")(of_one))
+
+
+class Raising:
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: Any) -> Any:
+        raise KeyError("no schema today")
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (Odd, "Odd"),
+        (5, "5"),
+        ({}, "{}"),
+        (Order(number=1), "Order"),
+        (Raising, "no schema today"),
+        (str, "message.body"),
+        (bytes, "message.body"),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+@pytest.mark.parametrize("envelope", [None, "sns"])
+def test_what_is_no_model_is_refused_where_it_stands(model: Any, says: str, envelope: Any) -> None:  # SPEC K2
+    with pytest.raises(ConfigurationError, match="model takes a pydantic model, a dataclass or a TypedDict") as refusal:
+        consumer(model=model, envelope=envelope)
+    assert says in str(refusal.value)
+
+
+@pytest.mark.parametrize("missing", ["pydantic", "aws_lambda_powertools.utilities.parser"])
+def test_without_powertools_or_pydantic_the_extra_is_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # SPEC K2
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ConfigurationError, match=r"tarry\[powertools\]"):
+        consumer(model=Order)
+    assert consumer(bare)(event(record()), Context()) == {"batchItemFailures": []}
