@@ -9,27 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tarry import Consumer, Fixed, InvalidEvent, Message, Reject, consumer
+from tarry import InvalidEvent, Message, Reject, consumer
 from tarry.envelope import body_sum
+from tests.handlers import behave_async, plain
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.wire import Queue, Wire, arn, client_error
-
-
-def behave(message: Message) -> None:
-    match message.delivery_id.partition("-")[0]:
-        case "retry":
-            raise ValueError("again")
-        case "dead":
-            raise Reject("no")
-
-
-async def behave_async(message: Message) -> None:
-    behave(message)
-
-
-def plain() -> Consumer[Any]:
-    return consumer(backoff=Fixed(60))(behave)
 
 
 def orders() -> Wire:

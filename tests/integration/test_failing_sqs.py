@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError
 
-from tarry import Consumer, Fixed, Message, Reject, Retry, consumer
+from tarry import Consumer, Fixed, Message, Retry, consumer
+from tests.handlers import behave, behave_async
 from tests.loglines import field, lines
 from tests.records import Context, event, failed, record
 from tests.wire import Queue, Request, Wire, client_error
@@ -104,21 +105,6 @@ def inject(wire: Wire, where: Predicate, fault: str) -> str:
 
 
 # the batch
-
-
-def behave(message: Message) -> None:
-    """The message's id says what becomes of it."""
-    match message.delivery_id.partition("-")[0]:
-        case "retry":
-            raise ValueError("again")
-        case "dead":
-            raise Reject("no")
-        case "exit":
-            raise SystemExit
-
-
-async def behave_async(message: Message) -> None:
-    behave(message)
 
 
 HANDLERS = pytest.mark.parametrize(

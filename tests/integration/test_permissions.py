@@ -6,23 +6,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import NoCredentialsError, NoRegionError
 
-from tarry import Consumer, DeadLetter, Fixed, Message, Reject, RetryInPlace, consumer
+from tarry import Consumer, DeadLetter, RetryInPlace, consumer
 from tarry.world import World, use
+from tests.handlers import behave, plain
 from tests.loglines import field, lines
 from tests.records import Context, event, failed, record
 from tests.wire import Queue, Wire, arn, client_error, url
-
-
-def behave(message: Message) -> None:
-    match message.delivery_id.partition("-")[0]:
-        case "retry":
-            raise ValueError("again")
-        case "dead":
-            raise Reject("no")
-
-
-def plain() -> Consumer[Any]:
-    return consumer(backoff=Fixed(60))(behave)
 
 
 def orders() -> Wire:

@@ -12,28 +12,15 @@ from typing import Any
 
 import pytest
 
-from tarry import Consumer, Fixed, Message, Reject, consumer
+from tarry import Consumer, Fixed, Message, consumer
 from tarry.sqs.client import make_client
 from tarry.world import World, use
+from tests.handlers import behave, plain
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Request, Wire
 
 MIB = 1_048_576
-
-
-def behave(message: Message) -> None:
-    match message.delivery_id.partition("-")[0]:
-        case "retry":
-            raise ValueError("again")
-        case "dead":
-            raise Reject("no")
-        case "exit":
-            raise SystemExit
-
-
-def plain() -> Consumer[Any]:
-    return consumer(backoff=Fixed(60))(behave)
 
 
 def orders(**queue: Any) -> Wire:

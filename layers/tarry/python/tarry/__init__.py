@@ -14,9 +14,10 @@ from tarry.consumer import Consumer, batch_consumer, consumer
 
 if TYPE_CHECKING:
     from tarry.backoff import Exponential, Fixed, Linear, Schedule
+    from tarry.batch import Batch
     from tarry.errors import ConfigurationError, DelayNotSupported, InvalidEvent, SendError, Undecodable
     from tarry.failure import Failure, FailureStep
-    from tarry.message import Batch, Message
+    from tarry.message import Message
     from tarry.outcome import Outcome, State
     from tarry.policy import RetryPolicy
     from tarry.signals import BatchError, Defer, Discard, Reject, Retry
@@ -65,7 +66,8 @@ _HOMES = {
     "tarry.errors": ("ConfigurationError", "DelayNotSupported", "InvalidEvent", "SendError", "Undecodable"),
     "tarry.failure": ("Failure", "FailureStep"),
     "tarry.steps": ("DeadLetter", "DropMessage", "LocalRetry", "RetryInPlace", "SendAgain"),
-    "tarry.message": ("Batch", "Message"),
+    "tarry.batch": ("Batch",),
+    "tarry.message": ("Message",),
     "tarry.outcome": ("Outcome", "State"),
     "tarry.policy": ("RetryPolicy",),
     "tarry.signals": ("BatchError", "Defer", "Discard", "Reject", "Retry"),

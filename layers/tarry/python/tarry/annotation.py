@@ -7,8 +7,9 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar, get_type_hints
 
+from tarry.batch import Batch
 from tarry.errors import ConfigurationError
-from tarry.message import Batch, Message
+from tarry.message import Message
 
 
 def annotated_model(function: Any) -> Any:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from typing import Protocol, Unpack
 
     from tarry.backoff import Backoff
+    from tarry.batch import Batch
     from tarry.decision import Decision
-    from tarry.message import Batch, Message
+    from tarry.message import Message
     from tarry.payload import EnvelopeName, PayloadReader
     from tarry.policy import RetryWhen
     from tarry.sqs.settlement import Settlement

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, overload
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic
 
 from tarry.arn import QueueArn, queue_arn
 from tarry.attempts import attempt_number, receive_count, seconds_until_due
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
     from typing_extensions import TypeVar
 
+    from tarry.batch import Batch
     from tarry.envelope import Envelope, FailureRecord
     from tarry.invocation import Invocation
     from tarry.outcome import Outcome
@@ -320,65 +321,6 @@ class Message(Generic[T]):
 
         ours = ATTRIBUTE in attributes and is_ours(attributes[ATTRIBUTE])
         return {name: value for name, value in attributes.items() if not (ours and name == ATTRIBUTE)}
-
-
-class Batch(Sequence[Message[T]]):
-    """The messages of one invocation, for a batch handler.
-
-    What is said of the batch holds for every message of which nothing was said itself; the first word wins.
-    """
-
-    __slots__ = ("_messages", "_word", "context")
-
-    def __init__(self, context: Any) -> None:
-        self.context = context
-        """The Lambda context of this invocation."""
-        self._messages: list[Message[T]] = []
-        self._word: Word | None = None
-
-    def ack_all(self) -> None:
-        """Acknowledges all messages of which nothing else was or will be said. `retry` on one comes too late then."""
-        self._say(ACK)
-
-    def retry_all(self, delay: Delay | None = None) -> None:
-        """Retries all messages of which nothing else was or will be said. `ack` on one comes too late then.
-
-        ``message.retry(delay)`` on one of them sharpens its delay. Raises like `Message.retry`.
-        """
-        word = Retry(delay)
-        for message in self._messages:
-            message._check_delay(word)
-        self._say(word)
-
-    def _say(self, word: Word) -> None:
-        if self._word is None:
-            self._word = word
-        else:
-            for message in self._messages:
-                message._ignore(word, self._word)
-
-    @overload
-    def __getitem__(self, index: int) -> Message[T]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Message[T]]: ...
-    def __getitem__(self, index: int | slice) -> Message[T] | Sequence[Message[T]]:
-        return self._messages[index]
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def __iter__(self) -> Iterator[Message[T]]:
-        return iter(self._messages)
-
-    @property
-    def _is_clean(self) -> bool:
-        """Whether nothing was said but acknowledgements."""
-        if self._word is not None and self._word is not ACK:
-            return False
-        return all(message._word is None or message._word is ACK for message in self._messages)
-
-    def __repr__(self) -> str:
-        return f"<Batch of {len(self)} messages>"
 
 
 def said_outcome(word: Word) -> Outcome | None:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.execution import driver
 from tarry.execution.intake import Records, message_of, read_attributes
-from tarry.message import ACK, Batch, Message
+from tarry.message import ACK, Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from tarry.batch import Batch
     from tarry.decision import Decision
     from tarry.execution.verdicts import Again, Handling, Settling, Verdicts
     from tarry.invocation import Invocation
@@ -142,6 +143,8 @@ class Run:
         self._invocation.world.clock.sleep(seconds)
 
     async def _batch(self) -> None:
+        from tarry.batch import Batch
+
         batch: Batch[Any] = Batch(self._invocation.context)
         self._fill(batch)
         if not batch._messages:
@@ -231,9 +234,9 @@ class Run:
         if running is None:
             text = "tarry itself failed; what was not started is given back"
             self._handling.log.problem("runtime_failed", text, error=error)
-        if isinstance(running, Batch):
+        elif not isinstance(running, Message):
             self.verdicts.on_batch(running, error)
-        elif running is not None and running.delivery_id in self._pending:
+        elif running.delivery_id in self._pending:
             self.verdicts.on_message(running, running._word, error)
         for message_id, record in self._todo:
             message = message_of(record, message_id, self._invocation, self._handling.log)

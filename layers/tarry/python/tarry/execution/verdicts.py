@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tarry.decision import Decision, ask_steps, decide
 from tarry.execution.groups import Groups
 from tarry.failure import Failure
-from tarry.message import ACK, Batch, Message, Word, said_outcome
+from tarry.message import ACK, Message, Word, said_outcome
 from tarry.outcome import Outcome
 from tarry.signals import BatchError, Retry
 from tarry.telemetry.logs import WARNING, Log
@@ -15,6 +15,7 @@ from tarry.telemetry.logs import WARNING, Log
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tarry.batch import Batch
     from tarry.execution.intake import Records
     from tarry.failure import FailureSteps
     from tarry.policy import RetryPolicy

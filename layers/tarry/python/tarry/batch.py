@@ -1,0 +1,71 @@
+"""What a batch handler sees of its messages together, and what it can say of them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from tarry.message import ACK, Message, T, Word
+from tarry.signals import Retry
+
+if TYPE_CHECKING:
+    from tarry.delay import Delay
+
+
+class Batch(Sequence[Message[T]]):
+    """The messages of one invocation, for a batch handler.
+
+    What is said of the batch holds for every message of which nothing was said itself; the first word wins.
+    """
+
+    __slots__ = ("_messages", "_word", "context")
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        """The Lambda context of this invocation."""
+        self._messages: list[Message[T]] = []
+        self._word: Word | None = None
+
+    def ack_all(self) -> None:
+        """Acknowledges all messages of which nothing else was or will be said. `retry` on one comes too late then."""
+        self._say(ACK)
+
+    def retry_all(self, delay: Delay | None = None) -> None:
+        """Retries all messages of which nothing else was or will be said. `ack` on one comes too late then.
+
+        ``message.retry(delay)`` on one of them sharpens its delay. Raises like `Message.retry`.
+        """
+        word = Retry(delay)
+        for message in self._messages:
+            message._check_delay(word)
+        self._say(word)
+
+    def _say(self, word: Word) -> None:
+        if self._word is None:
+            self._word = word
+        else:
+            for message in self._messages:
+                message._ignore(word, self._word)
+
+    @overload
+    def __getitem__(self, index: int) -> Message[T]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Message[T]]: ...
+    def __getitem__(self, index: int | slice) -> Message[T] | Sequence[Message[T]]:
+        return self._messages[index]
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[Message[T]]:
+        return iter(self._messages)
+
+    @property
+    def _is_clean(self) -> bool:
+        """Whether nothing was said but acknowledgements."""
+        if self._word is not None and self._word is not ACK:
+            return False
+        return all(message._word is None or message._word is ACK for message in self._messages)
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} messages>"
