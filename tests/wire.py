@@ -11,6 +11,7 @@ By default every request succeeds. `wire.fails` makes requests fail, `wire.refus
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -45,11 +46,12 @@ class Queue:
     max_receive_count: int = 15
     visibility_timeout: int = 180
     maximum_message_size: int = 1_048_576
+    retention: int = 345_600
 
     def attributes(self, names: list[str]) -> dict[str, str]:
         all_of_them = {
             "VisibilityTimeout": str(self.visibility_timeout),
-            "MessageRetentionPeriod": "345600",
+            "MessageRetentionPeriod": str(self.retention),
             "MaximumMessageSize": str(self.maximum_message_size),
         }
         if self.dead_letter:
@@ -77,6 +79,20 @@ class TestClock:
 
     async def asleep(self, seconds: float) -> None:
         self.now += seconds
+
+
+class RunningClock(TestClock):
+    """A clock that runs as the real one does, from the same start: for what is about waiting in real time."""
+
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        super().__init__(now)
+        self._started = time.monotonic()
+
+    def time(self) -> float:
+        return self.now + time.monotonic() - self._started
+
+    def monotonic(self) -> float:
+        return time.monotonic()
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,8 @@ def test_source_and_target_are_looked_up_once_for_a_whole_batch() -> None:  # SP
     assert die(wire, *(record(index, f"m{index}") for index in range(25))) == []
     asked = {request.queue: request.parameters["AttributeNames"] for request in wire.sent("GetQueueAttributes")}
     assert [request.queue for request in wire.sent("GetQueueAttributes")] == ["orders", "orders-dlq"]
-    assert set(asked["orders"]) == {"RedrivePolicy", "VisibilityTimeout", "MessageRetentionPeriod"}
+    of_source = {"RedrivePolicy", "VisibilityTimeout", "MessageRetentionPeriod", "MaximumMessageSize"}
+    assert set(asked["orders"]) == of_source
     assert asked["orders-dlq"] == ["MaximumMessageSize"]
 
 

@@ -34,8 +34,8 @@ from tests.wire import Queue, Wire
 POLICY = 77
 """The seconds of the policy's backoff: a wait of as many was decided by the policy."""
 
-LONGEST = 43_200 - 1
-"""The longest wait in place, just after the first receive."""
+LONGEST = 43_200
+"""The longest delay that can be said: in place SQS keeps a second less, so it takes a copy."""
 
 
 def orders(**more: Any) -> Wire:
@@ -43,14 +43,18 @@ def orders(**more: Any) -> Wire:
 
 
 def fate(wire: Wire, response: dict[str, list[dict[str, str]]], message_id: str = "m1") -> str:
-    """What became of a message, in a word: done, dead, or the seconds it waits and is reported as failed."""
+    """What became of a message, in a word: done, dead, or the seconds it waits, in place or as a copy of its own."""
     is_reported = message_id in failed(response)
     seconds = wire.visibilities().get(f"handle-{message_id}")
-    if not is_reported:
-        assert seconds is None
-        dead = any(kept["id"] == message_id for kept in wire.records())
-        return "dead" if dead else "done"
-    return f"again in {seconds}"
+    if is_reported:
+        return f"again in {seconds}"
+    assert seconds is None
+    sent = [(request.queue, entry) for request in wire.sent("SendMessageBatch") for entry in request.entries]
+    for (queue, entry), kept in zip(sent, wire.records(), strict=True):
+        if kept["id"] == message_id:
+            until_due = kept.get("due", wire.clock.now) - wire.clock.now
+            return f"again in {max(int(until_due), entry['DelaySeconds'])}" if queue == "orders" else "dead"
+    return "done"
 
 
 def fate_of_one(handle: Callable[[Message], Any], **settings: Any) -> str:
@@ -684,7 +688,7 @@ def test_the_uncaught_refusal_of_a_delay_is_a_failure_of_the_message() -> None: 
     assert fate_of_one(lambda message: message.retry(50_000)) == AGAIN_BY_POLICY
 
 
-@pytest.mark.parametrize(
+IN_PLACE = pytest.mark.parametrize(
     ("receives", "age", "longest"),
     [
         pytest.param(1, 0, 43_199, id="received just now"),
@@ -693,23 +697,50 @@ def test_the_uncaught_refusal_of_a_delay_is_a_failure_of_the_message() -> None: 
         pytest.param(2, 0, 43_200 - 330 - 1, id="received before: when is not known"),
     ],
 )
-def test_the_longest_delay_counts_from_the_receive(receives: int, age: float, longest: int) -> None:  # SPEC C6
+
+
+@IN_PLACE
+def test_what_sqs_can_keep_in_place_waits_there(receives: int, age: float, longest: int) -> None:  # SPEC C6, E8
+    with orders() as wire:
+        wire.clock.now += age
+        consumer(lambda message: message.retry(longest))(event(record(receives=receives)), Context())
+    assert wire.visibilities() == {"handle-m1": longest}
+    assert wire.letters() == []
+
+
+@IN_PLACE
+def test_a_retry_too_long_to_wait_in_place_is_sent_again(
+    receives: int, age: float, longest: int
+) -> None:  # SPEC C6, J4
+    with orders() as wire:
+        wire.clock.now += age
+        said = consumer(lambda message: message.retry(longest + 1))
+        assert failed(said(event(record(receives=receives)), Context())) == []
+    [copy], [kept] = wire.letters(), wire.records()
+    assert copy["DelaySeconds"] == 900
+    assert (kept["carried"], kept["due"]) == (receives, wire.clock.now + longest + 1)
+
+
+@IN_PLACE
+def test_on_fifo_a_delay_too_long_to_wait_in_place_is_refused(
+    receives: int, age: float, longest: int
+) -> None:  # SPEC C6, J4
     refused: list[str] = []
 
     @consumer
     def handler(message: Message) -> None:
-        try:
-            message.retry(longest + 1)
-        except DelayNotSupported as error:
-            refused.append(str(error))
+        for say in (message.retry, message.defer):
+            try:
+                say(longest + 1)
+            except DelayNotSupported as error:
+                refused.append(str(error))
         message.retry(longest)
 
-    with orders() as wire:
+    with Wire(queues={"orders.fifo": Queue(dead_letter="orders-dlq.fifo")}) as wire:
         wire.clock.now += age
-        handler(event(record(receives=receives)), Context())
+        handler(event(record(queue="orders.fifo", receives=receives, group="g")), Context())
     assert wire.visibilities() == {"handle-m1": longest}
-    [text] = refused
-    assert str(longest) in text
+    assert [str(longest) in text for text in refused] == [True, True]
 
 
 class SoonWithoutSuper(Retry):

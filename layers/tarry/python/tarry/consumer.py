@@ -187,6 +187,9 @@ class LazySettlement:
     def is_last_delivery(self, message: Message[Any]) -> bool:
         return self.get().is_last_delivery(message)
 
+    def would_expire(self, message: Message[Any], delay: float) -> bool:
+        return self.get().would_expire(message, delay)
+
     def send_away(self, decisions: Sequence[Decision]) -> set[str]:
         return self.get().send_away(decisions)
 

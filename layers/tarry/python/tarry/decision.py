@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.delay import whole_seconds
 from tarry.errors import DelayNotSupported
@@ -16,14 +15,21 @@ from tarry.value import Value
 if TYPE_CHECKING:
     from tarry.policy import RetryPolicy
 
-LastDelivery: TypeAlias = Callable[[Message[Any]], bool]
-"""Whether SQS will not deliver a message again if it fails now. May cost a request, so it is asked late."""
+
+class Facts(Protocol):
+    """What the queue knows and the decision needs. It may cost a request, so it is asked late."""
+
+    def is_last_delivery(self, message: Message[Any]) -> bool:
+        """Whether SQS will not deliver a message again if it fails now (SPEC C8)."""
+
+    def would_expire(self, message: Message[Any], delay: float) -> bool:
+        """Whether it would be about to expire, or gone, when that wait in place ends (SPEC C10)."""
 
 
 class Decision(Value):
     """An outcome, and the failure it came from."""
 
-    __slots__ = ("failed_at", "failure", "message", "outcome", "trouble")
+    __slots__ = ("by_backoff", "failed_at", "failure", "message", "outcome", "trouble")
     message: Message[Any]
     outcome: Outcome
     failure: Failure | None
@@ -31,6 +37,8 @@ class Decision(Value):
     """When the handler was done with it, in epoch seconds, if it failed."""
     trouble: Exception | None
     """What was raised instead of an answer, by a failure step or by tarry; it left the message unhandled."""
+    by_backoff: bool
+    """Whether the delay is the backoff's, to be cut to what SQS can keep in place. One that was asked for never is."""
 
     def __init__(
         self,
@@ -39,8 +47,16 @@ class Decision(Value):
         failure: Failure | None = None,
         failed_at: float | None = None,
         trouble: Exception | None = None,
+        by_backoff: bool = False,
     ) -> None:
-        self._freeze(message=message, outcome=outcome, failure=failure, failed_at=failed_at, trouble=trouble)
+        self._freeze(
+            message=message,
+            outcome=outcome,
+            failure=failure,
+            failed_at=failed_at,
+            trouble=trouble,
+            by_backoff=by_backoff,
+        )
         message._decided = outcome
 
 
@@ -71,22 +87,33 @@ def decide(
     )
 
 
-def ask_steps(
-    failure: Failure, failed_at: float, policy: RetryPolicy, steps: StepList, is_last_delivery: LastDelivery
-) -> Decision:
+def ask_steps(failure: Failure, failed_at: float, policy: RetryPolicy, steps: StepList, facts: Facts) -> Decision:
     """What the failure steps answer; where they fail, the message stays where it is."""
     message = failure.message
     try:
-        failure = _exhausted(_with_opinion(failure, policy), policy, steps, is_last_delivery)
-        outcome = steps.handle(failure)
-        if not isinstance(outcome, Outcome):
-            raise TypeError(f"a failure step answered with {outcome!r}, not with an Outcome or next_step(failure)")
-        if outcome.kind == "retry" and outcome.delay is None:
-            backoff = policy.backoff_of(fifo=message._source.is_fifo)
-            outcome = Outcome.retry(backoff.delay(failure.attempt, message._invocation.world.random))
+        failure = _exhausted(_with_opinion(failure, policy), policy, steps, facts)
+        outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy)
+        if outcome.kind == "retry" and message._source.is_fifo and facts.would_expire(message, outcome.delay or 0):
+            failure = failure.changed(reason="expiring")
+            outcome = _answer(steps, failure)
     except Exception as trouble:  # noqa: BLE001 most likely a step of the user's
         return Decision(message, Outcome.unhandled(), failure, failed_at, trouble)
-    return Decision(message, outcome, failure, failed_at)
+    return Decision(message, outcome, failure, failed_at, by_backoff=by_backoff)
+
+
+def _answer(steps: StepList, failure: Failure) -> Outcome:
+    outcome: object = steps.handle(failure)
+    if not isinstance(outcome, Outcome):
+        raise TypeError(f"a failure step answered with {outcome!r}, not with an Outcome or next_step(failure)")
+    return outcome
+
+
+def _with_delay(outcome: Outcome, failure: Failure, policy: RetryPolicy) -> tuple[Outcome, bool]:
+    """A retry without a delay takes the backoff's; whether it did."""
+    if outcome.kind != "retry" or outcome.delay is not None:
+        return outcome, False
+    backoff = policy.backoff_of(fifo=failure.message._source.is_fifo)
+    return Outcome.retry(backoff.delay(failure.attempt, failure.message._invocation.world.random)), True
 
 
 def _with_opinion(failure: Failure, policy: RetryPolicy) -> Failure:
@@ -98,10 +125,12 @@ def _with_opinion(failure: Failure, policy: RetryPolicy) -> Failure:
         return failure
 
 
-def _exhausted(failure: Failure, policy: RetryPolicy, steps: StepList, is_last_delivery: LastDelivery) -> Failure:
+def _exhausted(failure: Failure, policy: RetryPolicy, steps: StepList, facts: Facts) -> Failure:
     if failure.reason != "error":
         return failure
-    is_last = (steps.retries_in_place and failure.attempt >= policy.max_attempts) or is_last_delivery(failure.message)
+    is_last = (steps.retries_in_place and failure.attempt >= policy.max_attempts) or facts.is_last_delivery(
+        failure.message
+    )
     return failure.changed(reason="exhausted") if is_last else failure
 
 

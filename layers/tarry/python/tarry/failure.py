@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NextStep: TypeAlias = "Callable[[Failure], Outcome]"
 
-NEVER_UNHANDLED = frozenset({"fatal", "rejected", "undecodable"})
+NEVER_UNHANDLED = frozenset({"fatal", "rejected", "undecodable", "expiring"})
 """Reasons for which waiting in place is no answer: what no step takes is dead-lettered (SPEC E1)."""
 
 
@@ -40,7 +40,7 @@ class Failure(Value):
     queue: str
     """The name of the queue it came from now."""
     reason: str
-    """``error``, ``exhausted``, ``fatal``, ``rejected`` or ``undecodable``."""
+    """``error``, ``exhausted``, ``fatal``, ``rejected``, ``undecodable`` or ``expiring``."""
     delay: int | None
     """The delay in seconds that the handler, or ``retry_when``, asked for."""
     tries: int

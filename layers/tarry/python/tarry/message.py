@@ -161,7 +161,7 @@ class Message(Generic[T]):
 
         if self._envelope and self._envelope.sent:
             return datetime.fromisoformat(self._envelope.sent)
-        sent = epoch_seconds(self._system("SentTimestamp"))
+        sent = self._sent_to_queue_at
         return None if sent is None else datetime.fromtimestamp(sent, UTC)
 
     @property
@@ -214,8 +214,8 @@ class Message(Generic[T]):
         In an ``except`` block the exception at hand is kept as the reason.
 
         ``delay`` is in seconds, a ``timedelta`` or an aware ``datetime``; rounded up to whole seconds; 0 is at once.
-        Raises `ValueError` if it is no delay, `DelayNotSupported` if SQS cannot hide the message for so long
-        (43,200 seconds from its receive).
+        Raises `ValueError` if it is no delay, `DelayNotSupported` if it is longer than 43,200 seconds; on FIFO, where
+        a message can only wait in place, that counts from its receive.
         """
         word = Retry(delay)
         self._check_delay(word)
@@ -235,7 +235,11 @@ class Message(Generic[T]):
         self._say(Discard(reason))
 
     def defer(self, delay: Delay) -> None:
-        """Not now: again in ``delay``, at least a second. Not a failure; yet SQS counts the receive.
+        """Not now: again in ``delay``, at least a second. Not a failure, and no attempt.
+
+        The message is sent to its queue again, since SQS counts every receive of one that stays; that takes
+        ``sqs:SendMessage`` on its own queue, and is a hop (`SendAgain`). On FIFO, and where it cannot be sent again, it
+        waits in place, and that delivery counts as an attempt.
 
         Raises `ValueError` and `DelayNotSupported` like `retry`.
         """
@@ -271,11 +275,14 @@ class Message(Generic[T]):
         self._invocation.log.ignored(self, type(word).__name__, type(earlier).__name__)
 
     def _check_delay(self, word: Retry | Defer) -> None:
-        seconds = None if word.delay is None else whole_seconds(word.delay)
-        if seconds is not None and seconds > (longest := self._longest_wait()):
+        """On FIFO it must be kept in place; elsewhere what is too long for that goes by a copy (SPEC J4)."""
+        seconds = 0 if word.delay is None else whole_seconds(word.delay)
+        is_fifo = self._source.is_fifo
+        if seconds > (longest := self._longest_wait() if is_fifo else MAX_VISIBILITY_SECONDS):
+            why = "SQS hides a message for at most 43200 seconds from its receive"
             raise DelayNotSupported(
-                f"delay must be between 0 and {longest} seconds here, got {seconds}: "
-                f"SQS hides a message for at most {MAX_VISIBILITY_SECONDS} seconds from its receive"
+                f"delay must be between 0 and {longest} seconds{' here' if is_fifo else ''}, got {seconds}: {why}; "
+                "docs/sending.md has a recipe with EventBridge Scheduler"
             )
 
     def _longest_wait(self) -> int:
@@ -311,6 +318,11 @@ class Message(Generic[T]):
     @property
     def _first_received_at(self) -> float | None:
         return epoch_seconds(self._system("ApproximateFirstReceiveTimestamp"))
+
+    @property
+    def _sent_to_queue_at(self) -> float | None:
+        """When SQS got this delivery's message: what its retention counts from."""
+        return epoch_seconds(self._system("SentTimestamp"))
 
     def _user_attributes(self) -> dict[str, Any]:
         """As the event has them, without our record."""

@@ -17,21 +17,45 @@ def dead_letter_record(failure: Failure, reason: str, died_at: float, *, include
     return _base(failure.message, failure.message._source.text) | _told(failure, reason, died_at, include_traceback)
 
 
+def waiting_record(message: Message[Any], carried: int, *, due: float | None) -> dict[str, Any]:
+    """The record of a copy that only waits: it has not failed, and keeps what is known of earlier failures."""
+    envelope = message._envelope
+    told: dict[str, Any] = {}
+    if envelope is not None and envelope.failure is not None:
+        earlier = envelope.failure
+        names = (name for name in earlier.__slots__ if name != "history" and getattr(earlier, name) is not None)
+        told = {"failure": {name: getattr(earlier, name) for name in names}, "history": list(earlier.history)}
+        if earlier.attempts is not None:  # those of this copy's life begin where the copy's do
+            total = max(0, earlier.attempts - envelope.carried) + carried
+            told["failure"]["attempts"] = min(MAX_TOTAL, total)
+    return _travelling(message, carried, due, {}) | told
+
+
 def copy_record(
-    failure: Failure, failed_at: float, *, note: dict[str, int], due: float | None, include_traceback: bool
+    failure: Failure,
+    failed_at: float,
+    *,
+    carried: int,
+    note: dict[str, int],
+    due: float | None,
+    include_traceback: bool,
 ) -> dict[str, Any]:
-    """The record of a copy: with the attempts so far, and what the steps wrote."""
-    message = failure.message
+    """The record of a copy of what has failed: with the attempts so far, and what the steps wrote."""
+    travelling = _travelling(failure.message, carried, due, note)
+    return travelling | _told(failure, failure.reason, failed_at, include_traceback)
+
+
+def _travelling(message: Message[Any], carried: int, due: float | None, note: dict[str, int]) -> dict[str, Any]:
+    """What a copy lives on: whose it is, how often it was tried and sent, what the steps wrote, until when it waits."""
     envelope = message._envelope
     origin = (envelope.origin if envelope else None) or message._source.text
     steps = {**(envelope.steps if envelope else {}), **note}
     return {
         **_base(message, origin),
-        "carried": min(MAX_COUNT, failure.attempt),
+        "carried": min(MAX_COUNT, carried),
         **({} if due is None else {"due": due}),
         "hops": hops_of(message) + 1,
         **({"steps": steps} if steps else {}),
-        **_told(failure, failure.reason, failed_at, include_traceback),
     }
 
 

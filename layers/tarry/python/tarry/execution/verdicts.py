@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tarry.decision import Decision, ask_steps, decide
+from tarry.decision import Decision, Facts, ask_steps, decide
 from tarry.execution.groups import Groups
 from tarry.failure import Failure
 from tarry.message import ACK, Message, Word, said_outcome
@@ -34,11 +34,8 @@ class Handling(Protocol):
     log: Log
 
 
-class Settling(Protocol):
+class Settling(Facts, Protocol):
     """What is needed of the settlement before it carries out the rest."""
-
-    def is_last_delivery(self, message: Message[Any]) -> bool:
-        """Whether SQS will not deliver a message again if it fails now."""
 
     def send_away(self, decisions: Sequence[Decision]) -> set[str]:
         """Sends dead letters; the delivery ids of those that are in their queue for certain."""
@@ -99,6 +96,8 @@ class Verdicts:
             decision = decide(message, said, raised, self._handling.policy, tries)
         except Exception as trouble:  # noqa: BLE001 an odd signal of the user's: this message's trouble alone
             decision = Decision(message, Outcome.unhandled(), trouble=trouble)
+        if isinstance(decision, Decision) and message._source.is_fifo and decision.outcome.kind == "defer":
+            decision = self._unless_it_would_expire(decision)
         if isinstance(decision, Failure):
             failed = decision, message._invocation.world.clock.time()
             if message._source.is_fifo or tries > 1:
@@ -110,6 +109,13 @@ class Verdicts:
             log.problem("raised_after_verdict", text, message, error=raised, level=WARNING)
         self._note(decision)
         return None
+
+    def _unless_it_would_expire(self, deferral: Decision) -> Decision | Failure:
+        """A deferral on FIFO, where a wait cannot outlast the message by sending it again (SPEC C10)."""
+        message = deferral.message
+        if self._settling.would_expire(message, deferral.outcome.delay or 0):
+            return Failure(message, None, "expiring")
+        return deferral
 
     def next_again(self) -> Again | None:
         """Asks the failure steps of what has failed, up to the first message that they want to run again.
@@ -131,7 +137,7 @@ class Verdicts:
     def _ask_steps(self, failure: Failure, failed_at: float) -> Again | None:
         handling = self._handling
         steps = handling.steps.of(failure.queue)
-        decision = ask_steps(failure, failed_at, handling.policy, steps, self._settling.is_last_delivery)
+        decision = ask_steps(failure, failed_at, handling.policy, steps, self._settling)
         if decision.outcome.kind == "again":
             if failure.message._batch is None:
                 return Again(failure, decision.outcome.delay or 0)

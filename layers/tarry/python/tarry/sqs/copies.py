@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS
 from tarry.envelope import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump, fit, smallest
-from tarry.records import copy_record, dead_letter_record, hops_of
+from tarry.records import copy_record, dead_letter_record, hops_of, waiting_record
 from tarry.sqs.dead_letters import NoDeadLetterQueue, dead_letter_queue
 from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length
 from tarry.sqs.sending import Attributes, Copy, sendable_attributes
@@ -63,14 +63,45 @@ class CopyWriter:
         _refuse_no_text(message)
         target = named_queue(outcome.queue, message._source) if outcome.queue else message._source
         delay, due = _parked(outcome.delay, target, now)
-        if hops_of(message) + 1 >= MANY_HOPS:
-            text = (
-                f"sent again {hops_of(message) + 1} times: unless its RecursiveLoop is Allow, Lambda stops at about 16"
-            )
+        record = copy_record(
+            failure,
+            now,
+            carried=failure.attempt,
+            note=dict(outcome.note or {}),
+            due=due,
+            include_traceback=options.include_traceback,
+        )
+        return self._travelling(message, target, self._redacted(record, message, options), delay)
+
+    def waiting(self, decision: Decision, seconds: int, now: float) -> Copy:
+        """The copy that waits ``seconds`` in the message's own queue, in the place of the message.
+
+        Raises `CannotSendAgain` where the record has no room.
+        """
+        message, failure = decision.message, decision.failure
+        options = self._steps.of(message.queue).dead_letter
+        _refuse_no_text(message)
+        delay, due = _parked(seconds, message._source, now)
+        counts = decision.outcome.kind not in ("defer", "wait")
+        carried = message.attempt if counts else _attempts_before(message)
+        if failure is None:
+            record = waiting_record(message, carried, due=due)
+        else:
+            told = options.include_traceback
+            record = copy_record(failure, now, carried=carried, note={}, due=due, include_traceback=told)
+        return self._travelling(message, message._source, self._redacted(record, message, options), delay)
+
+    def _travelling(self, message: Message[Any], target: QueueArn, record: Record, delay: int | None) -> Copy:
+        """A copy that must not go without its record, and not unnoticed in a circle."""
+        if target == message._source:
+            self._lookups.source(target)  # its lease asks for that anyway, and it tells the limit too
+        if target == message._source:
+            self._lookups.source(target)  # its lease asks for that anyway, and it tells the limit too
+        copy = self._fitted(message, target, record, delay, may_go_without=False)
+        if (hops := hops_of(message) + 1) >= MANY_HOPS:
+            text = f"sent again {hops} times: unless its RecursiveLoop is Allow, Lambda stops at about 16"
             self._log.problem("many_hops", text, message)
-        note = dict(outcome.note or {})
-        record = copy_record(failure, now, note=note, due=due, include_traceback=options.include_traceback)
-        return self._fitted(message, target, self._redacted(record, message, options), delay, may_go_without=False)
+        return copy
 
     def _fitted(
         self, message: Message[Any], target: QueueArn, record: Record, delay: int | None, *, may_go_without: bool
@@ -128,6 +159,12 @@ class CopyWriter:
 
     def _say_in_log(self, event: str, text: str, message: Message[Any], record: Record) -> None:
         self._log.problem(event, text, message, level=WARNING, record=record)
+
+
+def _attempts_before(message: Message[Any]) -> int:
+    """The attempts before this delivery; for one that was not due, and has not run, its number is that of them."""
+    carried = message._envelope.carried if message._envelope else 0
+    return max(carried, message.attempt - 1)
 
 
 def _refuse_no_text(message: Message[Any]) -> None:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from tarry.arn import QueueArn
     from tarry.sqs.client import Requests
 
-ASSUMED_VISIBILITY_TIMEOUT = 30  # SQS's default, where the queue's own may not be read
+# SQS's defaults, where the queue's own may not be read
+ASSUMED_VISIBILITY_TIMEOUT = 30
+ASSUMED_RETENTION = 4 * 86_400
 
 
 class Lookups:
@@ -41,6 +43,10 @@ class Lookups:
     def visibility_timeout(self, queue: QueueArn) -> int:
         """The queue's, in seconds; SQS's default where it is not told."""
         return self.source(queue)[0].visibility_timeout or ASSUMED_VISIBILITY_TIMEOUT
+
+    def retention(self, queue: QueueArn) -> int:
+        """For how many seconds the queue keeps a message; SQS's default where it is not told."""
+        return self.source(queue)[0].retention or ASSUMED_RETENTION
 
     def maximum_message_size(self, queue: QueueArn) -> tuple[int, bool]:
         """In bytes, and whether that is known."""

@@ -1,16 +1,18 @@
 """Carrying out what was decided: sends with their deletes, then delayed retries, then what is given back.
 
+A message that waits does so in place. Where that would count an attempt that was none (a deferral), is longer than SQS
+hides a message, or than its queue keeps it, a copy is sent to its queue and waits in its stead.
+
 A settlement that fails changes no other message's fate: whatever is not done for certain stays reported as failed,
 and SQS delivers it again.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tarry.decision import Decision, ask_steps
-from tarry.delay import whole_seconds
+from tarry.delay import MAX_VISIBILITY_SECONDS, whole_seconds
 from tarry.outcome import Outcome
 from tarry.sqs.client import Requests
 from tarry.sqs.copies import CannotSendAgain, CopyWriter
@@ -21,7 +23,7 @@ from tarry.sqs.sending import Copy, Sent, send_on
 from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tarry.arn import QueueArn
     from tarry.failure import Failure, FailureSteps
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
 
 
 SENT_AWAY = frozenset({"dead_letter", "resend"})
+WAITS = frozenset({"retry", "defer", "wait"})
+
+EXPIRY_MATTERS_SECONDS = MAX_VISIBILITY_SECONDS
+"""Age and wait together, up to which no retention is looked up."""
+EXPIRY_MARGIN_SECONDS = 3_600
 
 
 class Settlement:
@@ -49,11 +56,20 @@ class Settlement:
         """What was tried to send away, with what was decided of it in the end."""
         self._lost: set[str] = set()
         self._not_sent: dict[str, str] = {}
+        self._longest: dict[bool, int] = {}
 
     def is_last_delivery(self, message: Message[Any]) -> bool:
         """Whether SQS would move it to the dead-letter queue, bare, at its next receive (SPEC C8)."""
         limit = self._lookups.source(message._source)[0].max_receive_count
         return limit is not None and message.receive_count >= limit
+
+    def would_expire(self, message: Message[Any], delay: float) -> bool:
+        """Whether its queue is about to drop it, or has, when it has waited so many seconds in place (SPEC C10)."""
+        sent_at, now = message._sent_to_queue_at, self._now()
+        if sent_at is None or now + delay - sent_at <= EXPIRY_MATTERS_SECONDS:
+            return False
+        expires_at = sent_at + self._lookups.retention(message._source)
+        return now < expires_at < now + delay + EXPIRY_MARGIN_SECONDS  # a sample event may be older than any message
 
     def send_away(self, decisions: Sequence[Decision]) -> set[str]:
         """Sends on what was decided so; the delivery ids of those that are done with for certain."""
@@ -65,50 +81,67 @@ class Settlement:
 
     def finish(self, decisions: Sequence[Decision]) -> None:
         """Carries out what is left to do."""
-        leaving = [decision for decision in decisions if decision.outcome.kind in SENT_AWAY]
-        self.send_away([decision for decision in leaving if decision.message.delivery_id not in self._decided])
+        undecided = [decision for decision in decisions if decision.message.delivery_id not in self._decided]
+        self.send_away([each for each in undecided if each.outcome.kind in SENT_AWAY or self._waits_as_copy(each)])
         gone = self.away | self._lost
         staying = [
             self._decided.get(decision.message.delivery_id, decision)
             for decision in decisions
             if decision.message.delivery_id not in gone
         ]
-        self._hide([decision for decision in staying if decision.outcome.kind != "release"], self._seconds_to_wait())
-        self._hide([decision for decision in staying if decision.outcome.kind == "release"], lambda _: 0)
+        self._hide([decision for decision in staying if decision.outcome.kind != "release"])
+        self._hide([decision for decision in staying if decision.outcome.kind == "release"])
 
     # sending
 
+    def _waits_as_copy(self, decision: Decision) -> bool:
+        """Whether it waits as a copy of its own, rather than in place."""
+        message, outcome = decision.message, decision.outcome
+        if message._source.is_fifo or outcome.kind == "release":
+            return False
+        seconds = self._seconds_to_wait(decision)
+        is_too_long = outcome.kind == "retry" and not decision.by_backoff and seconds > message._longest_wait()
+        return outcome.kind == "defer" or is_too_long or self.would_expire(message, seconds)
+
     def _copy_of(self, decision: Decision) -> Copy | None:
         """The copy to send; None if there is none, and the message stays."""
-        message, failure = decision.message, decision.failure
+        message, failure, kind = decision.message, decision.failure, decision.outcome.kind
         self._decided[message.delivery_id] = decision
-        if failure is None:
-            return None
-        now = decision.failed_at or self._invocation.world.clock.time()
+        now = decision.failed_at or self._now()
         try:
-            if decision.outcome.kind == "dead_letter":
+            if kind not in SENT_AWAY:
+                return self._writer.waiting(decision, self._seconds_to_wait(decision), now)
+            if failure is None:
+                return None
+            if kind == "dead_letter":
                 return self._writer.dead_letter(failure, decision, now)
             return self._writer.again(failure, decision, now)
         except CannotSendAgain as error:
-            self._log.problem("step_passed_on", f"{error}: the next failure step is asked", message)
-            return self._ask_further(failure, now)
+            if failure is not None and kind in SENT_AWAY:
+                self._log.problem("step_passed_on", f"{error}: the next failure step is asked", message)
+                return self._ask_further(failure, now)
+            self._not_sent[message.delivery_id] = str(error)
         except Exception as error:  # noqa: BLE001 whatever it is, the message is still in its queue
             self._not_sent[message.delivery_id] = str(error)
-            return None
+            unhandled = Decision(message, Outcome.unhandled(), failure, now)
+            if kind in SENT_AWAY and self._waits_as_copy(unhandled):
+                return self._copy_of(unhandled)
+        return None
 
     def _ask_further(self, failure: Failure, failed_at: float) -> Copy | None:
         """What the failure steps say of a message that cannot be sent again."""
         message = failure.message
         steps = self._steps.of(failure.queue)
         passed = failure.changed(does_not_fit=True)
-        decision = ask_steps(passed, failed_at, self._policy, steps, self.is_last_delivery)
+        decision = ask_steps(passed, failed_at, self._policy, steps, self)
         if decision.outcome.kind in ("resend", "again"):
             decision = Decision(message, Outcome.unhandled(), passed, failed_at)
         self._decided[message.delivery_id] = decision
         if decision.outcome.kind in ("ack", "discard"):
             self.away.add(message.delivery_id)
             self._transition(decision, decision.outcome, None)
-        return self._copy_of(decision) if decision.outcome.kind == "dead_letter" else None
+        leaves = decision.outcome.kind == "dead_letter" or self._waits_as_copy(decision)
+        return self._copy_of(decision) if leaves else None
 
     def _find_lost_leases(self, copies: Sequence[Copy]) -> None:
         """Finds those whose lease is gone. They may be with somebody else by now, and are not sent (SPEC E6).
@@ -138,7 +171,10 @@ class Settlement:
         self.away.add(message.delivery_id)
         where = "dead_letter_queue" if decision.outcome.kind == "dead_letter" else "sent_to"
         delay = None if decision.outcome.delay is None else int(decision.outcome.delay)
-        self._transition(decision, decision.outcome, delay, **{where: sent.copy.target.name})
+        if decision.outcome.kind == "unhandled":
+            delay = self._seconds_to_wait(decision)
+        more = {where: sent.copy.target.name, **self._why_not_sent(message)}
+        self._transition(decision, decision.outcome, delay, **more)
         if sent.not_deleted is not None:
             self._lookups.warn(sent.not_deleted, "delete_message_batch", message._source)
             text = "the message that was sent on is left to Lambda to delete"
@@ -146,23 +182,22 @@ class Settlement:
 
     # waiting
 
-    def _seconds_to_wait(self) -> Callable[[Decision], int]:
-        @cache
-        def longest(fifo: bool) -> int:
-            return whole_seconds(self._policy.longest_delay(fifo=fifo))
+    def _seconds_to_wait(self, decision: Decision) -> int:
+        """As long as was decided; what is stuck here waits for the policy's longest delay (SPEC E4)."""
+        if decision.outcome.kind in WAITS:
+            return int(decision.outcome.delay or 0)
+        if decision.outcome.kind == "release":
+            return 0
+        is_fifo = decision.message._source.is_fifo
+        if is_fifo not in self._longest:
+            self._longest[is_fifo] = whole_seconds(self._policy.longest_delay(fifo=is_fifo))
+        return self._longest[is_fifo]
 
-        def seconds(decision: Decision) -> int:
-            if decision.outcome.kind in ("retry", "defer", "wait"):
-                return int(decision.outcome.delay or 0)
-            return longest(decision.message._source.is_fifo)
-
-        return seconds
-
-    def _hide(self, decisions: Sequence[Decision], seconds_of: Callable[[Decision], int]) -> None:
+    def _hide(self, decisions: Sequence[Decision]) -> None:
         hides: dict[QueueArn, list[Hide]] = {}
         by_id: dict[str, tuple[Decision, int]] = {}
         for decision in decisions:
-            message, wanted = decision.message, seconds_of(decision)
+            message, wanted = decision.message, self._seconds_to_wait(decision)
             by_id[message.delivery_id] = decision, wanted
             seconds = min(wanted, message._longest_wait()) if wanted else 0
             hides.setdefault(message._source, []).append(Hide(message, seconds))
@@ -178,9 +213,9 @@ class Settlement:
 
     def _note_hidden(self, hidden: Hidden, decision: Decision, wanted: int) -> None:
         outcome = decision.outcome
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = self._why_not_sent(decision.message)
         if outcome.kind in SENT_AWAY:
-            more["not_sent"] = self._not_sent.get(decision.message.delivery_id, "no failure to tell of")
+            more.setdefault("not_sent", "no failure to tell of")
             outcome = Outcome.unhandled()
         if hidden.error is not None:
             more["not_settled"] = f"{hidden.error}; it comes back when the queue's visibility timeout ends"
@@ -189,6 +224,13 @@ class Settlement:
         self._transition(decision, outcome, None if hidden.error else hidden.hide.seconds, **more)
 
     # what is said and looked up
+
+    def _now(self) -> float:
+        return self._invocation.world.clock.time()
+
+    def _why_not_sent(self, message: Message[Any]) -> dict[str, str]:
+        why = self._not_sent.get(message.delivery_id)
+        return {} if why is None else {"not_sent": why}
 
     def _transition(self, decision: Decision, outcome: Outcome, delay: int | None, **more: Any) -> None:
         failure = decision.failure

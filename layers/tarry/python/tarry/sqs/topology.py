@@ -20,7 +20,7 @@ KEPT_SECONDS = 900
 FAILURE_KEPT_SECONDS = 30
 LOOK_UP_SHARE = 1 / 3  # of the time left: what is looked up must not cost the messages theirs
 
-SOURCE_ATTRIBUTES = ("RedrivePolicy", "VisibilityTimeout", "MessageRetentionPeriod")
+SOURCE_ATTRIBUTES = ("RedrivePolicy", "VisibilityTimeout", "MessageRetentionPeriod", "MaximumMessageSize")
 TARGET_ATTRIBUTES = ("MaximumMessageSize",)
 
 DEAD_LETTER_QUEUE_VARIABLE = "TARRY_DEAD_LETTER_QUEUE_URL"
@@ -29,10 +29,12 @@ DEAD_LETTER_QUEUE_VARIABLE = "TARRY_DEAD_LETTER_QUEUE_URL"
 class Source(Value):
     """What is known of a queue that messages come from; None is unknown or unset."""
 
-    __slots__ = ("dead_letter", "max_receive_count", "visibility_timeout")
+    __slots__ = ("dead_letter", "max_receive_count", "retention", "visibility_timeout")
     dead_letter: QueueArn | None
     max_receive_count: int | None
     visibility_timeout: int | None
+    """In seconds, as is the retention."""
+    retention: int | None
 
     def __init__(self, attributes: dict[str, str]) -> None:
         redrive = json.loads(attributes.get("RedrivePolicy") or "{}")
@@ -41,6 +43,7 @@ class Source(Value):
             dead_letter=queue_arn(target) if target else None,
             max_receive_count=_whole(redrive.get("maxReceiveCount")),
             visibility_timeout=_whole(attributes.get("VisibilityTimeout")),
+            retention=_whole(attributes.get("MessageRetentionPeriod")),
         )
 
 
@@ -72,8 +75,10 @@ class Topology:
             return Source({}), error
 
     def maximum_message_size(self, queue: QueueArn, requests: Requests) -> tuple[int, Exception | None]:
-        """In bytes; 1 MiB, and the error, if SQS does not tell it."""
-        lookup = self._look_up(queue, TARGET_ATTRIBUTES, requests)
+        """In bytes; 1 MiB, and the error, if SQS does not tell it. Of a source it is known with all else."""
+        lookup = self._known(queue, SOURCE_ATTRIBUTES)
+        if lookup is None or lookup.error is not None:
+            lookup = self._look_up(queue, TARGET_ATTRIBUTES, requests)
         return _whole(lookup.attributes.get("MaximumMessageSize")) or MAX_REQUEST_BYTES, lookup.error
 
     def url(self, queue: QueueArn) -> str:
@@ -84,10 +89,9 @@ class Topology:
         return f"{endpoint}/{queue.account}/{queue.name}"
 
     def _look_up(self, queue: QueueArn, attributes: tuple[str, ...], requests: Requests) -> Lookup:
-        key = f"{queue} {attributes[0]}"
-        known = self._lookups.get(key)
-        if known is not None and known.until > self._world.clock.time():
+        if (known := self._known(queue, attributes)) is not None:
             return known
+        key = _key(queue, attributes)
 
         def ask() -> Lookup:
             url = self.url(queue)
@@ -101,6 +105,10 @@ class Topology:
         says_nothing_of_the_queue = isinstance(answer, OutOfTime) and not isinstance(answer, NoAnswer)
         return failed if says_nothing_of_the_queue else self._keep(key, failed)
 
+    def _known(self, queue: QueueArn, attributes: tuple[str, ...]) -> Lookup | None:
+        known = self._lookups.get(_key(queue, attributes))
+        return known if known is not None and known.until > self._world.clock.time() else None
+
     def _keep(self, key: str, lookup: Lookup) -> Lookup:
         """An answer that nobody waits for any more is kept too."""
         self._lookups[key] = lookup
@@ -108,6 +116,10 @@ class Topology:
 
     def _until(self, seconds: float) -> float:
         return self._world.clock.time() + seconds
+
+
+def _key(queue: QueueArn, attributes: tuple[str, ...]) -> str:
+    return f"{queue} {attributes[0]}"
 
 
 def _whole(value: object) -> int | None:

@@ -69,7 +69,7 @@ class Log:
         """A message has moved to the state its outcome leads to; ``delay`` is None where it could not be set."""
         fields = {"state": str(outcome.state), "delay": delay, "reason": reason, **more}
         event, level = _TRANSITIONS[outcome.kind]
-        if "not_settled" in more:
+        if "not_settled" in more or "not_sent" in more:
             level = max(level, WARNING)
         self._message_line(level, event, message, error, fields)
 

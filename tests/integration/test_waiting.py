@@ -1,0 +1,314 @@
+"""Waits that are spent as a copy: deferrals, and what would outlast SQS's memory of the message."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tarry import (
+    DeadLetter,
+    Defer,
+    DropMessage,
+    Fixed,
+    Message,
+    Outcome,
+    Reject,
+    RetryInPlace,
+    SendAgain,
+    batch_consumer,
+    consumer,
+)
+from tarry.envelope import body_sum
+from tests.loglines import field, lines
+from tests.records import RECEIVED_AT, Context, event, failed, record
+from tests.wire import Queue, TestClock, Wire, client_error
+
+HOUR, DAY = 3_600, 86_400
+
+
+def orders(elapsed: float = 0, **queue: Any) -> Wire:
+    """A world so many seconds after the message was sent and received."""
+    source = Queue(dead_letter="orders-dlq", **queue)
+    return Wire(queues={"orders": source, "orders.fifo": source}, clock=TestClock(RECEIVED_AT + elapsed))
+
+
+def redelivered(wire: Wire, receives: int = 1, **more: Any) -> dict[str, Any]:
+    """The copy that was sent last, as SQS delivers it."""
+    entry = wire.letters()[-1]
+    attributes = {
+        name: {"stringValue": value.get("StringValue"), "dataType": value["DataType"]}
+        for name, value in entry["MessageAttributes"].items()
+    }
+    now = wire.clock.now
+    return record(entry["MessageBody"], "copy", attributes=attributes, receives=receives, received_at=now, **more)
+
+
+def carrying(**fields: Any) -> dict[str, Any]:
+    """A record's attribute for the body ``{}``."""
+    kept = {"v": 1, "sum": body_sum("{}"), "id": "stable", **fields}
+    return {"Tarry": {"stringValue": json.dumps(kept), "dataType": "String"}}
+
+
+def defers(message: Message) -> None:
+    message.defer(60)
+
+
+def fails(message: Message) -> None:
+    raise ValueError("no")
+
+
+# deferring
+
+
+def test_a_deferred_message_is_sent_again_and_then_deleted() -> None:  # SPEC J5, E6
+    with orders() as wire:
+        assert failed(consumer(defers)(event(record()), Context())) == []
+    assert wire.operations == ["GetQueueAttributes", "SendMessageBatch", "DeleteMessageBatch"]
+    [copy], [kept] = wire.letters(), wire.records()
+    assert copy["DelaySeconds"] == 60
+    assert (kept["id"], kept["carried"], kept["hops"]) == ("m1", 0, 1)
+    assert "failure" not in kept
+
+
+def test_a_deferral_consumes_no_attempt() -> None:  # SPEC J5
+    attempts: list[int] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        attempts.append(message.attempt)
+        raise Defer(60)
+
+    with orders() as wire:
+        handler(event(record(receives=3)), Context())
+        for _ in range(3):
+            handler(event(redelivered(wire)), Context())
+    assert attempts == [3, 3, 3, 3]
+    assert [kept["hops"] for kept in wire.records()] == [1, 2, 3, 4]
+
+
+def test_the_run_after_a_long_deferral_has_the_number_of_the_deferred_one() -> None:  # SPEC J5, C2
+    attempts: list[int] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        attempts.append(message.attempt)
+        message.defer(2 * HOUR)
+
+    with orders() as wire:
+        handler(event(record(receives=2)), Context())
+        wire.clock.now += 900
+        copy = redelivered(wire)
+        assert failed(handler(event(copy), Context())) == ["copy"]  # not due
+        copy["attributes"]["ApproximateReceiveCount"] = "2"
+        wire.clock.now += 2 * HOUR
+        handler(event(copy), Context())
+    assert attempts == [2, 2]
+
+
+def test_a_deferred_copy_keeps_what_is_known_of_earlier_failures() -> None:  # SPEC J5, E6
+    def fails_then_defers(message: Message) -> None:
+        if message.failure is None:
+            raise ValueError("no stock")
+        message.defer(60)
+
+    handler = consumer(on_failure=[SendAgain("later")])(fails_then_defers)
+    with orders() as wire:
+        handler(event(record()), Context())
+        handler(event(redelivered(wire)), Context())
+    failed_copy, deferred = wire.records()
+    assert deferred["failure"] == failed_copy["failure"]
+    assert deferred["history"] == failed_copy["history"]
+    assert deferred["steps"] == {"later": 1}
+    assert (deferred["carried"], deferred["hops"]) == (1, 2)
+
+
+def test_the_total_of_attempts_survives_a_redrive_retries_and_a_deferral() -> None:  # SPEC F2, J5
+    died_before = carrying(failure={"reason": "exhausted", "attempts": 5}, origin="arn:aws:sqs:us-east-1:1:elsewhere")
+
+    @consumer
+    def handler(message: Message) -> None:
+        if message.delivery_id == "copy":
+            raise Reject
+        message.defer(60)
+
+    with orders() as wire:
+        handler(event(record(receives=3, attributes=died_before)), Context())  # two failures in place before
+        handler(event(redelivered(wire)), Context())
+    assert wire.records()[-1]["failure"]["attempts"] == 5 + 3
+
+
+def test_a_deferral_at_the_last_delivery_is_not_moved_bare() -> None:  # SPEC J5, C8
+    with orders(max_receive_count=5) as wire:
+        assert failed(consumer(defers)(event(record(receives=5)), Context())) == []
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders"]
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (client_error("AccessDenied", "not authorized to perform sqs:SendMessage"), "AccessDenied"),
+        (client_error("ThrottlingException"), "ThrottlingException"),
+        (ConnectionError("reset"), "reset"),
+    ],
+)
+def test_what_cannot_be_sent_again_is_deferred_in_place(
+    error: Exception, says: str, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC J5, A8
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = error
+        assert failed(consumer(defers)(event(record()), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 60}
+    assert wire.sent("DeleteMessageBatch") == []
+    assert says in field(lines(caplog, "deferred")[0], "not_sent")
+
+
+def test_where_the_record_has_no_room_a_message_is_deferred_in_place() -> None:  # SPEC J5, E6
+    ten = {f"a{index}": {"stringValue": "x", "dataType": "String"} for index in range(10)}
+    with orders() as wire:
+        assert failed(consumer(defers)(event(record(attributes=ten)), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 60}
+    assert wire.letters() == []
+
+
+def test_on_fifo_a_message_is_deferred_in_place_and_holds_up_its_group() -> None:  # SPEC J5, H1
+    batch = event(*(record("{}", name, "orders.fifo", group="g") for name in ("a", "b")))
+    with orders() as wire:
+        assert failed(consumer(defers)(batch, Context())) == ["a", "b"]
+    assert wire.visibilities() == {"handle-a": 60, "handle-b": 0}
+    assert wire.letters() == []
+
+
+def test_messages_of_a_batch_are_deferred_in_tens() -> None:  # SPEC J5, E6
+    @batch_consumer
+    def handler(batch: Any) -> None:
+        for message in batch:
+            message.defer(5)
+
+    with orders() as wire:
+        handler(event(*(record("{}", f"m{index}") for index in range(25))), Context())
+    assert sorted(len(request.entries) for request in wire.sent("SendMessageBatch")) == [5, 10, 10]
+    assert len(wire.sent("DeleteMessageBatch")) == 3
+
+
+def test_a_step_may_defer_what_has_failed_without_an_attempt() -> None:  # SPEC E5, J5
+    class Later:
+        def handle(self, failure: Any, next_step: Any) -> Outcome:
+            return Outcome.defer(90)
+
+    with orders() as wire:
+        consumer(on_failure=[Later()])(fails)(event(record(receives=2)), Context())
+    [kept] = wire.records()
+    assert kept["carried"] == 1
+    assert kept["failure"]["message"] == "no"
+
+
+def test_from_the_twelfth_hop_a_deferral_says_where_lambda_stops(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E8
+    with orders():
+        consumer(defers)(event(record(attributes=carrying(hops=11))), Context())
+    assert "RecursiveLoop" in field(lines(caplog, "many_hops")[0], "text")
+
+
+# waits that outlast the message
+
+
+def aged(age: float, queue: str = "orders", **more: Any) -> dict[str, Any]:
+    """A message that was sent so long before it was received."""
+    return record(queue=queue, system={"SentTimestamp": str(int((RECEIVED_AT - age) * 1000))}, **more)
+
+
+def test_a_short_wait_of_a_young_message_asks_nothing_of_its_queue() -> None:  # SPEC C10, G1
+    with orders() as wire:
+        consumer(lambda message: message.defer(5))(event(record(queue="orders.fifo", group="g")), Context())
+    assert wire.operations == ["ChangeMessageVisibilityBatch"]
+
+
+@pytest.mark.parametrize(
+    ("age", "delay", "is_renewed"),
+    [
+        pytest.param(4 * DAY - 2 * HOUR, HOUR - 1, False, id="ends an hour and a second before"),
+        pytest.param(4 * DAY - 2 * HOUR, HOUR + 1, True, id="ends within the hour before"),
+        pytest.param(4 * DAY - 2 * HOUR, 3 * HOUR, True, id="ends after"),
+        pytest.param(4 * DAY - 60, 0, True, id="no wait helps"),
+        pytest.param(DAY, 11 * HOUR, False, id="days to go"),
+        pytest.param(9 * DAY, HOUR, False, id="older than any message of the queue: a sample event"),
+    ],
+)
+def test_a_wait_that_would_outlast_the_message_is_spent_as_a_copy(
+    age: float, delay: int, is_renewed: bool
+) -> None:  # SPEC C10
+    handler = consumer(backoff=Fixed(delay))(fails)
+    with orders() as wire:
+        reported = failed(handler(event(aged(age)), Context()))
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == (["orders"] if is_renewed else [])
+    assert reported == ([] if is_renewed else ["m1"])
+    if is_renewed:
+        [kept] = wire.records()
+        assert (kept["carried"], kept["failure"]["message"]) == (1, "no")
+
+
+def test_the_queues_own_retention_counts() -> None:  # SPEC C10
+    handler = consumer(backoff=Fixed(HOUR))(fails)
+    for retention, sends in ((14 * DAY, 0), (4 * DAY, 1)):
+        with orders(retention=retention) as wire:
+            handler(event(aged(4 * DAY - HOUR)), Context())
+        assert len(wire.letters()) == sends
+
+
+def test_a_retention_that_may_not_be_read_is_taken_for_four_days() -> None:  # SPEC C10
+    with orders() as wire:
+        wire.fails["GetQueueAttributes"] = client_error("AccessDenied")
+        consumer(backoff=Fixed(HOUR))(fails)(event(aged(4 * DAY - HOUR)), Context())
+    assert len(wire.letters()) == 1
+
+
+def test_a_message_that_waits_for_its_due_time_is_renewed_with_the_rest_of_the_wait() -> None:  # SPEC C10, J4
+    due = carrying(due=RECEIVED_AT + 2 * HOUR, carried=3, hops=3)
+    with orders(retention=13 * HOUR) as wire:
+        assert failed(consumer(fails)(event(aged(12 * HOUR, attributes=due)), Context())) == []
+    [kept] = wire.records()
+    assert (kept["due"], kept["carried"]) == (RECEIVED_AT + 2 * HOUR, 3)
+
+
+def test_what_no_dead_letter_queue_takes_is_renewed_before_it_expires() -> None:  # SPEC C10, F5
+    with Wire(queues={"orders": Queue()}) as wire:
+        assert failed(consumer(lambda message: message.reject())(event(aged(4 * DAY - HOUR)), Context())) == []
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders"]
+    assert wire.letters()[0]["DelaySeconds"] == 900
+
+
+def test_what_may_be_in_the_dead_letter_queue_is_not_sent_a_second_way() -> None:  # SPEC C10, F4
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = ConnectionError("lost")
+        assert failed(consumer(lambda message: message.reject())(event(aged(4 * DAY - HOUR)), Context())) == ["m1"]
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq"]
+
+
+def test_on_fifo_a_message_about_to_expire_takes_the_next_step() -> None:  # SPEC C10
+    old = aged(4 * DAY - HOUR, "orders.fifo", group="g")
+    with orders() as wire:
+        assert failed(consumer(backoff=Fixed(HOUR))(fails)(event(old), Context())) == []
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq"]
+    assert wire.records()[0]["failure"]["reason"] == "expiring"
+
+
+def test_on_fifo_a_deferral_that_would_outlast_the_message_takes_the_steps() -> None:  # SPEC C10
+    old = aged(4 * DAY - HOUR, "orders.fifo", group="g")
+    with orders() as wire:
+        assert failed(consumer(lambda message: message.defer(HOUR))(event(old), Context())) == []
+    assert wire.records()[0]["failure"]["reason"] == "expiring"
+
+
+@pytest.mark.parametrize(
+    ("steps", "sends", "reported"),
+    [
+        ([RetryInPlace()], 1, []),
+        ([RetryInPlace(), SendAgain("again", breaks_order=True), DeadLetter()], 1, []),
+        ([RetryInPlace(), DropMessage()], 0, []),
+    ],
+    ids=["none takes it: dead-lettered", "SendAgain passes it on", "DropMessage takes it"],
+)
+def test_the_steps_for_what_is_about_to_expire(steps: list[Any], sends: int, reported: list[str]) -> None:  # SPEC E1
+    old = aged(4 * DAY - HOUR, "orders.fifo", group="g")
+    with orders() as wire:
+        assert failed(consumer(on_failure=steps)(fails)(event(old), Context())) == reported
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq"] * sends
