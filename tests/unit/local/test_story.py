@@ -76,3 +76,14 @@ def test_waiting_is_given_up_only_where_tarry_said_how_long(board: Board) -> Non
     board.told("m", RETRY, NOW)
     assert board.is_hopeless(until=NOW + 50)
     assert not board.is_hopeless(until=NOW + 70)
+
+
+def test_a_message_that_is_deferred_as_a_copy_goes_on_as_that_copy() -> None:
+    board = Board()
+    board.sent("m", "orders")
+    board.delivered("m", "m", "orders", 1)
+    board.told("m", Step(State.DEFERRED, 1, 30, as_copy=True), NOW)
+    board.answered("m", None, NOW + 60, NOW)
+    board.delivered("copy", "m", "orders", 1)
+    board.answered("copy", None, NOW + 60, NOW)
+    assert str(story(board)) == "IN_FLIGHT 1 -> DEFERRED 30s -> IN_FLIGHT 1 -> COMMITTED"

@@ -29,6 +29,7 @@ class _Transitions(logging.Handler):
                 delay_seconds=fields.get("delay"),
                 reason=str(fields.get("not_sent") or fields.get("reason") or ""),
                 error=str(fields.get("error") or ""),
+                as_copy="sent_to" in fields,
             )
             self._board.told(str(fields["delivery_id"]), step, time.time())
             if not self._verbose:

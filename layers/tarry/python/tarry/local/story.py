@@ -22,6 +22,13 @@ class Step:
     delay_seconds: float | None = None
     reason: str = ""
     error: str = ""
+    as_copy: bool = False
+    """Whether it goes on as a copy of its own: the delivery at hand is done with."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the delivery at hand is no more in its queue."""
+        return self.as_copy or self.state in GONE
 
     @property
     def why(self) -> str:
@@ -121,9 +128,9 @@ class Board:
         if problem is None:
             if not story.told:
                 self._step(story, Step(State.COMMITTED))
-            elif story.now.state not in GONE:
+            elif not story.now.is_gone:
                 self.lost(story, f"tarry said {story.now.state} but did not report it, so Lambda deletes it")
-        elif not story.told or story.now.state in GONE:
+        elif not story.told or story.now.is_gone:
             story.due, story.known_due = visible_at, False
             self._step(story, Step(State.WAITING_RETRY, None, max(0, round(visible_at - now)), problem))
 
