@@ -93,3 +93,11 @@ def test_the_function_may_do_what_the_runtime_does_and_no_more(
     dead_letters = target(queue["RedrivePolicy"]["deadLetterTargetArn"])
     assert granted[dead_letters] == {"sqs:SendMessage", "sqs:GetQueueAttributes"}
     assert "*" not in str(policy)
+
+
+def test_powertools_layer_is_built_for_the_runtime_that_loads_it() -> None:
+    defaults = TEMPLATE["Globals"]["Function"]
+    runtime, [architecture] = defaults["Runtime"].replace(".", ""), defaults["Architectures"]
+    arns = [layer["Fn::Sub"] for name in FUNCTIONS for layer in properties(name).get("Layers", [])]
+    assert arns
+    assert all(f":layer:AWSLambdaPowertoolsPythonV3-{runtime}-{architecture}:" in arn for arn in arns)
