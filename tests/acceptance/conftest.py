@@ -11,6 +11,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 from mypy_boto3_dynamodb import DynamoDBServiceResource
+from mypy_boto3_s3 import S3Client
 from samtranslator.yaml_helper import yaml_parse
 
 from tests.acceptance.runtime import Start, link_packages, running
@@ -99,3 +100,8 @@ CREDENTIALS = {"region_name": "us-east-1", "aws_access_key_id": "testing", "aws_
 @pytest.fixture
 def dynamodb(aws: str) -> DynamoDBServiceResource:
     return boto3.resource("dynamodb", endpoint_url=aws, **CREDENTIALS)
+
+
+@pytest.fixture
+def s3(aws: str) -> S3Client:
+    return boto3.client("s3", endpoint_url=aws, **CREDENTIALS)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from mypy_boto3_dynamodb import DynamoDBServiceResource
 from mypy_boto3_dynamodb.service_resource import Table
+from mypy_boto3_s3 import S3Client
 
 from tests.acceptance.runtime import Start
 from tests.acceptance.runtime_api import FunctionError
@@ -39,7 +40,7 @@ def test_the_layer_holds_the_runtime_and_nothing_for_a_developers_machine(build:
 
 
 def test_a_built_function_is_its_own_file_only(build: Path) -> None:
-    for name in ("OrdersFunction", "LedgerFunction"):
+    for name in ("OrdersFunction", "LedgerFunction", "DigestFunction"):
         assert [path.name for path in (build / name).iterdir()] == ["app.py"]
 
 
@@ -68,6 +69,22 @@ def test_the_built_function_reports_what_is_not_done_and_goes_on(start: Start, a
         ("o-1005", 2),
     ]
     assert again == {"batchItemFailures": []}
+
+
+def test_a_built_batch_function_writes_one_object_and_reports_what_is_not_in_it(
+    start: Start, aws: str, s3: S3Client
+) -> None:
+    s3.create_bucket(Bucket="digests")
+    event = sample("digest")
+    with start("DigestFunction", AWS_ENDPOINT_URL=aws, DIGEST_BUCKET="digests") as api:
+        response = api.invoke(event)
+
+    number_of = {record["messageId"]: number for number, record in enumerate(event["Records"], start=1)}
+    # The second scan of a parcel, and what would be in the dead-letter queue if there were one.
+    assert [number_of[failure["itemIdentifier"]] for failure in response["batchItemFailures"]] == [4, 5, 6]
+    [found] = s3.list_objects_v2(Bucket="digests")["Contents"]
+    lines = s3.get_object(Bucket="digests", Key=found["Key"])["Body"].read().splitlines()
+    assert [number_of[json.loads(line)["message"]] for line in lines] == [1, 2, 3, 7]
 
 
 def test_a_function_without_a_model_does_without_powertools(start: Start, aws: str) -> None:
