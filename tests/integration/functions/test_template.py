@@ -99,6 +99,11 @@ def test_the_function_may_do_what_the_runtime_does_and_no_more(
     assert "*" not in str(policy).replace("${DigestBucket.Arn}/scans/*", "the objects it writes")
 
 
+def test_recursive_loops_stay_forbidden_where_nothing_is_sent_to_the_own_queue(function: dict[str, Any]) -> None:
+    # SPEC E8; the test above says that no role may
+    assert "RecursiveLoop" not in function
+
+
 def test_powertools_layer_is_built_for_the_runtime_that_loads_it() -> None:
     defaults = TEMPLATE["Globals"]["Function"]
     runtime, [architecture] = defaults["Runtime"].replace(".", ""), defaults["Architectures"]
