@@ -2,16 +2,17 @@
 
 Version 1 of an order places it, versions 2 and up amend it; each carries the whole order. An amendment that
 overtakes the version before it is tried again, with growing delays. An order that can never be accepted goes to
-the dead letters at once; an amendment whose earlier version never comes goes there after four attempts.
+the dead letters at once, and so does what is no order at all; an amendment whose earlier version never comes goes
+there after four attempts.
 """
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from pydantic import BaseModel, Field, PositiveInt
 
 from tarry import Exponential, Message, Retry, consumer
 
@@ -23,6 +24,28 @@ THROTTLED = {"ProvisionedThroughputExceededException", "RequestLimitExceeded", "
 # Made at import, while Lambda initialises with a full CPU: in the first message it would cost most of a second.
 # Two tries, not botocore's ten: waiting is the queue's part, and costs nothing there.
 dynamodb = boto3.client("dynamodb", config=Config(retries={"total_max_attempts": 2}))
+
+
+class Line(BaseModel):
+    """So many of an article, at the price of one."""
+
+    article: str
+    quantity: int
+    price: int
+
+
+class Order(BaseModel):
+    """One version of an order. A body that does not fit is dead-lettered before the handler sees it."""
+
+    id: str = Field(alias="order")
+    version: PositiveInt
+    customer: str
+    currency: str
+    lines: list[Line]
+
+    @property
+    def total(self) -> int:
+        return sum(line.quantity * line.price for line in self.lines)
 
 
 class OrderDeclined(Exception):
@@ -38,42 +61,20 @@ class EarlierVersionMissing(Exception):
     backoff=Exponential(initial=2, multiplier=3, maximum=900, jitter="equal"),
     fatal=OrderDeclined,
 )
-def handler(message: Message) -> None:
-    order = Order.read(message.json())
-    order.check()
+def handler(message: Message[Order]) -> None:
+    order = message.payload
+    check(order)
     save(order)
 
 
-@dataclass(frozen=True)
-class Order:
-    """One version of an order."""
-
-    id: str
-    version: int
-    customer: str
-    currency: str
-    lines: list[tuple[str, int, int]]  # article, quantity, price of one
-
-    @classmethod
-    def read(cls, event: Any) -> "Order":
-        try:
-            lines = [(line["article"], int(line["quantity"]), int(line["price"])) for line in event["lines"]]
-            return cls(event["order"], int(event["version"]), event["customer"], event["currency"], lines)
-        except (KeyError, TypeError, ValueError) as error:
-            raise OrderDeclined(f"not an order: {error!r}") from error
-
-    @property
-    def total(self) -> int:
-        return sum(quantity * price for _, quantity, price in self.lines)
-
-    def check(self) -> None:
-        if self.currency not in CURRENCIES:
-            raise OrderDeclined(f"order {self.id}: unknown currency {self.currency!r}")
-        for article, quantity, _ in self.lines:
-            if quantity < 1:
-                raise OrderDeclined(f"order {self.id}: {quantity} of {article}")
-        if self.total > LIMIT:
-            raise OrderDeclined(f"order {self.id}: {self.total / 100:,.2f} is over the limit of {LIMIT / 100:,.2f}")
+def check(order: Order) -> None:
+    if order.currency not in CURRENCIES:
+        raise OrderDeclined(f"order {order.id}: unknown currency {order.currency!r}")
+    for line in order.lines:
+        if line.quantity < 1:
+            raise OrderDeclined(f"order {order.id}: {line.quantity} of {line.article}")
+    if order.total > LIMIT:
+        raise OrderDeclined(f"order {order.id}: {order.total / 100:,.2f} is over the limit of {LIMIT / 100:,.2f}")
 
 
 def save(order: Order) -> None:

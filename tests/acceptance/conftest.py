@@ -3,14 +3,19 @@ import subprocess
 import sysconfig
 import urllib.request
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 from mypy_boto3_dynamodb import DynamoDBServiceResource
+from mypy_boto3_s3 import S3Client
+from samtranslator.yaml_helper import yaml_parse
 
-from tests.acceptance.runtime import link_packages
+from tests.acceptance.runtime import Start, link_packages, running
+from tests.acceptance.runtime_api import RuntimeApi
 
 ROOT = Path(__file__).parents[2]
 SAM = Path(sysconfig.get_path("scripts")) / "sam"
@@ -41,6 +46,38 @@ def lambda_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def powertools_layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stand-in for AWS's public Powertools layer, which only AWS can hand out, and which is built for arm64.
+
+    It holds the same packages, as `constraints.txt` has them for this machine: what runs here is the function on
+    Powertools, not on that very version of it.
+    """
+    folder = tmp_path_factory.mktemp("powertools")
+    (folder / "python").mkdir()
+    link_packages(folder / "python", "aws-lambda-powertools", "pydantic")
+    return folder
+
+
+@pytest.fixture
+def start(build: Path, lambda_packages: Path, powertools_layer: Path) -> Start:
+    """Starts a built function, with the layers that the built template names for it and no others."""
+    template = yaml_parse((build / "template.yaml").read_text())
+    of_all = template["Globals"]["Function"]["Layers"]
+
+    def folder_of(layer: dict[str, Any]) -> Path:
+        if "Ref" in layer:
+            return build / layer["Ref"]
+        assert ":layer:AWSLambdaPowertoolsPythonV3-" in layer["Fn::Sub"]
+        return powertools_layer
+
+    def start_function(name: str, **environment: str) -> AbstractContextManager[RuntimeApi]:
+        layers = [*of_all, *template["Resources"][name]["Properties"].get("Layers", [])]
+        return running(build / name, [folder_of(layer) for layer in layers], lambda_packages, environment)
+
+    return start_function
+
+
+@pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
@@ -57,12 +94,14 @@ def aws(moto: str) -> str:
     return moto
 
 
+CREDENTIALS = {"region_name": "us-east-1", "aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+
+
 @pytest.fixture
 def dynamodb(aws: str) -> DynamoDBServiceResource:
-    return boto3.resource(
-        "dynamodb",
-        endpoint_url=aws,
-        region_name="us-east-1",
-        aws_access_key_id="testing",
-        aws_secret_access_key="testing",
-    )
+    return boto3.resource("dynamodb", endpoint_url=aws, **CREDENTIALS)
+
+
+@pytest.fixture
+def s3(aws: str) -> S3Client:
+    return boto3.client("s3", endpoint_url=aws, **CREDENTIALS)

@@ -5,17 +5,22 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests.acceptance.runtime_api import RuntimeApi
 
+Start = Callable[..., AbstractContextManager[RuntimeApi]]
+"""Starts a built function by its name, with the environment given by keywords."""
+
 
 @contextmanager
-def running(function: Path, layer: Path, lambda_packages: Path, environment: dict[str, str]) -> Iterator[RuntimeApi]:
+def running(
+    function: Path, layers: Sequence[Path], lambda_packages: Path, environment: dict[str, str]
+) -> Iterator[RuntimeApi]:
     """Starts `app.handler` of the folder `function` and yields the API through which to invoke it."""
-    paths = [function, layer / "python", lambda_packages]
+    paths = [function, *(layer / "python" for layer in layers), lambda_packages]
     with RuntimeApi() as api:
         env = {
             "PATH": os.environ["PATH"],

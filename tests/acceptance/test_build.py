@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from mypy_boto3_dynamodb import DynamoDBServiceResource
 from mypy_boto3_dynamodb.service_resource import Table
+from mypy_boto3_s3 import S3Client
 
-from tests.acceptance.runtime import running
+from tests.acceptance.runtime import Start
 from tests.acceptance.runtime_api import FunctionError
 
 EVENTS = Path(__file__).parents[2] / "events"
@@ -39,27 +40,21 @@ def test_the_layer_holds_the_runtime_and_nothing_for_a_developers_machine(build:
 
 
 def test_a_built_function_is_its_own_file_only(build: Path) -> None:
-    assert [path.name for path in (build / "OrdersFunction").iterdir()] == ["app.py"]
-    assert [path.name for path in (build / "LedgerFunction").iterdir()] == ["app.py"]
+    for name in ("OrdersFunction", "LedgerFunction", "DigestFunction"):
+        assert [path.name for path in (build / name).iterdir()] == ["app.py"]
 
 
-def test_the_built_function_handles_its_sample_event(
-    build: Path, lambda_packages: Path, aws: str, orders: Table
-) -> None:
-    environment = {"AWS_ENDPOINT_URL": aws, "ORDERS_TABLE": "orders"}
-    with running(build / "OrdersFunction", build / "TarryLayer", lambda_packages, environment) as api:
+def test_the_built_function_handles_its_sample_event(start: Start, aws: str, orders: Table) -> None:
+    with start("OrdersFunction", AWS_ENDPOINT_URL=aws, ORDERS_TABLE="orders") as api:
         assert api.invoke(sample("all-well")) == {"batchItemFailures": []}
 
     rows = orders.scan()["Items"]
     assert {row["order_id"]: row["version"] for row in rows} == {"o-2001": 2, "o-2002": 1, "o-2003": 1}
 
 
-def test_the_built_function_reports_what_is_not_done_and_goes_on(
-    build: Path, lambda_packages: Path, aws: str, orders: Table
-) -> None:
+def test_the_built_function_reports_what_is_not_done_and_goes_on(start: Start, aws: str, orders: Table) -> None:
     event = sample("orders")
-    environment = {"AWS_ENDPOINT_URL": aws, "ORDERS_TABLE": "orders"}
-    with running(build / "OrdersFunction", build / "TarryLayer", lambda_packages, environment) as api:
+    with start("OrdersFunction", AWS_ENDPOINT_URL=aws, ORDERS_TABLE="orders") as api:
         first = api.invoke(event)
         again = api.invoke(sample("all-well"))
 
@@ -76,20 +71,38 @@ def test_the_built_function_reports_what_is_not_done_and_goes_on(
     assert again == {"batchItemFailures": []}
 
 
-def test_an_event_that_is_not_from_sqs_is_an_error_of_the_function(
-    build: Path, lambda_packages: Path, aws: str
+def test_a_built_batch_function_writes_one_object_and_reports_what_is_not_in_it(
+    start: Start, aws: str, s3: S3Client
 ) -> None:
-    environment = {"AWS_ENDPOINT_URL": aws, "ORDERS_TABLE": "orders"}
+    s3.create_bucket(Bucket="digests")
+    event = sample("digest")
+    with start("DigestFunction", AWS_ENDPOINT_URL=aws, DIGEST_BUCKET="digests") as api:
+        response = api.invoke(event)
+
+    number_of = {record["messageId"]: number for number, record in enumerate(event["Records"], start=1)}
+    # The second scan of a parcel, and what would be in the dead-letter queue if there were one.
+    assert [number_of[failure["itemIdentifier"]] for failure in response["batchItemFailures"]] == [4, 5, 6]
+    [found] = s3.list_objects_v2(Bucket="digests")["Contents"]
+    lines = s3.get_object(Bucket="digests", Key=found["Key"])["Body"].read().splitlines()
+    assert [number_of[json.loads(line)["message"]] for line in lines] == [1, 2, 3, 7]
+
+
+def test_a_function_without_a_model_does_without_powertools(start: Start, aws: str) -> None:
+    with start("LedgerFunction", AWS_ENDPOINT_URL=aws, ACCOUNTS_TABLE="accounts", ENTRIES_TABLE="entries") as api:
+        assert api.invoke({"Records": []}) == {"batchItemFailures": []}
+
+
+def test_an_event_that_is_not_from_sqs_is_an_error_of_the_function(start: Start, aws: str) -> None:
     with (
-        running(build / "OrdersFunction", build / "TarryLayer", lambda_packages, environment) as api,
+        start("OrdersFunction", AWS_ENDPOINT_URL=aws, ORDERS_TABLE="orders") as api,
         pytest.raises(FunctionError, match="InvalidEvent"),
     ):
         api.invoke(sample("not-sqs"))
 
 
-def test_a_function_that_cannot_be_loaded_says_so(build: Path, lambda_packages: Path) -> None:
+def test_a_function_that_cannot_be_loaded_says_so(start: Start) -> None:
     with (
-        running(build / "OrdersFunction", build / "TarryLayer", lambda_packages, {}) as api,
+        start("OrdersFunction") as api,
         pytest.raises(FunctionError, match="ORDERS_TABLE"),
     ):
         api.invoke(sample("all-well"))

@@ -804,6 +804,22 @@ def test_a_retry_said_in_an_except_block_keeps_the_exception_as_its_reason() -> 
     assert "raise ConnectionError" in told["traceback"]
 
 
+def test_a_retry_of_the_batch_said_in_an_except_block_keeps_the_exception_too() -> None:  # SPEC F2
+    @batch_consumer(max_attempts=1)
+    def handler(batch: Batch) -> None:
+        try:
+            raise ConnectionError("503")
+        except ConnectionError:
+            batch.retry_all(delay=30)
+
+    with orders() as wire:
+        handler(batch_of(2), Context())
+    told = [kept["failure"] for kept in wire.records()]
+    assert [(each["reason"], each["type"], each["message"]) for each in told] == [
+        ("exhausted", "ConnectionError", "503")
+    ] * 2
+
+
 def test_a_retry_said_after_an_except_block_has_no_error() -> None:  # SPEC E1
     seen: list[object] = []
 

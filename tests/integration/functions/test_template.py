@@ -56,6 +56,10 @@ def test_a_throttled_batch_has_time_to_be_tried_again(mapping: dict[str, Any], q
     assert queue["VisibilityTimeout"] >= 6 * timeout + mapping.get("MaximumBatchingWindowInSeconds", 0)
 
 
+def test_a_batch_of_more_than_ten_has_a_window_or_lambda_refuses_it(mapping: dict[str, Any]) -> None:
+    assert mapping["BatchSize"] <= 10 or mapping["MaximumBatchingWindowInSeconds"] >= 1
+
+
 def test_sqs_moves_a_message_only_long_after_the_policy_would(  # SPEC C9
     function: dict[str, Any],
     mapping: dict[str, Any],
@@ -92,4 +96,28 @@ def test_the_function_may_do_what_the_runtime_does_and_no_more(
     assert granted[target(mapping["Queue"])] == consume
     dead_letters = target(queue["RedrivePolicy"]["deadLetterTargetArn"])
     assert granted[dead_letters] == {"sqs:SendMessage", "sqs:GetQueueAttributes"}
-    assert "*" not in str(policy)
+    assert "*" not in str(policy).replace("${DigestBucket.Arn}/scans/*", "the objects it writes")
+
+
+def test_recursive_loops_stay_forbidden_where_nothing_is_sent_to_the_own_queue(function: dict[str, Any]) -> None:
+    # SPEC E8; the test above says that no role may
+    assert "RecursiveLoop" not in function
+
+
+def test_powertools_layer_is_built_for_the_runtime_that_loads_it() -> None:
+    defaults = TEMPLATE["Globals"]["Function"]
+    runtime, [architecture] = defaults["Runtime"].replace(".", ""), defaults["Architectures"]
+    arns = [layer["Fn::Sub"] for name in FUNCTIONS for layer in properties(name).get("Layers", [])]
+    assert arns
+    assert all(f":layer:AWSLambdaPowertoolsPythonV3-{runtime}-{architecture}:" in arn for arn in arns)
+
+
+def test_the_bucket_is_encrypted_closed_to_the_public_and_does_not_grow_for_ever() -> None:
+    bucket = properties("DigestBucket")
+    [encryption] = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert encryption["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    assert len(bucket["PublicAccessBlockConfiguration"]) == 4
+    [rule] = bucket["LifecycleConfiguration"]["Rules"]
+    assert rule["Status"] == "Enabled"
+    assert rule["ExpirationInDays"] == 90

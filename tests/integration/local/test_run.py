@@ -171,7 +171,7 @@ def test_ctrl_c_ends_a_run_with_what_is_known_so_far(project: Project) -> None:
     assert "Traceback" not in stderr
 
 
-@pytest.mark.parametrize("name", ["all-well", "ledger"])
+@pytest.mark.parametrize("name", ["all-well", "digest", "ledger"])
 def test_the_shipped_events_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = Path(__file__).parents[3]
     monkeypatch.chdir(repository)

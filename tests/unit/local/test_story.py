@@ -46,6 +46,20 @@ def test_what_tarry_told_stands(board: Board) -> None:
     assert counts(board.stories) == {"DEAD_LETTERED": 1}
 
 
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (RETRY, "ValueError: no"),
+        (Step(State.WAITING_RETRY, 1, 60, "error"), "the handler asked for it"),
+        (Step(State.DEAD_LETTERED, 5, None, "exhausted", "ValueError: no"), "exhausted: ValueError: no"),
+        (Step(State.DEAD_LETTERED, 5, None, "exhausted"), "exhausted"),
+        (Step(State.COMMITTED), ""),
+    ],
+)
+def test_a_step_says_why_it_was_taken(step: Step, why: str) -> None:
+    assert step.why == why
+
+
 def test_a_retry_that_was_not_reported_is_a_loss(board: Board) -> None:
     board.told("m", RETRY, NOW)
     board.answered("m", None, visible_at=NOW + 30, now=NOW)

@@ -135,10 +135,10 @@ def test_mappings_come_from_sam_events_and_from_resources(tmp_path: Path) -> Non
     assert (by_resource.batch_size, by_resource.window_seconds, by_resource.reports_failures) == (10, 0, False)
 
 
-def test_the_shipped_template_feeds_both_functions() -> None:
+def test_the_shipped_template_feeds_each_function() -> None:
     template = read_template(REPOSITORY / "template.yaml")
     fed = {mapping.queue: template.functions[mapping.function] for mapping in template.mappings}
-    assert set(fed) == {"orders", "ledger.fifo"}
+    assert set(fed) == {"orders", "ledger.fifo", "scans"}
     assert all(function.code and function.code.is_dir() for function in fed.values())
     assert all(mapping.reports_failures for mapping in template.mappings)
     assert template.queues["orders"].dead_letter_arn == template.queues["orders-dlq"].arn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -33,11 +34,13 @@ class Batch(Sequence[Message[T]]):
     def retry_all(self, delay: Delay | None = None) -> None:
         """Retries all messages of which nothing else was or will be said. `ack` on one comes too late then.
 
-        ``message.retry(delay)`` on one of them sharpens its delay. Raises like `Message.retry`.
+        In an ``except`` block the exception at hand is kept as the reason. ``message.retry(delay)`` on one of them
+        sharpens its delay. Raises like `Message.retry`.
         """
         word = Retry(delay)
         for message in self._messages:
             message._check_delay(word)
+        word.__cause__ = sys.exception()  # said in an `except` block: that is why
         self._say(word)
 
     def _say(self, word: Word) -> None:

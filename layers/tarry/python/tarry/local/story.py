@@ -32,8 +32,12 @@ class Step:
 
     @property
     def why(self) -> str:
-        reason = "" if self.reason == "error" and self.error else self.reason
-        return ": ".join(part for part in (reason, self.error) if part)
+        """Why it was taken, as far as that was told."""
+        if self.reason == "error" and self.error:
+            return self.error
+        if self.reason == "error" and self.state == State.WAITING_RETRY:
+            return "the handler asked for it"
+        return ": ".join(part for part in (self.reason, self.error) if part)
 
     def __str__(self) -> str:
         if self.state == State.IN_FLIGHT:

@@ -1,0 +1,144 @@
+"""The digest function: one object for a batch, and what becomes of the scans that are not in it."""
+
+import json
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+from mypy_boto3_s3 import S3Client
+
+from tests.records import Context, event, failed, record
+from tests.wire import Queue, Wire
+
+
+@pytest.fixture
+def s3() -> S3Client:
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="digests")
+    return client
+
+
+@pytest.fixture
+def app(load: Callable[[str], ModuleType], s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setenv("DIGEST_BUCKET", "digests")
+    return load("digest")
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    with Wire(queues={"scans": Queue(dead_letter="scans-dlq")}) as wire:
+        yield wire
+
+
+def scan(message_id: str, parcel: str, hour: int = 8, carrier: str = "dhl", receives: int = 1) -> dict[str, Any]:
+    at = f"2026-07-25T{hour:02}:00:00Z"
+    body = {"parcel": parcel, "carrier": carrier, "status": "in_transit", "at": at}
+    return record(body, message_id, "scans", receives=receives)
+
+
+def deliver(app: ModuleType, *records: dict[str, Any]) -> list[str]:
+    """Runs the handler on a batch; the ids of what it reported as failed."""
+    return failed(app.handler(event(*records), Context()))
+
+
+def digests(s3: S3Client) -> dict[str, list[dict[str, Any]]]:
+    """The lines of each object in the bucket, by its key."""
+    keys = [found["Key"] for found in s3.list_objects_v2(Bucket="digests").get("Contents", [])]
+    bodies = {key: s3.get_object(Bucket="digests", Key=key)["Body"].read() for key in keys}
+    return {key: [json.loads(line) for line in body.splitlines()] for key, body in bodies.items()}
+
+
+def messages(lines: list[dict[str, Any]]) -> list[str]:
+    return [line["message"] for line in lines]
+
+
+def test_a_batch_becomes_one_object_in_the_order_of_the_scans(app: ModuleType, s3: S3Client, wire: Wire) -> None:
+    assert deliver(app, scan("m1", "p-1", hour=9), scan("m2", "p-2", hour=8, carrier="gls")) == []
+
+    [lines] = digests(s3).values()
+    assert lines == [
+        {"message": "m2", "parcel": "p-2", "carrier": 3, "status": "in_transit", "at": "2026-07-25T08:00:00Z"},
+        {"message": "m1", "parcel": "p-1", "carrier": 1, "status": "in_transit", "at": "2026-07-25T09:00:00Z"},
+    ]
+    assert wire.requests == []
+
+
+def test_a_batch_that_comes_twice_in_another_order_writes_the_same_object_again(
+    app: ModuleType, s3: S3Client, wire: Wire
+) -> None:
+    batch = [scan("m1", "p-1"), scan("m2", "p-2"), scan("m3", "p-3", hour=7)]
+    deliver(app, *batch)
+    before = digests(s3)
+
+    assert deliver(app, *reversed(batch)) == []
+    assert digests(s3) == before
+
+
+def test_the_second_scan_of_a_parcel_waits_for_another_digest(app: ModuleType, s3: S3Client, wire: Wire) -> None:
+    later, earlier = scan("m1", "p-1", hour=9), scan("m2", "p-1", hour=8)
+
+    assert deliver(app, later, earlier, scan("m3", "p-2")) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 2}
+    assert deliver(app, scan("m1", "p-1", hour=9, receives=2)) == []
+    assert sorted(map(messages, digests(s3).values())) == [["m1"], ["m2", "m3"]]
+
+
+def test_a_scan_of_an_unknown_carrier_is_dead_lettered_and_the_others_go(
+    app: ModuleType, s3: S3Client, wire: Wire
+) -> None:
+    assert deliver(app, scan("m1", "p-1", carrier="albatross"), scan("m2", "p-2")) == []
+
+    [lines] = digests(s3).values()
+    assert messages(lines) == ["m2"]
+    [kept] = wire.records()
+    assert (kept["id"], kept["failure"]["reason"]) == ("m1", "fatal")
+    assert kept["failure"]["message"] == "parcel p-1: nobody has told us of 'albatross'"
+
+
+def test_what_is_no_scan_is_dead_lettered_with_where_and_why(app: ModuleType, s3: S3Client, wire: Wire) -> None:
+    no_scan = record({"parcel": "p-1", "carrier": "dhl", "status": "lost", "at": "2026-07-25T08:00"}, "m1", "scans")
+
+    assert deliver(app, no_scan, scan("m2", "p-2")) == []
+    [kept] = wire.records()
+    assert kept["failure"]["reason"] == "undecodable"
+    assert "status: Input should be" in kept["failure"]["message"]
+    assert "at: Input should have timezone info" in kept["failure"]["message"]
+
+
+def test_nothing_is_written_where_nothing_is_left_to_write(app: ModuleType, s3: S3Client, wire: Wire) -> None:
+    assert deliver(app, scan("m1", "p-1", carrier="albatross")) == []
+    assert digests(s3) == {}
+
+
+def test_a_busy_s3_gives_the_digest_back_for_minutes_and_holds_to_what_was_said_of_others(
+    app: ModuleType, wire: Wire
+) -> None:
+    twice = scan("m3", "p-1", hour=9)
+    with Stubber(app.s3) as stub:
+        stub.add_client_error("put_object", "SlowDown", http_status_code=503)
+        batch = [scan("m1", "p-1"), scan("m2", "p-2"), twice, scan("m4", "p-4", carrier="albatross")]
+
+        assert deliver(app, *batch) == ["m1", "m2", "m3"]
+    assert wire.visibilities() == {"handle-m1": 300, "handle-m2": 300, "handle-m3": 2}
+    assert [kept["id"] for kept in wire.records()] == ["m4"]
+
+
+def test_a_digest_that_stays_unwritten_is_dead_lettered_with_what_s3_said(app: ModuleType, wire: Wire) -> None:
+    with Stubber(app.s3) as stub:
+        stub.add_client_error("put_object", "SlowDown", "Please reduce your request rate.", http_status_code=503)
+
+        assert deliver(app, scan("m1", "p-1", receives=5)) == []
+    [kept] = wire.records()
+    assert (kept["failure"]["reason"], kept["failure"]["attempts"]) == ("exhausted", 5)
+    assert "Please reduce your request rate." in kept["failure"]["message"]
+
+
+def test_any_other_error_of_s3_is_left_to_the_policy(app: ModuleType, wire: Wire) -> None:
+    with Stubber(app.s3) as stub:
+        stub.add_client_error("put_object", "AccessDenied", http_status_code=403)
+
+        assert deliver(app, scan("m1", "p-1")) == ["m1"]
+    assert 15 <= wire.visibilities()["handle-m1"] <= 30
