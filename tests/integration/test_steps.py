@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tarry import (
     LocalRetry,
     Message,
     Outcome,
+    Reject,
     Retry,
     RetryInPlace,
     SendAgain,
@@ -471,7 +473,18 @@ def outcome_of(error: BaseException, **settings: Any) -> str:
 
 @pytest.mark.parametrize(
     ("answer", "becomes"),
-    [(True, "retry 60"), (False, "fatal"), (None, "retry 60"), (0, "retry 0"), (7.2, "retry 8"), (1, "retry 1")],
+    [
+        (True, "retry 60"),
+        (False, "fatal"),
+        (None, "retry 60"),
+        (0, "retry 0"),
+        (0.0, "retry 0"),
+        (7.2, "retry 8"),
+        (1, "retry 1"),
+        (timedelta(minutes=2), "retry 120"),
+        (timedelta(0), "retry 0"),
+        (50_000, "retry 43199"),
+    ],
     ids=repr,
 )
 def test_retry_when_has_the_last_word(answer: Any, becomes: str) -> None:  # SPEC D3
@@ -482,10 +495,30 @@ def test_retry_when_overrules_the_classes() -> None:  # SPEC D3
     assert outcome_of(ValueError(), fatal=ValueError, retry_when=lambda _: 5) == "retry 5"
 
 
-@pytest.mark.parametrize("hook", [lambda _: 1 / 0, lambda _: "soon", lambda _: -1])
+def raises(_: Failure) -> None:
+    raise Reject("no verdict, but a hook that fails")
+
+
+@pytest.mark.parametrize(
+    "answer", ["soon", "60", -1, float("nan"), float("inf"), timedelta(-1), [5], object(), Retry(5), Outcome.retry(5)]
+)
+def test_an_answer_of_retry_when_that_is_none_is_no_opinion(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC D3
+    assert outcome_of(ValueError(), retry_when=lambda _: answer) == "retry 60"
+    assert outcome_of(ValueError(), fatal=ValueError, retry_when=lambda _: answer) == "fatal"
+    assert len(lines(caplog, "retry_when_failed")) == 2
+
+
+@pytest.mark.parametrize("hook", [lambda _: 1 / 0, lambda: True, raises])
 def test_a_retry_when_that_fails_had_no_opinion(hook: Any, caplog: pytest.LogCaptureFixture) -> None:  # SPEC D3
     assert outcome_of(ValueError(), retry_when=hook) == "retry 60"
     assert lines(caplog, "retry_when_failed")
+
+
+@pytest.mark.parametrize("answer", [True, 0, 5])
+def test_retry_when_gives_no_attempt_beyond_the_last(answer: Any) -> None:  # SPEC D3, C8
+    assert outcome_of(ValueError(), retry_when=lambda _: answer, max_attempts=1) == "exhausted"
 
 
 def test_retry_when_is_not_asked_of_verdicts() -> None:  # SPEC D3, B3
