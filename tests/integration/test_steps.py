@@ -165,8 +165,9 @@ def test_a_long_delay_is_parked_first_and_due_later(delay: int, seconds: int, du
     [
         ({f"a{number}": {"dataType": "String", "stringValue": "x"} for number in range(10)}, "{}"),
         ({}, "x" * 990),
+        ({}, "x" * 1_025),
     ],
-    ids=["ten attributes", "no room"],
+    ids=["ten attributes", "no room", "no room for the body alone"],
 )
 def test_a_message_whose_record_has_no_room_goes_to_the_next_step(
     attributes: dict[str, Any], body: str, caplog: pytest.LogCaptureFixture
@@ -425,6 +426,24 @@ def test_a_custom_step_reads_what_it_wrote_on_an_earlier_copy() -> None:  # SPEC
 
     life(consumer(on_failure=[Thrice(), DeadLetter()])(fails), orders(), record("{}", "m1"))
     assert seen == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("note", [{"mine": "twice"}, {"mine": -1}, {"mine": 1_001}, {"mine": True}, {7: 1}, "mine", 7])
+def test_a_note_that_could_not_be_read_again_leaves_the_message_where_it_is(
+    note: Any, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC E5, E6
+    """Sent with it, the copy would begin anew, and go round for ever."""
+
+    class Noting:
+        def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+            return Outcome.resend(note=note)
+
+    wire = orders()
+    with wire:
+        assert failed(consumer(on_failure=[Noting()])(fails)(batch_of(1), Context())) == ["m0"]
+    assert wire.letters() == []
+    assert wire.visibilities() == {"handle-m0": 900}
+    assert lines(caplog, "step_failed")
 
 
 def test_enrich_adds_to_the_record() -> None:  # SPEC F6
