@@ -27,7 +27,7 @@ from tarry import (
 )
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
-from tests.wire import Queue, Wire, arn, client_error
+from tests.wire import Queue, Wire, arn
 
 
 def orders(**queues: Queue) -> Wire:
@@ -121,31 +121,6 @@ def test_a_copy_is_sent_confirmed_and_then_deleted() -> None:  # SPEC E6
     with wire:
         assert failed(consumer(on_failure=[SendAgain("slow")])(fails)(batch_of(1), Context())) == []
     assert wire.operations[-2:] == ["SendMessageBatch", "DeleteMessageBatch"]
-
-
-FAULTS: dict[str, Callable[[Wire], None]] = {
-    "an error": lambda wire: wire.fails.update(SendMessageBatch=client_error("InternalError", status=500)),
-    "a throttle": lambda wire: wire.fails.update(SendMessageBatch=client_error("RequestThrottled")),
-    "no permission": lambda wire: wire.fails.update(SendMessageBatch=client_error("AccessDenied")),
-    "no such queue": lambda wire: wire.fails.update(SendMessageBatch=client_error("QueueDoesNotExist")),
-    "a lost answer": lambda wire: wire.fails.update(SendMessageBatch=ConnectionError("closed")),
-    "a failed entry": lambda wire: wire.refuses.update(SendMessageBatch=lambda *_: ("InternalError", "later")),
-    "a wrong MD5": lambda wire: setattr(wire, "wrong_md5", True),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-def test_a_copy_that_is_not_in_its_queue_for_certain_leaves_the_message_waiting(
-    queue: str, fault: Callable[[Wire], None]
-) -> None:  # SPEC E4, E6
-    wire = orders()
-    fault(wire)
-    handler = consumer(on_failure=[SendAgain("slow", queue="elsewhere.fifo" if "fifo" in queue else None)])(fails)
-    with wire:
-        assert failed(handler(event(record("{}", "m1", queue, group="g")), Context())) == ["m1"]
-    assert wire.sent("DeleteMessageBatch") == []
-    assert wire.visibilities() == {"handle-m1": 900}
 
 
 @pytest.mark.parametrize(
