@@ -194,7 +194,7 @@ class Wire:
             return {"QueueUrl": url(request.parameters["QueueName"])}
         if request.operation == "SendMessage":
             self.accepted.append((request, request.parameters))
-            return {"MessageId": f"sent-{len(self.accepted)}"}
+            return self._receipt(request.parameters, f"sent-{len(self.accepted)}") or {}
         refuse = self.refuses.get(request.operation, lambda *_: None)
         successful, failed = [], []
         for entry in request.entries:
@@ -203,16 +203,15 @@ class Wire:
                 failed.append({"Id": entry["Id"], "SenderFault": fault, "Code": refusal[0], "Message": refusal[1]})
             else:
                 self.accepted.append((request, entry))
-                if (receipt := self._receipt(entry)) is not None:
-                    successful.append(receipt)
+                receipt = self._receipt(entry, f"copy-of-{entry['Id']}") if "MessageBody" in entry else {}
+                if receipt is not None:
+                    successful.append({"Id": entry["Id"], **receipt})
         return {"Successful": successful, "Failed": failed}
 
-    def _receipt(self, entry: dict[str, Any]) -> dict[str, Any] | None:
-        if "MessageBody" not in entry:
-            return {"Id": entry["Id"]}
+    def _receipt(self, entry: dict[str, Any], message_id: str) -> dict[str, Any] | None:
         body = "another body" if self.wrong_md5 else entry["MessageBody"]
         md5 = hashlib.md5(body.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
-        return self.receipts(entry, {"Id": entry["Id"], "MessageId": f"copy-of-{entry['Id']}", "MD5OfMessageBody": md5})
+        return self.receipts(entry, {"MessageId": message_id, "MD5OfMessageBody": md5})
 
 
 class _Answered:

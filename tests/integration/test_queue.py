@@ -211,6 +211,34 @@ def test_an_error_reaches_the_caller(error: Exception) -> None:  # SPEC J6
     assert raised.value is error
 
 
+DOUBTS = pytest.mark.parametrize(
+    "spoilt",
+    [{"MD5OfMessageBody": "0" * 32}, {"MD5OfMessageBody": None}, {"MessageId": ""}],
+    ids=["another MD5", "no MD5", "no id"],
+)
+
+
+@DOUBTS
+def test_an_answer_that_does_not_confirm_the_message_is_an_error(spoilt: dict[str, Any]) -> None:  # SPEC J6, E6
+    wire = Wire(receipts=lambda _, receipt: {**receipt, **spoilt})
+    with wire, pytest.raises(SendError, match="message 0: SQS") as raised:
+        Queue(LEDGER).send("a", group_id="g")
+    [unsent] = raised.value.failed
+    assert unsent.message == "a"
+    assert unsent.entry.deduplication_id == wire.requests[0].parameters["MessageDeduplicationId"]
+
+
+@DOUBTS
+def test_one_that_is_not_confirmed_costs_the_others_nothing_and_is_not_sent_again(
+    spoilt: dict[str, Any],
+) -> None:  # SPEC J1, E6
+    wire = Wire(receipts=lambda entry, receipt: {**receipt, **(spoilt if entry["MessageBody"] == "1" else {})})
+    with wire, pytest.raises(SendError, match="message 1: SQS") as raised:
+        Queue(ORDERS).send_batch(["0", "1", "2"])
+    assert [message_id is None for message_id in raised.value.message_ids] == [False, True, False]
+    assert len(wire.requests) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -412,7 +440,7 @@ def test_a_request_refused_for_one_of_its_entries_goes_out_entry_by_entry() -> N
 
 def test_an_answer_without_a_word_on_a_message_is_no_confirmation() -> None:  # SPEC J1
     wire = Wire(receipts=lambda entry, receipt: None if entry["MessageBody"] == "1" else receipt)
-    with wire, pytest.raises(SendError, match="message 1: SQS answered without a word") as raised:
+    with wire, pytest.raises(SendError, match="message 1: SQS answered without a message id") as raised:
         Queue(ORDERS).send_batch(["0", "1"])
     assert len(raised.value.failed) == 1
     assert len(wire.requests) == 1

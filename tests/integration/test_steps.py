@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tarry import (
     LocalRetry,
     Message,
     Outcome,
+    Reject,
     Retry,
     RetryInPlace,
     SendAgain,
@@ -25,7 +27,7 @@ from tarry import (
 )
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
-from tests.wire import Queue, Wire, arn, client_error
+from tests.wire import Queue, Wire, arn
 
 
 def orders(**queues: Queue) -> Wire:
@@ -121,31 +123,6 @@ def test_a_copy_is_sent_confirmed_and_then_deleted() -> None:  # SPEC E6
     assert wire.operations[-2:] == ["SendMessageBatch", "DeleteMessageBatch"]
 
 
-FAULTS: dict[str, Callable[[Wire], None]] = {
-    "an error": lambda wire: wire.fails.update(SendMessageBatch=client_error("InternalError", status=500)),
-    "a throttle": lambda wire: wire.fails.update(SendMessageBatch=client_error("RequestThrottled")),
-    "no permission": lambda wire: wire.fails.update(SendMessageBatch=client_error("AccessDenied")),
-    "no such queue": lambda wire: wire.fails.update(SendMessageBatch=client_error("QueueDoesNotExist")),
-    "a lost answer": lambda wire: wire.fails.update(SendMessageBatch=ConnectionError("closed")),
-    "a failed entry": lambda wire: wire.refuses.update(SendMessageBatch=lambda *_: ("InternalError", "later")),
-    "a wrong MD5": lambda wire: setattr(wire, "wrong_md5", True),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-def test_a_copy_that_is_not_in_its_queue_for_certain_leaves_the_message_waiting(
-    queue: str, fault: Callable[[Wire], None]
-) -> None:  # SPEC E4, E6
-    wire = orders()
-    fault(wire)
-    handler = consumer(on_failure=[SendAgain("slow", queue="elsewhere.fifo" if "fifo" in queue else None)])(fails)
-    with wire:
-        assert failed(handler(event(record("{}", "m1", queue, group="g")), Context())) == ["m1"]
-    assert wire.sent("DeleteMessageBatch") == []
-    assert wire.visibilities() == {"handle-m1": 900}
-
-
 @pytest.mark.parametrize(
     ("delay", "seconds", "due"), [(0, 0, None), (900, 900, None), (901, 900, 901), (43_200, 900, 43_200)]
 )
@@ -163,8 +140,9 @@ def test_a_long_delay_is_parked_first_and_due_later(delay: int, seconds: int, du
     [
         ({f"a{number}": {"dataType": "String", "stringValue": "x"} for number in range(10)}, "{}"),
         ({}, "x" * 990),
+        ({}, "x" * 1_025),
     ],
-    ids=["ten attributes", "no room"],
+    ids=["ten attributes", "no room", "no room for the body alone"],
 )
 def test_a_message_whose_record_has_no_room_goes_to_the_next_step(
     attributes: dict[str, Any], body: str, caplog: pytest.LogCaptureFixture
@@ -425,6 +403,24 @@ def test_a_custom_step_reads_what_it_wrote_on_an_earlier_copy() -> None:  # SPEC
     assert seen == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("note", [{"mine": "twice"}, {"mine": -1}, {"mine": 1_001}, {"mine": True}, {7: 1}, "mine", 7])
+def test_a_note_that_could_not_be_read_again_leaves_the_message_where_it_is(
+    note: Any, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC E5, E6
+    """Sent with it, the copy would begin anew, and go round for ever."""
+
+    class Noting:
+        def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+            return Outcome.resend(note=note)
+
+    wire = orders()
+    with wire:
+        assert failed(consumer(on_failure=[Noting()])(fails)(batch_of(1), Context())) == ["m0"]
+    assert wire.letters() == []
+    assert wire.visibilities() == {"handle-m0": 900}
+    assert lines(caplog, "step_failed")
+
+
 def test_enrich_adds_to_the_record() -> None:  # SPEC F6
     wire = orders()
     with wire:
@@ -471,7 +467,18 @@ def outcome_of(error: BaseException, **settings: Any) -> str:
 
 @pytest.mark.parametrize(
     ("answer", "becomes"),
-    [(True, "retry 60"), (False, "fatal"), (None, "retry 60"), (0, "retry 0"), (7.2, "retry 8"), (1, "retry 1")],
+    [
+        (True, "retry 60"),
+        (False, "fatal"),
+        (None, "retry 60"),
+        (0, "retry 0"),
+        (0.0, "retry 0"),
+        (7.2, "retry 8"),
+        (1, "retry 1"),
+        (timedelta(minutes=2), "retry 120"),
+        (timedelta(0), "retry 0"),
+        (50_000, "retry 43199"),
+    ],
     ids=repr,
 )
 def test_retry_when_has_the_last_word(answer: Any, becomes: str) -> None:  # SPEC D3
@@ -482,10 +489,30 @@ def test_retry_when_overrules_the_classes() -> None:  # SPEC D3
     assert outcome_of(ValueError(), fatal=ValueError, retry_when=lambda _: 5) == "retry 5"
 
 
-@pytest.mark.parametrize("hook", [lambda _: 1 / 0, lambda _: "soon", lambda _: -1])
+def raises(_: Failure) -> None:
+    raise Reject("no verdict, but a hook that fails")
+
+
+@pytest.mark.parametrize(
+    "answer", ["soon", "60", -1, float("nan"), float("inf"), timedelta(-1), [5], object(), Retry(5), Outcome.retry(5)]
+)
+def test_an_answer_of_retry_when_that_is_none_is_no_opinion(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC D3
+    assert outcome_of(ValueError(), retry_when=lambda _: answer) == "retry 60"
+    assert outcome_of(ValueError(), fatal=ValueError, retry_when=lambda _: answer) == "fatal"
+    assert len(lines(caplog, "retry_when_failed")) == 2
+
+
+@pytest.mark.parametrize("hook", [lambda _: 1 / 0, lambda: True, raises])
 def test_a_retry_when_that_fails_had_no_opinion(hook: Any, caplog: pytest.LogCaptureFixture) -> None:  # SPEC D3
     assert outcome_of(ValueError(), retry_when=hook) == "retry 60"
     assert lines(caplog, "retry_when_failed")
+
+
+@pytest.mark.parametrize("answer", [True, 0, 5])
+def test_retry_when_gives_no_attempt_beyond_the_last(answer: Any) -> None:  # SPEC D3, C8
+    assert outcome_of(ValueError(), retry_when=lambda _: answer, max_attempts=1) == "exhausted"
 
 
 def test_retry_when_is_not_asked_of_verdicts() -> None:  # SPEC D3, B3

@@ -207,7 +207,9 @@ def test_a_fingerprint_is_twelve_hex_digits() -> None:  # DESIGN 3
 
 
 def test_another_text_at_the_same_place_has_the_same_fingerprint() -> None:  # SPEC F2
-    assert len({fingerprint(lambda order=order: decline(order)) for order in (1, "b7c1", "9 of 10", "")}) == 1
+    uuid, moment, path = "6e0b3c1e-6d0f-4e0f-9d60-5b7d2a9e5d4b", "2026-11-21T08:03:36.927Z", "/tmp/tmp8f_x2k/part-01"
+    orders = (1, "0x7f3a2b", "9 of 10", "", uuid, moment, path, "\x00\ud800😀")
+    assert len({fingerprint(lambda order=order: decline(order)) for order in orders}) == 1
 
 
 def test_another_place_has_another_fingerprint() -> None:  # SPEC F2

@@ -238,7 +238,7 @@ def test_cut_texts_are_made_of_whole_characters_of_the_originals(
     assert kept == traceback or traceback.endswith(kept.removeprefix("...\n"))
 
 
-@pytest.mark.parametrize("room", [2_000, 3_000, 6_000, 12_000])
+@pytest.mark.parametrize("room", [1_000, 2_000, 3_000, 6_000, 12_000])
 @pytest.mark.parametrize(
     "message", ["no", "x" * 1_000, "x" * 200_000, "😀" * 50_000, "\x00" * 50_000], ids=lambda m: f"{len(m)}"
 )
@@ -265,6 +265,25 @@ def test_the_message_is_cut_at_its_end() -> None:  # SPEC F3
     told = json.loads(fit(long_record("begin" + "m" * 9_000, "", history=[]), 1_000) or "")["failure"]
     assert told["message"].startswith("begin")
     assert len(told["message"]) > 300
+
+
+def test_of_a_frame_that_is_too_long_itself_the_place_stays() -> None:  # SPEC F3
+    frame = '  File "/var/task/generated.py", line 1, in generated\n    '
+    told = json.loads(fit(long_record("", f"{FRAMES}{frame}{'é' * 9_000}\napp.Declined"), 2_000) or "")["failure"]
+    assert told["traceback"].startswith(f"{frame}éé")
+
+
+@pytest.mark.parametrize("room", [1_500, 3_000])
+def test_what_a_hook_has_added_does_not_push_out_the_failure(room: int) -> None:  # SPEC F3, F6
+    told = json.loads(fit(long_record("no", extra={"order": "x" * 50_000}), room) or "")
+    assert INNERMOST in told["failure"]["traceback"]
+    assert (told["failure"]["type"], told["failure"]["message"]) == ("app.Declined", "no")
+    assert "extra" not in told
+
+
+def test_what_a_hook_has_added_stays_where_it_fits() -> None:  # SPEC F3, F6
+    told = json.loads(fit(long_record("x" * 50_000, extra={"order": 7}), 2_500) or "")
+    assert told["extra"] == {"order": 7}
 
 
 def test_what_fits_is_not_touched() -> None:  # SPEC F3

@@ -93,6 +93,83 @@ def test_the_most_specific_class_wins(settings: Any, error: BaseException, reaso
     assert RetryPolicy(**settings).reason(error) == reason
 
 
+# causes
+
+
+def linked(error: BaseException, cause: BaseException | None = None, context: BaseException | None = None) -> Any:
+    """``error`` with what it was raised from, and what was being handled."""
+    error.__context__ = context
+    if cause is not None:
+        error.__cause__ = cause
+    return error
+
+
+def suppressing(error: BaseException) -> Any:
+    """As ``raise error from None`` does."""
+    error.__suppress_context__ = True
+    return error
+
+
+def chain(length: int, end: BaseException, *, explicit: bool) -> Any:
+    for _ in range(length):
+        end = linked(OSError(), cause=end) if explicit else linked(OSError(), context=end)
+    return end
+
+
+def circle(*errors: BaseException, explicit: bool) -> Any:
+    for error, following in zip(errors, [*errors[1:], errors[0]], strict=True):
+        linked(error, **{"cause" if explicit else "context": following})
+    return errors[0]
+
+
+def group(*errors: Exception) -> Any:
+    return ExceptionGroup("several", errors)
+
+
+def group_in_a_circle(*leaves: Exception) -> Any:
+    whole = group(OSError(), *leaves)
+    linked(whole.exceptions[0], cause=whole)
+    return whole
+
+
+OOPS = {"fatal": Oops}
+BOTH = {"fatal": Oops, "retry_on": KeyError}
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "reason"),
+    [
+        pytest.param(OOPS, chain(2_000, Oops(), explicit=True), "fatal", id="2,000 causes down"),
+        pytest.param(OOPS, chain(2_000, Oops(), explicit=False), "fatal", id="2,000 contexts down"),
+        pytest.param(OOPS, chain(2_000, KeyError(), explicit=True), "error", id="2,000 causes without one"),
+        pytest.param(OOPS, linked(OSError(), cause=group(OSError(), Worse())), "fatal", id="a group as cause"),
+        pytest.param(OOPS, linked(OSError(), context=group(OSError(), Worse())), "fatal", id="a group as context"),
+        pytest.param(OOPS, group(OSError(), linked(OSError(), cause=Oops())), "fatal", id="the cause of a leaf"),
+        pytest.param(OOPS, group(OSError(), group(OSError(), Oops())), "fatal", id="a nested group"),
+        pytest.param(OOPS, linked(OSError(), cause=KeyError(), context=Oops()), "error", id="a context behind a cause"),
+        pytest.param(OOPS, suppressing(linked(OSError(), context=Oops())), "error", id="from None"),
+        pytest.param(OOPS, linked(OSError(), cause=suppressing(linked(OSError(), context=Oops()))), "error", id="deep"),
+        pytest.param(OOPS, circle(OSError(), KeyError(), explicit=True), "error", id="causes in a circle"),
+        pytest.param(OOPS, circle(OSError(), KeyError(), Oops(), explicit=True), "fatal", id="a circle with one"),
+        pytest.param(OOPS, circle(OSError(), KeyError(), explicit=False), "error", id="contexts in a circle"),
+        pytest.param(OOPS, group_in_a_circle(KeyError()), "error", id="a group in a circle"),
+        pytest.param(OOPS, group_in_a_circle(Oops()), "fatal", id="a group in a circle with one"),
+        pytest.param({"retry_on": Oops}, linked(OSError(), cause=group(Oops())), "error", id="retry_on below"),
+        pytest.param({"retry_on": Oops}, linked(OSError(), cause=KeyError()), "fatal", id="retry_on nowhere"),
+        pytest.param({"retry_on": Oops}, suppressing(linked(OSError(), context=Oops())), "fatal", id="retry_on hidden"),
+        pytest.param(BOTH, linked(KeyError(), cause=Oops()), "error", id="the error before its cause"),
+        pytest.param(BOTH, linked(Oops(), cause=KeyError()), "fatal", id="and the other way round"),
+        pytest.param(BOTH, group(OSError(), KeyError(), Oops()), "error", id="the first leaf that is named"),
+        pytest.param(BOTH, linked(group(OSError(), Oops()), cause=KeyError()), "fatal", id="a leaf before a cause"),
+    ],
+)  # fmt: skip
+def test_causes_are_walked_to_the_first_that_is_named(settings: Any, error: Any, reason: str) -> None:  # SPEC D1, D2
+    assert RetryPolicy(**settings, traverse_causes=True).reason(error) == reason
+
+
+# limits
+
+
 @pytest.mark.parametrize(
     ("policy", "seconds"),
     [

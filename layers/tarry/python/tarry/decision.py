@@ -9,7 +9,7 @@ from tarry.errors import DelayNotSupported
 from tarry.failure import Failure, StepList
 from tarry.message import Ack, Message, Word
 from tarry.outcome import Outcome
-from tarry.signals import Defer, Discard, Reject, Retry, Signal, find_signal
+from tarry.signals import Defer, Discard, Retry, Signal, find_signal
 from tarry.value import Value
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ def _exhausted(failure: Failure, policy: RetryPolicy, steps: StepList, facts: Fa
 def _word(message: Message[Any], said: Word | None, raised: BaseException | None) -> Word | None:
     """The verdict: what was said counts before what was raised, a signal before the error that carries it."""
     if said is not None:
-        return said if isinstance(said, Ack) else find_signal(said) or said
+        signal = None if isinstance(said, Ack) else find_signal(said)
+        return said if signal is None else signal  # not `or`: an exception may have a length of 0
     if raised is None:
         return None
     word = find_signal(raised)
@@ -147,7 +148,7 @@ def _word(message: Message[Any], said: Word | None, raised: BaseException | None
         except DelayNotSupported as refusal:
             refusal.__cause__ = raised
             return refusal
-    return word or raised
+    return raised if word is None else word
 
 
 def _error(word: BaseException, said: Word | None, raised: BaseException | None) -> BaseException | None:
@@ -156,6 +157,6 @@ def _error(word: BaseException, said: Word | None, raised: BaseException | None)
         return word
     if word.__cause__ is not None:
         return word.__cause__
-    if isinstance(word, Reject) and said is not None:
-        return word
-    return raised
+    if said is None or isinstance(said, (Ack, Retry, Defer, Discard)):
+        return raised
+    return said

@@ -10,10 +10,17 @@ from tarry.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
+    from types import CodeType, TracebackType
 
-_OURS = os.path.dirname(__file__)
-_LIBRARIES = (os.path.dirname(os.__file__), "/var/runtime/", "/var/lang/", "<frozen ")
+_OURS = os.path.join(os.path.dirname(__file__), "")
+_LIBRARIES = (
+    _OURS,
+    os.path.join(os.path.dirname(os.__file__), ""),
+    "/var/runtime/",
+    "/var/lang/",
+    "<",  # frozen, or generated: <string> is the __init__ of a dataclass, whose lines are its fields
+)
+_COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
 
 MOST_LEAVES = 20
@@ -131,9 +138,10 @@ def fingerprint(error: BaseException) -> str:
     """The same for the same error at the same place, whatever its text says.
 
     A place is the chain of the user's own frames; lines count from the top of their function, so that an edit
-    elsewhere in the file, another Python or another version of a library changes nothing.
+    elsewhere in the file, another version of a library or of Python changes nothing. (But Python 3.11 to 3.13 see some
+    statements of several lines in different ones of them: an ``assert``, a ``with`` of several managers.)
     """
-    frames = list(_places(handler_frames(error)))
+    frames = _places(handler_frames(error))
     own = dict.fromkeys(place for place, is_own in frames if is_own)  # a recursion is one place, however deep
     leaves = sorted({fingerprint(leaf) for leaf in _leaves(error)}) if isinstance(error, BaseExceptionGroup) else []
     library = [place.rpartition(":")[0] for place, _ in frames[-1:]]  # without the line, which is not ours
@@ -141,10 +149,26 @@ def fingerprint(error: BaseException) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
-def _places(trace: TracebackType | None) -> Iterator[tuple[str, bool]]:
+def _places(trace: TracebackType | None) -> list[tuple[str, bool]]:
+    """The places of a traceback, each with whether it is in the user's own code."""
+    places: list[tuple[str, bool]] = []
+    name, top = "", 0
     while trace is not None:
         code = trace.tb_frame.f_code
-        module = trace.tb_frame.f_globals.get("__name__", "")
+        if places and code.co_name in _COMPREHENSIONS:
+            places.pop()  # from Python 3.12 on it is part of its function, with no frame of its own
+        else:
+            name, top = f"{trace.tb_frame.f_globals.get('__name__', '')}:{_qualified_name(code)}", code.co_firstlineno
+        line = trace.tb_lineno or top  # what an instrumentation put in has no line
         is_library = code.co_filename.startswith(_LIBRARIES) or "-packages" in code.co_filename
-        yield f"{module}:{code.co_qualname}:{trace.tb_lineno - code.co_firstlineno}", not is_library
+        places.append((f"{name}:{line - top}", not is_library))
         trace = trace.tb_next
+    return places
+
+
+def _qualified_name(code: CodeType) -> str:
+    """As from Python 3.12 on, without the comprehensions that a function is within."""
+    name = code.co_qualname
+    for comprehension in _COMPREHENSIONS:
+        name = name.replace(f"{comprehension}.", "")
+    return name

@@ -13,7 +13,7 @@ from tarry.delay import END_OF_TIME
 from tarry.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 ATTRIBUTE = "Tarry"
 VERSION = 1
@@ -193,30 +193,32 @@ def dump(record: Mapping[str, Any]) -> str:
 
 
 ESSENTIAL = ("v", "sum", "id", "origin", "sent", "carried", "due", "hops", "steps")
-TRACEBACK_FLOOR_BYTES = 1_024
-MESSAGE_FLOOR_BYTES = 256
+FLOORS_BYTES = ((1_024, 256), (512, 128), (256, 64), (0, 0))
+"""Down to which the traceback and the message are cut, so that neither pushes out the other."""
 
 
 def fit(record: Mapping[str, Any], room_bytes: int) -> str | None:
     """``record`` as JSON of at most ``room_bytes``, None where not even the smallest has room.
 
     Cut first is the top of the traceback, so that the innermost frames stay, then the end of the message, each down
-    to a floor, so that a huge text does not push out the frames; then the history goes, then the floors.
+    to a floor, so that a huge text does not push out the frames; then the history goes, then what a hook has added,
+    then the floors.
     """
     text = dump(record)
     if len(text) <= room_bytes:
         return text
+    return next((text for shorter in _cut(record, room_bytes) if len(text := dump(shorter)) <= room_bytes), None)
+
+
+def _cut(record: Mapping[str, Any], room_bytes: int) -> Iterator[Mapping[str, Any]]:
+    """The record with less and less in it."""
     without_history = {name: value for name, value in record.items() if name != "history"}
-    for shorter in (
-        _shortened(record, TRACEBACK_FLOOR_BYTES, MESSAGE_FLOOR_BYTES, room_bytes),
-        _shortened(without_history, TRACEBACK_FLOOR_BYTES, MESSAGE_FLOOR_BYTES, room_bytes),
-        _shortened(without_history, 0, 0, room_bytes),
-        smallest(record),
-    ):
-        text = dump(shorter)
-        if len(text) <= room_bytes:
-            return text
-    return None
+    bare = {name: record[name] for name in (*ESSENTIAL, "failure") if name in record}
+    for kept in (record, without_history, bare):
+        yield _shortened(kept, *FLOORS_BYTES[0], room_bytes)
+    for floors in FLOORS_BYTES[1:]:
+        yield _shortened(bare, *floors, room_bytes)
+    yield smallest(record)
 
 
 def smallest(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,15 +258,21 @@ def _beginning(text: str, budget_bytes: int) -> str:
     return text[:kept] + "..." if kept else ""
 
 
+_FRAME = '  File "'
+
+
 def _last_frames(text: str, budget_bytes: int) -> str:
+    """The innermost frames; of one that is too long itself its beginning, as far as that says where it is."""
     if _json_bytes(text) <= budget_bytes:
         return text
     kept = _most(len(text), lambda length: "...\n" + text[len(text) - length :], budget_bytes)
     tail = text[len(text) - kept :]
-    frame = tail.find("  File ")
-    if frame > 0:
-        tail = tail[frame:]
-    return f"...\n{tail}" if tail else ""
+    frame = f"\n{tail}".find(f"\n{_FRAME}")
+    if frame >= 0:
+        return f"...\n{tail[frame:]}"
+    innermost = f"\n{text}".rfind(f"\n{_FRAME}")
+    beginning = _beginning(text[max(0, innermost) :], budget_bytes)
+    return beginning if "\n" in beginning else ""
 
 
 def _most(length: int, make: Callable[[int], str], budget_bytes: int) -> int:

@@ -4,7 +4,7 @@
     ├── InvalidEvent          the event is not an SQS event
     ├── ConfigurationError    a setting is wrong, or two contradict each other
     ├── DelayNotSupported     SQS cannot keep this delay
-    ├── SendError             some messages of a `Queue.send_batch` were not sent
+    ├── SendError             messages of a `Queue` were not sent for certain
     └── Undecodable           a body that is not what it should be
 
 All are `ValueError`s too. Verdicts that are raised (`Retry`, `Reject`, ...) are not errors: see `tarry.signals`.
@@ -63,7 +63,7 @@ class Unsent(Value):
 
 
 class SendError(TarryError):
-    """Some messages of a `Queue.send_batch` were not sent, all others were.
+    """Some messages of a `Queue.send_batch` were not sent, all others were; or that of a `Queue.send` is in doubt.
 
     ``failed`` has each of those that were not, as `Unsent`: ``message``, ``reason``, ``index``, ``entry``.
     ``message_ids`` has the ids of all in their order, None for those that were not sent.

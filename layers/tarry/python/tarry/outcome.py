@@ -98,7 +98,14 @@ class Outcome(Value):
         """Sent again, to its queue or to ``queue`` (a name, URL or ARN), then deleted.
 
         ``delay`` None is the queue's own. ``note`` is kept in the record that travels with it: `Failure.note`.
+
+        Raises `ValueError` for a note that is no dict of names and whole numbers from 0 to 1,000.
         """
+        from tarry.envelope import MAX_COUNT
+
+        for name, count in dict(note or {}).items():
+            if type(name) is not str or type(count) is not int or not 0 <= count <= MAX_COUNT:
+                raise ValueError(f"a note is a name with a whole number from 0 to {MAX_COUNT}, got {name!r}: {count!r}")
         return cls("resend", delay, queue=queue, note=note)
 
     @classmethod

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from tarry.delay import Delay, whole_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from tarry.message import Message
 
 
@@ -97,27 +95,28 @@ def find_signal(error: BaseException) -> Signal | None:
     groups, where it counts only if every leaf carries one; then the most cautious wins. Never along an implicit
     ``__context__``: that is another error, one that was being handled.
     """
-    for link in _explicit_causes(error):
+    found: list[Signal] = []
+    groups = set[int]()
+    todo = [error]
+    while todo:
+        link = _first_of_causes(todo.pop())
+        if link is None:
+            return None
         if isinstance(link, Signal):
-            return link
-        if isinstance(link, BaseExceptionGroup):
-            return _common_signal(link.exceptions)
-    return None
+            found.append(link)
+        elif id(link) not in groups:  # many errors may be from one group, and a group from itself
+            groups.add(id(link))
+            todo += reversed(link.exceptions)
+    return next((signal for kind in _MOST_CAUTIOUS_FIRST for signal in found if isinstance(signal, kind)), None)
 
 
-def _explicit_causes(error: BaseException) -> Iterator[BaseException]:
+def _first_of_causes(error: BaseException) -> Signal | BaseExceptionGroup[BaseException] | None:
+    """The first signal or group among an error and its explicit causes."""
     seen = set[int]()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
+        if isinstance(link, (Signal, BaseExceptionGroup)):
+            return link
         seen.add(id(link))
-        yield link
         link = link.__cause__
-
-
-def _common_signal(leaves: Iterable[BaseException]) -> Signal | None:
-    signals = [find_signal(leaf) for leaf in leaves]
-    found = [signal for signal in signals if signal is not None]
-    if len(found) < len(signals):
-        return None
-    ranked = (signal for kind in _MOST_CAUTIOUS_FIRST for signal in found if isinstance(signal, kind))
-    return next(ranked, None)
+    return None

@@ -14,6 +14,7 @@ from tarry.errors import Unsent
 from tarry.sqs.client import MAX_PARALLEL
 from tarry.sqs.limits import requests_of
 from tarry.sqs.outgoing import pack
+from tarry.sqs.receipts import doubt
 from tarry.sqs.refusals import Refused, is_worth_splitting
 from tarry.value import Value
 
@@ -206,24 +207,20 @@ class Bulk:
         return results
 
 
-class NotConfirmed(Exception):
-    """SQS answered without a word on this message."""
-
-
 class Passing(Refused):
     """SQS refused this entry for no fault of its own: it may be sent again."""
 
 
 def _results(items: list[Item], answer: dict[str, Any]) -> Iterator[Result]:
-    sent = {entry.get("Id"): entry.get("MessageId") for entry in answer.get("Successful") or []}
+    receipts = {entry.get("Id"): entry for entry in answer.get("Successful") or []}
     refused = {entry["Id"]: entry for entry in answer.get("Failed") or []}
     for place, item in enumerate(items):
-        if message_id := sent.get(str(place)):
-            yield item.parcel.stable_id or message_id
-        elif (entry := refused.get(str(place))) is not None:
+        if (entry := refused.get(str(place))) is not None:
             yield _refusal(entry)
+        elif (reason := doubt(item.parcel.body, receipt := receipts.get(str(place), {}))) is not None:
+            yield reason
         else:
-            yield NotConfirmed("SQS answered without a word on this message")
+            yield item.parcel.stable_id or str(receipt["MessageId"])
 
 
 def _refusal(entry: dict[str, Any]) -> Refused:

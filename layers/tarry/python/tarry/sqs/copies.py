@@ -110,9 +110,8 @@ class CopyWriter:
         attributes = sendable_attributes(message)
         room = limit - message_size(message.body, attributes)
         if room < 0:
-            raise NoDeadLetterQueue(
-                f"it is {limit - room} bytes, and {target.name} takes at most {limit}: raise its MaximumMessageSize"
-            )
+            why = f"it is {limit - room} bytes, and {target.name} takes at most {limit}: raise its MaximumMessageSize"
+            raise NoDeadLetterQueue(why) if may_go_without else CannotSendAgain(why)
         has_place = len(attributes) < MAX_ATTRIBUTES and ATTRIBUTE not in attributes
         text = fit(record, room - utf8_length(ATTRIBUTE) - utf8_length("String")) if has_place else None
         if text is None:

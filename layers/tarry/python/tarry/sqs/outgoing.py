@@ -62,6 +62,11 @@ class Parcel(Value):
     def __init__(self, entry: Entry, parameters: dict[str, Any], size: int, stable_id: str | None) -> None:
         self._freeze(entry=entry, parameters=parameters, size=size, stable_id=stable_id)
 
+    @property
+    def body(self) -> str:
+        body: str = self.parameters["MessageBody"]
+        return body
+
 
 def check_delay(delay: Delay | None, *, fifo: bool) -> int | None:
     """``delay`` in whole seconds.

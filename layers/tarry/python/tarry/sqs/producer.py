@@ -9,9 +9,10 @@ from weakref import WeakKeyDictionary
 
 from tarry import world
 from tarry.arn import QueueArn
-from tarry.errors import ConfigurationError, SendError
+from tarry.errors import ConfigurationError, SendError, Unsent
 from tarry.sqs.client import client_of
 from tarry.sqs.outgoing import Entry, check_delay, pack, sendable
+from tarry.sqs.receipts import doubt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -72,12 +73,15 @@ class Queue:
         Raises `ValueError` for what is beyond SQS's limits, `TypeError` for a body or attribute of another kind,
         `DelayNotSupported`, all before anything is sent; and whatever botocore raises, after its own retries. An error
         without an answer leaves open whether SQS has the message; on a standard queue botocore's own retry after a lost
-        answer makes two of it, on FIFO the deduplication id keeps it one.
+        answer makes two of it, on FIFO the deduplication id keeps it one. `SendError` if SQS's answer does not confirm
+        that it has the message as it was sent (its id, and the MD5 of the body).
         """
         here = world.current()
         entry = Entry(body, delay, attributes, group_id, deduplication_id)
         parcel = pack(entry, here, fifo=self.is_fifo)
         answer = self._client(here).send_message(QueueUrl=self._url(here), **parcel.parameters)
+        if (reason := doubt(parcel.body, answer)) is not None:
+            raise SendError([Unsent(0, body, reason, parcel.entry)], [None]) from reason
         return parcel.stable_id or str(answer["MessageId"])
 
     @staticmethod

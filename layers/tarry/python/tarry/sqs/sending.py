@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.sqs.limits import message_size, requests_of
+from tarry.sqs.receipts import doubt
 from tarry.sqs.refusals import error_code, failed_entries, is_worth_splitting
 from tarry.value import Value
 
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from tarry.sqs.lookups import Lookups
 
 Attributes = dict[str, dict[str, Any]]
-
-
-class Unconfirmed(Exception):
-    """SQS answered, and did not confirm that it has the message as it was sent."""
 
 
 class Copy(Value):
@@ -119,7 +116,7 @@ def _send(chunk: Sequence[Copy], variant: int, lookups: Lookups) -> dict[str, Ex
         refused = failed_entries(answer)
         receipts = {entry.get("Id"): entry for entry in answer.get("Successful") or []}
         errors = {
-            copy.message.delivery_id: refused.get(str(index)) or _doubt(copy, receipts.get(str(index)))
+            copy.message.delivery_id: refused.get(str(index)) or doubt(copy.message.body, receipts.get(str(index), {}))
             for index, copy in enumerate(chunk)
         }
     for copy in chunk:
@@ -149,15 +146,6 @@ def _entry(entry_id: str, copy: Copy, variant: int) -> dict[str, Any]:
         if message.group_id:
             entry["MessageGroupId"] = message.group_id
     return entry
-
-
-def _doubt(copy: Copy, receipt: dict[str, Any] | None) -> Exception | None:
-    if receipt is None or not receipt.get("MessageId"):
-        return Unconfirmed("SQS answered without a message id")
-    body = copy.message.body.encode("utf-8", "surrogatepass")
-    if receipt.get("MD5OfMessageBody") != hashlib.md5(body, usedforsecurity=False).hexdigest():
-        return Unconfirmed(f"SQS has another body than was sent: MD5 {receipt.get('MD5OfMessageBody')}")
-    return None
 
 
 def _is_too_large(error: Exception) -> bool:

@@ -1,0 +1,24 @@
+"""Whether SQS has a message as it was sent: what its answer to a send confirms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Unconfirmed(Exception):
+    """SQS answered, and did not confirm that it has the message as it was sent."""
+
+
+def doubt(body: str, receipt: Mapping[str, Any]) -> Unconfirmed | None:
+    """Why the message may not be in its queue; None if its receipt says that it is, by an id and the body's MD5."""
+    import hashlib
+
+    if not receipt.get("MessageId"):
+        return Unconfirmed("SQS answered without a message id")
+    md5 = hashlib.md5(body.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+    if receipt.get("MD5OfMessageBody") != md5:
+        return Unconfirmed(f"SQS has another body than was sent: MD5 {receipt.get('MD5OfMessageBody')}")
+    return None

@@ -1,0 +1,192 @@
+"""Whatever is sent, and however that fails: the original stays until its copy is confirmed, and FIFO swallows a repeat.
+
+Each transfer is made twice: first it fails in some way, then the message comes again and SQS is well.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
+
+from tarry import Consumer, DeadLetter, Fixed, Message, SendAgain, consumer
+from tarry import Queue as Sender
+from tests.records import Context, event, failed, record
+from tests.wire import Queue, Wire, client_error, url
+
+ENDPOINT = "https://sqs.us-east-1.amazonaws.com/"
+
+# the ways to send
+
+
+def fails(message: Message) -> None:
+    if message.id == "m1":
+        raise ValueError("out of order")
+
+
+class Transfer(NamedTuple):
+    """A way in which the message m1 goes to another queue, or to its own again."""
+
+    source: str
+    target: str
+    handler: Consumer[Any]
+
+
+def by_step(source: str, target: str, step: Any) -> Transfer:
+    return Transfer(source, target, consumer(on_failure=[step])(fails))
+
+
+def by_handler(source: str, target: str, forward: Callable[[Sender, Message, dict[str, Any]], object]) -> Transfer:
+    """A handler that sends the message on by itself, and is done with it then."""
+    queue = Sender(url(target))
+
+    @consumer(backoff=Fixed(900))
+    def handler(message: Message) -> None:
+        if message.id == "m1":
+            fifo = {"group_id": message.group_id, "deduplication_id": message.id} if queue.is_fifo else {}
+            forward(queue, message, fifo)
+
+    return Transfer(source, target, handler)
+
+
+def send(queue: Sender, message: Message, fifo: dict[str, Any]) -> None:
+    queue.send(message.body, **fifo)
+
+
+def send_batch(queue: Sender, message: Message, fifo: dict[str, Any]) -> None:
+    queue.send_batch([queue.entry(message.body, **fifo)])
+
+
+BY_STEP = {
+    "again": by_step("orders", "orders", SendAgain("slow", times=9)),
+    "to another queue": by_step("orders", "slow", SendAgain("slow", times=9, queue="slow")),
+    "again on FIFO": by_step("orders.fifo", "orders.fifo", SendAgain("slow", times=9, breaks_order=True)),
+    "to another FIFO queue": by_step("orders.fifo", "slow.fifo", SendAgain("slow", times=9, queue="slow.fifo")),
+    "to its dead letters": by_step("orders", "orders-dlq", DeadLetter()),
+    "to its FIFO dead letters": by_step("orders.fifo", "orders-dlq.fifo", DeadLetter()),
+    "to named dead letters": by_step("orders", "graves", DeadLetter(queue="graves")),
+    "to named FIFO dead letters": by_step("orders.fifo", "graves.fifo", DeadLetter(queue="graves.fifo")),
+}
+BY_HANDLER = {
+    "send": by_handler("orders", "bills", send),
+    "send to FIFO": by_handler("orders.fifo", "bills.fifo", send),
+    "send_batch": by_handler("orders", "bills", send_batch),
+    "send_batch to FIFO": by_handler("orders.fifo", "bills.fifo", send_batch),
+}
+TRANSFERS = BY_STEP | BY_HANDLER
+
+# the ways to fail
+
+
+def error(what: Exception) -> Callable[[Wire], None]:
+    """Nothing is applied, and this is raised."""
+
+    def inject(wire: Wire) -> None:
+        wire.fails |= dict.fromkeys(("SendMessage", "SendMessageBatch"), what)
+
+    return inject
+
+
+def applied(spoil: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Callable[[Wire], None]:
+    """The message is in its queue, and the receipt of it spoilt."""
+    return lambda wire: setattr(wire, "receipts", lambda _, receipt: spoil(receipt))
+
+
+def refused(wire: Wire) -> None:
+    wire.refuses["SendMessageBatch"] = lambda *_: ("InternalError", "later")
+
+
+def raising(what: BaseException) -> Callable[[dict[str, Any]], None]:
+    def spoil(_: dict[str, Any]) -> None:
+        raise what
+
+    return spoil
+
+
+def without(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda receipt: {each: value for each, value in receipt.items() if each != name}
+
+
+class Crash(BaseException):
+    """The process ends."""
+
+
+FAULTS: dict[str, Callable[[Wire], None]] = {
+    "an error": error(client_error("ServiceUnavailable", "try later", status=503)),
+    "a throttle": error(client_error("RequestThrottled", "too many requests")),
+    "denied": error(client_error("AccessDenied", "not you", status=403)),
+    "no such queue": error(client_error("AWS.SimpleQueueService.NonExistentQueue", "gone")),
+    "no connection": error(EndpointConnectionError(endpoint_url=ENDPOINT)),
+    "a lost request": error(ReadTimeoutError(endpoint_url=ENDPOINT)),
+    "a refused entry": refused,
+    "a lost answer": applied(raising(ReadTimeoutError(endpoint_url=ENDPOINT))),
+    "a broken answer": applied(raising(ConnectionResetError("closed"))),
+    "a wrong MD5": applied(lambda receipt: {**receipt, "MD5OfMessageBody": "0" * 32}),
+    "no MD5": applied(without("MD5OfMessageBody")),
+    "no message id": applied(without("MessageId")),
+    "no receipt": applied(lambda _: None),
+    "a crash before": error(Crash()),  # type: ignore[arg-type]
+    "a crash right after": applied(raising(Crash())),
+}
+LEAVES_A_COPY = frozenset(
+    {"a lost answer", "a broken answer", "a wrong MD5", "no MD5", "no message id", "no receipt", "a crash right after"}
+)
+HAS_NO_ENTRIES = [("send", "a refused entry"), ("send to FIFO", "a refused entry")]
+
+MATRIX = pytest.mark.parametrize(
+    ("way", "fault"), [(way, fault) for way in TRANSFERS for fault in FAULTS if (way, fault) not in HAS_NO_ENTRIES]
+)
+
+
+def wire_of(transfer: Transfer) -> Wire:
+    suffix = ".fifo" if transfer.source.endswith(".fifo") else ""
+    return Wire(queues={transfer.source: Queue(dead_letter=f"orders-dlq{suffix}")})
+
+
+def deliver(wire: Wire, transfer: Transfer, receives: int) -> list[str]:
+    """The message, and another of another group; the ids that are reported as failed."""
+    first = record("m1's body", "m1", transfer.source, receives=receives, group="a")
+    second = record("m2's body", "m2", transfer.source, group="b")
+    with wire:
+        return failed(transfer.handler(event(first, second), Context()))
+
+
+def copies(wire: Wire, transfer: Transfer) -> list[dict[str, Any]]:
+    """What is in the target queue, without what SQS has swallowed (as it does for five minutes)."""
+    sent = [entry for request, entry in wire.accepted if "MessageBody" in entry and request.queue == transfer.target]
+    if not transfer.target.endswith(".fifo"):
+        return sent
+    return list({entry["MessageDeduplicationId"]: entry for entry in reversed(sent)}.values())
+
+
+def deleted(wire: Wire) -> set[str]:
+    """The receipt handles of what was deleted."""
+    return {entry["ReceiptHandle"] for request, entry in wire.accepted if request.operation == "DeleteMessageBatch"}
+
+
+@MATRIX
+def test_a_message_stays_until_its_copy_is_confirmed_and_is_not_lost_or_doubled_on_fifo(
+    way: str, fault: str
+) -> None:  # SPEC E6, E7, F4, J1, J6, A2
+    transfer = TRANSFERS[way]
+    wire = wire_of(transfer)
+    well = dict(wire.fails), dict(wire.refuses), wire.receipts
+
+    FAULTS[fault](wire)
+    reported = deliver(wire, transfer, receives=1)
+    assert "m1" in reported
+    assert deleted(wire) == set()
+    assert len(copies(wire, transfer)) == (fault in LEAVES_A_COPY)
+    if not fault.startswith("a crash"):
+        assert reported == ["m1"], "a failing send touches nobody else"
+        assert wire.visibilities() == {"handle-m1": 900}
+
+    wire.fails, wire.refuses, wire.receipts = well
+    assert deliver(wire, transfer, receives=2) == []
+    assert deleted(wire) == ({"handle-m1"} if way in BY_STEP else set()), "Lambda deletes what is not reported"
+    sent = copies(wire, transfer)
+    is_doubled = fault in LEAVES_A_COPY and not transfer.target.endswith(".fifo")
+    assert len(sent) == (2 if is_doubled else 1)
+    assert {entry["MessageBody"] for entry in sent} == {"m1's body"}
+    if way in BY_STEP:
+        assert {told["id"] for told in wire.records()} == {"m1"}, "by which a double is known"
