@@ -30,6 +30,8 @@ class Transfer(NamedTuple):
     source: str
     target: str
     handler: Consumer[Any]
+    waits: int = 900
+    """The seconds that the message waits when its copy was not sent."""
 
 
 def by_step(source: str, target: str, step: Any) -> Transfer:
@@ -57,7 +59,13 @@ def send_batch(queue: Sender, message: Message, fifo: dict[str, Any]) -> None:
     queue.send_batch([queue.entry(message.body, **fifo)])
 
 
+def defers(message: Message) -> None:
+    if message.id == "m1":
+        message.defer(60)
+
+
 BY_STEP = {
+    "deferred": Transfer("orders", "orders", consumer(defers), waits=60),
     "again": by_step("orders", "orders", SendAgain("slow", times=9)),
     "to another queue": by_step("orders", "slow", SendAgain("slow", times=9, queue="slow")),
     "again on FIFO": by_step("orders.fifo", "orders.fifo", SendAgain("slow", times=9, breaks_order=True)),
@@ -131,6 +139,8 @@ FAULTS: dict[str, Callable[[Wire], None]] = {
 LEAVES_A_COPY = frozenset(
     {"a lost answer", "a broken answer", "a wrong MD5", "no MD5", "no message id", "no receipt", "a crash right after"}
 )
+UNKNOWN = LEAVES_A_COPY | {"no connection", "a lost request"}
+"""After these SQS may have a copy, which on FIFO swallows a second for five minutes: the repeat comes in time."""
 HAS_NO_ENTRIES = [("send", "a refused entry"), ("send to FIFO", "a refused entry")]
 
 MATRIX = pytest.mark.parametrize(
@@ -179,7 +189,8 @@ def test_a_message_stays_until_its_copy_is_confirmed_and_is_not_lost_or_doubled_
     assert len(copies(wire, transfer)) == (fault in LEAVES_A_COPY)
     if not fault.startswith("a crash"):
         assert reported == ["m1"], "a failing send touches nobody else"
-        assert wire.visibilities() == {"handle-m1": 900}
+        is_swallowed_soon = way in BY_STEP and transfer.target.endswith(".fifo") and fault in UNKNOWN
+        assert wire.visibilities() == {"handle-m1": 240 if is_swallowed_soon else transfer.waits}
 
     wire.fails, wire.refuses, wire.receipts = well
     assert deliver(wire, transfer, receives=2) == []

@@ -40,6 +40,11 @@ def is_stale_handle(error: Exception) -> bool:
     )
 
 
+def may_be_applied(error: Exception) -> bool:
+    """Whether SQS may have done all the same what was asked of it: the error is not its refusal."""
+    return not (isinstance(error, Refused) or isinstance(getattr(error, "response", None), dict))
+
+
 def is_denied(code: str) -> bool:
     """Whether the function lacks a permission."""
     return "AccessDenied" in code or code in {"AuthorizationError", "UnauthorizedOperation"}

@@ -18,7 +18,7 @@ from tarry.sqs.client import Requests
 from tarry.sqs.copies import CannotSendAgain, CopyWriter
 from tarry.sqs.leases import Hidden, Hide, change_visibility
 from tarry.sqs.lookups import Lookups
-from tarry.sqs.refusals import Refused, is_stale_handle
+from tarry.sqs.refusals import Refused, is_stale_handle, may_be_applied
 from tarry.sqs.sending import Copy, Sent, send_on
 from tarry.telemetry.logs import WARNING, Log
 
@@ -39,6 +39,9 @@ EXPIRY_MATTERS_SECONDS = MAX_VISIBILITY_SECONDS
 """Age and wait together, up to which no retention is looked up."""
 EXPIRY_MARGIN_SECONDS = 3_600
 
+REPEAT_ON_FIFO_SECONDS = 240
+"""SQS swallows the second copy of a message for five minutes: when it is not known whether there was a first."""
+
 
 class Settlement:
     """The settlement of one invocation."""
@@ -56,6 +59,8 @@ class Settlement:
         """What was tried to send away, with what was decided of it in the end."""
         self._lost: set[str] = set()
         self._not_sent: dict[str, str] = {}
+        self._perhaps_sent: set[str] = set()
+        """On FIFO, what SQS may have, or not."""
         self._longest: dict[bool, int] = {}
 
     def is_last_delivery(self, message: Message[Any]) -> bool:
@@ -166,6 +171,8 @@ class Settlement:
         message = sent.copy.message
         if sent.error is not None:
             self._not_sent[message.delivery_id] = f"{sent.copy.target.name}: {sent.error}"
+            if sent.copy.target.is_fifo and may_be_applied(sent.error):
+                self._perhaps_sent.add(message.delivery_id)
             self._lookups.warn(sent.error, "send_message_batch", sent.copy.target)
             return
         self.away.add(message.delivery_id)
@@ -191,7 +198,8 @@ class Settlement:
         is_fifo = decision.message._source.is_fifo
         if is_fifo not in self._longest:
             self._longest[is_fifo] = whole_seconds(self._policy.longest_delay(fifo=is_fifo))
-        return self._longest[is_fifo]
+        is_perhaps_sent = decision.message.delivery_id in self._perhaps_sent
+        return min(self._longest[is_fifo], REPEAT_ON_FIFO_SECONDS) if is_perhaps_sent else self._longest[is_fifo]
 
     def _hide(self, decisions: Sequence[Decision]) -> None:
         hides: dict[QueueArn, list[Hide]] = {}
