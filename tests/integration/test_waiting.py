@@ -20,7 +20,7 @@ from tarry import (
 )
 from tarry.envelope import body_sum
 from tests.loglines import field, lines
-from tests.records import RECEIVED_AT, Context, event, failed, record
+from tests.records import RECEIVED_AT, Context, batch_of, event, failed, record
 from tests.wire import Queue, TestClock, Wire, client_error
 
 HOUR, DAY = 3_600, 86_400
@@ -47,6 +47,10 @@ def carrying(**fields: Any) -> dict[str, Any]:
     """A record's attribute for the body ``{}``."""
     kept = {"v": 1, "sum": body_sum("{}"), "id": "stable", **fields}
     return {"Tarry": {"stringValue": json.dumps(kept), "dataType": "String"}}
+
+
+TEN = {f"a{index}": {"stringValue": "x", "dataType": "String"} for index in range(10)}
+"""As many attributes as SQS takes: there is no place for a record beside them."""
 
 
 def defers(message: Message) -> None:
@@ -163,11 +167,52 @@ def test_what_cannot_be_sent_again_is_deferred_in_place(
 
 
 def test_where_the_record_has_no_room_a_message_is_deferred_in_place() -> None:  # SPEC J5, E6
-    ten = {f"a{index}": {"stringValue": "x", "dataType": "String"} for index in range(10)}
     with orders() as wire:
-        assert failed(consumer(defers)(event(record(attributes=ten)), Context())) == ["m1"]
+        assert failed(consumer(defers)(event(record(attributes=TEN)), Context())) == ["m1"]
     assert wire.visibilities() == {"handle-m1": 60}
     assert wire.letters() == []
+
+
+def test_a_redact_for_failures_is_not_shown_a_copy_that_has_none(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F3
+    def hide(told: dict[str, Any]) -> dict[str, Any]:
+        return {**told, "failure": {**told["failure"], "message": "***"}}
+
+    handler = consumer(on_failure=[RetryInPlace(), DeadLetter(redact=hide)])(defers)
+    told_of_one = carrying(failure={"reason": "error", "attempts": 1, "message": "4111-1111"}, carried=1, hops=1)
+    with orders() as wire:
+        handler(event(record()), Context())
+        handler(event(record(attributes=told_of_one)), Context())
+    never_failed, did = wire.records()
+    assert "failure" not in never_failed
+    assert did["failure"]["message"] == "***"
+    assert lines(caplog, "redact_failed") == []
+
+
+def test_a_deferral_with_a_lost_lease_is_not_sent(caplog: pytest.LogCaptureFixture) -> None:  # SPEC J5, E6
+    with orders(visibility_timeout=100) as wire:
+
+        @consumer
+        def handler(message: Message) -> None:
+            wire.clock.now += 50
+            message.defer(60)
+
+        wire.refuses["ChangeMessageVisibilityBatch"] = lambda *_: ("ReceiptHandleIsInvalid", "expired")
+        assert failed(handler(event(record()), Context(100))) == ["m1"]
+    assert wire.letters() == []
+    assert len(lines(caplog, "lease_lost")) == 1
+
+
+def test_of_ten_deferrals_the_refused_one_waits_in_place() -> None:  # SPEC J5, G1
+    @batch_consumer
+    def handler(batch: Any) -> None:
+        for message in batch:
+            message.defer(60)
+
+    with orders() as wire:
+        wire.refuses["SendMessageBatch"] = lambda _, entry: ("InternalError", "no") if entry["Id"] == "3" else None
+        wire.fails["DeleteMessageBatch"] = client_error("ThrottlingException")
+        assert failed(handler(batch_of(10), Context())) == ["m3"]
+    assert wire.visibilities() == {"handle-m3": 60}
 
 
 def test_on_fifo_a_message_is_deferred_in_place_and_holds_up_its_group() -> None:  # SPEC J5, H1

@@ -95,8 +95,6 @@ class CopyWriter:
         """A copy that must not go without its record, and not unnoticed in a circle."""
         if target == message._source:
             self._lookups.source(target)  # its lease asks for that anyway, and it tells the limit too
-        if target == message._source:
-            self._lookups.source(target)  # its lease asks for that anyway, and it tells the limit too
         copy = self._fitted(message, target, record, delay, may_go_without=False)
         if (hops := hops_of(message) + 1) >= MANY_HOPS:
             text = f"sent again {hops} times: unless its RecursiveLoop is Allow, Lambda stops at about 16"
@@ -144,7 +142,7 @@ class CopyWriter:
         return {**record, "extra": extra}
 
     def _redacted(self, record: dict[str, Any], message: Message[Any], options: DeadLetter) -> Record:
-        if options.redact is None:
+        if options.redact is None or "failure" not in record:  # what has not failed tells nothing but whose it is
             return record
         identity = {name: record[name] for name in ESSENTIAL if name in record}
         try:
