@@ -247,6 +247,20 @@ def test_a_step_may_defer_what_has_failed_without_an_attempt() -> None:  # SPEC 
     assert kept["failure"]["message"] == "no"
 
 
+def test_a_failure_that_a_step_defers_is_none_of_the_attempts_in_the_record() -> None:  # SPEC J5, F2
+    class ThreeTimesLater:
+        def handle(self, failure: Any, next_step: Any) -> Outcome:
+            hops = len(wire.letters())
+            return Outcome.defer(90) if hops < 3 else next_step(failure)
+
+    handler = consumer(on_failure=[ThreeTimesLater(), DeadLetter()])(fails)
+    with orders() as wire:
+        handler(event(record(receives=2)), Context())
+        for _ in range(3):
+            handler(event(redelivered(wire)), Context())
+    assert [kept["failure"]["attempts"] for kept in wire.records()] == [1, 1, 1, 2]
+
+
 def test_from_the_twelfth_hop_a_deferral_says_where_lambda_stops(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E8
     with orders():
         consumer(defers)(event(record(attributes=carrying(hops=11))), Context())
