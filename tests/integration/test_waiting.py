@@ -371,3 +371,34 @@ def test_the_steps_for_what_is_about_to_expire(steps: list[Any], sends: int, rep
     with orders() as wire:
         assert failed(consumer(on_failure=steps)(fails)(event(old), Context())) == reported
     assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq"] * sends
+
+
+class LaterUnlessExpiring:
+    """Defers what failed, but not for ever."""
+
+    def handle(self, failure: Any, next_step: Any) -> Outcome:
+        return next_step(failure) if failure.reason == "expiring" else Outcome.defer(60)
+
+
+@pytest.mark.parametrize(
+    ("steps", "receives"),
+    [([LaterUnlessExpiring()], 1), ([RetryInPlace()], 5)],
+    ids=["deferred by a step", "unhandled"],
+)
+def test_on_fifo_whatever_waits_takes_the_next_step_instead(steps: list[Any], receives: int) -> None:  # SPEC C10, E4
+    old = aged(4 * DAY - HOUR, "orders.fifo", group="g", receives=receives)
+    with orders() as wire:
+        assert failed(consumer(on_failure=steps)(fails)(event(old), Context())) == []
+    assert wire.records()[0]["failure"]["reason"] == "expiring"
+
+
+def test_a_step_that_retries_even_what_is_expiring_has_the_backoff_and_no_hot_loop() -> None:  # SPEC C10, B7
+    class Always:
+        def handle(self, failure: Any, next_step: Any) -> Outcome:
+            return Outcome.retry()
+
+    old = aged(4 * DAY - HOUR, "orders.fifo", group="g")
+    handler = consumer(on_failure=[Always(), RetryInPlace()], backoff=Fixed(40))(fails)
+    with orders() as wire:
+        assert failed(handler(event(old), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 40}
