@@ -40,6 +40,10 @@ class Lookups:
             self._tell(error, "get_queue_attributes", queue, consequence)
         return source, error
 
+    def knows(self, queue: QueueArn) -> bool:
+        """Whether the queue was looked up already, so that what is known of it costs no request."""
+        return self._topology.knows(queue)
+
     def visibility_timeout(self, queue: QueueArn) -> int:
         """The queue's, in seconds; SQS's default where it is not told."""
         return self.source(queue)[0].visibility_timeout or ASSUMED_VISIBILITY_TIMEOUT
@@ -51,7 +55,7 @@ class Lookups:
     def maximum_message_size(self, queue: QueueArn) -> tuple[int, bool]:
         """In bytes, and whether that is known."""
         limit, error = self._topology.maximum_message_size(queue, self.requests)
-        if error is not None:
+        if error is not None and not self.knows(queue):  # of a source that is told already
             self._tell(error, TARGET_LIMIT, queue, "its size limit is unknown, and 1 MiB is assumed")
         return limit, error is None
 

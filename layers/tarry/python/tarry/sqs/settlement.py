@@ -18,6 +18,7 @@ from tarry.sqs.client import Requests
 from tarry.sqs.copies import CannotSendAgain, CopyWriter
 from tarry.sqs.leases import Hidden, Hide, change_visibility
 from tarry.sqs.lookups import Lookups
+from tarry.sqs.permissions import SEND_TO_ITSELF
 from tarry.sqs.refusals import Refused, is_stale_handle
 from tarry.sqs.sending import Copy, Sent, send_on
 from tarry.telemetry.logs import WARNING, Log
@@ -166,7 +167,8 @@ class Settlement:
         message = sent.copy.message
         if sent.error is not None:
             self._not_sent[message.delivery_id] = f"{sent.copy.target.name}: {sent.error}"
-            self._lookups.warn(sent.error, "send_message_batch", sent.copy.target)
+            operation = SEND_TO_ITSELF if sent.copy.target == message._source else "send_message_batch"
+            self._lookups.warn(sent.error, operation, sent.copy.target)
             return
         self.away.add(message.delivery_id)
         where = "dead_letter_queue" if decision.outcome.kind == "dead_letter" else "sent_to"
