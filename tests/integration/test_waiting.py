@@ -305,6 +305,60 @@ def test_a_wait_that_would_outlast_the_message_is_spent_as_a_copy(
         assert (kept["carried"], kept["failure"]["message"]) == (1, "no")
 
 
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+def test_what_expires_while_its_handler_runs_is_not_left_to_expire(queue: str) -> None:  # SPEC C10
+    with orders() as wire:
+
+        @consumer(backoff=Fixed(30))
+        def handler(message: Message) -> None:
+            wire.clock.now += 60
+            raise ValueError("no")
+
+        assert failed(handler(event(aged(4 * DAY - 30, queue, group="g")), Context(600))) == []
+    assert len(wire.letters()) == 1
+
+
+def test_a_backoff_beyond_12_hours_is_renewed_with_12() -> None:  # SPEC C10, C6
+    with orders() as wire:
+        assert failed(consumer(backoff=Fixed(2 * DAY))(fails)(event(aged(4 * DAY - 5 * HOUR)), Context())) == []
+    assert wire.records()[0]["due"] == RECEIVED_AT + 12 * HOUR
+
+
+def test_a_backoff_beyond_12_hours_is_cut_in_place_while_that_is_long_before_the_end() -> None:  # SPEC C10, E8
+    with orders() as wire:
+        assert failed(consumer(backoff=Fixed(4 * DAY))(fails)(event(aged(DAY)), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 43_199}
+
+
+@pytest.mark.parametrize(
+    ("retention", "age", "delay", "is_renewed"),
+    [
+        pytest.param(6 * HOUR, 4 * HOUR, 2 * HOUR, True, id="all that is left"),
+        pytest.param(HOUR, 0, 2 * HOUR, True, id="longer than the queue keeps anything"),
+        pytest.param(HOUR, 0, 55 * 60, False, id="ends a twelfth of it before"),
+        pytest.param(HOUR, 0, 55 * 60 + 1, True, id="ends in its last twelfth"),
+    ],
+)
+def test_a_retention_below_12_hours_counts_where_it_is_known(
+    retention: int, age: float, delay: int, is_renewed: bool
+) -> None:  # SPEC C10
+    """The queue of what has failed was looked up for its `maxReceiveCount`."""
+    with orders(retention=retention) as wire:
+        consumer(backoff=Fixed(delay))(fails)(event(aged(age)), Context())
+    assert len(wire.letters()) == is_renewed
+
+
+def test_a_short_retention_is_remembered_for_what_waits_unrun() -> None:  # SPEC C10, J4
+    with orders(retention=HOUR) as wire:
+        handler = consumer(lambda message: message.defer(5 * HOUR))
+        handler(event(record()), Context())
+        wire.clock.now += 900
+        assert failed(handler(event(redelivered(wire)), Context())) == []
+    first, renewed = wire.records()
+    assert renewed["due"] == first["due"] == RECEIVED_AT + 5 * HOUR
+    assert wire.operations.count("GetQueueAttributes") == 2  # each for a send: what is known is kept 900 s
+
+
 def test_the_queues_own_retention_counts() -> None:  # SPEC C10
     handler = consumer(backoff=Fixed(HOUR))(fails)
     for retention, sends in ((14 * DAY, 0), (4 * DAY, 1)):
@@ -320,12 +374,13 @@ def test_a_retention_that_may_not_be_read_is_taken_for_four_days() -> None:  # S
     assert len(wire.letters()) == 1
 
 
-def test_a_message_that_waits_for_its_due_time_is_renewed_with_the_rest_of_the_wait() -> None:  # SPEC C10, J4
-    due = carrying(due=RECEIVED_AT + 2 * HOUR, carried=3, hops=3)
+@pytest.mark.parametrize("wait", [2 * HOUR, 2 * HOUR + 0.5, 100_000])
+def test_a_message_that_waits_for_its_due_time_is_renewed_with_that_time(wait: float) -> None:  # SPEC C10, J4
+    due = carrying(due=RECEIVED_AT + wait, carried=3, hops=3)
     with orders(retention=13 * HOUR) as wire:
         assert failed(consumer(fails)(event(aged(12 * HOUR, attributes=due)), Context())) == []
     [kept] = wire.records()
-    assert (kept["due"], kept["carried"]) == (RECEIVED_AT + 2 * HOUR, 3)
+    assert (kept["due"], kept["carried"]) == (RECEIVED_AT + wait, 3)
 
 
 def test_what_no_dead_letter_queue_takes_is_renewed_before_it_expires() -> None:  # SPEC C10, F5

@@ -82,6 +82,8 @@ class CopyWriter:
         options = self._steps.of(message.queue).dead_letter
         _refuse_no_text(message)
         delay, due = _parked(seconds, message._source, now)
+        if decision.outcome.kind == "wait" and due is not None:
+            due = message._due  # as it was said, however much of it this copy waits
         counts = decision.outcome.kind not in ("defer", "wait")
         carried = message.attempt if counts else _attempts_before(message)
         if failure is None:

@@ -52,6 +52,10 @@ class Lookups:
         """For how many seconds the queue keeps a message; SQS's default where it is not told."""
         return self.source(queue)[0].retention or ASSUMED_RETENTION
 
+    def last_known_retention(self, queue: QueueArn) -> int | None:
+        """The same as it was told last, however long ago; None if it never was. Asks nothing."""
+        return self._topology.last_known_retention(queue)
+
     def maximum_message_size(self, queue: QueueArn) -> tuple[int, bool]:
         """In bytes, and whether that is known."""
         limit, error = self._topology.maximum_message_size(queue, self.requests)

@@ -16,6 +16,7 @@ from tarry.delay import MAX_VISIBILITY_SECONDS, whole_seconds
 from tarry.outcome import Outcome
 from tarry.sqs.client import Requests
 from tarry.sqs.copies import CannotSendAgain, CopyWriter
+from tarry.sqs.expiry import seconds_left_if_short
 from tarry.sqs.leases import Hidden, Hide, change_visibility
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.permissions import SEND_TO_ITSELF
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
 
 SENT_AWAY = frozenset({"dead_letter", "resend"})
 WAITS = frozenset({"retry", "defer", "wait"})
-
-EXPIRY_MATTERS_SECONDS = MAX_VISIBILITY_SECONDS
-"""Age and wait together, up to which no retention is looked up."""
-EXPIRY_MARGIN_SECONDS = 3_600
 
 
 class Settlement:
@@ -65,12 +62,8 @@ class Settlement:
         return limit is not None and message.receive_count >= limit
 
     def would_expire(self, message: Message[Any], delay: float) -> bool:
-        """Whether its queue is about to drop it, or has, when it has waited so many seconds in place (SPEC C10)."""
-        sent_at, now = message._sent_to_queue_at, self._now()
-        if sent_at is None or now + delay - sent_at <= EXPIRY_MATTERS_SECONDS:
-            return False
-        expires_at = sent_at + self._lookups.retention(message._source)
-        return now < expires_at < now + delay + EXPIRY_MARGIN_SECONDS  # a sample event may be older than any message
+        """Whether its queue has dropped it, or is about to, when it has waited so many seconds in place (SPEC C10)."""
+        return seconds_left_if_short(message, delay, self._lookups) is not None
 
     def send_away(self, decisions: Sequence[Decision]) -> set[str]:
         """Sends on what was decided so; the delivery ids of those that are done with for certain."""
@@ -100,9 +93,14 @@ class Settlement:
         message, outcome = decision.message, decision.outcome
         if message._source.is_fifo or outcome.kind == "release":
             return False
-        seconds = self._seconds_to_wait(decision)
-        is_too_long = outcome.kind == "retry" and not decision.by_backoff and seconds > message._longest_wait()
-        return outcome.kind == "defer" or is_too_long or self.would_expire(message, seconds)
+        longest, seconds = message._longest_wait(), self._seconds_to_wait(decision)
+        was_asked_for = outcome.kind == "retry" and not decision.by_backoff
+        is_too_long = was_asked_for and longest < seconds <= MAX_VISIBILITY_SECONDS
+        return outcome.kind == "defer" or is_too_long or self._would_expire_here(decision)
+
+    def _would_expire_here(self, decision: Decision) -> bool:
+        longest = decision.message._longest_wait()
+        return self.would_expire(decision.message, min(longest, self._seconds_to_wait(decision)))
 
     def _copy_of(self, decision: Decision) -> Copy | None:
         """The copy to send; None if there is none, and the message stays."""
@@ -111,7 +109,7 @@ class Settlement:
         now = decision.failed_at or self._now()
         try:
             if kind not in SENT_AWAY:
-                return self._writer.waiting(decision, self._seconds_to_wait(decision), now)
+                return self._writer.waiting(decision, self._seconds_as_copy(decision), now)
             if failure is None:
                 return None
             if kind == "dead_letter":
@@ -172,10 +170,11 @@ class Settlement:
             return
         self.away.add(message.delivery_id)
         where = "dead_letter_queue" if decision.outcome.kind == "dead_letter" else "sent_to"
+        more: dict[str, Any] = {where: sent.copy.target.name, **self._why_not_sent(message)}
         delay = None if decision.outcome.delay is None else int(decision.outcome.delay)
-        if decision.outcome.kind == "unhandled":
-            delay = self._seconds_to_wait(decision)
-        more = {where: sent.copy.target.name, **self._why_not_sent(message)}
+        if decision.outcome.kind not in SENT_AWAY:
+            delay, wanted = self._seconds_as_copy(decision), self._seconds_to_wait(decision)
+            more |= {"asked_for": wanted} if delay < wanted else {}
         self._transition(decision, decision.outcome, delay, **more)
         if sent.not_deleted is not None:
             self._lookups.warn(sent.not_deleted, "delete_message_batch", message._source)
@@ -194,6 +193,9 @@ class Settlement:
         if is_fifo not in self._longest:
             self._longest[is_fifo] = whole_seconds(self._policy.longest_delay(fifo=is_fifo))
         return self._longest[is_fifo]
+
+    def _seconds_as_copy(self, decision: Decision) -> int:
+        return min(MAX_VISIBILITY_SECONDS, self._seconds_to_wait(decision))
 
     def _hide(self, decisions: Sequence[Decision]) -> None:
         hides: dict[QueueArn, list[Hide]] = {}

@@ -70,6 +70,11 @@ class Topology:
         """Whether it was looked up as a queue messages come from."""
         return self._known(queue, SOURCE_ATTRIBUTES) is not None
 
+    def last_known_retention(self, queue: QueueArn) -> int | None:
+        """In seconds, as the latest look-up told it, even one of long ago: a queue's retention hardly ever changes."""
+        lookup = self._lookups.get(_key(queue, SOURCE_ATTRIBUTES))
+        return None if lookup is None else _whole(lookup.attributes.get("MessageRetentionPeriod"))
+
     def source(self, queue: QueueArn, requests: Requests) -> tuple[Source, Exception | None]:
         """What is known of the queue messages come from, and the error if SQS did not tell it."""
         lookup = self._look_up(queue, SOURCE_ATTRIBUTES, requests)
