@@ -173,6 +173,21 @@ def test_where_the_record_has_no_room_a_message_is_deferred_in_place() -> None: 
     assert wire.letters() == []
 
 
+def test_what_cannot_be_copied_is_deferred_and_not_unhandled() -> None:  # SPEC J5, A2
+    seen: list[Message] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        seen.append(message)
+        message.defer(60)
+
+    no_base64 = {"a": {"binaryValue": "%%%a", "dataType": "Binary"}}
+    with orders() as wire:
+        assert failed(handler(event(record(attributes=no_base64)), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 60}
+    assert seen[0].outcome == Outcome.defer(60)
+
+
 def test_a_redact_for_failures_is_not_shown_a_copy_that_has_none(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F3
     def hide(told: dict[str, Any]) -> dict[str, Any]:
         return {**told, "failure": {**told["failure"], "message": "***"}}
@@ -388,6 +403,71 @@ def test_what_no_dead_letter_queue_takes_is_renewed_before_it_expires() -> None:
         assert failed(consumer(lambda message: message.reject())(event(aged(4 * DAY - HOUR)), Context())) == []
     assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders"]
     assert wire.letters()[0]["DelaySeconds"] == 900
+
+
+def denies(queue: str) -> Any:
+    denied = client_error("AccessDenied", "not authorized to perform: sqs:SendMessage", status=403)
+    return lambda request: denied if request.queue == queue else None
+
+
+@pytest.mark.parametrize("handle", [fails, lambda message: message.defer(60)], ids=["retried", "deferred"])
+@pytest.mark.parametrize("attributes", [{}, "ten"], ids=["not allowed", "no room for the record"])
+def test_what_cannot_be_renewed_is_dead_lettered_before_it_expires(handle: Any, attributes: Any) -> None:  # SPEC C10
+    old = aged(4 * DAY - HOUR / 2, attributes=TEN if attributes == "ten" else {})
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = denies("orders")
+        assert failed(consumer(backoff=Fixed(30))(handle)(event(old), Context())) == []
+    assert [request.queue for request in wire.requests if request.operation == "DeleteMessageBatch"] == ["orders"]
+    [letter] = [entry for request, entry in wire.accepted if request.queue == "orders-dlq"]
+    if attributes != "ten":
+        assert wire.records()[-1]["failure"]["reason"] == "expiring"
+    assert letter["MessageBody"] == "{}"
+
+
+def test_what_cannot_be_renewed_may_be_dropped_by_its_step() -> None:  # SPEC C10, F5
+    handler = consumer(on_failure=[RetryInPlace(), DropMessage()], backoff=Fixed(30))(fails)
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = denies("orders")
+        assert failed(handler(event(aged(4 * DAY - HOUR / 2)), Context())) == []
+
+
+def test_long_before_its_end_a_message_that_cannot_be_deferred_by_a_copy_waits_in_place() -> None:  # SPEC C10, J5
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = denies("orders")
+        assert failed(consumer(defers)(event(aged(DAY)), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 60}
+
+
+def test_a_message_that_was_not_due_is_not_given_up_unrun() -> None:  # SPEC C9, C10
+    due = carrying(due=RECEIVED_AT + 2 * HOUR)
+    with orders(retention=13 * HOUR) as wire:
+        wire.fails["SendMessageBatch"] = denies("orders")
+        assert failed(consumer(fails)(event(aged(12 * HOUR, attributes=due)), Context())) == ["m1"]
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders"]
+
+
+def test_a_letter_that_is_refused_is_renewed_before_it_expires() -> None:  # SPEC C10, F4
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = denies("orders-dlq")
+        assert failed(consumer(lambda message: message.reject())(event(aged(4 * DAY - HOUR)), Context())) == []
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq", "orders"]
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds"), [(10 * HOUR, 5 * HOUR), (100, 60)], ids=["in half of what is left", "in a minute at least"]
+)
+@pytest.mark.parametrize(
+    "error", [ConnectionError("lost"), client_error("RequestThrottled")], ids=["lost answer", "throttle"]
+)
+def test_what_may_be_renewed_the_next_time_comes_back_before_it_expires(
+    left: int, seconds: int, error: Exception
+) -> None:  # SPEC C10
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = error
+        reported = failed(consumer(backoff=Fixed(12 * HOUR))(fails)(event(aged(4 * DAY - left)), Context()))
+    assert reported == ["m1"]
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders"]
+    assert wire.visibilities() == {"handle-m1": seconds}
 
 
 def test_what_may_be_in_the_dead_letter_queue_is_not_sent_a_second_way() -> None:  # SPEC C10, F4
