@@ -310,3 +310,26 @@ def test_an_expired_receipt_handle_is_logged_no_more(code: str, caplog: pytest.L
     told = [line for line in lines(caplog, level=logging.WARNING) if "expired" in line.getMessage()]
     assert [field(line, "message_id") for line in told] == ["retry-1"]
     assert len(wire.sent("ChangeMessageVisibilityBatch")) == 1
+
+
+def deferring(wire: Wire) -> list[str]:
+    return run(wire, "m1", handler=consumer(lambda message: message.defer(60)))
+
+
+def test_what_a_function_loses_that_may_not_send_to_its_own_queue(caplog: pytest.LogCaptureFixture) -> None:  # SPEC A8
+    wire = orders()
+    denied(wire, "SendMessageBatch")
+    assert deferring(wire) == ["m1"]
+    [warning] = lines(caplog, "missing_permission")
+    assert "sqs:SendMessage on orders: what is deferred" in warning.getMessage()
+    assert "SQSSendMessagePolicy: {QueueName: orders}" in warning.getMessage()
+
+
+def test_a_queue_that_may_not_be_read_is_asked_once_and_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC A8, F1
+    wire = orders()
+    denied(wire, "GetQueueAttributes")
+    assert deferring(wire) == []
+    assert len(wire.sent("GetQueueAttributes")) == 1
+    assert len(lines(caplog, "missing_permission")) == 1

@@ -20,7 +20,7 @@ from tarry import (
 )
 from tarry.envelope import body_sum
 from tests.loglines import field, lines
-from tests.records import RECEIVED_AT, Context, event, failed, record
+from tests.records import RECEIVED_AT, Context, batch_of, event, failed, record
 from tests.wire import Queue, TestClock, Wire, client_error
 
 HOUR, DAY = 3_600, 86_400
@@ -47,6 +47,10 @@ def carrying(**fields: Any) -> dict[str, Any]:
     """A record's attribute for the body ``{}``."""
     kept = {"v": 1, "sum": body_sum("{}"), "id": "stable", **fields}
     return {"Tarry": {"stringValue": json.dumps(kept), "dataType": "String"}}
+
+
+TEN = {f"a{index}": {"stringValue": "x", "dataType": "String"} for index in range(10)}
+"""As many attributes as SQS takes: there is no place for a record beside them."""
 
 
 def defers(message: Message) -> None:
@@ -163,11 +167,67 @@ def test_what_cannot_be_sent_again_is_deferred_in_place(
 
 
 def test_where_the_record_has_no_room_a_message_is_deferred_in_place() -> None:  # SPEC J5, E6
-    ten = {f"a{index}": {"stringValue": "x", "dataType": "String"} for index in range(10)}
     with orders() as wire:
-        assert failed(consumer(defers)(event(record(attributes=ten)), Context())) == ["m1"]
+        assert failed(consumer(defers)(event(record(attributes=TEN)), Context())) == ["m1"]
     assert wire.visibilities() == {"handle-m1": 60}
     assert wire.letters() == []
+
+
+def test_what_cannot_be_copied_is_deferred_and_not_unhandled() -> None:  # SPEC J5, A2
+    seen: list[Message] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        seen.append(message)
+        message.defer(60)
+
+    no_base64 = {"a": {"binaryValue": "%%%a", "dataType": "Binary"}}
+    with orders() as wire:
+        assert failed(handler(event(record(attributes=no_base64)), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 60}
+    assert seen[0].outcome == Outcome.defer(60)
+
+
+def test_a_redact_for_failures_is_not_shown_a_copy_that_has_none(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F3
+    def hide(told: dict[str, Any]) -> dict[str, Any]:
+        return {**told, "failure": {**told["failure"], "message": "***"}}
+
+    handler = consumer(on_failure=[RetryInPlace(), DeadLetter(redact=hide)])(defers)
+    told_of_one = carrying(failure={"reason": "error", "attempts": 1, "message": "4111-1111"}, carried=1, hops=1)
+    with orders() as wire:
+        handler(event(record()), Context())
+        handler(event(record(attributes=told_of_one)), Context())
+    never_failed, did = wire.records()
+    assert "failure" not in never_failed
+    assert did["failure"]["message"] == "***"
+    assert lines(caplog, "redact_failed") == []
+
+
+def test_a_deferral_with_a_lost_lease_is_not_sent(caplog: pytest.LogCaptureFixture) -> None:  # SPEC J5, E6
+    with orders(visibility_timeout=100) as wire:
+
+        @consumer
+        def handler(message: Message) -> None:
+            wire.clock.now += 50
+            message.defer(60)
+
+        wire.refuses["ChangeMessageVisibilityBatch"] = lambda *_: ("ReceiptHandleIsInvalid", "expired")
+        assert failed(handler(event(record()), Context(100))) == ["m1"]
+    assert wire.letters() == []
+    assert len(lines(caplog, "lease_lost")) == 1
+
+
+def test_of_ten_deferrals_the_refused_one_waits_in_place() -> None:  # SPEC J5, G1
+    @batch_consumer
+    def handler(batch: Any) -> None:
+        for message in batch:
+            message.defer(60)
+
+    with orders() as wire:
+        wire.refuses["SendMessageBatch"] = lambda _, entry: ("InternalError", "no") if entry["Id"] == "3" else None
+        wire.fails["DeleteMessageBatch"] = client_error("ThrottlingException")
+        assert failed(handler(batch_of(10), Context())) == ["m3"]
+    assert wire.visibilities() == {"handle-m3": 60}
 
 
 def test_on_fifo_a_message_is_deferred_in_place_and_holds_up_its_group() -> None:  # SPEC J5, H1
@@ -200,6 +260,20 @@ def test_a_step_may_defer_what_has_failed_without_an_attempt() -> None:  # SPEC 
     [kept] = wire.records()
     assert kept["carried"] == 1
     assert kept["failure"]["message"] == "no"
+
+
+def test_a_failure_that_a_step_defers_is_none_of_the_attempts_in_the_record() -> None:  # SPEC J5, F2
+    class ThreeTimesLater:
+        def handle(self, failure: Any, next_step: Any) -> Outcome:
+            hops = len(wire.letters())
+            return Outcome.defer(90) if hops < 3 else next_step(failure)
+
+    handler = consumer(on_failure=[ThreeTimesLater(), DeadLetter()])(fails)
+    with orders() as wire:
+        handler(event(record(receives=2)), Context())
+        for _ in range(3):
+            handler(event(redelivered(wire)), Context())
+    assert [kept["failure"]["attempts"] for kept in wire.records()] == [1, 1, 1, 2]
 
 
 def test_from_the_twelfth_hop_a_deferral_says_where_lambda_stops(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E8
@@ -246,6 +320,60 @@ def test_a_wait_that_would_outlast_the_message_is_spent_as_a_copy(
         assert (kept["carried"], kept["failure"]["message"]) == (1, "no")
 
 
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+def test_what_expires_while_its_handler_runs_is_not_left_to_expire(queue: str) -> None:  # SPEC C10
+    with orders() as wire:
+
+        @consumer(backoff=Fixed(30))
+        def handler(message: Message) -> None:
+            wire.clock.now += 60
+            raise ValueError("no")
+
+        assert failed(handler(event(aged(4 * DAY - 30, queue, group="g")), Context(600))) == []
+    assert len(wire.letters()) == 1
+
+
+def test_a_backoff_beyond_12_hours_is_renewed_with_12() -> None:  # SPEC C10, C6
+    with orders() as wire:
+        assert failed(consumer(backoff=Fixed(2 * DAY))(fails)(event(aged(4 * DAY - 5 * HOUR)), Context())) == []
+    assert wire.records()[0]["due"] == RECEIVED_AT + 12 * HOUR
+
+
+def test_a_backoff_beyond_12_hours_is_cut_in_place_while_that_is_long_before_the_end() -> None:  # SPEC C10, E8
+    with orders() as wire:
+        assert failed(consumer(backoff=Fixed(4 * DAY))(fails)(event(aged(DAY)), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 43_199}
+
+
+@pytest.mark.parametrize(
+    ("retention", "age", "delay", "is_renewed"),
+    [
+        pytest.param(6 * HOUR, 4 * HOUR, 2 * HOUR, True, id="all that is left"),
+        pytest.param(HOUR, 0, 2 * HOUR, True, id="longer than the queue keeps anything"),
+        pytest.param(HOUR, 0, 55 * 60, False, id="ends a twelfth of it before"),
+        pytest.param(HOUR, 0, 55 * 60 + 1, True, id="ends in its last twelfth"),
+    ],
+)
+def test_a_retention_below_12_hours_counts_where_it_is_known(
+    retention: int, age: float, delay: int, is_renewed: bool
+) -> None:  # SPEC C10
+    """The queue of what has failed was looked up for its `maxReceiveCount`."""
+    with orders(retention=retention) as wire:
+        consumer(backoff=Fixed(delay))(fails)(event(aged(age)), Context())
+    assert len(wire.letters()) == is_renewed
+
+
+def test_a_short_retention_is_remembered_for_what_waits_unrun() -> None:  # SPEC C10, J4
+    with orders(retention=HOUR) as wire:
+        handler = consumer(lambda message: message.defer(5 * HOUR))
+        handler(event(record()), Context())
+        wire.clock.now += 900
+        assert failed(handler(event(redelivered(wire)), Context())) == []
+    first, renewed = wire.records()
+    assert renewed["due"] == first["due"] == RECEIVED_AT + 5 * HOUR
+    assert wire.operations.count("GetQueueAttributes") == 2  # each for a send: what is known is kept 900 s
+
+
 def test_the_queues_own_retention_counts() -> None:  # SPEC C10
     handler = consumer(backoff=Fixed(HOUR))(fails)
     for retention, sends in ((14 * DAY, 0), (4 * DAY, 1)):
@@ -261,12 +389,13 @@ def test_a_retention_that_may_not_be_read_is_taken_for_four_days() -> None:  # S
     assert len(wire.letters()) == 1
 
 
-def test_a_message_that_waits_for_its_due_time_is_renewed_with_the_rest_of_the_wait() -> None:  # SPEC C10, J4
-    due = carrying(due=RECEIVED_AT + 2 * HOUR, carried=3, hops=3)
+@pytest.mark.parametrize("wait", [2 * HOUR, 2 * HOUR + 0.5, 100_000])
+def test_a_message_that_waits_for_its_due_time_is_renewed_with_that_time(wait: float) -> None:  # SPEC C10, J4
+    due = carrying(due=RECEIVED_AT + wait, carried=3, hops=3)
     with orders(retention=13 * HOUR) as wire:
         assert failed(consumer(fails)(event(aged(12 * HOUR, attributes=due)), Context())) == []
     [kept] = wire.records()
-    assert (kept["due"], kept["carried"]) == (RECEIVED_AT + 2 * HOUR, 3)
+    assert (kept["due"], kept["carried"]) == (RECEIVED_AT + wait, 3)
 
 
 def test_what_no_dead_letter_queue_takes_is_renewed_before_it_expires() -> None:  # SPEC C10, F5
@@ -274,6 +403,71 @@ def test_what_no_dead_letter_queue_takes_is_renewed_before_it_expires() -> None:
         assert failed(consumer(lambda message: message.reject())(event(aged(4 * DAY - HOUR)), Context())) == []
     assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders"]
     assert wire.letters()[0]["DelaySeconds"] == 900
+
+
+def denies(queue: str) -> Any:
+    denied = client_error("AccessDenied", "not authorized to perform: sqs:SendMessage", status=403)
+    return lambda request: denied if request.queue == queue else None
+
+
+@pytest.mark.parametrize("handle", [fails, lambda message: message.defer(60)], ids=["retried", "deferred"])
+@pytest.mark.parametrize("attributes", [{}, "ten"], ids=["not allowed", "no room for the record"])
+def test_what_cannot_be_renewed_is_dead_lettered_before_it_expires(handle: Any, attributes: Any) -> None:  # SPEC C10
+    old = aged(4 * DAY - HOUR / 2, attributes=TEN if attributes == "ten" else {})
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = denies("orders")
+        assert failed(consumer(backoff=Fixed(30))(handle)(event(old), Context())) == []
+    assert [request.queue for request in wire.requests if request.operation == "DeleteMessageBatch"] == ["orders"]
+    [letter] = [entry for request, entry in wire.accepted if request.queue == "orders-dlq"]
+    if attributes != "ten":
+        assert wire.records()[-1]["failure"]["reason"] == "expiring"
+    assert letter["MessageBody"] == "{}"
+
+
+def test_what_cannot_be_renewed_may_be_dropped_by_its_step() -> None:  # SPEC C10, F5
+    handler = consumer(on_failure=[RetryInPlace(), DropMessage()], backoff=Fixed(30))(fails)
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = denies("orders")
+        assert failed(handler(event(aged(4 * DAY - HOUR / 2)), Context())) == []
+
+
+def test_long_before_its_end_a_message_that_cannot_be_deferred_by_a_copy_waits_in_place() -> None:  # SPEC C10, J5
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = denies("orders")
+        assert failed(consumer(defers)(event(aged(DAY)), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 60}
+
+
+def test_a_message_that_was_not_due_is_not_given_up_unrun() -> None:  # SPEC C9, C10
+    due = carrying(due=RECEIVED_AT + 2 * HOUR)
+    with orders(retention=13 * HOUR) as wire:
+        wire.fails["SendMessageBatch"] = denies("orders")
+        assert failed(consumer(fails)(event(aged(12 * HOUR, attributes=due)), Context())) == ["m1"]
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders"]
+
+
+def test_a_letter_that_is_refused_is_renewed_before_it_expires() -> None:  # SPEC C10, F4
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = denies("orders-dlq")
+        assert failed(consumer(lambda message: message.reject())(event(aged(4 * DAY - HOUR)), Context())) == []
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq", "orders"]
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds"), [(10 * HOUR, 5 * HOUR), (100, 60)], ids=["in half of what is left", "in a minute at least"]
+)
+@pytest.mark.parametrize(
+    "error", [ConnectionError("lost"), client_error("RequestThrottled")], ids=["lost answer", "throttle"]
+)
+def test_what_may_be_renewed_the_next_time_comes_back_before_it_expires(
+    left: int, seconds: int, error: Exception
+) -> None:  # SPEC C10
+    with orders() as wire:
+        wire.fails["SendMessageBatch"] = error
+        reported = failed(consumer(backoff=Fixed(12 * HOUR))(fails)(event(aged(4 * DAY - left)), Context()))
+    assert reported == ["m1"]
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders"]
+    assert wire.visibilities() == {"handle-m1": seconds}
 
 
 def test_what_may_be_in_the_dead_letter_queue_is_not_sent_a_second_way() -> None:  # SPEC C10, F4
@@ -312,3 +506,34 @@ def test_the_steps_for_what_is_about_to_expire(steps: list[Any], sends: int, rep
     with orders() as wire:
         assert failed(consumer(on_failure=steps)(fails)(event(old), Context())) == reported
     assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq"] * sends
+
+
+class LaterUnlessExpiring:
+    """Defers what failed, but not for ever."""
+
+    def handle(self, failure: Any, next_step: Any) -> Outcome:
+        return next_step(failure) if failure.reason == "expiring" else Outcome.defer(60)
+
+
+@pytest.mark.parametrize(
+    ("steps", "receives"),
+    [([LaterUnlessExpiring()], 1), ([RetryInPlace()], 5)],
+    ids=["deferred by a step", "unhandled"],
+)
+def test_on_fifo_whatever_waits_takes_the_next_step_instead(steps: list[Any], receives: int) -> None:  # SPEC C10, E4
+    old = aged(4 * DAY - HOUR, "orders.fifo", group="g", receives=receives)
+    with orders() as wire:
+        assert failed(consumer(on_failure=steps)(fails)(event(old), Context())) == []
+    assert wire.records()[0]["failure"]["reason"] == "expiring"
+
+
+def test_a_step_that_retries_even_what_is_expiring_has_the_backoff_and_no_hot_loop() -> None:  # SPEC C10, B7
+    class Always:
+        def handle(self, failure: Any, next_step: Any) -> Outcome:
+            return Outcome.retry()
+
+    old = aged(4 * DAY - HOUR, "orders.fifo", group="g")
+    handler = consumer(on_failure=[Always(), RetryInPlace()], backoff=Fixed(40))(fails)
+    with orders() as wire:
+        assert failed(handler(event(old), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 40}

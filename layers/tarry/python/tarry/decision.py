@@ -93,9 +93,9 @@ def ask_steps(failure: Failure, failed_at: float, policy: RetryPolicy, steps: St
     try:
         failure = _exhausted(_with_opinion(failure, policy), policy, steps, facts)
         outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy)
-        if outcome.kind == "retry" and message._source.is_fifo and facts.would_expire(message, outcome.delay or 0):
+        if message._source.is_fifo and _would_expire(message, outcome, policy, facts):
             failure = failure.changed(reason="expiring")
-            outcome = _answer(steps, failure)
+            outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy)
     except Exception as trouble:  # noqa: BLE001 most likely a step of the user's
         return Decision(message, Outcome.unhandled(), failure, failed_at, trouble)
     return Decision(message, outcome, failure, failed_at, by_backoff=by_backoff)
@@ -114,6 +114,14 @@ def _with_delay(outcome: Outcome, failure: Failure, policy: RetryPolicy) -> tupl
         return outcome, False
     backoff = policy.backoff_of(fifo=failure.message._source.is_fifo)
     return Outcome.retry(backoff.delay(failure.attempt, failure.message._invocation.world.random)), True
+
+
+def _would_expire(message: Message[Any], outcome: Outcome, policy: RetryPolicy, facts: Facts) -> bool:
+    """Whether it is to wait in its queue, and would not outlast that. What nothing takes waits too (SPEC E4)."""
+    if outcome.kind not in ("retry", "defer", "unhandled"):
+        return False
+    delay = policy.longest_delay(fifo=True) if outcome.kind == "unhandled" else outcome.delay
+    return facts.would_expire(message, delay or 0)
 
 
 def _with_opinion(failure: Failure, policy: RetryPolicy) -> Failure:

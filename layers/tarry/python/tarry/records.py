@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def dead_letter_record(failure: Failure, reason: str, died_at: float, *, include_traceback: bool) -> dict[str, Any]:
     """The record of a death, whole. Without what was carried: redriven by whatever means, the message begins anew."""
-    return _base(failure.message, failure.message._source.text) | _told(failure, reason, died_at, include_traceback)
+    told = _told(failure, reason, died_at, failure.attempt, include_traceback)
+    return _base(failure.message, failure.message._source.text) | told
 
 
 def waiting_record(message: Message[Any], carried: int, *, due: float | None) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def copy_record(
 ) -> dict[str, Any]:
     """The record of a copy of what has failed: with the attempts so far, and what the steps wrote."""
     travelling = _travelling(failure.message, carried, due, note)
-    return travelling | _told(failure, failure.reason, failed_at, include_traceback)
+    return travelling | _told(failure, failure.reason, failed_at, carried, include_traceback)
 
 
 def _travelling(message: Message[Any], carried: int, due: float | None, note: dict[str, int]) -> dict[str, Any]:
@@ -75,12 +76,15 @@ def _base(message: Message[Any], origin: str) -> dict[str, Any]:
     }
 
 
-def _told(failure: Failure, reason: str, failed_at: float, include_traceback: bool) -> dict[str, Any]:
-    """The latest failure, when the first one was, and the history with this one."""
+def _told(failure: Failure, reason: str, failed_at: float, attempts: int, include_traceback: bool) -> dict[str, Any]:
+    """The latest failure, when the first one was, and the history with this one.
+
+    ``attempts`` are those of this life: one that was deferred after all is none.
+    """
     message, earlier = failure.message, failure.message.failure
     carried = message._envelope.carried if message._envelope else 0
     lives_before = max(0, ((earlier.attempts if earlier else 0) or 0) - carried)
-    told: dict[str, Any] = {"reason": reason[:200], "attempts": min(MAX_TOTAL, lives_before + failure.attempt)}
+    told: dict[str, Any] = {"reason": reason[:200], "attempts": min(MAX_TOTAL, lives_before + attempts)}
     if failure.error is not None:
         diagnosis = diagnose(failure.error)
         told |= {"type": diagnosis.type, "message": diagnosis.message, "fingerprint": diagnosis.fingerprint}

@@ -82,6 +82,8 @@ class CopyWriter:
         options = self._steps.of(message.queue).dead_letter
         _refuse_no_text(message)
         delay, due = _parked(seconds, message._source, now)
+        if decision.outcome.kind == "wait" and due is not None:
+            due = message._due  # as it was said, however much of it this copy waits
         counts = decision.outcome.kind not in ("defer", "wait")
         carried = message.attempt if counts else _attempts_before(message)
         if failure is None:
@@ -93,8 +95,6 @@ class CopyWriter:
 
     def _travelling(self, message: Message[Any], target: QueueArn, record: Record, delay: int | None) -> Copy:
         """A copy that must not go without its record, and not unnoticed in a circle."""
-        if target == message._source:
-            self._lookups.source(target)  # its lease asks for that anyway, and it tells the limit too
         if target == message._source:
             self._lookups.source(target)  # its lease asks for that anyway, and it tells the limit too
         copy = self._fitted(message, target, record, delay, may_go_without=False)
@@ -143,7 +143,7 @@ class CopyWriter:
         return {**record, "extra": extra}
 
     def _redacted(self, record: dict[str, Any], message: Message[Any], options: DeadLetter) -> Record:
-        if options.redact is None:
+        if options.redact is None or "failure" not in record:  # what has not failed tells nothing but whose it is
             return record
         identity = {name: record[name] for name in ESSENTIAL if name in record}
         try:

@@ -40,6 +40,10 @@ class Lookups:
             self._tell(error, "get_queue_attributes", queue, consequence)
         return source, error
 
+    def knows(self, queue: QueueArn) -> bool:
+        """Whether the queue was looked up already, so that what is known of it costs no request."""
+        return self._topology.knows(queue)
+
     def visibility_timeout(self, queue: QueueArn) -> int:
         """The queue's, in seconds; SQS's default where it is not told."""
         return self.source(queue)[0].visibility_timeout or ASSUMED_VISIBILITY_TIMEOUT
@@ -48,10 +52,14 @@ class Lookups:
         """For how many seconds the queue keeps a message; SQS's default where it is not told."""
         return self.source(queue)[0].retention or ASSUMED_RETENTION
 
+    def last_known_retention(self, queue: QueueArn) -> int | None:
+        """The same as it was told last, however long ago; None if it never was. Asks nothing."""
+        return self._topology.last_known_retention(queue)
+
     def maximum_message_size(self, queue: QueueArn) -> tuple[int, bool]:
         """In bytes, and whether that is known."""
         limit, error = self._topology.maximum_message_size(queue, self.requests)
-        if error is not None:
+        if error is not None and not self.knows(queue):  # of a source that is told already
             self._tell(error, TARGET_LIMIT, queue, "its size limit is unknown, and 1 MiB is assumed")
         return limit, error is None
 

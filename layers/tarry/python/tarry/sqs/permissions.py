@@ -15,6 +15,7 @@ _POLLER = "SQSPollerPolicy: {{QueueName: {queue}}}"
 _SENDER = "SQSSendMessagePolicy: {{QueueName: {queue}}}"
 
 TARGET_LIMIT = "get_queue_attributes of a dead-letter queue"
+SEND_TO_ITSELF = "send_message_batch to the queue a message came from"
 
 _MISSING = {
     "change_message_visibility_batch": (
@@ -40,6 +41,11 @@ _MISSING = {
     "send_message_batch": (
         "sqs:SendMessage",
         "what has failed for good stays in its queue until SQS moves it, without a record of why",
+        _SENDER,
+    ),
+    SEND_TO_ITSELF: (
+        "sqs:SendMessage",
+        "what is deferred, or was to be sent again, waits in place, where a deferral counts as an attempt",
         _SENDER,
     ),
 }

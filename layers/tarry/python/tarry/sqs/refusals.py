@@ -45,6 +45,19 @@ def may_be_applied(error: Exception) -> bool:
     return not (isinstance(error, Refused) or isinstance(getattr(error, "response", None), dict))
 
 
+def is_refused_for_good(error: Exception) -> bool:
+    """Whether SQS has done nothing for certain, and would not the next time: no permission, a wrong entry.
+
+    No answer says neither, a throttle or a fault of SQS's own not the second.
+    """
+    passing = ("Throttl", "Internal", "Unavailable", "Timeout", "OverLimit")
+    if any(part in error_code(error) for part in passing):
+        return False
+    response = getattr(error, "response", None)
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
+    return isinstance(error, Refused) or (isinstance(status, int) and 400 <= status < 500)
+
+
 def is_denied(code: str) -> bool:
     """Whether the function lacks a permission."""
     return "AccessDenied" in code or code in {"AuthorizationError", "UnauthorizedOperation"}

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.decision import Decision, ask_steps
 from tarry.delay import MAX_VISIBILITY_SECONDS, whole_seconds
+from tarry.failure import Failure
 from tarry.outcome import Outcome
 from tarry.sqs.client import Requests
 from tarry.sqs.copies import CannotSendAgain, CopyWriter
+from tarry.sqs.expiry import seconds_left_if_short
 from tarry.sqs.leases import Hidden, Hide, change_visibility
 from tarry.sqs.lookups import Lookups
-from tarry.sqs.refusals import Refused, is_stale_handle, may_be_applied
+from tarry.sqs.permissions import SEND_TO_ITSELF
+from tarry.sqs.refusals import Refused, is_refused_for_good, is_stale_handle, may_be_applied
 from tarry.sqs.sending import Copy, Sent, send_on
 from tarry.telemetry.logs import WARNING, Log
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tarry.arn import QueueArn
-    from tarry.failure import Failure, FailureSteps
+    from tarry.failure import FailureSteps
     from tarry.invocation import Invocation
     from tarry.message import Message
     from tarry.policy import RetryPolicy
@@ -35,9 +38,7 @@ if TYPE_CHECKING:
 SENT_AWAY = frozenset({"dead_letter", "resend"})
 WAITS = frozenset({"retry", "defer", "wait"})
 
-EXPIRY_MATTERS_SECONDS = MAX_VISIBILITY_SECONDS
-"""Age and wait together, up to which no retention is looked up."""
-EXPIRY_MARGIN_SECONDS = 3_600
+SHORTEST_CUT_SECONDS = 60  # no wait is cut below, for the sake of an expiry that may be a guess
 
 REPEAT_ON_FIFO_SECONDS = 240
 """SQS swallows the second copy of a message for five minutes: when it is not known whether there was a first."""
@@ -61,6 +62,8 @@ class Settlement:
         self._not_sent: dict[str, str] = {}
         self._perhaps_sent: set[str] = set()
         """On FIFO, what SQS may have, or not."""
+        self._refused: set[str] = set()
+        """What was not sent for certain, nor will be the next time: it is in no queue but its own."""
         self._longest: dict[bool, int] = {}
 
     def is_last_delivery(self, message: Message[Any]) -> bool:
@@ -69,25 +72,20 @@ class Settlement:
         return limit is not None and message.receive_count >= limit
 
     def would_expire(self, message: Message[Any], delay: float) -> bool:
-        """Whether its queue is about to drop it, or has, when it has waited so many seconds in place (SPEC C10)."""
-        sent_at, now = message._sent_to_queue_at, self._now()
-        if sent_at is None or now + delay - sent_at <= EXPIRY_MATTERS_SECONDS:
-            return False
-        expires_at = sent_at + self._lookups.retention(message._source)
-        return now < expires_at < now + delay + EXPIRY_MARGIN_SECONDS  # a sample event may be older than any message
+        """Whether its queue has dropped it, or is about to, when it has waited so many seconds in place (SPEC C10)."""
+        return seconds_left_if_short(message, delay, self._lookups) is not None
 
     def send_away(self, decisions: Sequence[Decision]) -> set[str]:
         """Sends on what was decided so; the delivery ids of those that are done with for certain."""
-        copies = [copy for decision in decisions if (copy := self._copy_of(decision)) is not None]
-        self._find_lost_leases(copies)
-        for sent in send_on([copy for copy in copies if copy.message.delivery_id not in self._lost], self._lookups):
-            self._note_sent(sent, self._decided[sent.copy.message.delivery_id])
+        self._send(self._copy_of(decision) for decision in decisions)
         return {decision.message.delivery_id for decision in decisions} & self.away
 
     def finish(self, decisions: Sequence[Decision]) -> None:
         """Carries out what is left to do."""
         undecided = [decision for decision in decisions if decision.message.delivery_id not in self._decided]
-        self.send_away([each for each in undecided if each.outcome.kind in SENT_AWAY or self._waits_as_copy(each)])
+        leaving = [each for each in undecided if each.outcome.kind in SENT_AWAY or self._waits_as_copy(each)]
+        self.send_away(leaving)
+        self._send(self._last_way(each.message) for each in leaving if each.message.delivery_id in self._refused)
         gone = self.away | self._lost
         staying = [
             self._decided.get(decision.message.delivery_id, decision)
@@ -99,14 +97,25 @@ class Settlement:
 
     # sending
 
+    def _send(self, made: Iterable[Copy | None]) -> None:
+        copies = [copy for copy in made if copy is not None]
+        self._find_lost_leases(copies)
+        for sent in send_on([copy for copy in copies if copy.message.delivery_id not in self._lost], self._lookups):
+            self._note_sent(sent, self._decided[sent.copy.message.delivery_id])
+
     def _waits_as_copy(self, decision: Decision) -> bool:
         """Whether it waits as a copy of its own, rather than in place."""
         message, outcome = decision.message, decision.outcome
         if message._source.is_fifo or outcome.kind == "release":
             return False
-        seconds = self._seconds_to_wait(decision)
-        is_too_long = outcome.kind == "retry" and not decision.by_backoff and seconds > message._longest_wait()
-        return outcome.kind == "defer" or is_too_long or self.would_expire(message, seconds)
+        longest, seconds = message._longest_wait(), self._seconds_to_wait(decision)
+        was_asked_for = outcome.kind == "retry" and not decision.by_backoff
+        is_too_long = was_asked_for and longest < seconds <= MAX_VISIBILITY_SECONDS
+        return outcome.kind == "defer" or is_too_long or self._would_expire_here(decision)
+
+    def _would_expire_here(self, decision: Decision) -> bool:
+        longest = decision.message._longest_wait()
+        return self.would_expire(decision.message, min(longest, self._seconds_to_wait(decision)))
 
     def _copy_of(self, decision: Decision) -> Copy | None:
         """The copy to send; None if there is none, and the message stays."""
@@ -115,23 +124,33 @@ class Settlement:
         now = decision.failed_at or self._now()
         try:
             if kind not in SENT_AWAY:
-                return self._writer.waiting(decision, self._seconds_to_wait(decision), now)
+                return self._writer.waiting(decision, self._seconds_as_copy(decision), now)
             if failure is None:
                 return None
             if kind == "dead_letter":
                 return self._writer.dead_letter(failure, decision, now)
             return self._writer.again(failure, decision, now)
-        except CannotSendAgain as error:
-            if failure is not None and kind in SENT_AWAY:
+        except Exception as error:  # noqa: BLE001 whatever it is, the message is still in its queue
+            if isinstance(error, CannotSendAgain) and failure is not None and kind in SENT_AWAY:
                 self._log.problem("step_passed_on", f"{error}: the next failure step is asked", message)
                 return self._ask_further(failure, now)
             self._not_sent[message.delivery_id] = str(error)
-        except Exception as error:  # noqa: BLE001 whatever it is, the message is still in its queue
-            self._not_sent[message.delivery_id] = str(error)
-            unhandled = Decision(message, Outcome.unhandled(), failure, now)
-            if kind in SENT_AWAY and self._waits_as_copy(unhandled):
-                return self._copy_of(unhandled)
-        return None
+            self._refused.add(message.delivery_id)
+            return None
+
+    def _last_way(self, message: Message[Any]) -> Copy | None:
+        """For what cannot go as it should, and would expire where it is: a copy in place of a letter, or the reverse.
+
+        A message that was not due is left where it is: its handler has not run (SPEC C9).
+        """
+        decision = self._decided[message.delivery_id]
+        kind, failed_at = decision.outcome.kind, decision.failed_at or self._now()
+        if kind == "wait" or decision.trouble is not None or not self._would_expire_here(decision):
+            return None
+        if kind in SENT_AWAY:
+            return self._copy_of(Decision(message, Outcome.unhandled(), decision.failure, failed_at))
+        failure = decision.failure or Failure(message, None, "expiring")
+        return self._ask_further(failure.changed(reason="expiring"), failed_at)
 
     def _ask_further(self, failure: Failure, failed_at: float) -> Copy | None:
         """What the failure steps say of a message that cannot be sent again."""
@@ -173,14 +192,18 @@ class Settlement:
             self._not_sent[message.delivery_id] = f"{sent.copy.target.name}: {sent.error}"
             if sent.copy.target.is_fifo and may_be_applied(sent.error):
                 self._perhaps_sent.add(message.delivery_id)
-            self._lookups.warn(sent.error, "send_message_batch", sent.copy.target)
+            if is_refused_for_good(sent.error):
+                self._refused.add(message.delivery_id)
+            operation = SEND_TO_ITSELF if sent.copy.target == message._source else "send_message_batch"
+            self._lookups.warn(sent.error, operation, sent.copy.target)
             return
         self.away.add(message.delivery_id)
         where = "dead_letter_queue" if decision.outcome.kind == "dead_letter" else "sent_to"
+        more: dict[str, Any] = {where: sent.copy.target.name, **self._why_not_sent(message)}
         delay = None if decision.outcome.delay is None else int(decision.outcome.delay)
-        if decision.outcome.kind == "unhandled":
-            delay = self._seconds_to_wait(decision)
-        more = {where: sent.copy.target.name, **self._why_not_sent(message)}
+        if decision.outcome.kind not in SENT_AWAY:
+            delay, wanted = self._seconds_as_copy(decision), self._seconds_to_wait(decision)
+            more |= {"asked_for": wanted} if delay < wanted else {}
         self._transition(decision, decision.outcome, delay, **more)
         if sent.not_deleted is not None:
             self._lookups.warn(sent.not_deleted, "delete_message_batch", message._source)
@@ -201,16 +224,24 @@ class Settlement:
         is_perhaps_sent = decision.message.delivery_id in self._perhaps_sent
         return min(self._longest[is_fifo], REPEAT_ON_FIFO_SECONDS) if is_perhaps_sent else self._longest[is_fifo]
 
+    def _seconds_as_copy(self, decision: Decision) -> int:
+        return min(MAX_VISIBILITY_SECONDS, self._seconds_to_wait(decision))
+
     def _hide(self, decisions: Sequence[Decision]) -> None:
         hides: dict[QueueArn, list[Hide]] = {}
         by_id: dict[str, tuple[Decision, int]] = {}
         for decision in decisions:
             message, wanted = decision.message, self._seconds_to_wait(decision)
             by_id[message.delivery_id] = decision, wanted
-            seconds = min(wanted, message._longest_wait()) if wanted else 0
-            hides.setdefault(message._source, []).append(Hide(message, seconds))
+            hides.setdefault(message._source, []).append(Hide(message, self._seconds_in_place(message, wanted)))
         for hidden in self._change(hides):
             self._note_hidden(hidden, *by_id[hidden.hide.message.delivery_id])
+
+    def _seconds_in_place(self, message: Message[Any], wanted: int) -> int:
+        """As long as SQS can hide it. What would expire and could not be sent comes back in time to try that again."""
+        seconds = min(wanted, message._longest_wait()) if wanted else 0
+        left = seconds_left_if_short(message, seconds, self._lookups) if seconds else None
+        return seconds if left is None else min(seconds, max(SHORTEST_CUT_SECONDS, int(left / 2)))
 
     def _change(self, hides: dict[QueueArn, list[Hide]]) -> Iterable[Hidden]:
         for queue, of_queue in hides.items():

@@ -66,6 +66,15 @@ class Topology:
         self._world = world
         self._lookups: dict[str, Lookup] = {}
 
+    def knows(self, queue: QueueArn) -> bool:
+        """Whether it was looked up as a queue messages come from."""
+        return self._known(queue, SOURCE_ATTRIBUTES) is not None
+
+    def last_known_retention(self, queue: QueueArn) -> int | None:
+        """In seconds, as the latest look-up told it, even one of long ago: a queue's retention hardly ever changes."""
+        lookup = self._lookups.get(_key(queue, SOURCE_ATTRIBUTES))
+        return None if lookup is None else _whole(lookup.attributes.get("MessageRetentionPeriod"))
+
     def source(self, queue: QueueArn, requests: Requests) -> tuple[Source, Exception | None]:
         """What is known of the queue messages come from, and the error if SQS did not tell it."""
         lookup = self._look_up(queue, SOURCE_ATTRIBUTES, requests)
@@ -76,9 +85,7 @@ class Topology:
 
     def maximum_message_size(self, queue: QueueArn, requests: Requests) -> tuple[int, Exception | None]:
         """In bytes; 1 MiB, and the error, if SQS does not tell it. Of a source it is known with all else."""
-        lookup = self._known(queue, SOURCE_ATTRIBUTES)
-        if lookup is None or lookup.error is not None:
-            lookup = self._look_up(queue, TARGET_ATTRIBUTES, requests)
+        lookup = self._known(queue, SOURCE_ATTRIBUTES) or self._look_up(queue, TARGET_ATTRIBUTES, requests)
         return _whole(lookup.attributes.get("MaximumMessageSize")) or MAX_REQUEST_BYTES, lookup.error
 
     def url(self, queue: QueueArn) -> str:
