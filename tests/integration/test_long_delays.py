@@ -84,7 +84,7 @@ def test_a_batch_is_hidden_by_one_request_for_ten_and_the_others_run() -> None: 
     with orders() as wire:
         assert failed(consumer(seen)(event(*records), Context())) == [f"d{index}" for index in range(12)]
     assert seen.messages == [("now", 1)]
-    assert [len(request.entries) for request in wire.requests] == [10, 2]
+    assert sorted(len(request.entries) for request in wire.requests) == [2, 10]  # several requests at once
     assert wire.visibilities() == {f"handle-d{index}": HOUR + index for index in range(12)}
 
 

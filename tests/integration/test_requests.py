@@ -399,6 +399,15 @@ def test_a_send_confirmed_after_the_answer_is_not_followed_by_its_delete(sqs: Sq
     assert sqs.asked == ["SendMessageBatch"]
 
 
+def test_a_letter_whose_delete_hangs_is_done_with_once_it_is_confirmed(sqs: Sqs) -> None:  # SPEC E6, F4
+    """Lambda deletes what is not reported as failed; reported, it would come back and be sent a second time."""
+    sqs.answers = [lambda: 200, sqs.hang]
+    with left_behind():
+        assert failed(plain()(events("dead-1"), Context(remaining=0.8))) == []
+        sqs.let_go.set()
+    assert sqs.asked == ["SendMessageBatch", "DeleteMessageBatch"]
+
+
 def test_what_an_invocation_left_behind_does_not_disturb_the_next(sqs: Sqs) -> None:  # SPEC A6, G6
     sqs.answers = [sqs.hang_then_fail]
     with left_behind():

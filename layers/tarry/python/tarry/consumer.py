@@ -141,9 +141,10 @@ class Consumer(Generic[T]):
 
     def _handle(self, pending: dict[str, dict[str, Any]], context: Any) -> None:
         """Runs and settles a batch. What is done leaves ``pending``; all else counts as failed."""
-        invocation = Invocation(world.current(), context, self._max_attempts_of, self.log, self._payload_reader)
+        here = world.current()
+        invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader)
         settlement = LazySettlement(self, invocation)
-        run = Run(self, invocation, pending, settlement)
+        run = Run(self if here.watch is None else here.watch(self), invocation, pending, settlement)
         try:
             if self._takes_batch:
                 run.batch()

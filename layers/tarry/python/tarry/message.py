@@ -122,7 +122,7 @@ class Message(Generic[T]):
         tarry's own record is not among them, so that copying them does not copy it.
         """
         return {
-            name: _attribute_value(attribute)
+            name: attribute_value(attribute)
             for name, attribute in self._user_attributes().items()
             if isinstance(attribute, Mapping)
         }
@@ -354,7 +354,8 @@ def said_outcome(word: Word) -> Outcome | None:
             return None
 
 
-def _attribute_value(attribute: Mapping[str, Any]) -> Any:
+def attribute_value(attribute: Mapping[str, Any]) -> Any:
+    """The value of an attribute as an event has it."""
     data_type = str(attribute.get("dataType", "String")).partition(".")[0]
     if data_type == "Binary":
         from base64 import b64decode

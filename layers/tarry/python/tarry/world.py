@@ -1,4 +1,4 @@
-"""The world a consumer runs in: its clock, its source of randomness, its way to SQS.
+"""The world a consumer runs in: its clock, its source of randomness, its way to SQS, its threads.
 
 The current world is read at each invocation and never at import, so a test can put a module-level consumer into
 another one: ``with use(World(clock=..., client_factory=...)): handler(event, context)``.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from time import monotonic, sleep
 from time import time as epoch_seconds
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
     from random import Random
 
@@ -49,12 +50,72 @@ class WallClock:
         await asyncio.sleep(seconds)
 
 
+class Thread(Protocol):
+    """A thread that was started; `threading.Thread` is one."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, at most ``timeout`` seconds."""
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended yet."""
+
+
+class Event(Protocol):
+    """What a thread can wait for; `threading.Event` is one."""
+
+    def set(self) -> None:
+        """It has happened: whoever waits goes on."""
+
+    def clear(self) -> None:
+        """It has not happened (again)."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has happened, at most ``timeout`` seconds; whether it has."""
+
+
+class Threads(Protocol):
+    """Where threads and event loops come from."""
+
+    def start(self, work: Callable[[], None]) -> Thread:
+        """Run ``work`` in a daemon thread, in a copy of the current context.
+
+        Raises `RuntimeError` if the process may have no more threads.
+        """
+
+    def event(self) -> Event:
+        """Something that threads can wait for."""
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        """An event loop that lives in this world's time."""
+
+
+class RealThreads:
+    """The threads of the process."""
+
+    event = staticmethod(threading.Event)
+
+    def start(self, work: Callable[[], None]) -> Thread:
+        thread = threading.Thread(target=copy_context().run, args=(work,), daemon=True)
+        thread.start()
+        return thread
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        import asyncio
+
+        return asyncio.new_event_loop()
+
+
+_real_threads = RealThreads()
+
+
 class World:
-    """Clock, randomness and SQS client factory, with what may outlive an invocation.
+    """Clock, randomness, SQS client factory and threads, with what may outlive an invocation.
 
     ``client_factory`` makes the boto3 SQS client, at the first request; by default one with short timeouts
-    (`tarry.sqs.client`). ``random`` is by default made at its first use: a generator made at import would be part of
-    a SnapStart snapshot, and every copy of the function would draw the same numbers.
+    (`tarry.sqs.client`). ``random`` is by default made at its first use: a generator made at import would be part of a
+    SnapStart snapshot, and every copy of the function would draw the same numbers. ``threads`` is where the runtime's
+    own threads and event loops come from. ``watch`` is asked at each invocation which consumer runs in the place of the
+    one that was called: so a simulation sees the handler's runs.
     """
 
     def __init__(
@@ -62,9 +123,13 @@ class World:
         clock: Clock | None = None,
         random: Random | None = None,
         client_factory: Callable[[], Any] | None = None,
+        threads: Threads | None = None,
+        watch: Callable[[Any], Any] | None = None,
     ) -> None:
         self.clock: Clock = clock or WallClock()
         self.client_factory = client_factory
+        self.threads: Threads = threads or _real_threads
+        self.watch = watch
         self._random = self._given_random = random
         self._kept: dict[Any, Any] = {}
         self._said: dict[str, object] = {}
@@ -77,6 +142,10 @@ class World:
 
             self._random = Random()
         return self._random
+
+    def afresh(self) -> World:
+        """The same world after a cold start: nothing kept, nothing said."""
+        return World(self.clock, self._given_random, self.client_factory, self.threads, self.watch)
 
     def new_id(self) -> str:
         """An id that nothing else has, in the form of a UUID.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from contextvars import copy_context
 from functools import partial
 from types import AsyncGeneratorType, CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
+
+from tarry import world
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,11 +38,13 @@ class HandlerNeverRan(TypeError):
 
 def event_loop() -> asyncio.AbstractEventLoop:
     """The event loop of this thread, kept between invocations."""
-    import asyncio
-
-    loop = getattr(_local, "loop", None)
+    threads = world.current().threads
+    loop: asyncio.AbstractEventLoop | None = getattr(_local, "loop", None)
+    if loop is not None and _local.threads is not threads:
+        loop.close()  # of another world, whose time is not this one's
     if loop is None or loop.is_closed():
-        loop = _local.loop = asyncio.new_event_loop()
+        loop = _local.loop = threads.new_event_loop()
+        _local.threads = threads
     return loop
 
 
@@ -108,9 +111,7 @@ def _where_no_loop_runs(run: Callable[[], None]) -> None:
         finally:
             event_loop().close()
 
-    thread = threading.Thread(target=copy_context().run, args=(work,))
-    thread.start()
-    thread.join()
+    world.current().threads.start(work).join()
     for error in errors:
         raise error
 

@@ -148,7 +148,7 @@ class Verdicts:
     def on_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
         """A batch that ran as a whole (SPEC B4, B5, H2)."""
         self._groups.go_on()
-        culprit = _culprit(batch, raised)
+        culprit = culprit_of(batch, raised)
         if raised is not None and all(effective_word(message._word, batch._word) is not None for message in batch):
             text = "the batch handler raised after it had said what becomes of every message; what it said holds"
             self._handling.log.problem("raised_after_verdict", text, error=raised, level=WARNING)
@@ -205,7 +205,7 @@ def _stands_alone(said: Word | None) -> bool:
     return outcome is not None and outcome.kind in ("ack", "discard", "dead_letter")
 
 
-def _culprit(batch: Batch[Any], raised: BaseException | None) -> int | None:
+def culprit_of(batch: Batch[Any], raised: BaseException | None) -> int | None:
     """The index of the message that a `BatchError` names, if it names one of this batch."""
     if not isinstance(raised, BatchError):
         return None

@@ -6,12 +6,13 @@ later of the group is: it would overtake.
 
 from __future__ import annotations
 
-from contextvars import copy_context
-from itertools import chain, islice
+from collections import deque
+from functools import partial
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any
 
 from tarry.errors import Unsent
-from tarry.sqs.client import MAX_PARALLEL
+from tarry.sqs.client import MAX_PARALLEL, result_of
 from tarry.sqs.limits import requests_of
 from tarry.sqs.outgoing import pack
 from tarry.sqs.receipts import doubt
@@ -20,7 +21,6 @@ from tarry.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from concurrent.futures import Future
 
     from tarry.sqs.outgoing import Entry, Parcel
     from tarry.world import World
@@ -103,22 +103,43 @@ class Bulk:
             self.broken = error
 
     def _send_parallel(self, requests: Iterable[list[Item]]) -> None:
-        from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+        """Several requests at once, each in a thread of its own; what comes of them is taken down in this one."""
+        running: dict[int, list[Item]] = {}
+        ended: deque[tuple[int, Results]] = deque()
+        one_has_ended = self._world.threads.event()
+        numbers = count()
 
-        running: dict[Future[Results], list[Item]] = {}
+        def deliver(number: int, request: list[Item]) -> None:
+            results = result_of(partial(self._deliver, request))
+            if isinstance(results, Exception):
+                results = dict.fromkeys((item.index for item in request), results)
+            ended.append((number, results))
+            one_has_ended.set()
 
         def await_one() -> None:
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                self._take(running.pop(future), future.result())
+            one_has_ended.wait()
+            one_has_ended.clear()
+            while ended:
+                number, results = ended.popleft()
+                self._take(running.pop(number), results)
 
-        with ThreadPoolExecutor(MAX_PARALLEL, thread_name_prefix="tarry-send") as pool:
+        try:
             for request in requests:
                 while len(running) >= MAX_PARALLEL or self._has_to_wait(request, running.values()):
                     await_one()
                 if sendable := self._not_behind(request):
-                    running[pool.submit(copy_context().run, self._deliver, sendable)] = sendable
+                    number = next(numbers)
+                    running[number] = sendable
+                    self._start(partial(deliver, number, sendable))
+        finally:
             while running:
                 await_one()
+
+    def _start(self, work: Callable[[], None]) -> None:
+        try:
+            self._world.threads.start(work)
+        except RuntimeError:  # the process may have no more threads
+            work()
 
     def _has_to_wait(self, request: list[Item], running: Iterable[list[Item]]) -> bool:
         """Whether a group of the request is under way in another."""

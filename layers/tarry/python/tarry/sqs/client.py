@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import threading
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tarry.invocation import Invocation
-    from tarry.world import World
+    from tarry.world import Thread, World
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class Requests:
         as `NoAnswer`.
         """
         if len(jobs) <= 1 and self._seconds() == math.inf:
-            return [_attempt(job) for job in jobs]  # nothing to be late for
+            return [result_of(job) for job in jobs]  # nothing to be late for
         if self._seconds() <= 0:
             return [OutOfTime("no time left for a request") for _ in jobs]
         results: list[T | Exception] = [NoAnswer("no answer from SQS in the time there is") for _ in jobs]
@@ -108,30 +108,25 @@ class Requests:
                     index, job = next(todo, (-1, None))
                 if job is None:
                     return
-                results[index] = _attempt(job)
+                results[index] = result_of(job)
 
-        threads = [
-            threading.Thread(target=copy_context().run, args=(work,), daemon=True)
-            for _ in range(min(MAX_PARALLEL, len(jobs)))
-        ]
-        started = [thread for thread in threads if _start(thread)]
-        for thread in started:
-            thread.join(max(0.0, min(self._seconds() - enough, threading.TIMEOUT_MAX)))
+        for thread in [self._start(work) for _ in range(min(MAX_PARALLEL, len(jobs)))]:
+            if thread is not None:
+                thread.join(max(0.0, min(self._seconds() - enough, threading.TIMEOUT_MAX)))
         return list(results)
+
+    def _start(self, work: Callable[[], None]) -> Thread | None:
+        try:
+            return self.invocation.world.threads.start(work)
+        except RuntimeError:  # the process may have no more threads
+            return None
 
     def _seconds(self) -> float:
         return -1.0 if self.invocation.ended else self.invocation.time_left() - ANSWER_SECONDS
 
 
-def _start(thread: threading.Thread) -> bool:
-    try:
-        thread.start()
-    except RuntimeError:  # the process may have no more threads
-        return False
-    return True
-
-
-def _attempt(job: Callable[[], T]) -> T | Exception:
+def result_of(job: Callable[[], T]) -> T | Exception:
+    """The result of a job, or what it raised."""
     try:
         return job()
     except Exception as error:  # noqa: BLE001 the result of the job

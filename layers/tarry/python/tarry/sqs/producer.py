@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -42,7 +41,6 @@ class Queue:
         self._given = name_or_url
         self._sqs = sqs
         self._urls: WeakKeyDictionary[World, str] = WeakKeyDictionary()
-        self._lock = threading.Lock()
         self.name = _name_in(name_or_url)
         """The queue's name."""
         self.is_fifo = self.name.endswith(".fifo")
@@ -154,12 +152,13 @@ class Queue:
     def _url(self, here: World) -> str:
         if "://" in self._given:
             return self._given
-        with self._lock:
-            if here not in self._urls:
-                account = QueueArn(self._given).account
-                owner = {"QueueOwnerAWSAccountId": account} if account else {}
-                self._urls[here] = self._client(here).get_queue_url(QueueName=self.name, **owner)["QueueUrl"]
-            return self._urls[here]
+        if (known := self._urls.get(here)) is not None:
+            return known
+        account = QueueArn(self._given).account
+        owner = {"QueueOwnerAWSAccountId": account} if account else {}
+        url: str = self._client(here).get_queue_url(QueueName=self.name, **owner)["QueueUrl"]
+        self._urls[here] = url
+        return url
 
 
 def _name_in(name_or_url: str) -> str:

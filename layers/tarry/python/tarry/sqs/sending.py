@@ -16,7 +16,7 @@ from tarry.sqs.refusals import error_code, failed_entries, is_worth_splitting
 from tarry.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from tarry.arn import QueueArn
     from tarry.message import Message
@@ -87,16 +87,23 @@ def send_on(copies: Sequence[Copy], lookups: Lookups) -> list[Sent]:
     for copy in copies:
         routes.setdefault((copy.message._source, copy.target), []).append(copy)
     chunks = [chunk for route in routes.values() for chunk in requests_of((copy, copy.size) for copy in route)]
-    answers = lookups.requests.all([partial(_send_then_delete, chunk, lookups) for chunk in chunks])
+    known: set[str] = set()  # what was confirmed, also where the delete has no answer in time
+    answers = lookups.requests.all([partial(_send_then_delete, chunk, known, lookups) for chunk in chunks])
     done: list[Sent] = []
     for chunk, answer in zip(chunks, answers, strict=True):
-        done += [Sent(copy, answer) for copy in chunk] if isinstance(answer, Exception) else answer
+        done += [_cut_short(copy, answer, known) for copy in chunk] if isinstance(answer, Exception) else answer
     return done
 
 
-def _send_then_delete(chunk: Sequence[Copy], lookups: Lookups) -> list[Sent]:
+def _cut_short(copy: Copy, error: Exception, known: Collection[str]) -> Sent:
+    """One of a chunk that was not finished: if it is sent for certain, only its delete is not."""
+    return Sent(copy, None, error) if copy.message.delivery_id in known else Sent(copy, error)
+
+
+def _send_then_delete(chunk: Sequence[Copy], known: set[str], lookups: Lookups) -> list[Sent]:
     errors = _send(chunk, 0, lookups)
     confirmed = [copy for copy in chunk if errors[copy.message.delivery_id] is None]
+    known.update(copy.message.delivery_id for copy in confirmed)
     kept = _delete(confirmed, lookups) if confirmed else {}
     return [Sent(copy, errors[copy.message.delivery_id], kept.get(copy.message.delivery_id)) for copy in chunk]
 
