@@ -56,6 +56,11 @@ Resources:
             Queue: !GetAtt Jobs.Arn
             BatchSize: 50
             MaximumBatchingWindowInSeconds: 5
+            ScalingConfig: {MaximumConcurrency: 7}
+            FilterCriteria:
+              Filters:
+                - Pattern: !Sub '{"body": {"stage": ["${Stage}"]}}'
+                - Pattern: '{"body": {"total": [{"numeric": [">", 100]}]}}'
             FunctionResponseTypes: [ReportBatchItemFailures]
         Daily: {Type: Schedule, Properties: {Schedule: rate(1 day)}}
   Bookkeeper:
@@ -65,6 +70,7 @@ Resources:
       Handler: app.handler
       Timeout: 5
       MemorySize: 256
+      ReservedConcurrentExecutions: 3
   Mapping:
     Type: AWS::Lambda::EventSourceMapping
     Properties: {FunctionName: !GetAtt Bookkeeper.Arn, EventSourceArn: !GetAtt Entries.Arn}
@@ -108,6 +114,7 @@ def test_functions_have_the_globals_and_their_own_code_and_settings(tmp_path: Pa
         "URL": {"Ref": "Jobs"},
     }
     assert (bookkeeper.code, bookkeeper.timeout_seconds, bookkeeper.memory_mb) == (None, 5, 256)
+    assert (worker.reserved_concurrency, bookkeeper.reserved_concurrency) == (None, 3)
     assert set(template.backing) == {"Table"}
 
 
@@ -133,6 +140,13 @@ def test_mappings_come_from_sam_events_and_from_resources(tmp_path: Path) -> Non
     assert (by_events.batch_size, by_events.window_seconds, by_events.reports_failures) == (50, 5, True)
     assert (by_resource.queue, by_resource.function) == ("Entries.fifo", "Bookkeeper")
     assert (by_resource.batch_size, by_resource.window_seconds, by_resource.reports_failures) == (10, 0, False)
+
+
+def test_a_mapping_has_its_concurrency_and_the_patterns_of_its_filters(tmp_path: Path) -> None:
+    by_events, by_resource = sorted(read(tmp_path).mappings, key=lambda mapping: mapping.queue, reverse=True)
+    assert by_events.maximum_concurrency == 7
+    assert by_events.filters == ('{"body": {"stage": ["dev"]}}', '{"body": {"total": [{"numeric": [">", 100]}]}}')
+    assert (by_resource.maximum_concurrency, by_resource.filters) == (None, ())
 
 
 def test_the_shipped_template_feeds_each_function() -> None:

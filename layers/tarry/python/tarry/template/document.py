@@ -83,13 +83,15 @@ def translate(document: dict[str, Any], region: str, parameters: dict[str, Any])
     for properties in _functions(document).values():
         if not CODE_ELSEWHERE & properties.keys():
             properties.setdefault("CodeUri", PLACEHOLDER)
+    # The session serves only to say the region.
+    translator = Translator({}, Parser(), boto_session=SimpleNamespace(region_name=region))
     try:
-        # The session serves only to say the region.
-        translator = Translator({}, Parser(), boto_session=SimpleNamespace(region_name=region))
         translated: dict[str, Any] = translator.translate(document, dict(parameters))
     except InvalidDocumentException as error:
         causes = "; ".join(cause.message for cause in error.causes) or error.message
         raise TemplateError(f"SAM refuses the template: {causes}") from error
+    finally:
+        translator.metrics.publish()  # to nobody; it would warn of it later that they are unpublished
     return translated
 
 

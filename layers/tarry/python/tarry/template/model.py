@@ -62,6 +62,7 @@ class Function:
     handler: str | None
     timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS
     memory_mb: int = DEFAULT_MEMORY_MB
+    reserved_concurrency: int | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -77,7 +78,9 @@ class EventSourceMapping:
     window_seconds: int = 0
     reports_failures: bool = False
     """Whether ``ReportBatchItemFailures`` is set; without it Lambda deletes what the function reports as failed."""
-    has_filters: bool = False
+    maximum_concurrency: int | None = None
+    filters: tuple[str, ...] = ()
+    """The patterns of its ``FilterCriteria``, as JSON; Lambda deletes what matches none of them."""
 
     @property
     def queue(self) -> str:

@@ -152,7 +152,7 @@ def _functions(resources: Resources, scope: Intrinsics, code: Mapping[str, Path]
     for logical_id, properties in _of_type(resources, "AWS::Lambda::Function"):
         plain = {
             key: scope.settled(properties[key], f"{logical_id}.{key}")
-            for key in ("Handler", "Timeout", "MemorySize")
+            for key in ("Handler", "Timeout", "MemorySize", "ReservedConcurrentExecutions")
             if key in properties
         }
         variables = (properties.get("Environment") or {}).get("Variables") or {}
@@ -164,6 +164,7 @@ def _functions(resources: Resources, scope: Intrinsics, code: Mapping[str, Path]
             handler=plain.get("Handler"),
             timeout_seconds=_integer(plain, "Timeout", DEFAULT_TIMEOUT_SECONDS, logical_id),
             memory_mb=_integer(plain, "MemorySize", DEFAULT_MEMORY_MB, logical_id),
+            reserved_concurrency=_optional_integer(plain, "ReservedConcurrentExecutions", logical_id),
             environment=scope.resolve(variables, f"{logical_id}.Environment.Variables"),
         )
 
@@ -185,8 +186,19 @@ def _mappings(resources: Resources, scope: Intrinsics) -> Iterable[EventSourceMa
             batch_size=_integer(plain, "BatchSize", DEFAULT_BATCH_SIZE, logical_id),
             window_seconds=_integer(plain, "MaximumBatchingWindowInSeconds", 0, logical_id),
             reports_failures="ReportBatchItemFailures" in (plain.get("FunctionResponseTypes") or []),
-            has_filters=bool(properties.get("FilterCriteria")),
+            maximum_concurrency=_optional_integer(
+                plain.get("ScalingConfig") or {}, "MaximumConcurrency", f"{logical_id}.ScalingConfig"
+            ),
+            filters=tuple(_filters(properties.get("FilterCriteria"), scope, f"{logical_id}.FilterCriteria")),
         )
+
+
+def _filters(criteria: Any, scope: Intrinsics, where: str) -> Iterable[str]:
+    for each in (scope.settled(criteria or {}, where)).get("Filters") or []:
+        pattern = each.get("Pattern")
+        if not isinstance(pattern, str):
+            raise TemplateError(f"{where}: a Pattern must be JSON text, got {pattern!r}")
+        yield pattern
 
 
 def _of_type(resources: Resources, kind: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
@@ -199,6 +211,10 @@ def _integer(properties: Mapping[str, Any], key: str, default: int, where: str) 
         return int(value)
     except (ValueError, TypeError) as error:
         raise TemplateError(f"{where}.{key} must be a whole number, got {value!r}") from error
+
+
+def _optional_integer(properties: Mapping[str, Any], key: str, where: str) -> int | None:
+    return _integer(properties, key, 0, where) if properties.get(key) is not None else None
 
 
 def _attribute(value: Any) -> str:

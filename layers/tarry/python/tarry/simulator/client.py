@@ -1,0 +1,182 @@
+"""The SQS client of a simulation: the interface, the errors and the retries of the boto3 client in production."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from botocore import xform_name
+from botocore.errorfactory import ClientExceptionsFactory
+
+from tarry.simulator.functions import current_call
+from tarry.simulator.retries import Retries, Try
+from tarry.simulator.sqs.errors import SqsError
+from tarry.simulator.sqs.validation import check_request, service_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from botocore.exceptions import ClientError
+
+    from tarry.simulator.sqs import Sqs
+    from tarry.world import Clock
+
+ONE_WAY_SECONDS = 0.003
+LOOK_AGAIN_SECONDS = 0.1  # at the longest, while a receive waits
+
+Parameters = dict[str, Any]
+
+
+class Transport(Protocol):
+    """One try of one request: takes its time, calls ``apply`` if the request arrives, returns what it answers.
+
+    Faults live here. It may raise what ``apply`` raises, any `SqsError`, and botocore's connection errors.
+    """
+
+    def __call__(
+        self, operation: str, parameters: Mapping[str, Any], apply: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]: ...
+
+
+class Distance:
+    """The transport that loses nothing: each way takes ``seconds`` of the clock's time."""
+
+    def __init__(self, clock: Clock, seconds: float = ONE_WAY_SECONDS) -> None:
+        self._clock = clock
+        self._seconds = seconds
+
+    def __call__(
+        self, operation: str, parameters: Mapping[str, Any], apply: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        self._clock.sleep(self._seconds)
+        try:
+            return apply()
+        finally:
+            self._clock.sleep(self._seconds)
+
+
+class Hooks:
+    """`client.meta.events`: of all events only ``before-send.sqs`` happens here, before each try."""
+
+    def __init__(self) -> None:
+        self._before_send: list[tuple[str, Callable[..., Any]]] = []
+
+    def register(self, event_name: str, handler: Callable[..., Any], *_: Any, **__: Any) -> None:
+        if event_name.startswith("before-send"):
+            self._before_send.append((event_name, handler))
+
+    def before_send(self, operation: str) -> None:
+        happening = f"before-send.sqs.{operation}"
+        for event_name, handler in self._before_send:
+            if happening == event_name or happening.startswith(event_name + "."):
+                handler(request=None, event_name=happening)
+
+
+class Meta:
+    """`client.meta`."""
+
+    def __init__(self, sqs: Sqs) -> None:
+        self.endpoint_url = sqs.endpoint_url
+        self.region_name = sqs.region
+        self.service_model = service_model()
+        self.events = Hooks()
+
+
+class SimulatedClient:
+    """Talks to the model as the client of `tarry.sqs.client` talks to SQS: two tries, botocore's backoff between them.
+
+    It has the methods of the boto3 client (``send_message(QueueUrl=..., MessageBody=...)`` ...) and raises what that
+    raises. Whatever takes time is slept on ``clock``.
+    """
+
+    def __init__(self, sqs: Sqs, clock: Clock, transport: Transport | None = None) -> None:
+        self._sqs = sqs
+        self._clock = clock
+        self._transport = transport or Distance(clock)
+        self._retries = Retries(sqs.random)
+        self._requests = 0
+        self.meta = Meta(sqs)
+        self.exceptions: Any = _exceptions()
+
+    def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:
+        operation = _operations().get(name)
+        if operation is None:
+            raise AttributeError(f"'SQS' object has no attribute '{name}'")
+
+        def method(**parameters: Any) -> dict[str, Any]:
+            return self._call(operation, parameters)
+
+        method.__name__ = name
+        setattr(self, name, method)
+        return method
+
+    def _call(self, operation: str, parameters: Parameters) -> dict[str, Any]:
+        check_request(operation, parameters)
+        request: dict[str, Any] = {}
+        tried = self._try(operation, parameters, number := 1)
+        while (delay := self._retries.delay(tried, request)) is not None:
+            self._clock.sleep(delay)
+            tried = self._try(operation, parameters, number := number + 1)
+        about = {"RetryAttempts": number - 1, "HTTPStatusCode": tried.status, "HTTPHeaders": {}}
+        metadata = {"RequestId": f"request-{self._requests}", **about}
+        if tried.exception is not None:
+            raise tried.exception
+        if tried.refusal is not None:
+            raise _client_error(tried.refusal, metadata, operation)
+        return {**tried.answer, "ResponseMetadata": metadata}
+
+    def _try(self, operation: str, parameters: Parameters, number: int) -> Try:
+        self._requests += 1
+        try:
+            self.meta.events.before_send(operation)
+            queue = str(parameters.get("QueueUrl", "")).rpartition("/")[2]
+            call = current_call()
+            who = {} if call is None else {"request_id": call.request_id}
+            self._sqs.history.record("request", operation=operation, queue=queue, number=number, **who)
+            answer = self._transport(operation, parameters, lambda: self._apply(operation, parameters))
+        except SqsError as error:
+            return Try(operation, number, refusal=error)
+        except Exception as error:  # noqa: BLE001 botocore keeps it too, until it is clear that there is no next try
+            return Try(operation, number, exception=error)
+        return Try(operation, number, answer=answer)
+
+    def _apply(self, operation: str, parameters: Parameters) -> dict[str, Any]:
+        answer = self._sqs.answer(operation, parameters)
+        if operation != "ReceiveMessage" or answer:
+            return answer
+        return self._wait_for_a_message(parameters)
+
+    def _wait_for_a_message(self, parameters: Parameters) -> dict[str, Any]:
+        """A long poll: looks again when something may have come, until the time it may wait is over."""
+        queue = parameters["QueueUrl"].rpartition("/")[2]
+        ends_at = self._clock.time() + self._sqs.wait_seconds(parameters)
+        answer: dict[str, Any] = {}
+        while not answer and (now := self._clock.time()) < ends_at:
+            next_at = self._sqs.next_visible_at(queue) or ends_at
+            self._clock.sleep(min(max(next_at - now, 0), ends_at - now, LOOK_AGAIN_SECONDS))
+            answer = self._sqs.answer("ReceiveMessage", parameters)
+        return answer
+
+
+@cache
+def _operations() -> dict[str, str]:
+    """SQS's operations by the names of boto3's methods."""
+    return {xform_name(name): name for name in service_model().operation_names}
+
+
+@cache
+def _exceptions() -> Any:
+    return ClientExceptionsFactory().create_client_exceptions(service_model())
+
+
+def _client_error(error: SqsError, metadata: dict[str, Any], operation: str) -> ClientError:
+    """What boto3 raises for it: the class by the error's name in SQS's model, the code as before the JSON protocol."""
+    described = {
+        "Message": error.message,
+        "Code": error.code,
+        "QueryErrorCode": error.name,
+        "Type": "Sender" if error.sender_fault else "Receiver",
+    }
+    response: Any = {"Error": described, "ResponseMetadata": metadata, "message": error.message}
+    found: ClientError = _exceptions().from_code(error.name)(response, operation)
+    return found

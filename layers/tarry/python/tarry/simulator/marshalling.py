@@ -1,0 +1,60 @@
+"""Between a handler and Lambda everything is JSON, as the real runtime client writes and reads it."""
+
+import json
+import traceback
+from decimal import Decimal
+from typing import Any, NoReturn
+
+
+class CannotMarshal(Exception):
+    """What the handler returned is no JSON."""
+
+
+def through_json(result: Any) -> Any:
+    """What becomes of a handler's result on its way to Lambda; text that is no valid JSON (a NaN) is left a str.
+
+    Raises:
+        CannotMarshal: it holds something that JSON does not know.
+    """
+    try:
+        text = result.decode() if isinstance(result, bytes) else json.dumps(result, default=_number)
+    except Exception as error:
+        raise CannotMarshal(f"Unable to marshal response: {error}") from error
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return text
+
+
+def error_payload(error: Exception, request_id: str) -> dict[str, Any]:
+    """What Lambda answers for an error that a handler raised."""
+    cannot_marshal = isinstance(error, CannotMarshal)
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    return {
+        "errorMessage": str(error),
+        "errorType": "Runtime.MarshalError" if cannot_marshal else type(error).__name__,
+        "requestId": request_id,
+        "stackTrace": [] if cannot_marshal else traceback.format_list(frames),
+    }
+
+
+def exit_reason(error: BaseException) -> str:
+    """How Lambda speaks of a process that this ended; it has no words for status 0."""
+    if isinstance(error, KeyboardInterrupt):
+        return "signal: interrupt"
+    code = error.code if isinstance(error, SystemExit) else 1
+    return exit_status(0 if code is None else code if isinstance(code, int) else 1)
+
+
+def exit_status(status: int) -> str:
+    return f"exit status {status}" if status else ""
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,0 +1,135 @@
+"""The requests that make, find, change and delete queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarry.simulator.sqs.errors import missing
+from tarry.simulator.sqs.move_tasks import MoveTasks
+from tarry.simulator.sqs.paging import page
+from tarry.simulator.sqs.settings import unknown_attribute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tarry.simulator.sqs.queue import Queue
+    from tarry.simulator.sqs.registry import Registry
+    from tarry.simulator.sqs.surroundings import Surroundings
+
+Request = dict[str, Any]
+Answer = dict[str, Any]
+
+ATTRIBUTES = frozenset(
+    """
+    ApproximateNumberOfMessages ApproximateNumberOfMessagesDelayed ApproximateNumberOfMessagesNotVisible
+    ContentBasedDeduplication CreatedTimestamp DeduplicationScope DelaySeconds FifoQueue FifoThroughputLimit
+    KmsDataKeyReusePeriodSeconds KmsMasterKeyId LastModifiedTimestamp MaximumMessageSize MessageRetentionPeriod Policy
+    QueueArn ReceiveMessageWaitTimeSeconds RedriveAllowPolicy RedrivePolicy SqsManagedSseEnabled VisibilityTimeout
+    """.split()
+)
+
+
+class QueueRequests:
+    """One method a request. Each raises `SqsError`."""
+
+    def __init__(self, registry: Registry, around: Surroundings) -> None:
+        self._registry = registry
+        self._around = around
+        self._tasks = MoveTasks(around.now, registry.with_arn)
+        self.operations: dict[str, Callable[[Request], Answer]] = {
+            "CreateQueue": self._create,
+            "DeleteQueue": self._delete,
+            "GetQueueAttributes": self._attributes,
+            "GetQueueUrl": self._url,
+            "ListDeadLetterSourceQueues": self._sources,
+            "ListQueues": self._list,
+            "ListQueueTags": self._tags,
+            "PurgeQueue": self._purge,
+            "SetQueueAttributes": self._set_attributes,
+            "TagQueue": self._tag,
+            "UntagQueue": self._untag,
+            "StartMessageMoveTask": self._start_move,
+            "ListMessageMoveTasks": self._list_moves,
+            "CancelMessageMoveTask": self._cancel_move,
+        }
+
+    def _queue(self, request: Mapping[str, Any]) -> Queue:
+        return self._registry.at(request["QueueUrl"])
+
+    def _create(self, request: Request) -> Answer:
+        queue = self._registry.create(request["QueueName"], request.get("Attributes") or {}, self._around)
+        queue.tags.update(request.get("tags") or {})
+        self._note_settings(queue)
+        return {"QueueUrl": self._registry.url(queue.name)}
+
+    def _delete(self, request: Request) -> Answer:
+        self._registry.delete(self._queue(request), self._around.now())
+        return {}
+
+    def _url(self, request: Request) -> Answer:
+        return {"QueueUrl": self._registry.url(self._registry.named(request["QueueName"]).name)}
+
+    def _attributes(self, request: Request) -> Answer:
+        queue = self._queue(request)
+        asked = request.get("AttributeNames") or []
+        for name in asked:
+            if name != "All" and name not in ATTRIBUTES:
+                raise unknown_attribute(name)
+        if not asked:
+            return {}
+        told = self._registry.told(queue)
+        return {"Attributes": {name: value for name, value in told.items() if "All" in asked or name in asked}}
+
+    def _set_attributes(self, request: Request) -> Answer:
+        queue = self._queue(request)
+        self._registry.change(queue, request["Attributes"], self._around.now())
+        self._note_settings(queue)
+        return {}
+
+    def _note_settings(self, queue: Queue) -> None:
+        self._around.history.record("created", queue=queue.name, attributes=dict(queue.settings.texts))
+
+    def _list(self, request: Request) -> Answer:
+        prefix = request.get("QueueNamePrefix") or ""
+        urls = [self._registry.url(queue.name) for queue in self._registry if queue.name.startswith(prefix)]
+        urls, token = page(urls, request)
+        return {**({"QueueUrls": urls} if urls else {}), **token}
+
+    def _sources(self, request: Request) -> Answer:
+        sources = self._registry.sources_of(self._queue(request).arn)
+        urls, token = page([self._registry.url(queue.name) for queue in sources], request)
+        return {"queueUrls": urls, **token}
+
+    def _purge(self, request: Request) -> Answer:
+        self._queue(request).purge()
+        return {}
+
+    # tags
+
+    def _tag(self, request: Request) -> Answer:
+        if not request["Tags"]:
+            raise missing("Tags")
+        self._queue(request).tags.update(request["Tags"])
+        return {}
+
+    def _untag(self, request: Request) -> Answer:
+        tags = self._queue(request).tags
+        for key in request["TagKeys"]:
+            tags.pop(key, None)
+        return {}
+
+    def _tags(self, request: Request) -> Answer:
+        tags = self._queue(request).tags
+        return {"Tags": dict(tags)} if tags else {}
+
+    # move tasks
+
+    def _start_move(self, request: Request) -> Answer:
+        sources = self._registry.sources_of(request["SourceArn"])
+        return {"TaskHandle": self._tasks.start(request, sources)}
+
+    def _list_moves(self, request: Request) -> Answer:
+        return {"Results": self._tasks.list(request["SourceArn"], request.get("MaxResults", 1))}
+
+    def _cancel_move(self, request: Request) -> Answer:
+        return {"ApproximateNumberOfMessagesMoved": self._tasks.cancel(request["TaskHandle"])}

@@ -1,0 +1,54 @@
+"""Standard queues: at least once, in no promised order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarry.simulator.sqs.contents import check_contents
+from tarry.simulator.sqs.errors import SqsError, wrong_for_queue_type
+from tarry.simulator.sqs.order import ByRank
+from tarry.simulator.sqs.queue import Queue, Sent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tarry.simulator.sqs.handles import Receipt
+    from tarry.simulator.sqs.message import StoredMessage
+
+
+class StandardQueue(Queue):
+    """A queue that may do what its `Realism` says."""
+
+    def _order(self) -> ByRank:
+        return ByRank(self._around.realism, self._around.random)
+
+    def send(self, entry: Mapping[str, Any]) -> Sent:
+        check_contents(entry, self.settings.maximum_bytes)
+        if (deduplication_id := entry.get("MessageDeduplicationId")) is not None:
+            raise wrong_for_queue_type(deduplication_id, "MessageDeduplicationId")
+        delay = entry.get("DelaySeconds")
+        message = self._take_in(entry, self.settings.delay if delay is None else delay)
+        return Sent(message.delivery_id, None)
+
+    def _most(self, most: int, *, waits: bool) -> int:
+        return self._around.realism.sample(most, self._around.random, waits=waits)
+
+    def _refuse_beyond_in_flight_limit(self) -> None:
+        raise SqsError("OverLimit", "The maximum number of in flight messages is reached.")
+
+    def _deliver(self, message: StoredMessage, visibility_seconds: int) -> str:
+        handle = super()._deliver(message, visibility_seconds)
+        echo = self._around.realism.echo_after(visibility_seconds, self._around.random)
+        if echo is not None:
+            self._stock.show_early(message, self._around.now() + echo)
+            self._around.changed(self)
+        return handle
+
+    def _holds(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
+        return receipt.receive_count == message.receive_count
+
+    def _moved_here(self, message: StoredMessage) -> StoredMessage:
+        return message  # and its retention goes on counting from when it was sent first
+
+    def _numbered(self, message: StoredMessage) -> StoredMessage:
+        return message

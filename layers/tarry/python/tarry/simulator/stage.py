@@ -1,0 +1,67 @@
+"""Virtual time, and what a `World` takes of it: a clock, threads and event loops."""
+
+import asyncio
+from collections.abc import Callable
+
+from tarry.simulator.actors import PATIENCE_SECONDS, Actor, Actors
+from tarry.simulator.flag import Flag
+from tarry.simulator.loop import VirtualLoop
+from tarry.simulator.reality import Guard
+from tarry.simulator.timeline import START, Timeline
+
+
+class VirtualClock:
+    """The timeline's clock. `tarry.world.Clock`."""
+
+    def __init__(self, actors: Actors) -> None:
+        self._actors = actors
+        self._timeline = actors.timeline
+        self._began = actors.timeline.now
+
+    def time(self) -> float:
+        return self._timeline.now
+
+    def monotonic(self) -> float:
+        return self._timeline.now - self._began
+
+    def sleep(self, seconds: float) -> None:
+        """An actor hands over until then; outside of any, all that is to happen until then happens."""
+        self._actors.sleep(seconds)
+
+    async def asleep(self, seconds: float) -> None:
+        """Other tasks run on; on an event loop that is not virtual nothing else does meanwhile."""
+        if isinstance(asyncio.get_running_loop(), VirtualLoop):
+            await asyncio.sleep(seconds)
+        else:
+            self.sleep(seconds)
+
+
+class SimulatedThreads:
+    """Threads that run one at a time. `tarry.world.Threads`."""
+
+    def __init__(self, actors: Actors) -> None:
+        self._actors = actors
+
+    def start(self, work: Callable[[], None]) -> Actor:
+        return self._actors.start(work)
+
+    def event(self) -> Flag:
+        return Flag(self._actors)
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return VirtualLoop(self._actors)
+
+
+class Stage:
+    """A timeline with its actors. `close` it in the end, or the threads of its actors stay."""
+
+    def __init__(self, start: float = START, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self.timeline = Timeline(start)
+        self.actors = Actors(self.timeline, patience_seconds)
+        self.actors.around = Guard(self.actors)
+        self.clock = VirtualClock(self.actors)
+        self.threads = SimulatedThreads(self.actors)
+
+    def close(self) -> None:
+        """End all actors."""
+        self.actors.close()

@@ -1,0 +1,90 @@
+"""Queues, a function and the mapping between them, in virtual time."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+from tarry.simulator.client import SimulatedClient
+from tarry.simulator.functions import Function, FunctionSettings, Handler
+from tarry.simulator.history import History
+from tarry.simulator.mapping import EventSourceMapping
+from tarry.simulator.mapping_settings import MappingSettings
+from tarry.simulator.ports import SqsPort
+from tarry.simulator.sqs import Realism, Sqs
+from tarry.simulator.stage import Stage
+from tarry.world import World
+
+VISIBILITY, TIMEOUT = 180, 30
+
+
+class System:
+    """One consumer of one queue with its dead-letter queue."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        queue: str = "orders",
+        seed: int = 1,
+        realism: Realism | None = None,
+        max_receive_count: int = 100,
+        concurrency: int = 1_000,
+        **mapping: Any,
+    ) -> None:
+        self.stage = Stage()
+        self.now = self.stage.clock.time
+        self.history = History(self.now)
+        self.random = Random(seed)
+        self.sqs = Sqs(self.now, self.random, self.history, realism=realism or Realism())
+        self.queue = queue
+        self.dead = queue.replace("orders", "orders-dead")
+        fifo = {"FifoQueue": "true", "ContentBasedDeduplication": "true"} if queue.endswith(".fifo") else {}
+        self.call("CreateQueue", QueueName=self.dead, Attributes=fifo)
+        redrive = json.dumps({"deadLetterTargetArn": self.sqs.arn(self.dead), "maxReceiveCount": max_receive_count})
+        attributes = {**fifo, "VisibilityTimeout": str(VISIBILITY), "RedrivePolicy": redrive}
+        self.call("CreateQueue", QueueName=queue, Attributes=attributes)
+        settings = FunctionSettings("handle-orders", timeout_seconds=TIMEOUT, concurrency=concurrency)
+        self.function = Function(self.stage, handler, self.world, self.history, settings)
+        mapping_settings = MappingSettings(
+            self.sqs.arn(queue),
+            "handle-orders",
+            reports_failures=True,
+            queue_visibility_seconds=VISIBILITY,
+            function_timeout_seconds=TIMEOUT,
+            **mapping,
+        )
+        port = SqsPort(self.stage.timeline, self.sqs, mapping_settings)
+        self.mapping = EventSourceMapping(self.stage.timeline, port, self.function, self.history, mapping_settings)
+        self.mapping.start()
+        self.began = self.now()
+
+    def world(self) -> World:
+        clock, threads = self.stage.clock, self.stage.threads
+        return World(clock, self.random, lambda: SimulatedClient(self.sqs, clock), threads)
+
+    def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
+        return self.sqs.call(operation, parameters)
+
+    def send(self, body: Any, group: str | None = None, **parameters: Any) -> str:
+        if group is not None:
+            parameters["MessageGroupId"] = group
+        answer = self.call("SendMessage", QueueUrl=self.sqs.url(self.queue), MessageBody=json.dumps(body), **parameters)
+        return str(answer["MessageId"])
+
+    def run(self) -> float:
+        """Until nothing is left to happen; the seconds that took in virtual time."""
+        self.stage.timeline.run()
+        return self.now() - self.began
+
+    def told(self, what: str) -> list[dict[str, Any]]:
+        return [{"at": event.at - self.began, **event.fields} for event in self.history.events if event.what == what]
+
+
+@contextmanager
+def system(handler: Handler, **settings: Any) -> Iterator[System]:
+    made = System(handler, **settings)
+    try:
+        yield made
+    finally:
+        made.stage.close()

@@ -1,0 +1,315 @@
+"""Whole lives of messages in virtual time: the runtime, the model of SQS, the mapping and Lambda together."""
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tarry import (
+    Exponential,
+    Fixed,
+    LocalRetry,
+    Message,
+    Queue,
+    RetryInPlace,
+    Schedule,
+    batch_consumer,
+    consumer,
+)
+from tarry.simulator.sqs import Realism
+from tarry.world import current, use
+from tests.integration.simulator.system import TIMEOUT, VISIBILITY, system
+
+
+def test_hours_of_retries_play_in_less_than_a_second() -> None:
+    """RocketMQ's whole schedule, 17,140 s, and the dead letter at its end."""
+    tried: list[float] = []
+
+    @consumer(max_attempts=17, backoff=Schedule.rocketmq())
+    def handler(message: Message) -> None:
+        tried.append(current().clock.time())
+        raise ValueError("no")
+
+    with system(handler) as sut:
+        sut.send({"id": 1})
+        began = time.perf_counter()
+        took = sut.run()
+        assert time.perf_counter() - began < 1
+        assert len(tried) == 17
+        assert 17_140 <= took < 17_200
+        assert (sut.sqs.depth("orders").ready, sut.sqs.depth("orders-dead").ready) == (0, 1)
+
+
+def test_twelve_hours_of_waiting_play_in_less_than_a_second() -> None:
+    handled: list[float] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        handled.append(current().clock.time())
+
+    with system(handler) as sut:
+        with use(sut.world()):
+            Queue("orders").send({"id": 1}, delay=timedelta(hours=12))
+        began = time.perf_counter()
+        sut.run()
+        assert time.perf_counter() - began < 1
+        assert handled[0] - sut.began == pytest.approx(12 * 3600, abs=2)
+        assert sut.sqs.depth("orders").in_flight == 0
+
+
+def test_a_clean_message_is_deleted_by_the_mapping_alone() -> None:
+    @consumer
+    def handler(message: Message) -> None: ...
+
+    with system(handler) as sut:
+        message_id = sut.send({"id": 1})
+        sut.run()
+        assert sut.told("request") == []
+        assert [told["delivery_id"] for told in sut.told("deleted")] == [message_id]
+
+
+def test_after_a_crash_the_batch_comes_back_when_it_is_visible_again() -> None:  # PLATFORM 11
+    crashes = 2
+
+    @consumer
+    def handler(message: Message) -> None:
+        nonlocal crashes
+        if crashes:
+            crashes -= 1
+            sut.stage.actors.crash()
+
+    with system(handler) as sut:
+        sut.send({"id": 1})
+        sut.send({"id": 2})
+        sut.run()
+        assert [told["kind"] for told in sut.told("answered")] == ["crash", "crash", "returned"]
+        assert [told["cold"] for told in sut.told("invoked")] == [True, True, True]
+        first, second, _ = (told["at"] for told in sut.told("invoked"))
+        assert second - first == pytest.approx(VISIBILITY, abs=1)
+        assert {told["receive_count"] for told in sut.told("deleted")} == {3}
+
+
+def test_a_message_that_always_kills_its_process_is_moved_by_sqs_itself() -> None:  # PLATFORM 7
+    @consumer
+    def handler(message: Message) -> None:
+        sut.stage.actors.crash()
+
+    with system(handler, max_receive_count=3) as sut:
+        sut.send({"id": 1})
+        sut.run()
+        assert len(sut.told("invoked")) == 3
+        assert sut.sqs.depth("orders-dead").ready == 1
+
+
+def test_at_the_timeout_the_process_is_killed_and_the_batch_comes_back() -> None:  # PLATFORM 11, 28
+    survived: list[str] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        if message.receive_count == 1:
+            current().clock.sleep(3600)
+            survived.append("it")
+
+    with system(handler) as sut:
+        sut.send({"id": 1})
+        sut.run()
+        first, second = sut.told("answered")
+        assert (first["kind"], first["why"]) == ("timeout", "Task timed out after 30.00 seconds")
+        assert second["kind"] == "returned"
+        assert survived == []
+        assert sut.told("request") == [], "the dead make no requests"
+
+
+def test_a_fifo_group_keeps_its_order_through_failures() -> None:
+    handled: list[tuple[str, int]] = []
+
+    @consumer(backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        number: int = message.json()
+        if number == 2 and message.attempt < 4:
+            raise ValueError("not yet")
+        handled.append((str(message.group_id), number))
+
+    with system(handler, queue="orders.fifo") as sut:
+        for number in range(5):
+            sut.send(number, group="a", MessageDeduplicationId=f"a{number}")
+            sut.send(number, group="b", MessageDeduplicationId=f"b{number}")
+        sut.run()
+        for group in ("a", "b"):
+            assert [number for of, number in handled if of == group] == [0, 1, 2, 3, 4]
+
+
+def test_a_window_gathers_what_comes_within_it() -> None:  # PLATFORM 13
+    sizes: list[int] = []
+
+    @batch_consumer
+    def handler(batch: Any) -> None:
+        sizes.append(len(batch))
+
+    with system(handler, batch_size=100, window_seconds=60) as sut:
+        for second in range(0, 120, 2):
+            sut.stage.timeline.after(second, lambda: sut.send({}))
+        sut.run()
+        assert sum(sizes) == 60
+        assert len(sizes) in {2, 3}
+
+
+def test_a_batch_whose_window_outlasts_the_queues_visibility_is_still_hidden_from_others() -> None:
+    @consumer
+    def handler(message: Message) -> None: ...
+
+    with system(handler, window_seconds=300) as sut:
+        sut.send({"id": 1})
+        sut.run()
+        assert [told["receive_count"] for told in sut.told("received")] == [1]
+
+
+def test_an_async_handler_waits_in_virtual_time_with_its_deadline_ticking() -> None:
+    left: list[int] = []
+
+    @consumer
+    async def handler(message: Message) -> None:
+        await asyncio.sleep(20)
+        left.append(message.context.get_remaining_time_in_millis())
+
+    with system(handler) as sut:
+        sut.send({"id": 1})
+        sut.run()
+        assert left == [(TIMEOUT - 20) * 1000]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_local_retry_waits_in_virtual_time(is_async: bool) -> None:
+    tried: list[float] = []
+
+    def behave(message: Message) -> None:
+        tried.append(round(current().clock.time() - sut.began, 1))
+        if len(tried) < 3:
+            raise ValueError("not yet")
+
+    async def behave_async(message: Message) -> None:
+        behave(message)
+
+    handler = consumer(on_failure=[LocalRetry(3, 5), RetryInPlace()])(behave_async if is_async else behave)
+    with system(handler) as sut:
+        sut.send({"id": 1})
+        sut.run()
+        assert [at - tried[0] for at in tried] == [0, 5, 10]
+
+
+def test_a_handler_can_send_many_messages_in_threads_of_the_simulation() -> None:
+    """One `Queue` for all environments, as a module has it, and two of them at once."""
+    elsewhere = Queue("orders-dead")
+
+    @consumer
+    def handler(message: Message) -> None:
+        elsewhere.send_batch({"n": number} for number in range(100))
+
+    with system(handler, batch_size=1) as sut:
+        sut.send({"id": 1})
+        sut.send({"id": 2})
+        sut.run()
+        assert sut.sqs.depth("orders-dead").ready == 200
+        sends = [told["at"] for told in sut.told("request") if told["operation"] == "SendMessageBatch"]
+        assert len(sends) == 20
+        assert max(sends) - min(sends) < 0.1, "ten requests at once"
+
+
+def test_a_test_can_send_many_messages_outside_of_any_handler() -> None:
+    handled: list[list[int]] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        handled.append(message.json())
+
+    with system(handler) as sut:
+        with use(sut.world()):
+            Queue("orders").send_batch([number] for number in range(95))
+        sut.run()
+        assert sorted(handled) == [[number] for number in range(95)]
+
+
+def test_a_throttled_message_grows_older_without_ever_having_run() -> None:  # PLATFORM 15
+    counts: list[int] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        counts.append(message.receive_count)
+        if message.json() == "busy":
+            current().clock.sleep(TIMEOUT - 1)
+
+    with system(handler, concurrency=0) as sut:
+        sut.send("first")
+        sut.stage.timeline.run(sut.began + VISIBILITY + 20)
+        sut.function.settings = type(sut.function.settings)("handle-orders", TIMEOUT)
+        sut.run()
+        assert counts == [2]
+
+
+def test_all_is_handled_on_a_queue_that_does_all_that_sqs_may_do() -> None:
+    handled: list[int] = []
+
+    @consumer(backoff=Exponential(1, 2))
+    def handler(message: Message) -> None:
+        handled.append(message.json())
+        if message.json() % 7 == 0 and message.attempt == 1:
+            raise ValueError("not yet")
+
+    with system(handler, realism=Realism(reorder=True, partial=True, duplicate=0.1)) as sut:
+        for number in range(200):
+            sut.send(number)
+        sut.run()
+        assert set(handled) == set(range(200))
+        assert sut.sqs.peek("orders") == []
+
+
+def test_a_queue_that_is_deleted_leaves_nothing_to_do() -> None:
+    @consumer
+    def handler(message: Message) -> None: ...
+
+    with system(handler) as sut:
+        sut.send({"id": 1})
+        sut.run()
+        sut.call("DeleteQueue", QueueUrl=sut.sqs.url("orders"))
+        assert sut.stage.timeline.run(limit=sut.now() + 3600) == "idle"
+
+
+def a_busy_life(seed: int) -> list[str]:
+    """All that happens to a hundred messages that fail, crash and take time by chance."""
+
+    @consumer(max_attempts=4, backoff=Exponential(10, 3, jitter="full"))
+    def handler(message: Message) -> None:
+        chance = sut.random.random()
+        current().clock.sleep(sut.random.random())
+        if chance < 0.3:
+            raise ValueError("no")
+        if chance < 0.33:
+            sut.stage.actors.crash()
+
+    with system(handler, seed=seed, realism=Realism(reorder=True, partial=True, duplicate=0.05)) as sut:
+        for number in range(100):
+            sut.send(number)
+        sut.run()
+        return [repr(event) for event in sut.history.events]
+
+
+def test_the_same_seed_gives_the_same_history_to_the_byte() -> None:
+    first, second, other = a_busy_life(3), a_busy_life(3), a_busy_life(4)
+    assert first == second
+    assert first != other
+    assert len(first) > 500
+
+
+def test_ten_thousand_deliveries_take_a_second_or_so() -> None:
+    @consumer
+    def handler(message: Message) -> None: ...
+
+    with system(handler) as sut:
+        for number in range(10_000):
+            sut.send(number)
+        began = time.perf_counter()
+        sut.run()
+        assert time.perf_counter() - began < 5, "it is about 0.7"
+        assert len(sut.told("deleted")) == 10_000

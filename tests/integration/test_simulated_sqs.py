@@ -1,0 +1,124 @@
+"""The runtime on the simulated SQS, under a clock that is moved by hand: hours pass in no time."""
+
+import json
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from tarry import Consumer, Exponential, Fixed, Message, Queue, consumer
+from tarry.simulator.client import SimulatedClient
+from tarry.simulator.history import History
+from tarry.simulator.records import event_record
+from tarry.simulator.sqs import Sqs
+from tarry.world import World, use
+from tests.records import Context, event, failed
+from tests.wire import TestClock
+
+
+class Cloud:
+    """Queues with their dead-letter queue, and what the event source mapping does between them and a function."""
+
+    def __init__(self) -> None:
+        self.clock = TestClock()
+        self.sqs = Sqs(self.clock.time, Random(1), History(self.clock.time))
+        self.client: Any = SimulatedClient(self.sqs, self.clock)
+        self.world = World(
+            clock=self.clock, random=Random(2), client_factory=lambda: SimulatedClient(self.sqs, self.clock)
+        )
+
+    def queue(self, name: str) -> None:
+        fifo = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
+        dead = f"dead-{name}"
+        self.client.create_queue(QueueName=dead, Attributes=fifo)
+        policy = json.dumps({"deadLetterTargetArn": self.sqs.arn(dead), "maxReceiveCount": 15})
+        self.client.create_queue(QueueName=name, Attributes={"RedrivePolicy": policy, **fifo})
+
+    def deliver(self, name: str, handler: Consumer[Any]) -> list[str]:
+        """One batch, if there is one; the ids that are reported as failed."""
+        url = self.sqs.url(name)
+        answer = self.client.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, AttributeNames=["All"], MessageAttributeNames=["All"]
+        )
+        messages = answer.get("Messages", [])
+        records = [event_record(message, self.sqs.arn(name), self.sqs.region) for message in messages]
+        reported = failed(handler(event(*records), Context()))
+        for message in messages:
+            if message["MessageId"] not in reported:
+                self.client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return reported
+
+    def run(self, name: str, handler: Consumer[Any]) -> float:
+        """Delivers until the queue is empty; the seconds it took."""
+        began = self.clock.now
+        while self.sqs.peek(name):
+            self.deliver(name, handler)
+            self.clock.now = self.sqs.next_visible_at(name) or self.clock.now
+        return self.clock.now - began
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    cloud = Cloud()
+    for name in ("orders", "ledger.fifo"):
+        cloud.queue(name)
+    with use(cloud.world):
+        yield cloud
+
+
+def failing(*errors: Exception | None, **settings: Any) -> tuple[Consumer[Any], list[int]]:
+    """A consumer whose runs fail with these errors in turn, and the attempts that it has seen."""
+    attempts: list[int] = []
+
+    @consumer(**settings)
+    def handler(message: Message) -> None:
+        attempts.append(message.attempt)
+        if (error := errors[len(attempts) - 1]) is not None:
+            raise error
+
+    return handler, attempts
+
+
+def test_a_message_is_retried_after_growing_delays(cloud: Cloud) -> None:  # SPEC C3, G1
+    handler, attempts = failing(ValueError(), ValueError(), None, backoff=Exponential(3600, 10, maximum=36_000))
+    Queue(cloud.sqs.url("orders")).send({"id": 1})
+    assert cloud.run("orders", handler) == pytest.approx(3600 + 36_000, abs=1)
+    assert attempts == [1, 2, 3]
+    assert cloud.sqs.peek("dead-orders") == []
+
+
+def test_an_exhausted_message_is_dead_lettered_with_its_record(cloud: Cloud) -> None:  # SPEC C8, F2
+    handler, attempts = failing(*[ValueError("broken")] * 3, max_attempts=3, backoff=Fixed(43_000))
+    Queue(cloud.sqs.url("orders")).send({"id": 1})
+    cloud.run("orders", handler)
+    assert attempts == [1, 2, 3]
+    [letter] = cloud.sqs.peek("dead-orders")
+    record = json.loads(letter.attributes["Tarry"]["StringValue"])
+    assert letter.body == '{"id":1}'
+    assert (record["failure"]["reason"], record["failure"]["attempts"]) == ("exhausted", 3)
+
+
+def test_a_fifo_group_waits_for_its_head_and_comes_back_in_order(cloud: Cloud) -> None:  # SPEC H1
+    runs: list[str] = []
+
+    @consumer(backoff=Fixed(600))
+    def handler(message: Message) -> None:
+        runs.append(message.body)
+        if message.body == "a1" and len(runs) < 3:
+            raise ValueError
+
+    queue = Queue(cloud.sqs.url("ledger.fifo"))
+    for body in ("a1", "a2", "b1"):
+        queue.send(body, group_id=body[0])
+    assert cloud.run("ledger.fifo", handler) >= 600
+    assert [body for body in runs if body[0] == "a"] == ["a1", "a1", "a2"]
+    assert runs.count("b1") == 1
+
+
+def test_a_delay_of_12_hours_is_kept(cloud: Cloud) -> None:  # SPEC J4
+    handler, attempts = failing(None)
+    Queue(cloud.sqs.url("orders")).send("later", delay=43_200)
+    cloud.clock.now = cloud.sqs.next_visible_at("orders") or 0
+    assert cloud.run("orders", handler) == pytest.approx(43_200 - 900, abs=1)
+    assert attempts == [1]

@@ -1,0 +1,113 @@
+"""The model of SQS and moto side by side, under one clock that is moved by hand."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import boto3
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from moto import mock_aws
+from moto.sqs.models import sqs_backends
+
+from tarry.simulator.history import History
+from tarry.simulator.sqs import Sqs, SqsError
+from tests.wire import ACCOUNT
+
+REGION = "us-east-1"
+ASK_FOR_ALL = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"], "WaitTimeSeconds": 0}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What each of the two calls the same thing: a receipt handle."""
+
+    model: str
+    moto: str
+
+
+class Both:
+    """Each request goes to the model and to moto."""
+
+    def __init__(self, moto_client: Any) -> None:
+        self.milliseconds = 1_800_000_000_000  # whole, so that both round alike
+        self.model = Sqs(self.now, Random(1), History(self.now))
+        self.moto = moto_client
+
+    def now(self) -> float:
+        return self.milliseconds / 1000
+
+    def wait(self, seconds: float) -> None:
+        self.milliseconds += round(seconds * 1000)
+
+    def ask(self, operation: str, queue: str, **parameters: Any) -> tuple[Any, Any]:
+        """The two answers, or the codes with which the request was refused."""
+        try:
+            ours: Any = self.model.call(operation, {"QueueUrl": self.model.url(queue), **_side("model", parameters)})
+        except SqsError as error:
+            ours = error.code
+        url = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/{queue}"
+        try:
+            moto = self.moto._make_api_call(operation, {"QueueUrl": url, **_side("moto", parameters)})
+            del moto["ResponseMetadata"]
+        except ClientError as error:
+            moto = error.response["Error"]["Code"]
+        return ours, moto
+
+    def receive(self, queue: str, most: int, **parameters: Any) -> tuple[list[Any], list[Any]]:
+        ours, moto = self.ask("ReceiveMessage", queue, MaxNumberOfMessages=most, **ASK_FOR_ALL, **parameters)
+        return ours.get("Messages", []), moto.get("Messages", [])
+
+    def lease(self, queue: str, **parameters: Any) -> Pair:
+        """The handles of the first message that can be received."""
+        [ours], [moto] = self.receive(queue, 1, **parameters)
+        return Pair(ours["ReceiptHandle"], moto["ReceiptHandle"])
+
+    def queue(self, name: str, dead_letter: str | None = None, **attributes: str) -> None:
+        if name.endswith(".fifo"):
+            attributes["FifoQueue"] = "true"
+        if dead_letter is not None:
+            arn = self.model.arn(dead_letter)
+            attributes["RedrivePolicy"] = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2})
+        self.model.call("CreateQueue", {"QueueName": name, "Attributes": attributes})
+        self.moto.create_queue(QueueName=name, Attributes=attributes)
+
+    def in_moto(self, queue: str) -> Any:
+        """moto's own object for a queue."""
+        return sqs_backends[ACCOUNT][REGION].queues[queue]
+
+
+def _side(name: str, value: Any) -> Any:
+    """The parameters with one side's part of all pairs."""
+    if isinstance(value, Pair):
+        return getattr(value, name)
+    if isinstance(value, dict):
+        return {key: _side(name, each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_side(name, each) for each in value]
+    return value
+
+
+@contextmanager
+def moto_client() -> Iterator[Any]:
+    """A client of moto that leaves it to moto to find fault with requests."""
+    config = Config(parameter_validation=False, signature_version=UNSIGNED)
+    with mock_aws():
+        yield boto3.client("sqs", region_name=REGION, config=config)
+
+
+@contextmanager
+def side_by_side(client: Any) -> Iterator[Both]:
+    """Both without a queue. moto reads the time through two functions, which are put on the clock of both."""
+    sqs_backends[ACCOUNT][REGION].reset()
+    both = Both(client)
+    with (
+        patch("moto.sqs.models.unix_time", both.now),
+        patch("moto.sqs.models.unix_time_millis", lambda: both.milliseconds),
+    ):
+        yield both

@@ -1,0 +1,90 @@
+"""The model of SQS under a clock that is moved by hand."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from tarry.simulator.history import History
+from tarry.simulator.sqs import Realism, Sqs, SqsError
+from tests.wire import TestClock
+
+
+class Account:
+    """Queues by name, with as few words a request as tests want."""
+
+    def __init__(self, seed: int = 1, **settings: Any) -> None:
+        self.clock = TestClock()
+        self.history = History(self.clock.time)
+        self.sqs = Sqs(self.clock.time, Random(seed), self.history, **settings)
+
+    def call(self, operation: str, queue: str, **parameters: Any) -> dict[str, Any]:
+        return self.sqs.call(operation, {"QueueUrl": self.sqs.url(queue), **parameters})
+
+    def queue(self, name: str, dead_letter: str | None = None, max_receives: int = 3, **attributes: Any) -> str:
+        if name.endswith(".fifo"):
+            attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true", **attributes}
+        if dead_letter is not None:
+            policy = {"deadLetterTargetArn": self.sqs.arn(dead_letter), "maxReceiveCount": max_receives}
+            attributes["RedrivePolicy"] = json.dumps(policy)
+        texts = {name: str(value) for name, value in attributes.items()}
+        self.sqs.call("CreateQueue", {"QueueName": name, "Attributes": texts})
+        return name
+
+    def send(self, queue: str, body: str = "body", group: str | None = None, **parameters: Any) -> str:
+        more = {"MessageGroupId": group} if group is not None else {}
+        message_id: str = self.call("SendMessage", queue, MessageBody=body, **more, **parameters)["MessageId"]
+        return message_id
+
+    def receive(self, queue: str, most: int = 10, **parameters: Any) -> list[dict[str, Any]]:
+        asked = {"MaxNumberOfMessages": most, "AttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+        messages: list[dict[str, Any]] = self.call("ReceiveMessage", queue, **{**asked, **parameters}).get(
+            "Messages", []
+        )
+        return messages
+
+    def bodies(self, queue: str, most: int = 10, **parameters: Any) -> list[str]:
+        """The bodies of a receive."""
+        return [message["Body"] for message in self.receive(queue, most, **parameters)]
+
+    def handle(self, queue: str) -> str:
+        """The receipt handle of the one message that can be received."""
+        [message] = self.receive(queue)
+        handle: str = message["ReceiptHandle"]
+        return handle
+
+    def delete(self, queue: str, handle: str) -> None:
+        self.call("DeleteMessage", queue, ReceiptHandle=handle)
+
+    def hide(self, queue: str, handle: str, seconds: int) -> None:
+        self.call("ChangeMessageVisibility", queue, ReceiptHandle=handle, VisibilityTimeout=seconds)
+
+    def wait(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    def attributes(self, queue: str) -> dict[str, str]:
+        told: dict[str, str] = self.call("GetQueueAttributes", queue, AttributeNames=["All"])["Attributes"]
+        return told
+
+    def happened(self, *words: str) -> list[tuple[str, dict[str, Any]]]:
+        """The events of these kinds, or all."""
+        return [(event.what, dict(event.fields)) for event in self.history.events if not words or event.what in words]
+
+
+@contextmanager
+def refused(code: str, text: str = "") -> Iterator[None]:
+    """SQS refuses what is done within, with this code and a text that holds this one."""
+    with pytest.raises(SqsError) as caught:
+        yield
+    assert caught.value.code == code
+    assert text in caught.value.message
+
+
+def text(value: str, data_type: str = "String") -> dict[str, Any]:
+    return {"DataType": data_type, "StringValue": value}
+
+
+__all__ = ["Account", "Realism", "refused", "text"]

@@ -1,0 +1,58 @@
+"""A function's code: imported when it is needed, among modules of its own."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tarry.simulator.code import Code, CodeError
+from tarry.template import Function
+
+
+def code_in(
+    folder: Path, text: str = "def handler(event, context): return event", handler: str = "app.handler"
+) -> Code:
+    folder.mkdir(exist_ok=True)
+    (folder / "app.py").write_text(text)
+    return Code(Function("F", "f", "arn:aws:lambda:us-east-1:123456789012:function:f", folder, handler), {})
+
+
+def test_a_function_that_nobody_calls_is_not_imported(tmp_path: Path) -> None:
+    code_in(tmp_path, "raise RuntimeError('imported')")
+
+
+def test_it_is_imported_once_and_its_modules_are_there_only_while_it_is_active(tmp_path: Path) -> None:
+    code = code_in(tmp_path)
+    with code.running():
+        assert code.handler("event", None) == "event"
+        assert sys.modules["app"] is code.load()
+    assert "app" not in sys.modules
+    assert code.load() is code.load()
+
+
+def test_two_functions_have_an_app_each(tmp_path: Path) -> None:
+    one = code_in(tmp_path / "one", "def handler(event, context): return 1")
+    other = code_in(tmp_path / "other", "def handler(event, context): return 2")
+    for code, answer in ((one, 1), (other, 2), (one, 1)):
+        with code.running():
+            assert code.handler({}, None) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "handler", "error"),
+    [
+        (
+            "import no_such_library",
+            "app.handler",
+            "its handler app.handler cannot be imported from .*no_such_library",
+        ),
+        ("", "app.handler", "its handler app.handler cannot be imported from .*AttributeError"),
+        ("", "", "F has no code here: it needs a local CodeUri and a Handler"),
+    ],
+)
+def test_what_cannot_be_imported_is_an_error_when_it_is_needed(
+    tmp_path: Path, text: str, handler: str, error: str
+) -> None:
+    code = code_in(tmp_path, text, handler)
+    with pytest.raises(CodeError, match=error), code.running():
+        pass

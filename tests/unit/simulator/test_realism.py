@@ -1,0 +1,76 @@
+"""What a standard queue of the model does when it is asked to be as careless as AWS allows."""
+
+from tests.unit.simulator.account import Account, Realism
+
+
+def account_with(seed: int = 1, **realism: float) -> Account:
+    account = Account(seed, realism=Realism(**realism))
+    account.queue("orders")
+    account.queue("ledger.fifo")
+    for number in range(20):
+        account.send("orders", str(number))
+        account.send("ledger.fifo", str(number), group="a")
+    return account
+
+
+def receives(account: Account, queue: str, count: int, **parameters: int) -> list[list[str]]:
+    return [account.bodies(queue, **parameters) for _ in range(count)]
+
+
+def test_messages_are_received_in_any_order() -> None:
+    account = account_with(reorder=True)
+    got = [body for some in receives(account, "orders", 2) for body in some]
+    assert sorted(got, key=int) == [str(number) for number in range(20)]
+    assert got != sorted(got, key=int)
+
+
+def test_a_receive_returns_a_part_and_sometimes_nothing() -> None:
+    sizes = [len(some) for some in receives(account_with(partial=True), "orders", 10)]
+    assert sum(sizes) == 20
+    assert 0 in sizes
+    assert any(0 < size < 10 for size in sizes)
+
+
+def test_a_receive_that_waits_never_comes_back_with_nothing_where_something_is() -> None:
+    account = account_with(partial=True)
+    while account.sqs.depth("orders").ready:
+        assert account.receive("orders", WaitTimeSeconds=1)
+
+
+def test_a_message_may_be_delivered_again_while_it_is_hidden() -> None:
+    account = account_with(duplicate=1.0)
+    first = {message["MessageId"]: message for message in account.receive("orders")}
+    account.wait(29.9)
+    again = [message for message in account.receive("orders") if message["MessageId"] in first]
+    assert len(again) == 10
+    assert {message["Attributes"]["ApproximateReceiveCount"] for message in again} == {"2"}
+    duplicates = [fields for _, fields in account.happened("received") if fields.get("duplicate")]
+    assert [fields["delivery_id"] for fields in duplicates] == [message["MessageId"] for message in again]
+
+
+def test_a_deleted_message_is_not_delivered_again() -> None:
+    account = account_with(duplicate=1.0)
+    for message in account.receive("orders"):
+        account.delete("orders", message["ReceiptHandle"])
+    account.wait(29.9)
+    assert account.bodies("orders") == [str(number) for number in range(10, 20)]
+
+
+def test_fifo_queues_stay_in_order_and_exact() -> None:
+    account = account_with(reorder=True, partial=True, duplicate=1.0)
+    assert receives(account, "ledger.fifo", 2) == [[str(number) for number in range(10)], []]
+    account.wait(29.9)
+    assert account.receive("ledger.fifo") == []
+
+
+def test_the_same_seed_does_the_same() -> None:
+    def story(seed: int) -> list[tuple[str, dict[str, object]]]:
+        account = account_with(seed, reorder=True, partial=True, duplicate=0.3)
+        for _ in range(10):
+            for message in account.receive("orders")[::2]:
+                account.delete("orders", message["ReceiptHandle"])
+            account.wait(7)
+        return account.happened()
+
+    assert story(1) == story(1)
+    assert story(1) != story(2)

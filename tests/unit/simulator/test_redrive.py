@@ -1,0 +1,247 @@
+"""How messages come into a dead-letter queue of the model, and out of it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.simulator.account import Account, refused, text
+
+
+@pytest.fixture
+def account() -> Account:
+    account = Account()
+    account.queue("dead")
+    account.queue("orders", dead_letter="dead", max_receives=2)
+    return account
+
+
+def exhaust(account: Account, queue: str, receives: int = 2) -> None:
+    for _ in range(receives):
+        assert account.receive(queue)
+        account.wait(30)
+
+
+def test_a_message_moves_at_the_receive_after_the_last_that_is_allowed(account: Account) -> None:  # PLATFORM 7
+    account.send("orders")
+    exhaust(account, "orders")
+    account.wait(3600)
+    assert account.sqs.depth("dead").ready == 0
+    assert account.receive("orders") == []
+    assert account.sqs.depth("dead").ready == 1
+
+
+def test_a_moved_message_keeps_what_it_is(account: Account) -> None:  # FACTS 1.4
+    trace = {"AWSTraceHeader": text("Root=1-2-3")}
+    sent = account.send("orders", "hello", MessageAttributes={"a": text("b")}, MessageSystemAttributes=trace)
+    exhaust(account, "orders")
+    account.receive("orders")
+    [dead] = account.receive("dead")
+    assert (dead["MessageId"], dead["Body"], dead["MessageAttributes"]) == (sent, "hello", {"a": text("b")})
+    told = dead["Attributes"]
+    assert told["AWSTraceHeader"] == "Root=1-2-3"
+    assert told["ApproximateReceiveCount"] == "3"
+    assert told["ApproximateFirstReceiveTimestamp"] == "1800000000000"
+    assert told["SentTimestamp"] == "1800000000000"
+    assert told["DeadLetterQueueSourceArn"] == account.sqs.arn("orders")
+
+
+def test_the_retention_in_the_dead_letter_queue_counts_from_the_first_send(account: Account) -> None:  # PLATFORM 5
+    account.send("orders")
+    account.wait(3 * 86_400)
+    exhaust(account, "orders")
+    account.receive("orders")
+    account.wait(86_400)
+    assert account.receive("dead") == []
+
+
+def test_on_fifo_the_time_begins_anew_and_the_deduplication_id_is_the_message_s_id() -> None:  # FACTS 1.4
+    account = Account()
+    account.queue("dead.fifo")
+    account.queue("ledger.fifo", dead_letter="dead.fifo", max_receives=2)
+    sent = account.send("ledger.fifo", group="a", MessageDeduplicationId="d")
+    exhaust(account, "ledger.fifo")
+    account.receive("ledger.fifo")
+    [dead] = account.receive("dead.fifo")
+    assert dead["MessageId"] == dead["Attributes"]["MessageDeduplicationId"] == sent
+    assert dead["Attributes"]["SentTimestamp"] == "1800000060000"
+    assert dead["Attributes"]["MessageGroupId"] == "a"
+
+
+def test_on_fifo_the_group_goes_on_behind_a_moved_head() -> None:
+    account = Account()
+    account.queue("dead.fifo")
+    account.queue("ledger.fifo", dead_letter="dead.fifo", max_receives=1)
+    account.send("ledger.fifo", "1", group="a")
+    account.send("ledger.fifo", "2", group="a")
+    assert account.bodies("ledger.fifo", most=1) == ["1"]
+    account.wait(30)
+    assert account.bodies("ledger.fifo") == ["2"]
+
+
+def test_a_receive_that_moves_messages_still_returns_others(account: Account) -> None:  # FACTS 2
+    account.send("orders", "old")
+    exhaust(account, "orders")
+    account.send("orders", "fresh")
+    assert account.bodies("orders") == ["fresh"]
+
+
+def test_the_move_is_recorded_with_where_from_and_where_to(account: Account) -> None:
+    sent = account.send("orders")
+    exhaust(account, "orders")
+    account.receive("orders")
+    [(_, fields)] = account.happened("moved")
+    assert (fields["queue"], fields["to"], fields["delivery_id"]) == ("orders", "dead", sent)
+
+
+def test_without_its_dead_letter_queue_a_queue_goes_on_delivering(account: Account) -> None:
+    account.send("orders")
+    account.call("DeleteQueue", "dead")
+    exhaust(account, "orders", receives=5)
+
+
+# policies
+
+
+def test_a_dead_letter_queue_must_exist(account: Account) -> None:
+    with refused("InvalidParameterValue", "Dead letter target does not exist."):
+        policy = {"deadLetterTargetArn": account.sqs.arn("dead") + "x", "maxReceiveCount": 3}
+        account.queue("others", RedrivePolicy=json.dumps(policy))
+
+
+def test_a_dead_letter_queue_has_the_type_of_its_source(account: Account) -> None:  # PLATFORM 23
+    with refused("InvalidParameterValue", "Dead-letter queue must be same type of queue as the source."):
+        account.queue("ledger.fifo", dead_letter="dead")
+
+
+@pytest.mark.parametrize("count", [0, 1001, "many"])
+def test_the_count_is_1_to_1000(account: Account, count: object) -> None:
+    policy = {"deadLetterTargetArn": account.sqs.arn("dead"), "maxReceiveCount": count}
+    with refused("InvalidParameterValue", f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to"):
+        account.queue("others", RedrivePolicy=json.dumps(policy))
+
+
+def test_an_arn_that_is_none_is_refused(account: Account) -> None:
+    with refused("InvalidParameterValue", "Invalid value for deadLetterTargetArn."):
+        account.queue("others", RedrivePolicy='{"deadLetterTargetArn": "dummy", "maxReceiveCount": 42}')
+
+
+def test_a_dead_letter_queue_may_say_whose_it_is(account: Account) -> None:  # PLATFORM 23
+    allowed = {"redrivePermission": "byQueue", "sourceQueueArns": [account.sqs.arn("orders")]}
+    account.queue("private", RedriveAllowPolicy=json.dumps(allowed))
+    with refused("InvalidParameterValue", "does not permit this source queue"):
+        account.queue("others", dead_letter="private")
+    policy = json.dumps({"deadLetterTargetArn": account.sqs.arn("private"), "maxReceiveCount": 3})
+    account.call("SetQueueAttributes", "orders", Attributes={"RedrivePolicy": policy})
+
+
+def test_the_sources_of_a_dead_letter_queue_can_be_listed(account: Account) -> None:
+    assert account.call("ListDeadLetterSourceQueues", "dead") == {"queueUrls": [account.sqs.url("orders")]}
+    account.call("SetQueueAttributes", "orders", Attributes={"RedrivePolicy": ""})
+    assert account.call("ListDeadLetterSourceQueues", "dead") == {"queueUrls": []}
+
+
+# moving back
+
+
+def move(account: Account, **parameters: str) -> None:
+    account.sqs.call("StartMessageMoveTask", {"SourceArn": account.sqs.arn("dead"), **parameters})
+
+
+def dead_letter(account: Account) -> str:
+    sent = account.send("orders", "hello", MessageAttributes={"a": text("b")})
+    exhaust(account, "orders")
+    account.receive("orders")
+    return sent
+
+
+def test_a_move_task_sends_everything_back_as_new_messages(account: Account) -> None:  # PLATFORM 24
+    sent = dead_letter(account)
+    move(account)
+    assert account.sqs.peek("dead") == []
+    [back] = account.receive("orders")
+    assert (back["Body"], back["MessageAttributes"]) == ("hello", {"a": text("b")})
+    assert back["MessageId"] != sent
+    assert back["Attributes"]["ApproximateReceiveCount"] == "1"
+    assert "DeadLetterQueueSourceArn" not in back["Attributes"]
+    [task] = account.sqs.call("ListMessageMoveTasks", {"SourceArn": account.sqs.arn("dead")})["Results"]
+    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 1)
+
+
+def test_a_move_task_may_go_to_another_queue(account: Account) -> None:
+    account.queue("elsewhere")
+    dead_letter(account)
+    move(account, DestinationArn=account.sqs.arn("elsewhere"))
+    assert account.bodies("elsewhere") == ["hello"]
+
+
+def test_the_message_and_the_one_that_it_becomes_are_recorded(account: Account) -> None:
+    sent = dead_letter(account)
+    move(account)
+    [(_, moved)] = [(what, fields) for what, fields in account.happened("moved") if fields["queue"] == "dead"]
+    (_, again) = account.happened("sent")[-1]
+    assert (moved["delivery_id"], moved["new_delivery_id"]) == (sent, again["delivery_id"])
+    assert again["origin"] == "redrive"
+
+
+def test_what_was_sent_to_the_dead_letter_queue_itself_has_no_way_back(account: Account) -> None:
+    account.send("dead")
+    move(account)
+    [task] = account.sqs.call("ListMessageMoveTasks", {"SourceArn": account.sqs.arn("dead")})["Results"]
+    assert (task["Status"], task["FailureReason"]) == ("FAILED", "CouldNotDetermineMessageSource")
+    assert len(account.sqs.peek("dead")) == 1
+
+
+def test_only_a_dead_letter_queue_can_be_moved(account: Account) -> None:  # PLATFORM 24
+    with refused("InvalidParameterValue", "Source queue must be configured as a Dead Letter Queue."):
+        account.sqs.call("StartMessageMoveTask", {"SourceArn": account.sqs.arn("orders")})
+
+
+def test_a_queue_that_is_not_there_cannot_be_moved_or_moved_to(account: Account) -> None:
+    nowhere = account.sqs.arn("dead") + "x"
+    with refused("ResourceNotFoundException", "SourceArn"):
+        account.sqs.call("StartMessageMoveTask", {"SourceArn": nowhere})
+    with refused("ResourceNotFoundException", "DestinationArn"):
+        move(account, DestinationArn=nowhere)
+
+
+def slow_task(account: Account, seconds: int) -> str:
+    """The handle of a task that moves a message a second."""
+    for _ in range(seconds):
+        account.send("orders")
+    exhaust(account, "orders")
+    account.receive("orders")
+    task = {"SourceArn": account.sqs.arn("dead"), "MaxNumberOfMessagesPerSecond": 1}
+    handle: str = account.sqs.call("StartMessageMoveTask", task)["TaskHandle"]
+    return handle
+
+
+def last_task(account: Account) -> dict[str, Any]:
+    [task] = account.sqs.call("ListMessageMoveTasks", {"SourceArn": account.sqs.arn("dead")})["Results"]
+    return dict(task)
+
+
+def test_a_queue_has_one_task_at_a_time(account: Account) -> None:  # PLATFORM 24
+    handle = slow_task(account, seconds=3)
+    account.wait(2)
+    assert (last_task(account)["Status"], last_task(account)["TaskHandle"]) == ("RUNNING", handle)
+    with refused("InvalidParameterValue", "There is already a task running."):
+        move(account)
+    account.wait(1)
+    assert last_task(account)["Status"] == "COMPLETED"
+    move(account)
+
+
+def test_a_task_that_runs_can_be_cancelled(account: Account) -> None:
+    handle = slow_task(account, seconds=3)
+    assert account.sqs.call("CancelMessageMoveTask", {"TaskHandle": handle}) == {"ApproximateNumberOfMessagesMoved": 3}
+    assert (last_task(account)["Status"], "TaskHandle" in last_task(account)) == ("CANCELLED", False)
+    move(account)
+
+
+def test_a_task_that_has_ended_cannot_be_cancelled(account: Account) -> None:
+    handle = account.sqs.call("StartMessageMoveTask", {"SourceArn": account.sqs.arn("dead")})["TaskHandle"]
+    with refused("ResourceNotFoundException", "Task does not exist."):
+        account.sqs.call("CancelMessageMoveTask", {"TaskHandle": handle})
+    with refused("InvalidParameterValue", "Value for parameter TaskHandle is invalid."):
+        account.sqs.call("CancelMessageMoveTask", {"TaskHandle": "nonsense"})

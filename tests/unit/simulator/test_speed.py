@@ -1,0 +1,34 @@
+"""What a request costs does not grow with what waits in the queue."""
+
+from time import process_time
+
+import pytest
+
+from tests.unit.simulator.account import Account
+
+WAITING = 10_000
+ROUNDS = 500
+MOST_SECONDS_A_ROUND = 0.0005  # several times what it takes
+
+
+@pytest.mark.parametrize("queue", ["orders", "ledger.fifo"])
+@pytest.mark.parametrize("hidden", [0, WAITING // 2])
+def test_a_send_a_receive_and_a_delete_are_fast_with_10000_waiting(queue: str, hidden: int) -> None:
+    account = Account()
+    account.queue(queue)
+
+    def send(number: int) -> None:
+        account.send(queue, str(number), group=str(number % 2000))
+
+    for number in range(WAITING):
+        send(number)
+    for _ in range(hidden // 10):
+        account.receive(queue)
+    began = process_time()
+    for number in range(ROUNDS):
+        send(WAITING + number)
+        [message] = account.receive(queue, most=1)
+        account.hide(queue, message["ReceiptHandle"], 60)
+        account.delete(queue, message["ReceiptHandle"])
+        account.sqs.depth(queue)
+    assert (process_time() - began) / ROUNDS < MOST_SECONDS_A_ROUND

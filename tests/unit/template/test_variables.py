@@ -1,0 +1,62 @@
+"""What functions find in their environment variables where nothing is made for them."""
+
+from pathlib import Path
+
+import pytest
+
+from tarry.template import TemplateError, read_template
+from tarry.template.variables import variables_of
+
+TEMPLATE = """
+Transform: AWS::Serverless-2016-10-31
+Resources:
+  Function:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: .
+      Handler: app.handler
+      Runtime: python3.13
+      Environment: {{Variables: {{VALUE: {value}}}}}
+  Queue: {{Type: AWS::SQS::Queue, Properties: {{QueueName: orders}}}}
+  Table: {{Type: AWS::DynamoDB::Table}}
+  NamedTable: {{Type: AWS::DynamoDB::Table, Properties: {{TableName: orders-table}}}}
+  Bucket: {{Type: AWS::S3::Bucket}}
+  Topic: {{Type: AWS::SNS::Topic}}
+  Key: {{Type: AWS::KMS::Key}}
+  Secret: {{Type: AWS::SecretsManager::Secret}}
+"""
+URLS = {"orders": "https://sqs/orders"}
+
+
+def value_of(value: str, tmp_path: Path, **given: str) -> str:
+    path = tmp_path / "template.yaml"
+    path.write_text(TEMPLATE.format(value=value))
+    template = read_template(path)
+    return variables_of(template.functions["Function"], template, URLS, given)["VALUE"]
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("7", "7"),
+        ("!Ref Queue", "https://sqs/orders"),
+        ("!GetAtt Queue.QueueUrl", "https://sqs/orders"),
+        ("!GetAtt Queue.Arn", "arn:aws:sqs:us-east-1:123456789012:orders"),
+        ("!Ref Table", "Table"),
+        ("!Ref NamedTable", "orders-table"),
+        ("!GetAtt NamedTable.Arn", "arn:aws:dynamodb:us-east-1:123456789012:table/orders-table"),
+        ("!Ref Bucket", "bucket"),
+        ("!Sub 's3://${Bucket}/scans'", "s3://bucket/scans"),
+        ("!Ref Topic", "arn:aws:sns:us-east-1:123456789012:Topic"),
+        ("!GetAtt Topic.TopicName", "Topic"),
+        ("!GetAtt Key.Arn", "arn:aws:kms:us-east-1:123456789012:key/Key"),
+    ],
+)
+def test_a_value_has_the_name_of_what_it_refers_to(value: str, found: str, tmp_path: Path) -> None:
+    assert value_of(value, tmp_path) == found
+
+
+def test_what_has_no_name_here_must_be_given(tmp_path: Path) -> None:
+    with pytest.raises(TemplateError, match=r"Variables\.VALUE: Ref Secret cannot be resolved here"):
+        value_of("!Ref Secret", tmp_path)
+    assert value_of("!Ref Secret", tmp_path, VALUE="given") == "given"
