@@ -1,0 +1,31 @@
+"""The probes by subject. Importing this package registers them all."""
+
+from tests.facts.probes import (
+    answers,
+    counting,
+    dead_letters,
+    delays,
+    fifo,
+    function,
+    mapping,
+    messages,
+    retention,
+    sending,
+    stopped_moto,
+    visibility,
+)
+
+__all__ = [
+    "answers",
+    "counting",
+    "dead_letters",
+    "delays",
+    "fifo",
+    "function",
+    "mapping",
+    "messages",
+    "retention",
+    "sending",
+    "stopped_moto",
+    "visibility",
+]

@@ -1,0 +1,1 @@
+"""Where a probe can be run: AWS, the simulator, moto."""

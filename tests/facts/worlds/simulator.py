@@ -1,0 +1,90 @@
+"""The simulator, in virtual time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from tarry.simulator.client import SimulatedClient
+from tarry.simulator.errors import InvalidParameterValue
+from tarry.simulator.functions import Function, FunctionSettings
+from tarry.simulator.history import History
+from tarry.simulator.mapping import EventSourceMapping
+from tarry.simulator.mapping_settings import MappingSettings
+from tarry.simulator.ports import SqsPort
+from tarry.simulator.sqs import Sqs
+from tarry.simulator.stage import Stage
+from tarry.world import World as TarryWorld
+from tests.facts.function.app import Obedient
+from tests.facts.worlds.world import TIMEOUT_SECONDS, Need, World
+
+IN_FLIGHT_LIMIT = 40
+"""Instead of 120,000: the model is the same, and the probes soon done."""
+
+
+class SimulatedWorld(World):
+    has: frozenset[Need] = frozenset({"mapping", "in-flight limit"})
+    in_flight_limit = IN_FLIGHT_LIMIT
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._random = Random(1)
+        self._history = History(lambda: stage.timeline.now)
+        self._sqs = Sqs(stage.clock.time, self._random, self._history, in_flight_limit=IN_FLIGHT_LIMIT)
+        super().__init__(SimulatedClient(self._sqs, stage.clock), "fact-")
+        self._functions: list[Function] = []
+
+    def now(self) -> float:
+        return self._stage.timeline.now
+
+    def wait(self, seconds: float) -> None:
+        self._stage.clock.sleep(seconds)
+
+    def connect(self, url: str, *, throttled: bool = False, **settings: Any) -> None:
+        function = self._function(throttled=throttled)
+        try:
+            mapping = MappingSettings(
+                queue_arn=self.arn(url),
+                function=function.settings.name,
+                batch_size=settings.get("BatchSize", 10),
+                window_seconds=settings.get("MaximumBatchingWindowInSeconds", 0),
+                reports_failures="ReportBatchItemFailures" in settings.get("FunctionResponseTypes", ()),
+                maximum_concurrency=settings.get("ScalingConfig", {}).get("MaximumConcurrency"),
+                filters=[each["Pattern"] for each in settings.get("FilterCriteria", {}).get("Filters", ())],
+                queue_visibility_seconds=float(self.attribute(url, "VisibilityTimeout")),
+                function_timeout_seconds=function.settings.timeout_seconds,
+            )
+        except InvalidParameterValue as error:
+            told: Any = {"Error": {"Code": "InvalidParameterValueException", "Message": str(error)}}
+            raise ClientError(told, "CreateEventSourceMapping") from error
+        timeline = self._stage.timeline
+        port = SqsPort(timeline, self._sqs, mapping)
+        EventSourceMapping(timeline, port, function, self._history, mapping).start()
+
+    def _function(self, *, throttled: bool) -> Function:
+        clock = self._stage.clock
+        handler = Obedient(SimulatedClient(self._sqs, clock), self.journal(), clock.time, clock.sleep).handle
+        settings = FunctionSettings(timeout_seconds=TIMEOUT_SECONDS, concurrency=0 if throttled else 1_000)
+        function = Function(self._stage, handler, self._tarry_world, self._history, settings)
+        self._functions.append(function)
+        return function
+
+    def _tarry_world(self) -> TarryWorld:
+        return TarryWorld(clock=self._stage.clock, random=self._random, threads=self._stage.threads)
+
+    def close(self) -> None:
+        for function in self._functions:
+            function.close()
+
+
+@contextmanager
+def simulated_world() -> Iterator[World]:
+    stage = Stage()
+    world = SimulatedWorld(stage)
+    try:
+        yield world
+    finally:
+        world.close()
+        stage.close()
