@@ -126,7 +126,7 @@ def test_a_throttled_table_is_given_more_time_than_the_policy_would(app: ModuleT
         with pytest.raises(Retry) as retry:
             app.save(app.Order.model_validate(order()))
 
-    assert retry.value.delay == 20
+    assert retry.value.delay == 60
 
 
 def test_any_other_error_of_the_table_is_left_to_the_policy(app: ModuleType, queue: Source) -> None:

@@ -1,0 +1,61 @@
+"""Tests of consumers: a whole life of queues and functions in milliseconds, and the small helpers below it.
+
+    def test_an_order_is_tried_again(sandbox):
+        sandbox.queue("orders", dead_letter="orders-dlq")
+        sandbox.connect(handler, "orders")
+        order = sandbox.send("orders", {"id": 1})
+        report = sandbox.run()
+        assert report.state(order) == "COMMITTED"
+
+``sandbox`` is a fixture of pytest's, there as soon as ``tarry[testing]`` is installed.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tarry.simulator.sqs import Realism
+    from tarry.testing.faults import Fault, Faults
+    from tarry.testing.helpers import lambda_context, message, sqs_event
+    from tarry.testing.letters import Letter
+    from tarry.testing.report import Report
+    from tarry.testing.sandbox import Sandbox
+    from tarry.testing.story import Transition
+
+__all__ = [
+    "Fault",
+    "Faults",
+    "Letter",
+    "Realism",
+    "Report",
+    "Sandbox",
+    "Transition",
+    "lambda_context",
+    "message",
+    "sqs_event",
+]
+
+_HOMES = {
+    "Fault": "tarry.testing.faults",
+    "Faults": "tarry.testing.faults",
+    "Letter": "tarry.testing.letters",
+    "Realism": "tarry.simulator.sqs",
+    "Report": "tarry.testing.report",
+    "Sandbox": "tarry.testing.sandbox",
+    "Transition": "tarry.testing.story",
+    "lambda_context": "tarry.testing.helpers",
+    "message": "tarry.testing.helpers",
+    "sqs_event": "tarry.testing.helpers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name when it is first used: pytest imports this package in every run, for its plugin."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tarry.testing' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

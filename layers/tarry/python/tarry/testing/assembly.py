@@ -1,0 +1,90 @@
+"""What a template says, built in a sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tarry.simulator.client import SimulatedClient
+from tarry.simulator.code import Code
+from tarry.simulator.errors import InvalidParameterValue
+from tarry.simulator.functions import UNRESERVED_CONCURRENCY, FunctionSettings
+from tarry.template import Function, Template, read_template
+from tarry.template.queues import make_queues, with_foreign_queues
+from tarry.template.variables import variables_of
+from tarry.world import WallClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tarry.simulator.sqs import Sqs
+    from tarry.testing.hosting import Hosting
+    from tarry.testing.sandbox import Environment
+
+NOBODY = {"AWS_ACCESS_KEY_ID": "sandbox", "AWS_SECRET_ACCESS_KEY": "sandbox", "AWS_SESSION_TOKEN": "sandbox"}
+"""What a function's requests to the real AWS are signed with, if a test lets any through: AWS refuses them."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was made: the names of queues by their logical ids, the code of functions by name and by logical id."""
+
+    queues: Mapping[str, str]
+    code: Mapping[str, Code]
+
+
+def assemble(
+    sqs: Sqs, hosting: Hosting, template: str | Path | Template, parameters: Mapping[str, str], environment: Environment
+) -> Built:
+    """Makes the queues and functions of a template, and connects them: see `Sandbox.add_template`."""
+    if not isinstance(template, Template):
+        template = read_template(template, parameters, sqs.region)
+    urls = make_queues(SimulatedClient(sqs, WallClock(), at_once), with_foreign_queues(template).values())
+    code: dict[str, Code] = {}
+    for mapping in template.mappings:
+        function = template.functions.get(mapping.function)
+        if function is None or function.code is None:
+            continue  # its code is elsewhere: what is in its queue stays there
+        if function.name not in code:
+            variables = {**NOBODY, **variables_of(function, template, urls, _given(function, environment))}
+            code[function.name] = code[function.logical_id] = Code(function, variables)
+        try:
+            hosting.connect(
+                code[function.name].handler,
+                mapping.queue,
+                _settings(function),
+                code[function.name].running,
+                batch_size=mapping.batch_size,
+                window_seconds=mapping.window_seconds,
+                maximum_concurrency=mapping.maximum_concurrency,
+                reports_failures=mapping.reports_failures,
+                filters=mapping.filters,
+            )
+        except InvalidParameterValue as error:
+            raise InvalidParameterValue(f"{mapping.logical_id}: {error}") from error
+    return Built({each.logical_id: each.name for each in template.queues.values() if each.logical_id}, code)
+
+
+def at_once(operation: str, parameters: Mapping[str, Any], apply: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """`tarry.simulator.client.Transport`: no way at all."""
+    return apply()
+
+
+def _given(function: Function, environment: Environment) -> dict[str, str]:
+    given = {name: value for name, value in environment.items() if isinstance(value, str)}
+    for name in (function.name, function.logical_id):
+        if isinstance(own := environment.get(name), Mapping):
+            given.update(own)
+    return given
+
+
+def _settings(function: Function) -> FunctionSettings:
+    reserved = function.reserved_concurrency
+    return FunctionSettings(
+        name=function.name,
+        timeout_seconds=function.timeout_seconds,
+        memory_mb=function.memory_mb,
+        concurrency=UNRESERVED_CONCURRENCY if reserved is None else reserved,
+        arn=function.arn,
+    )

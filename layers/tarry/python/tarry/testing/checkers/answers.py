@@ -1,0 +1,105 @@
+"""What a function answers, and how many requests it makes for it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from tarry.testing.checkers.violation import Found, Violation
+
+if TYPE_CHECKING:
+    from tarry.simulator.history import Event
+    from tarry.testing.lives import Invocation
+    from tarry.testing.past import Past
+
+
+def answers_are_well_formed(past: Past) -> Found:
+    """A consumer answers with messages of its batch, each once, in their order; it never raises."""
+    for request_id, invocation in past.invocations.items():
+        connected = next((each for each in past.connected.values() if _is_of(each.fields, invocation)), None)
+        if invocation.answered is None or connected is None or not connected.fields["is_tarry"]:
+            continue
+        text = _trouble(invocation)
+        if text is not None:
+            yield Violation("answers are well-formed", request_id, text, invocation.answered.at)
+
+
+def _is_of(connected: Any, invocation: Invocation) -> bool:
+    return bool(connected["function"] == invocation.invoked.fields["function"])
+
+
+def _trouble(invocation: Invocation) -> str | None:
+    assert invocation.answered is not None
+    kind = invocation.answered.fields["kind"]
+    if kind == "error":
+        return f"it raised: {invocation.answered.fields['why']}"
+    if kind != "returned" or invocation.responded is None:
+        return None
+    answer = invocation.responded.fields["answer"]
+    try:
+        failed = [each["itemIdentifier"] for each in answer["batchItemFailures"]]
+    except (KeyError, TypeError):
+        return f"answered {answer!r}"
+    batch = list(dict.fromkeys(invocation.batch))
+    places = [batch.index(each) if each in batch else -1 for each in failed]
+    if -1 in places or places != sorted(set(places)) or set(answer) != {"batchItemFailures"}:
+        return f"answered {answer!r} to the batch {batch}"
+    return None
+
+
+def tarry_itself_does_not_fail(past: Past) -> Found:
+    """Nothing is raised in tarry that it did not expect: what it then leaves in the queue is safe, and a bug."""
+    for event in past.problems:
+        if event.fields["event"] == "runtime_failed":
+            request_id = str(event.fields.get("request_id"))
+            yield Violation("tarry itself does not fail", request_id, f"it did: {event.fields.get('error')}", event.at)
+
+
+def requests_keep_their_budget(past: Past) -> Found:
+    """Without faults a consumer makes few requests: none for a clean batch of fresh messages, else in tens.
+
+    What its handler sends is its own affair.
+    """
+    for request_id, invocation in past.invocations.items():
+        if invocation.consumed is None or invocation.faults or not invocation.ended_well or invocation.answered is None:
+            continue
+        made = Counter(request.fields["operation"] for request in invocation.requests)
+        for operation, most in _budget(invocation, past).items():
+            if made[operation] > most:
+                text = f"{made[operation]} {operation}, of at most {most}, for a batch of {len(invocation.batch)}"
+                yield Violation("requests keep their budget", request_id, text, invocation.answered.at)
+
+
+def _budget(invocation: Invocation, past: Past) -> dict[str, int]:
+    sent, failed = len(invocation.sent), len(invocation.failed)
+    beyond = sum("beyond the limit" in refusal.fields["text"] for refusal in invocation.refusals)
+    is_fifo = any(life.queue.endswith(".fifo") for life in map(past.lives.__getitem__, invocation.batch))
+    retried = len(invocation.refusals)
+    routes = len({event.fields["queue"] for event in invocation.sent})
+    last_ways = any(_is_last_way(event) for each in past.received_by(invocation) for event in past.said_by(each))
+    sends = sent if is_fifo else (routes + last_ways) * math.ceil(sent / 10)
+    return {
+        "SendMessageBatch": sends + retried,
+        "DeleteMessageBatch": sends,
+        # one of what waits and one of what is given back, in tens; and the leases of what is sent on, tested
+        "ChangeMessageVisibilityBatch": math.ceil(failed / 10) + (failed > 0) + beyond + sends,
+        "GetQueueAttributes": 0 if _is_clean(invocation, past) else 2 * len(past.queues),
+    }
+
+
+def _is_last_way(event: Event) -> bool:
+    """Whether it went another way than was decided first, since it could not go there and would expire."""
+    fields = event.fields
+    return "not_sent" in fields and ("sent_to" in fields or "dead_letter_queue" in fields)
+
+
+def _is_clean(invocation: Invocation, past: Past) -> bool:
+    """Whether all of its messages were handled at once, and are fresh."""
+    receives = invocation.handed.fields["receives"] if invocation.handed else []
+    failed_once = any(
+        run.verdict(each) not in ("ack", "discard") for run in invocation.runs for each in run.delivery_ids
+    )
+    return (
+        not failed_once and not invocation.failed and not invocation.sent and all(count == 1 for _, count in receives)
+    )

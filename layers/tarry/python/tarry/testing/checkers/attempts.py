@@ -1,0 +1,129 @@
+"""Attempts are counted right, and end where the policy says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tarry.policy import SHORTEST_UNHANDLED_WAIT
+from tarry.sqs.settlement import REPEAT_ON_FIFO_SECONDS
+from tarry.testing.checkers.delays import half_of_its_life
+from tarry.testing.checkers.doubles import is_by_sqs
+from tarry.testing.checkers.violation import MOMENT, Found, violation
+from tarry.testing.lives import FAILED
+
+if TYPE_CHECKING:
+    from tarry.testing.lives import Delivery, Life
+    from tarry.testing.past import Past
+
+
+def attempts_are_counted(past: Past) -> Found:
+    """A standard queue's attempt is that of the copy before plus the receives; a FIFO queue's is never less than the
+    failures so far and this run, and never more than the receives.
+    """
+    for delivery in past.deliveries():
+        life, base = delivery.life, attempts_before(delivery.life)
+        if _has_twins(life):
+            continue
+        failed = sum(1 for other in life.deliveries if other.count < delivery.count and _has_failed(other, past))
+        most = base + delivery.count - _hidden_at_first(life)
+        least = base + failed + 1 if life.queue.endswith(".fifo") else most
+        for run in delivery.runs:
+            attempt = run.attempt(life.delivery_id)
+            if not max(1, least) <= attempt <= max(1, most):
+                expected = str(most) if least == most else f"{least} to {most}"
+                text = f"its run has the attempt {attempt}, not {expected}"
+                yield violation("attempts are counted", life, text, run.began.at)
+
+
+def _has_twins(life: Life | None) -> bool:
+    """Whether it cannot be told whose copy it is, or was before."""
+    while life is not None and life.came_from is not None:
+        if life.came_from.twins:
+            return True
+        life = life.came_from.life
+    return False
+
+
+def _has_failed(delivery: Delivery, past: Past) -> bool:
+    """Whether it failed, and the next delivery can know it: on FIFO by its being the head of its group from then on.
+
+    It is not where one before it stays: after a crash, or too late an answer, and if it failed out of its turn.
+    """
+    invocation, life = delivery.invocation, delivery.life
+    if invocation is None or invocation.answered is None or not invocation.ended_well:
+        return False
+    if delivery.verdict not in FAILED or invocation.answered.at >= delivery.lease_ends_at:
+        return False
+    group, before = life.sent.fields.get("group"), invocation.batch[: invocation.batch.index(life.delivery_id)]
+    return not any(each in invocation.failed and past.lives[each].sent.fields.get("group") == group for each in before)
+
+
+def attempts_before(life: Life) -> int:
+    """The attempts before a life: those of the delivery whose copy it is, this one included unless it was deferred."""
+    before = life.came_from
+    if before is None or life.is_letter:
+        return 0
+    number = before.run.attempt(before.life.delivery_id) if before.run is not None else None
+    if number is None:  # not run: it was not due yet, and waits on as a copy
+        earlier = attempts_before(before.life)
+        return max(earlier, earlier + before.count - _hidden_at_first(before.life) - 1)
+    return number - 1 if before.verdict == "defer" else number
+
+
+def _hidden_at_first(life: Life) -> int:
+    """1 where the first receive came before the message was due, and only hid it."""
+    due = (life.record or {}).get("due")
+    is_early = due is not None and life.deliveries and int(life.deliveries[0].at * 1000) / 1000 < due
+    return 1 if is_early and not life.queue.endswith(".fifo") else 0
+
+
+def attempts_are_within_the_policy(past: Past) -> Found:
+    """What has failed for good, or at its last attempt, is not tried again, unless there was nowhere to put it."""
+    rule = "attempts are within the policy"
+    for life in past.lives.values():
+        for delivery in life.deliveries:
+            why = _why_final(delivery)
+            if why is None or not delivery.ended_well or not delivery.was_reported:
+                continue
+            run = delivery.run
+            assert run is not None
+            assert run.ended is not None
+            for event in past.said_by(delivery):
+                if event.fields["event"] == "waiting_retry":
+                    yield violation(rule, life, f"is to be tried again, {why}", event.at)
+            following = life.delivery(delivery.count + 1)
+            if following is None or is_by_sqs(delivery, following) or not following.runs:
+                continue
+            shortest = _shortest_when_stuck(delivery, run.ended.at, past)
+            if following.at < run.ended.at + shortest - MOMENT and not _is_excused(delivery, past):
+                yield violation(rule, life, f"came back within {shortest:g} s, {why}", following.at)
+
+
+def _shortest_when_stuck(delivery: Delivery, now: float, past: Past) -> float:
+    """How long what nothing could put away waits at least (SPEC E4)."""
+    assert delivery.invocation is not None
+    is_perhaps_sent = delivery.life.queue.endswith(".fifo") and delivery.invocation.struck("SendMessageBatch")
+    most = REPEAT_ON_FIFO_SECONDS if is_perhaps_sent else SHORTEST_UNHANDLED_WAIT
+    return min(most, half_of_its_life(delivery, now, past))
+
+
+def _why_final(delivery: Delivery) -> str | None:
+    """Why a message is not to be tried again; None if it may be."""
+    run, delivery_id = delivery.run, delivery.life.delivery_id
+    if run is None or run.verdict(delivery_id) not in FAILED:
+        return None
+    if run.verdict(delivery_id) == "reject":
+        return "though it was rejected"
+    if run.error(delivery_id) == "Undecodable":
+        return "though its body cannot be decoded"
+    limit = run.limit(delivery_id)
+    if limit is not None and run.attempt(delivery_id) >= limit:
+        return f"though attempt {run.attempt(delivery_id)} of {limit} has failed"
+    return None
+
+
+def _is_excused(delivery: Delivery, past: Past) -> bool:
+    """Whether the visibility that keeps it away could not be set, or not in time."""
+    assert delivery.invocation is not None
+    not_set = any("not_settled" in event.fields for event in past.said_by(delivery))
+    return not_set or delivery.invocation.struck("ChangeMessageVisibilityBatch") or not delivery.hidden

@@ -1,0 +1,85 @@
+"""No message is handled again without a cause."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tarry.testing.checkers.violation import MOMENT, Found, violation
+from tarry.testing.lives import DONE
+
+if TYPE_CHECKING:
+    from tarry.testing.lives import Delivery
+    from tarry.testing.past import Past
+
+UNANSWERED = frozenset({"lost_answer", "hang", "late", "garbled", "crash_after"})
+"""Faults after which a sender cannot know that its message was taken."""
+
+IN_FLIGHT_SECONDS = 0.05
+"""How long the answer to a request may be under way."""
+
+
+def duplicates_have_a_cause(past: Past) -> Found:
+    """What was done with, or sent on, comes again only where SQS, a fault or a process that died made it so."""
+    rule = "duplicates have a cause"
+    for life in past.lives.values():
+        for delivery, following in pairwise(life.deliveries):
+            if delivery.twins:
+                continue
+            if (delivery.copies or delivery.verdict in DONE) and (text := _accused(delivery, following)):
+                yield violation(rule, life, text, following.at)
+    for delivery in past.deliveries():
+        kept = [copy for copy in delivery.copies if copy.what == "sent" and not delivery.twins]
+        if len(kept) > 1 and not may_be_sent_twice(delivery):
+            text = f"sent on {len(kept)} times in one invocation, and no answer was lost"
+            yield violation(rule, delivery.life, text, kept[-1].at)
+        if kept and delivery.verdict in DONE:
+            yield violation(rule, delivery.life, "sent on, though its handler was done with it", kept[-1].at)
+
+
+def _accused(delivery: Delivery, following: Delivery) -> str | None:
+    """Why a second delivery should not have been; None if it has a cause."""
+    if not delivery.ended_well or is_by_sqs(delivery, following):
+        return None
+    if delivery.was_reported:
+        if not delivery.copies:
+            return "its handler was done with it, and it was reported as failed"
+        return None if may_be_sent_twice(delivery) else "it was sent on, and reported as failed all the same"
+    if following.at >= delivery.lease_ends_at - MOMENT:
+        return None  # nobody was in time to delete it
+    return "it was received again before its lease had ended, though it was done with"
+
+
+def is_by_sqs(delivery: Delivery, following: Delivery) -> bool:
+    """Whether a message came again since SQS delivers twice now and then, or a fault made it so."""
+    if following.received.fields.get("duplicate"):
+        return True
+    shown = (event for event in delivery.life.all("hidden") if delivery.at <= event.at <= following.at)
+    return any("by" not in event.fields for event in shown)
+
+
+def may_be_sent_twice(delivery: Delivery) -> bool:
+    """Whether its invocation cannot have known what became of a send: no answer came, or none in time."""
+    invocation = delivery.invocation
+    assert invocation is not None
+    assert invocation.answered is not None
+    faults = (fault.fields for fault in invocation.faults)
+    no_answer = any(fault["kind"] in UNANSWERED and fault["operation"] == "SendMessageBatch" for fault in faults)
+    return no_answer or any(copy.at > invocation.answered.at - IN_FLIGHT_SECONDS for copy in delivery.copies)
+
+
+def nothing_runs_again_once_it_is_done(past: Past) -> Found:
+    """In one invocation a message runs again only if it has failed, by `LocalRetry`; once deleted for good, never."""
+    rule = "nothing runs again once it is done"
+    for delivery in past.deliveries():
+        for earlier, later in pairwise(delivery.runs):
+            verdict = earlier.verdict(delivery.life.delivery_id)
+            if verdict != "fail":
+                text = f"ran again in the same invocation, after the verdict {verdict!r}"
+                yield violation(rule, delivery.life, text, later.began.at)
+    for life in past.lives.values():
+        if life.end is None or life.end.what == "expired":
+            continue
+        for event in life.all("received"):
+            if event.at > life.end.at:
+                yield violation(rule, life, f"received after it was {life.end.what}", event.at)

@@ -1,0 +1,81 @@
+"""The order of FIFO groups."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tarry.testing.checkers.violation import MOMENT, Found, violation
+from tarry.testing.lives import DONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tarry.testing.lives import Delivery, Life, Run
+    from tarry.testing.past import Past
+
+
+def groups_keep_their_order(past: Past) -> Found:
+    """On FIFO nothing of a group runs beside another of it, or before one that was sent earlier is out of the way.
+
+    The order holds as long as the lease does.
+    """
+    rule = "groups keep their order"
+    for queue, group, lives in _groups(past):
+        runs = [(run, delivery) for life in lives for delivery in life.deliveries for run in delivery.runs]
+        runs.sort(key=lambda each: each[0].began.at)
+        latest: tuple[Run, Delivery] | None = None
+        for run, delivery in runs:
+            if latest is not None and latest[0] is not run and run.began.at < _alone_until(*latest, past) - MOMENT:
+                text = f"runs while {latest[1].life.id} of its group {group!r} in {queue} still runs"
+                yield violation(rule, delivery.life, text, run.began.at)
+            if latest is None or _end_of(run, past) >= _end_of(latest[0], past):
+                latest = run, delivery
+        places = {life.delivery_id: place for place, life in enumerate(lives)}
+        for run, delivery in runs:
+            for before in lives[: places[delivery.life.delivery_id]]:
+                if not _out_of_the_way(before, run, past):
+                    text = f"runs before {before.id}, which was sent to group {group!r} of {queue} earlier"
+                    yield violation(rule, delivery.life, text, run.began.at)
+
+
+def _groups(past: Past) -> Iterator[tuple[str, str, list[Life]]]:
+    groups: dict[tuple[str, str], list[Life]] = {}
+    for life in past.lives.values():
+        queue, group = life.sent.fields["queue"], life.sent.fields.get("group")
+        if queue.endswith(".fifo") and group is not None:
+            groups.setdefault((queue, group), []).append(life)
+    for (queue, group), lives in groups.items():
+        yield queue, group, lives
+
+
+def _alone_until(run: Run, delivery: Delivery, past: Past) -> float:
+    """Until when nothing else of its group may run: as long as it runs and its lease holds."""
+    return min(_end_of(run, past), delivery.lease_ends_at)
+
+
+def _end_of(run: Run, past: Past) -> float:
+    if run.ended is not None:
+        return run.ended.at
+    answered = past.invocations[run.request_id].answered
+    return answered.at if answered is not None else math.inf
+
+
+def _out_of_the_way(before: Life, run: Run, past: Past) -> bool:
+    """Whether a message was done with, for its group, when a run of a later one began."""
+    began = run.began.at
+    if before.left_at is not None and before.left_at <= began:
+        return True
+    if before.delivery_id in run.delivery_ids:
+        return True  # in one batch, whose handler keeps the order itself
+    here = [each for each in before.deliveries if each.invocation and each.invocation.request_id == run.request_id]
+    if not here:
+        return False
+    delivery = here[-1]
+    ended = delivery.run is not None and delivery.run.ended is not None and delivery.run.ended.at <= began
+    if ended and delivery.verdict in DONE:
+        return True
+    if any(copy.at <= began for copy in delivery.copies):
+        return not (delivery.ended_well and delivery.was_reported)  # it was sent on, and confirmed
+    said = (event for event in past.said_by(delivery) if event.at <= began)
+    return any(event.fields["state"] in ("COMMITTED", "DISCARDED") for event in said)

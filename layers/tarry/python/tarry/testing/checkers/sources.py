@@ -1,0 +1,51 @@
+"""Nothing comes from nowhere, and nothing is changed on its way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarry.envelope import ATTRIBUTE
+from tarry.testing.checkers.violation import Found, violation
+from tarry.testing.lives import TRANSFERS
+
+if TYPE_CHECKING:
+    from tarry.testing.lives import Life
+    from tarry.testing.past import Past
+
+
+def nothing_comes_from_nowhere(past: Past) -> Found:
+    """What a function sends on is a message that it had, with its body, attributes, group and trace header."""
+    rule = "nothing comes from nowhere"
+    for life in past.lives.values():
+        if life.sender not in past.invocations:
+            continue
+        if life.came_from is None:
+            if TRANSFERS & set(life.record or ()):
+                yield violation(rule, life, "a copy of a message that its sender did not have", life.sent.at)
+            continue
+        for what, had, has in _compared(life.came_from.life, life):
+            if had != has:
+                yield violation(
+                    rule, life, f"its copy has another {what}: {has!r:.200}, not {had!r:.200}", life.sent.at
+                )
+    for run in past.runs:
+        strange = [each for each in run.delivery_ids if each not in past.invocations[run.request_id].batch]
+        if strange:
+            yield violation(rule, past.lives[strange[0]], "ran in an invocation that was not handed it", run.began.at)
+
+
+def _compared(original: Life, copy: Life) -> list[tuple[str, Any, Any]]:
+    had, has = original.sent.fields, copy.sent.fields
+    group = has.get("group") if copy.sent.fields["queue"].endswith(".fifo") or had.get("group") else None
+    own_group = had.get("group") or (original.id if copy.sent.fields["queue"].endswith(".fifo") else None)
+    return [
+        ("body", original.body, copy.body),
+        ("attributes", _users(original), _users(copy)),
+        ("group", own_group, group),
+        ("trace header", had.get("trace_header"), has.get("trace_header")),
+    ]
+
+
+def _users(life: Life) -> dict[str, Any]:
+    """The attributes that are not tarry's."""
+    return {name: value for name, value in life.attributes.items() if name != ATTRIBUTE or life.record is None}

@@ -1,0 +1,37 @@
+"""What a checker finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tarry.testing.past import Past
+
+if TYPE_CHECKING:
+    from tarry.testing.lives import Life
+
+MOMENT = 0.001
+"""How much earlier than due something may happen: times are floats."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A rule that was broken; ``id`` is the message's stable id, or an invocation's request id."""
+
+    rule: str
+    id: str
+    text: str
+    at: float
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.text} (message {self.id})"
+
+
+Found = Iterator[Violation]
+Checker = Callable[[Past], Found]
+
+
+def violation(rule: str, life: Life, text: str, at: float) -> Violation:
+    """Of a message, by its stable id."""
+    return Violation(rule, life.id, text, at)

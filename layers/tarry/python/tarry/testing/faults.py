@@ -1,0 +1,135 @@
+"""Faults, as data: what goes wrong, where, how often. Seeded, so that a run can be repeated to the byte.
+
+sandbox.faults.add("lost_answer", operation="SendMessageBatch")            # once
+sandbox.faults.add("throttle", queue="orders", times=None, chance=0.2)    # a fifth of all, as long as it is there
+sandbox.faults.clear()
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from tarry.simulator.sqs.validation import service_model
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from tarry.simulator.history import History
+
+RequestFault = Literal[
+    "throttle", "unavailable", "denied", "unreachable", "lost_answer", "partial_failure", "hang", "late",
+    "garbled", "crash_before", "crash_after",
+]  # fmt: skip
+InvocationFault = Literal["crash", "timeout", "slow"]
+DeliveryFault = Literal["duplicate"]
+MappingFault = Literal["throttled", "lost_delete"]
+
+REQUEST_FAULTS: tuple[str, ...] = get_args(RequestFault)
+INVOCATION_FAULTS: tuple[str, ...] = get_args(InvocationFault)
+DELIVERY_FAULTS: tuple[str, ...] = get_args(DeliveryFault)
+MAPPING_FAULTS: tuple[str, ...] = get_args(MappingFault)
+KINDS = (*REQUEST_FAULTS, *INVOCATION_FAULTS, *DELIVERY_FAULTS, *MAPPING_FAULTS)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One way in which things go wrong.
+
+    Of a request to SQS:
+
+    ``throttle``, ``unavailable``, ``denied``: SQS refuses it. ``unreachable``: there is no connection.
+    ``lost_answer``: SQS carries it out, and the answer does not arrive. ``hang``: the same, and nothing comes until the
+    client gives up. ``late``: it reaches SQS ``seconds`` after it was sent, when perhaps nobody waits for it any more.
+    ``garbled``: SQS answers a send with the MD5 of another body. ``partial_failure``: of a batch request, some entries
+    are refused.
+    ``crash_before``, ``crash_after``: the process dies before the request reaches SQS, or right after.
+
+    Of an invocation:
+
+    ``crash``: the process dies after ``seconds`` in it. ``timeout``: it stands still until Lambda kills it. ``slow``:
+    it begins ``seconds`` late (a handler that outlives its visibility).
+
+    Of a delivery: ``duplicate``: a message of a standard queue comes a second time, ``seconds`` after the first.
+
+    Of the mapping: ``throttled``: Lambda refuses an invocation, and it is tried again for as long as the messages stay
+    hidden. ``lost_delete``: it never hears that its delete was carried out, and deletes again.
+    """
+
+    kind: str
+    operation: str | None = None
+    """The request that it strikes, by its name (``"SendMessageBatch"``); None: any."""
+    queue: str | None = None
+    """By the queue's name; None: any."""
+    times: int | None = 1
+    """How often; None: as often as it applies."""
+    chance: float = 1.0
+    """How likely it strikes where it applies."""
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"there is no fault {self.kind!r}; there are {', '.join(KINDS)}")
+        if self.operation is not None and self.operation not in service_model().operation_names:
+            raise ValueError(f"SQS has no operation {self.operation!r}; its names are such as 'SendMessageBatch'")
+        if not 0 <= self.chance <= 1:
+            raise ValueError(f"chance is from 0 to 1, got {self.chance!r}")
+
+    def strikes(self, kinds: tuple[str, ...], operation: str | None, queue: str | None) -> bool:
+        """Whether it may strike there."""
+        fits = self.operation in (None, operation) and self.queue in (None, queue)
+        return self.kind in kinds and fits
+
+
+@dataclass
+class Faults:
+    """The faults of a sandbox. Those that are spent are gone."""
+
+    random: Random
+    history: History
+    _left: dict[Fault, int | None] = field(default_factory=dict)
+
+    def add(self, kind: str | Fault, operation: str | None = None, queue: str | None = None, **more: Any) -> Fault:
+        """Adds a `Fault`, made or described: ``times=1, chance=1.0, seconds=0``."""
+        fault = kind if isinstance(kind, Fault) else Fault(kind, operation, queue, **more)
+        already = self._left.get(fault, 0)
+        self._left[fault] = None if fault.times is None or already is None else already + fault.times
+        return fault
+
+    def clear(self) -> None:
+        """Nothing goes wrong any more."""
+        self._left.clear()
+
+    def of_request(self, operation: str, queue: str | None, request_id: str | None) -> Fault | None:
+        """The fault that strikes a request, if one does."""
+        return self._next(REQUEST_FAULTS, operation, queue, request_id)
+
+    def of_invocation(self, queue: str | None, request_id: str | None) -> Fault | None:
+        """The fault that strikes an invocation, if one does."""
+        return self._next(INVOCATION_FAULTS, None, queue, request_id)
+
+    def of_delivery(self, queue: str) -> Fault | None:
+        """The fault that strikes a delivery, if one does."""
+        return self._next(DELIVERY_FAULTS, None, queue, None)
+
+    def of_mapping(self, kind: MappingFault, queue: str) -> Fault | None:
+        """The fault that strikes a mapping at its delete, or its invocation, if one does."""
+        return self._next((kind,), None, queue, None)
+
+    def _next(
+        self, kinds: tuple[str, ...], operation: str | None, queue: str | None, request_id: str | None
+    ) -> Fault | None:
+        for fault, left in self._left.items():
+            if not fault.strikes(kinds, operation, queue):
+                continue
+            if fault.chance < 1 and self.random.random() >= fault.chance:
+                continue
+            if left is not None:
+                if left == 1:
+                    del self._left[fault]
+                else:
+                    self._left[fault] = left - 1
+            who = {} if request_id is None else {"request_id": request_id}
+            self.history.record("fault", kind=fault.kind, operation=operation, queue=queue, **who)
+            return fault
+        return None

@@ -1,0 +1,164 @@
+"""The functions of a sandbox, the mappings that feed them, and the worlds in which they run."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+
+from tarry.arn import queue_arn
+from tarry.consumer import Consumer
+from tarry.simulator.client import SimulatedClient
+from tarry.simulator.functions import Function, FunctionSettings, current_call
+from tarry.simulator.mapping import EventSourceMapping
+from tarry.simulator.mapping_settings import MappingSettings
+from tarry.testing.observed import observed, overheard
+from tarry.testing.port import FaultyHost, FaultyPort
+from tarry.testing.transport import Transport
+from tarry.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from tarry.simulator.functions import Handler
+    from tarry.simulator.history import History
+    from tarry.simulator.sqs import Sqs
+    from tarry.simulator.stage import Stage
+    from tarry.testing.faults import Faults
+
+
+class MappingWords(TypedDict):
+    """What a test or a template says of an event source mapping: see `MappingSettings`."""
+
+    batch_size: int
+    window_seconds: float
+    maximum_concurrency: int | None
+    reports_failures: bool
+    filters: Sequence[str | Mapping[str, Any]]
+
+
+class Feed(NamedTuple):
+    """A queue, and the function that it feeds."""
+
+    queue: str
+    handler: Handler
+    function: Function
+
+
+class Hosting:
+    """Lambda, as far as a sandbox has it."""
+
+    def __init__(self, stage: Stage, sqs: Sqs, faults: Faults, history: History, seed: int) -> None:
+        self._stage = stage
+        self._sqs = sqs
+        self._faults = faults
+        self._history = history
+        self._seed = seed
+        self._worlds = 0
+        self._feeds: list[Feed] = []
+        self._watched: dict[Consumer[Any], Consumer[Any]] = {}
+
+    def world(self) -> World:
+        """A new world: a process's own client and randomness, in the sandbox's time."""
+        self._worlds += 1
+        clock, of = self._stage.clock, f"{self._seed} world {self._worlds}"
+        transport = Transport(self._sqs, self._stage, Random(f"{of} transport"), self._faults, self._history)
+        return World(
+            clock=clock,
+            random=Random(of),
+            client_factory=lambda: SimulatedClient(self._sqs, clock, transport),
+            threads=self._stage.threads,
+            watch=self._watch,
+        )
+
+    def connect(
+        self,
+        handler: Handler,
+        queue: str,
+        settings: FunctionSettings,
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
+        **mapping: Unpack[MappingWords],
+    ) -> None:
+        """Lets a queue feed the function of a handler from now on. A handler is one function, whatever feeds it.
+
+        ``around`` as for `Function`. Raises `ValueError` if the queue feeds it already, or if it has another timeout;
+        `InvalidParameterValue` (a `ValueError`) for what Lambda refuses.
+        """
+        function = self._function(handler, settings, around)
+        name, timeout = function.settings.name, function.settings.timeout_seconds
+        if timeout != settings.timeout_seconds:
+            raise ValueError(
+                f"{name} is a function with a timeout of {timeout:g} s already, and has the same for all its queues: "
+                f"got {settings.timeout_seconds:g} s"
+            )
+        if any((feed.queue, feed.function) == (queue, function) for feed in self._feeds):
+            raise ValueError(f"the queue {queue!r} feeds the function {name!r} already")
+        mapped = MappingSettings(
+            self._sqs.arn(queue),
+            name,
+            queue_visibility_seconds=self._visibility_timeout(queue),
+            function_timeout_seconds=timeout,
+            **mapping,
+        )
+        self._history.record(
+            "connected",
+            queue=queue,
+            function=name,
+            reports_failures=mapped.reports_failures,
+            is_tarry=isinstance(handler, Consumer),
+        )
+        port = FaultyPort(self._stage.timeline, self._sqs, mapped, self._faults, self._history)
+        host = FaultyHost(self._stage.timeline, function, queue, self._faults)
+        EventSourceMapping(self._stage.timeline, port, host, self._history, mapped).start()
+        self._feeds.append(Feed(queue, handler, function))
+
+    def close(self) -> None:
+        """Ends all environments."""
+        for feed in self._feeds:
+            feed.function.close()
+
+    def _function(
+        self, handler: Handler, settings: FunctionSettings, around: Callable[[], AbstractContextManager[object]]
+    ) -> Function:
+        """That which the handler has already, else a new one: two handlers of the same name are two functions."""
+        for feed in self._feeds:
+            if feed.handler == handler:
+                return feed.function
+        taken = {feed.function.settings.name for feed in self._feeds}
+        names = (settings.name if number == 1 else f"{settings.name}-{number}" for number in count(1))
+        named = replace(settings, name=next(name for name in names if name not in taken))
+        heard = overheard(handler, self._history)
+        return Function(self._stage, partial(self._invoke, heard), self.world, self._history, named, around)
+
+    def _visibility_timeout(self, queue: str) -> int:
+        asked = {"QueueUrl": self._sqs.url(queue), "AttributeNames": ["VisibilityTimeout"]}
+        return int(self._sqs.call("GetQueueAttributes", asked)["Attributes"]["VisibilityTimeout"])
+
+    def _watch(self, consumer: Consumer[Any]) -> Consumer[Any]:
+        """The consumer that runs in its place, wherever it was called: below a decorator, or in a Lambda handler."""
+        call = current_call()
+        if call is None:
+            return consumer
+        self._history.record("consumed", request_id=call.request_id, consumer=consumer.name)
+        watched = self._watched.get(consumer)
+        if watched is None:
+            watched = self._watched[consumer] = observed(consumer, self._history)
+        return watched
+
+    def _invoke(self, handler: Handler, event: Any, context: Any) -> Any:
+        """One invocation, with what goes wrong in it as a whole."""
+        queue = queue_arn(event["Records"][0]["eventSourceARN"]).name
+        call, fault = current_call(), self._faults.of_invocation(queue, context.aws_request_id)
+        if fault is not None and call is not None:
+            match fault.kind:
+                case "crash":
+                    self._stage.timeline.after(fault.seconds, call.crash)
+                case "timeout":
+                    self._stage.clock.sleep(context.get_remaining_time_in_millis() / 1000 + 1)
+                case "slow":
+                    self._stage.clock.sleep(fault.seconds)
+        return handler(event, context)

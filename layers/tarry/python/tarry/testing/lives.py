@@ -1,0 +1,238 @@
+"""What a history tells of: the life of each SQS message, its deliveries, the runs of handlers, the invocations.
+
+A message that tarry sends on is another life of the same stable id.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tarry.envelope import ATTRIBUTE, body_sum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tarry.simulator.history import Event
+
+DONE = frozenset({"ack", "discard"})
+"""Verdicts of a handler that is done with a message."""
+FAILED = frozenset({"fail", "retry", "reject"})
+GONE = ("deleted", "expired", "purged")
+TRANSFERS = frozenset({"carried", "failure", "hops"})
+"""What a record has that travels with a copy or a dead letter; that of a producer has none of it."""
+
+
+@dataclass
+class Run:
+    """One call of a handler; ``ended`` is None if its process died first."""
+
+    began: Event
+    ended: Event | None = None
+
+    @property
+    def request_id(self) -> str:
+        return str(self.began.fields["request_id"])
+
+    @property
+    def delivery_ids(self) -> Mapping[str, str]:
+        """The stable ids, by delivery id."""
+        ids: Mapping[str, str] = self.began.fields["delivery_ids"]
+        return ids
+
+    def attempt(self, delivery_id: str) -> int:
+        return int(self.began.fields["attempts"][delivery_id])
+
+    def limit(self, delivery_id: str) -> int | None:
+        """The policy's ``max_attempts``; None where nothing is retried in place."""
+        limit: int | None = self.began.fields["limits"][delivery_id]
+        return limit
+
+    def verdict(self, delivery_id: str) -> str | None:
+        """``ack``, ``discard``, ``retry``, ``reject``, ``defer``, ``fail``, ``release`` or ``left``.
+
+        None if the process died.
+        """
+        return None if self.ended is None else self.ended.fields["verdicts"].get(delivery_id)
+
+    def wait(self, delivery_id: str) -> tuple[float, float] | None:
+        """The shortest and longest time after which it is to be tried again; None where that is open."""
+        return None if self.ended is None else self.ended.fields["waits"].get(delivery_id)
+
+    def error(self, delivery_id: str) -> str | None:
+        """The name of the type of error with which it failed."""
+        return None if self.ended is None else self.ended.fields["errors"].get(delivery_id)
+
+    @property
+    def how(self) -> str:
+        """``returned``, ``raised ValueError: ...``, ``died``."""
+        return "died" if self.ended is None else str(self.ended.fields["how"])
+
+
+@dataclass
+class Invocation:
+    """One call of a function; ``answered`` is None while it runs."""
+
+    invoked: Event
+    answered: Event | None = None
+    handed: Event | None = None
+    responded: Event | None = None
+    consumed: Event | None = None
+    """A consumer of tarry's took it; None for a function that is none of tarry's."""
+    requests: list[Event] = field(default_factory=list)
+    """Without those by which its handler sends."""
+    runs: list[Run] = field(default_factory=list)
+    faults: list[Event] = field(default_factory=list)
+    refusals: list[Event] = field(default_factory=list)
+    sent: list[Event] = field(default_factory=list)
+    """What it sent, also what SQS swallowed."""
+
+    @property
+    def request_id(self) -> str:
+        return str(self.invoked.fields["request_id"])
+
+    @property
+    def batch(self) -> list[str]:
+        return list(self.invoked.fields["delivery_ids"])
+
+    @property
+    def ended_well(self) -> bool:
+        return self.answered is not None and self.answered.fields["kind"] == "returned"
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """What it left in the queue."""
+        return frozenset(self.answered.fields["failed"]) if self.answered is not None else frozenset()
+
+    def struck(self, *operations: str) -> bool:
+        """Whether a fault struck one of these requests of it; ChangeMessageVisibility means its batch too."""
+        return any(fault.fields.get("operation") in operations for fault in self.faults)
+
+
+@dataclass
+class Delivery:
+    """One receive of a message.
+
+    ``invocation`` is None if no function was ever handed it, or with a later receive of the same message.
+    """
+
+    life: Life
+    received: Event
+    invocation: Invocation | None = None
+    runs: list[Run] = field(default_factory=list)
+    copies: list[Event] = field(default_factory=list)
+    """What its invocation sent in its place: ``sent`` or ``swallowed``."""
+
+    twins: list[Delivery] = field(default_factory=list)
+    """Deliveries of other copies of the message in the same batch: who was sent on for whom cannot be told."""
+
+    @property
+    def at(self) -> float:
+        return self.received.at
+
+    @property
+    def count(self) -> int:
+        return int(self.received.fields["receive_count"])
+
+    @property
+    def lease_ends_at(self) -> float:
+        """When it comes back if nobody does anything."""
+        return float(self.received.fields["visible_until"])
+
+    @property
+    def run(self) -> Run | None:
+        """The last run, whose verdict counts."""
+        return self.runs[-1] if self.runs else None
+
+    @property
+    def verdict(self) -> str | None:
+        return self.run.verdict(self.life.delivery_id) if self.run is not None else None
+
+    @property
+    def ended_well(self) -> bool:
+        return self.invocation is not None and self.invocation.ended_well
+
+    @property
+    def was_reported(self) -> bool:
+        """Whether the function's answer left it in the queue."""
+        return self.invocation is not None and self.life.delivery_id in self.invocation.failed
+
+    @property
+    def hidden(self) -> list[Event]:
+        """The visibility that its invocation gave it."""
+        if self.invocation is None:
+            return []
+        by, handle = self.invocation.request_id, self.received.fields["receipt_handle"]
+        return [
+            event
+            for event in self.life.all("hidden")
+            if event.fields.get("by") == by and event.fields["receipt_handle"] == handle
+        ]
+
+    def __hash__(self) -> int:
+        return hash((self.life.delivery_id, self.count))
+
+
+@dataclass
+class Life:
+    """One message of SQS, from its send to its end. A copy that tarry sends is another life of the same `id`."""
+
+    delivery_id: str
+    id: str
+    """The stable id: what all lives of a message have in common."""
+    sent: Event
+    queue: str
+    """Where it is, or was last."""
+    events: list[Event] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    came_from: Delivery | None = None
+    """The delivery in whose place it was sent."""
+    is_letter: bool = False
+    """Whether it was sent on as a dead letter: with it begins a new count of attempts."""
+
+    @property
+    def body(self) -> str:
+        return str(self.sent.fields["body"])
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        attributes: Mapping[str, Any] = self.sent.fields.get("attributes") or {}
+        return attributes
+
+    @cached_property
+    def record(self) -> dict[str, Any] | None:
+        """Its `Tarry` record."""
+        return record_of(self.attributes, self.body)
+
+    @property
+    def end(self) -> Event | None:
+        """Its deletion, expiry or purge, or its redrive, which makes another life of it; None if it is still there."""
+        return next((event for event in self.events if event.what in GONE or "new_delivery_id" in event.fields), None)
+
+    @property
+    def left_at(self) -> float | None:
+        """When it had left the queue to which it was sent: gone, or moved by SQS."""
+        event = next((event for event in self.events if event.what in (*GONE, "moved")), None)
+        return None if event is None else float(event.fields.get("expired_at", event.at))
+
+    @property
+    def sender(self) -> str | None:
+        """The request id of the invocation that sent it; None for a test or a redrive."""
+        return self.sent.fields.get("by")
+
+    def all(self, *what: str) -> Iterator[Event]:
+        return (event for event in self.events if event.what in what)
+
+    def delivery(self, count: int) -> Delivery | None:
+        return next((each for each in self.deliveries if each.count == count), None)
+
+
+def record_of(attributes: Mapping[str, Any], body: str) -> dict[str, Any] | None:
+    """The `Tarry` record among attributes as they were sent; None if there is none that belongs to the body."""
+    try:
+        record = json.loads(attributes[ATTRIBUTE]["StringValue"])
+        return record if record["sum"] == body_sum(body) else None
+    except (KeyError, TypeError, ValueError):
+        return None

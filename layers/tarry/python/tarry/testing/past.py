@@ -1,0 +1,241 @@
+"""A history, read: what checkers look at."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tarry.sqs.topology import FAILURE_KEPT_SECONDS
+from tarry.testing.lives import DONE, TRANSFERS, Delivery, Invocation, Life, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tarry.simulator.history import Event
+
+
+class Past:
+    """All that happened, by whom it happened to. ``settled`` says that nothing was left to happen at its end."""
+
+    def __init__(self, events: Iterable[Event], *, settled: bool | None = None) -> None:
+        self.events = list(events)
+        self.settled = settled
+        self.lives: dict[str, Life] = {}
+        self.invocations: dict[str, Invocation] = {}
+        self.runs: list[Run] = []
+        self.said: dict[str, list[Event]] = {}
+        """What tarry said of each delivery id."""
+        self.problems: list[Event] = []
+        """What else it said: of what went wrong, or was not as it should be."""
+        self.swallowed: list[Event] = []
+        self.queues: dict[str, Mapping[str, str]] = {}
+        """The attributes of the queues that were made."""
+        self.connected: dict[str, Event] = {}
+        """What feeds on each queue."""
+        self._runs: dict[int, Run] = {}
+        for event in self.events:
+            self._take(event)
+        for invocation in self.invocations.values():
+            self._find_twins(invocation)
+        for life in self.lives.values():
+            if life.sender in self.invocations:
+                self._trace(life, self.invocations[life.sender])
+        for event in self.swallowed:
+            self._note_swallowed(event)
+
+    @cached_property
+    def families(self) -> dict[str, list[Life]]:
+        """The lives of each message, by its stable id, in the order of their sending."""
+        families: dict[str, list[Life]] = {}
+        for life in self.lives.values():
+            families.setdefault(life.id, []).append(life)
+        return families
+
+    @cached_property
+    def runs_of(self) -> dict[str, list[Run]]:
+        """The runs on each delivery id."""
+        runs: dict[str, list[Run]] = {}
+        for run in self.runs:
+            for delivery_id in run.delivery_ids:
+                runs.setdefault(delivery_id, []).append(run)
+        return runs
+
+    def invocations_of(self, life: Life) -> list[Invocation]:
+        """Those that had it in their batch."""
+        return [each for each in self.invocations.values() if life.delivery_id in each.batch]
+
+    def deliveries(self) -> Iterator[Delivery]:
+        """All of them."""
+        return (delivery for life in self.lives.values() for delivery in life.deliveries)
+
+    def redrive(self, queue: str) -> tuple[str, int] | None:
+        """The name of its dead-letter queue, and its ``maxReceiveCount``."""
+        policy = json.loads(self.queues.get(queue, {}).get("RedrivePolicy") or "null")
+        return policy and (policy["deadLetterTargetArn"].rpartition(":")[2], int(policy["maxReceiveCount"]))
+
+    def said_by(self, delivery: Delivery) -> list[Event]:
+        """What tarry said of a message in the invocation of a delivery."""
+        if delivery.invocation is None:
+            return []
+        by = delivery.invocation.request_id
+        said = self.said.get(delivery.life.delivery_id, [])
+        return [event for event in said if event.fields.get("request_id") == by]
+
+    def had_problem(self, delivery: Delivery, name: str) -> bool:
+        """Whether the log tells of such a problem with a message in the invocation of a delivery."""
+        by = delivery.invocation and delivery.invocation.request_id
+        told = (each.fields for each in self.problems if each.fields["event"] == name)
+        return any(
+            each.get("delivery_id") == delivery.life.delivery_id and each.get("request_id") == by for each in told
+        )
+
+    def look_up_failed(self, delivery: Delivery) -> bool:
+        """Whether its queue, or another, could not be looked up, lately enough for that to be remembered."""
+        assert delivery.invocation is not None
+        began = delivery.invocation.invoked.at
+        return delivery.invocation.struck("GetQueueAttributes") or any(
+            began - FAILURE_KEPT_SECONDS - 60 <= event.at <= began
+            for event in self.events
+            if event.what == "fault" and event.fields.get("operation") == "GetQueueAttributes"
+        )
+
+    # reading
+
+    def _take(self, event: Event) -> None:
+        fields = event.fields
+        match event.what:
+            case "sent":
+                self._sent(event)
+            case "received":
+                life = self.lives[fields["delivery_id"]]
+                life.events.append(event)
+                life.deliveries.append(Delivery(life, event))
+            case "ran":
+                self._ran(event)
+            case "ended":
+                self._runs[fields["run"]].ended = event
+            case "said" | "problem" | "swallowed":
+                self._told(event)
+            case "created" | "connected":
+                self._set_up(event)
+            case "invoked":
+                self.invocations[fields["request_id"]] = Invocation(event)
+            case _ if fields.get("request_id") in self.invocations:
+                self._of_invocation(self.invocations[fields["request_id"]], event)
+            case _ if fields.get("delivery_id") in self.lives:
+                self._of_life(self.lives[fields["delivery_id"]], event)
+
+    def _told(self, event: Event) -> None:
+        match event.what:
+            case "said":
+                self.said.setdefault(event.fields["delivery_id"], []).append(event)
+            case "problem":
+                self.problems.append(event)
+            case "swallowed":
+                self.swallowed.append(event)
+
+    def _set_up(self, event: Event) -> None:
+        if event.what == "created":
+            self.queues[event.fields["queue"]] = event.fields["attributes"]
+        else:
+            self.connected[event.fields["queue"]] = event
+
+    def _of_invocation(self, invocation: Invocation, event: Event) -> None:
+        match event.what:
+            case "answered" | "responded" | "consumed":
+                setattr(invocation, event.what, event)
+            case "handed":
+                self._handed(invocation, event)
+            case "request" if not _is_handlers_own(event, invocation):
+                invocation.requests.append(event)
+            case "fault":
+                invocation.faults.append(event)
+            case "refused":
+                invocation.refusals.append(event)
+            case "garbled":
+                self._of_life(self.lives[event.fields["delivery_id"]], event)
+
+    def _handed(self, invocation: Invocation, event: Event) -> None:
+        invocation.handed = event
+        latest = dict(sorted(event.fields["receives"], key=lambda each: int(each[1])))
+        for delivery_id, receive_count in latest.items():  # of one that is in it twice, the later receive
+            delivery = self.lives[delivery_id].delivery(receive_count)
+            if delivery is not None:
+                delivery.invocation = invocation
+
+    def _of_life(self, life: Life, event: Event) -> None:
+        life.events.append(event)
+        if event.what == "moved":
+            life.queue = event.fields["to"]
+
+    def _ran(self, event: Event) -> None:
+        run = self._runs[event.fields["run"]] = Run(event)
+        self.runs.append(run)
+        self.invocations[run.request_id].runs.append(run)
+        for delivery_id, receive_count in event.fields["receives"].items():
+            delivery = self.lives[delivery_id].delivery(receive_count)
+            if delivery is not None:
+                delivery.runs.append(run)
+
+    def _sent(self, event: Event) -> None:
+        delivery_id = event.fields["delivery_id"]
+        life = Life(delivery_id, delivery_id, event, event.fields["queue"], [event])
+        if life.record and life.record.get("id"):
+            life.id = str(life.record["id"])
+        self.lives[delivery_id] = life
+
+    # what was sent in whose place
+
+    def _trace(self, life: Life, sender: Invocation) -> None:
+        """Finds the delivery that a life was sent in place of, and gives it its stable id."""
+        sender.sent.append(life.sent)
+        is_transfer = bool(TRANSFERS & set(life.record or ()))
+        if life.record is not None and not is_transfer:
+            return  # a producer's: sent anew, with a delay
+        candidates = [
+            each
+            for each in self.received_by(sender)
+            if (each.life.id == life.id if is_transfer else each.life.body == life.body and self._is_told(each, life))
+        ]
+        if candidates:  # two copies of one message may be in one batch
+            delivery = min(candidates, key=lambda each: (each.verdict in DONE, len(each.copies)))
+            life.came_from, life.id = delivery, delivery.life.id
+            life.is_letter = not is_transfer or _is_letter(life.record or {})
+            delivery.copies.append(life.sent)
+
+    def _find_twins(self, invocation: Invocation) -> None:
+        deliveries = list(self.received_by(invocation))
+        for delivery in deliveries:
+            delivery.twins = [each for each in deliveries if each is not delivery and each.life.id == delivery.life.id]
+
+    def _is_told(self, delivery: Delivery, life: Life) -> bool:
+        """Whether a life without a record is a dead letter: the log says so, or whoever was to say it was cut short."""
+        target = life.sent.fields["queue"]
+        said = any(event.fields.get("dead_letter_queue") == target for event in self.said_by(delivery))
+        redrive = self.redrive(delivery.life.sent.fields["queue"])
+        return said or (delivery.verdict not in DONE and redrive is not None and redrive[0] == target)
+
+    def _note_swallowed(self, event: Event) -> None:
+        sender, first = self.invocations.get(event.fields.get("by", "")), self.lives[event.fields["delivery_id"]]
+        if sender is None:
+            return
+        sender.sent.append(event)
+        for delivery in self.received_by(sender):
+            if delivery.life.id == first.id:
+                delivery.copies.append(event)
+
+    def received_by(self, invocation: Invocation) -> Iterator[Delivery]:
+        """The deliveries of a batch."""
+        for delivery_id in dict.fromkeys(invocation.batch):
+            yield from (each for each in self.lives[delivery_id].deliveries if each.invocation is invocation)
+
+
+def _is_letter(record: Mapping[str, Any]) -> bool:
+    return "hops" not in record
+
+
+def _is_handlers_own(request: Event, invocation: Invocation) -> bool:
+    """Whether a handler sends: what tarry sends for it, it sends before or after its runs."""
+    is_running = any(run.ended is None for run in invocation.runs)
+    return is_running and request.fields["operation"].startswith("SendMessage")

@@ -1,0 +1,85 @@
+"""The pytest plugin: the fixture ``sandbox``, its seed, and what a failing test shows of it.
+
+pytest loads this module in every run of everybody who has tarry installed: it loads nothing until a fixture is used.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tarry.world import current, use
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from tarry.testing.sandbox import Sandbox
+
+MARKER = (
+    "sandbox(seed=0, realism=None, start=...): the settings of the fixture `sandbox`, those of tarry.testing.Sandbox"
+)
+OPTION = "--tarry-seed"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tarry")
+    group.addoption(OPTION, type=int, metavar="N", help="the seed of every sandbox, before that of its test's marker")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+
+
+@pytest.fixture
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    """Queues and functions in virtual time: `tarry.testing.Sandbox`. What the test sends with `tarry.Queue` goes there.
+
+    Its settings come from ``@pytest.mark.sandbox(seed=1)``; ``--tarry-seed`` goes before the marker's seed.
+    """
+    from tarry.testing.sandbox import Sandbox
+
+    marker = request.node.get_closest_marker("sandbox")
+    arguments, settings = (marker.args, dict(marker.kwargs)) if marker is not None else ((), {})
+    if (seed := request.config.getoption(OPTION)) is not None:
+        settings["seed"] = seed
+    with Sandbox(*arguments, **settings) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _tarry_world() -> Iterator[None]:
+    """What tarry has looked up of a queue does not outlive its test: the next one may have another of that name."""
+    with use(current().afresh()):
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and report.when != "teardown":
+        report.sections += [(f"sandbox, seed {made.seed}", _told(item, made)) for made in _sandboxes(item)]
+    return report
+
+
+def _sandboxes(item: pytest.Item) -> list[Sandbox]:
+    """The sandboxes among the test's fixtures, each once: a fixture may return that of another."""
+    import sys
+
+    module = sys.modules.get("tarry.testing.sandbox")
+    if module is None:
+        return []
+    given = getattr(item, "funcargs", {}).values()
+    return list({id(each): each for each in given if isinstance(each, module.Sandbox)}.values())
+
+
+def _told(item: pytest.Item, made: Sandbox) -> str:
+    command = f"pytest {shlex.quote(item.nodeid)} {OPTION} {made.seed}"
+    try:
+        report = str(made.report())
+    except Exception as error:  # noqa: BLE001 what cannot be shown must not hide why the test failed
+        report = f"the report cannot be made: {error!r}"
+    return f"{report}\n\nto repeat it: {command}"

@@ -1,0 +1,119 @@
+"""What a run of the sandbox tells: the story of each message, how many ended where, which rules were broken."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tarry.outcome import State
+from tarry.testing.checkers import Violation, check
+from tarry.testing.past import Past
+from tarry.testing.story import Stories, Story, Transition
+from tarry.testing.timeline import draw, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tarry.simulator.history import Event
+
+MOST_TIMELINES = 10
+MOST_VIOLATIONS = 5
+
+
+class Report:
+    """What has happened in a sandbox until now.
+
+    ``settled`` says whether nothing was left to happen; ``seconds`` is the virtual time since the sandbox was made,
+    ``seed`` the sandbox's. ``print(report)`` shows it.
+    """
+
+    def __init__(self, events: Sequence[Event], began: float, now: float, settled: bool, seed: int) -> None:
+        self.events = events
+        """All that happened: `tarry.simulator.history`."""
+        self.settled = settled
+        self.seconds = now - began
+        self.seed = seed
+        self._began = began
+
+    def story(self, message_id: str) -> list[Transition]:
+        """The life of one message, by its stable id or that of one of its deliveries, over all its copies.
+
+        Raises `KeyError` if no such message was sent.
+        """
+        return list(self._story(message_id).transitions)
+
+    def state(self, message_id: str) -> State:
+        """The state in which a message is now. Raises `KeyError` if no such message was sent."""
+        return self._story(message_id).state
+
+    @cached_property
+    def stories(self) -> Mapping[str, list[Transition]]:
+        """The life of each message, by its stable id, in the order of their sending."""
+        return {stable_id: list(story.transitions) for stable_id, story in self._stories.by_id.items()}
+
+    def count(self, state: State | str) -> int:
+        """How many messages are in a state now."""
+        return sum(story.state == state for story in self._stories.by_id.values())
+
+    @cached_property
+    def past(self) -> Past:
+        """All that happened, by message, delivery, invocation and run, as checkers read it."""
+        return Past(self.events, settled=self.settled)
+
+    @cached_property
+    def violations(self) -> list[Violation]:
+        """What must never happen, and did: `tarry.testing.checkers`."""
+        return check(self.past)
+
+    def check(self) -> None:
+        """Raises `AssertionError`, with their timelines, if a message was lost, doubled without a cause, came too early
+        or in any other way as it must not.
+        """
+        if not self.violations:
+            return
+        by_message: dict[str, list[Violation]] = {}
+        for violation in self.violations[:MOST_VIOLATIONS]:
+            by_message.setdefault(violation.id, []).append(violation)
+        parts = ["\n".join([*map(str, found), *self._drawn(of)]) for of, found in by_message.items()]
+        more = len(self.violations) - MOST_VIOLATIONS
+        rules = f"{len(self.violations)} violation{'s'[: len(self.violations) != 1]}, seed {self.seed}"
+        raise AssertionError("\n\n".join([rules, *parts, *([f"and {more} more"] if more > 0 else [])]))
+
+    def timeline(self, message_id: str) -> str:
+        """One message's story to read: a line for each step, with the time since the sandbox was made.
+
+        Raises `KeyError` if no such message was sent.
+        """
+        return draw(self._story(message_id), self._began)
+
+    def __str__(self) -> str:
+        """How many messages are where, and the timelines of the first ten: of those that are not committed first."""
+        stories = sorted(self._stories.by_id.values(), key=lambda story: story.state is State.COMMITTED)
+        shown = [draw(story, self._began) for story in stories[:MOST_TIMELINES]]
+        more = len(stories) - len(shown)
+        left = [f"and {more} more: report.timeline(message_id)"] if more else []
+        return "\n\n".join([self._summary(), *shown, *left])
+
+    def __repr__(self) -> str:
+        return f"<Report: {self._summary()}>"
+
+    def _summary(self) -> str:
+        counts = {state: self.count(state) for state in State}
+        told = ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "no messages"
+        unsettled = "" if self.settled else ", more is to happen"
+        return f"{told}, after {duration(self.seconds)}, seed {self.seed}{unsettled}"
+
+    @cached_property
+    def _stories(self) -> Stories:
+        return Stories(self.events)
+
+    def _story(self, message_id: str) -> Story:
+        story = self._stories.find(message_id)
+        if story is None:
+            raise KeyError(f"no message {message_id!r} was sent")
+        return story
+
+    def _drawn(self, of: str) -> list[str]:
+        """The timeline, if it is a message that the id is of: a rule about an invocation is about no message alone."""
+        story = self._stories.find(of)
+        return [] if story is None else [draw(story, self._began)]

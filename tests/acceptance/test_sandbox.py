@@ -1,0 +1,158 @@
+"""The sample functions, tested as a user tests functions: the template in the sandbox, tables and buckets in moto."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+from moto import mock_aws
+
+from tarry.testing import Sandbox
+
+TEMPLATE = Path(__file__).parents[2] / "template.yaml"
+TABLES = {"OrdersTable": "order_id", "AccountsTable": "account", "EntriesTable": "entry_id"}
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What the functions find beside their queues."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
+        for name, key in TABLES.items():
+            boto3.client("dynamodb").create_table(
+                TableName=name,
+                BillingMode="PAY_PER_REQUEST",
+                AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+                KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+            )
+        boto3.client("s3").create_bucket(Bucket="digests")
+        yield
+
+
+@pytest.fixture
+def system(sandbox: Sandbox, aws: None) -> Sandbox:
+    sandbox.add_template(TEMPLATE, environment={"DIGEST_BUCKET": "digests"})
+    return sandbox
+
+
+def rows(table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = boto3.resource("dynamodb").Table(table).scan()["Items"]
+    return found
+
+
+def order(id: str, version: int = 1, **changed: Any) -> dict[str, Any]:
+    lines = [{"article": "tea", "quantity": 2, "price": 450}]
+    return {"order": id, "version": version, "customer": "ada", "currency": "EUR", "lines": lines, **changed}
+
+
+def test_orders_that_come_in_any_order_are_all_written(system: Sandbox) -> None:
+    for version in (3, 2, 1):
+        system.send("orders", order("o-1", version))
+
+    report = system.run()
+
+    assert report.count("COMMITTED") == 3
+    assert [row["version"] for row in rows("OrdersTable")] == [3]
+
+
+def test_an_amendment_of_an_order_that_never_comes_dies_after_four_attempts(system: Sandbox) -> None:
+    system.send("orders", order("o-1", version=2))
+
+    system.run()
+
+    [letter] = system.messages("orders-dlq")
+    assert letter.failure is not None
+    assert (letter.failure.reason, letter.failure.attempts) == ("exhausted", 4)
+    assert 3_900 < system.elapsed < 7_830  # 20 s, 10 min and 2 h, or half of it
+
+
+def test_a_declined_order_is_in_the_dead_letters_at_once_and_its_neighbours_know_nothing_of_it(system: Sandbox) -> None:
+    good = system.send("orders", order("o-1"))
+    bad = system.send("orders", order("o-2", currency="XTS"))
+    broken = system.send("orders", "{")
+
+    report = system.run()
+
+    assert [report.state(each) for each in (good, bad, broken)] == ["COMMITTED", "DEAD_LETTERED", "DEAD_LETTERED"]
+    assert {letter.id: letter.failure and letter.failure.reason for letter in system.messages("orders-dlq")} == {
+        bad: "fatal",
+        broken: "undecodable",
+    }
+
+
+def test_a_throttled_table_gets_a_minute(system: Sandbox) -> None:
+    app = system.module("OrdersFunction")
+    sent = system.send("orders", order("o-1"))
+    with Stubber(app.dynamodb) as throttled:
+        throttled.add_client_error("put_item", "ThrottlingException")
+        report = system.advance(10)
+
+    assert report.story(sent)[-1].delay == 60
+    assert system.run().state(sent) == "COMMITTED"
+
+
+def test_orders_survive_whatever_sqs_does(system: Sandbox) -> None:
+    """Answers are lost, requests throttled, processes die, messages come twice: `run` proves that no order is lost."""
+    system.faults.add("lost_answer", operation="SendMessageBatch")
+    system.faults.add("throttle", times=5, chance=0.5)
+    system.faults.add("crash", queue="orders", seconds=0.001)
+    system.faults.add("duplicate", queue="orders", times=3, seconds=1)
+    for number in range(20):
+        system.send("orders", order(f"o-{number}", currency="EUR" if number % 5 else "XTS"))
+
+    report = system.run()
+
+    assert report.settled
+    assert len(rows("OrdersTable")) == 16
+    assert len({letter.json()["order"] for letter in system.messages("orders-dlq")}) == 4
+
+
+def entry(id: str, account: str, amount: int) -> dict[str, Any]:
+    return {"entry": id, "account": account, "amount": amount}
+
+
+def test_an_entry_that_overdraws_its_account_does_not_hold_it_up(system: Sandbox) -> None:
+    for number, amount in enumerate((100, -500, -30)):
+        system.send("ledger.fifo", entry(f"e-{number}", "ada", amount), group_id="ada")
+
+    report = system.run()
+
+    assert (report.count("COMMITTED"), report.count("DEAD_LETTERED")) == (2, 1)
+    assert [row["balance"] for row in rows("AccountsTable")] == [70]
+
+
+def test_an_account_waits_for_its_failed_entry_and_the_others_do_not(system: Sandbox) -> None:
+    app = system.module("LedgerFunction")
+    with Stubber(app.dynamodb) as busy:
+        busy.add_client_error("transact_write_items", "ThrottlingException")
+        held = system.send("ledger.fifo", entry("e-1", "ada", 100), group_id="ada")
+        system.advance(1)
+    behind = system.send("ledger.fifo", entry("e-2", "ada", -100), group_id="ada")
+    other = system.send("ledger.fifo", entry("e-3", "bob", 10), group_id="bob")
+
+    states = [system.advance(1).state(each) for each in (held, behind, other)]
+    assert states == ["WAITING_RETRY", "READY", "COMMITTED"]
+    assert system.run().count("COMMITTED") == 3
+    assert 5 <= system.elapsed < 7
+
+
+def scan(parcel: str, minute: int = 0, carrier: str = "dhl") -> dict[str, str]:
+    return {"parcel": parcel, "carrier": carrier, "status": "in_transit", "at": f"2027-01-15T08:{minute:02}:00Z"}
+
+
+def test_scans_are_collected_into_digests_in_which_no_parcel_is_twice(system: Sandbox) -> None:
+    for parcel, minute in (("p-1", 0), ("p-2", 0), ("p-1", 1)):
+        system.send("scans", scan(parcel, minute))
+    lost = system.send("scans", scan("p-3", carrier="owl"))
+
+    report = system.run()
+
+    s3 = boto3.client("s3")
+    keys = [found["Key"] for found in s3.list_objects_v2(Bucket="digests")["Contents"]]
+    digests = [s3.get_object(Bucket="digests", Key=key)["Body"].read().decode().splitlines() for key in keys]
+    parcels = sorted(sorted(json.loads(line)["parcel"] for line in digest) for digest in digests)
+    assert parcels == [["p-1"], ["p-1", "p-2"]]
+    assert report.state(lost) == "DEAD_LETTERED"

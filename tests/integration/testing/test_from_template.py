@@ -1,0 +1,245 @@
+"""A template's queues and functions in a sandbox."""
+
+import os
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tarry.simulator.code import CodeError
+from tarry.template import TemplateError, read_template
+from tarry.testing import Sandbox
+
+TEMPLATE = """\
+AWSTemplateFormatVersion: "2010-09-09"
+Transform: AWS::Serverless-2016-10-31
+Parameters:
+  Stage: {Type: String, Default: dev}
+Resources:
+"""
+ORDERS = """
+  OrdersFunction:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: orders
+      Handler: app.handler
+      Runtime: python3.13
+      Timeout: 20
+      Environment: {Variables: {NAME: orders, STAGE: !Ref Stage, SHIPMENTS: !Ref ShipmentsQueue, TABLE: !Ref Table}}
+      Events:
+        Orders:
+          Type: SQS
+          Properties: {Queue: !GetAtt OrdersQueue.Arn, FunctionResponseTypes: [ReportBatchItemFailures]}
+  OrdersQueue:
+    Type: AWS::SQS::Queue
+    Properties:
+      QueueName: orders
+      VisibilityTimeout: 120
+      RedrivePolicy: {deadLetterTargetArn: !GetAtt OrdersDeadLetters.Arn, maxReceiveCount: 7}
+  OrdersDeadLetters: {Type: AWS::SQS::Queue, Properties: {QueueName: orders-dlq, MessageRetentionPeriod: 1209600}}
+  Table: {Type: AWS::DynamoDB::Table, Properties: {TableName: orders-table}}
+"""
+SHIPMENTS = """
+  ShipmentsFunction:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: shipments
+      Handler: app.handler
+      Runtime: python3.13
+      FunctionName: ship
+      MemorySize: 256
+      ReservedConcurrentExecutions: 3
+      Environment: {Variables: {NAME: shipments}}
+      Events:
+        Shipments:
+          Type: SQS
+          Properties:
+            Queue: !GetAtt ShipmentsQueue.Arn
+            BatchSize: 2
+            MaximumBatchingWindowInSeconds: 5
+            FunctionResponseTypes: [ReportBatchItemFailures]
+            ScalingConfig: {MaximumConcurrency: 2}
+            FilterCriteria: {Filters: [{Pattern: '{"body": {"kind": ["parcel"]}}'}]}
+  ShipmentsQueue: {Type: AWS::SQS::Queue}
+"""
+APP = """
+    import os
+    import constants
+    from tarry import Fixed, Message, Queue, consumer
+
+    NAME = os.environ["NAME"]
+
+    @consumer(max_attempts=2, backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        import late
+        os.environ["LEFT_BEHIND"] = "1"
+        if "SHIPMENTS" in os.environ:
+            seen = {"kind": "parcel", "of": NAME, "number": constants.NUMBER, "late": late.WHO}
+            Queue(os.environ["SHIPMENTS"]).send(seen | {"environment": dict(os.environ)})
+            message.reject(os.environ["NAME"])
+        else:
+            handled.append((NAME, constants.NUMBER, message.context.memory_limit_in_mb, message.json()))
+
+    handled = []
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A template of two functions, each with an `app.py` and modules of the same names."""
+    for number, name in enumerate(("orders", "shipments")):
+        directory = tmp_path / name
+        directory.mkdir()
+        (directory / "app.py").write_text(dedent(APP))
+        (directory / "constants.py").write_text(f"NUMBER = {number}\n")
+        (directory / "late.py").write_text(f"WHO = {name!r}\n")
+    (tmp_path / "template.yaml").write_text(TEMPLATE + ORDERS + SHIPMENTS)
+    return tmp_path / "template.yaml"
+
+
+def test_a_template_is_a_whole_system(project: Path) -> None:  # SPEC N4
+    with Sandbox.from_template(project) as sandbox:
+        order = sandbox.send("orders", {"id": 1})
+        report = sandbox.run()
+
+        assert report.state(order) == "DEAD_LETTERED"
+        [letter] = sandbox.messages("orders-dlq")
+        assert letter.failure is not None
+        assert (letter.failure.message, letter.failure.function) == ("orders", "OrdersFunction")
+        [(name, number, memory, shipment)] = sandbox.module("ShipmentsFunction").handled
+        assert (name, number, memory) == ("shipments", 1, "256")
+        assert (shipment["of"], shipment["number"], shipment["late"]) == ("orders", 0, "orders")
+
+
+def test_a_function_has_its_variables_while_it_runs_and_nobody_else_has_them(project: Path) -> None:
+    before, modules, path = dict(os.environ), set(sys.modules), list(sys.path)
+    with Sandbox.from_template(project, parameters={"Stage": "test"}) as sandbox:
+        sandbox.send("orders", {"id": 1})
+        sandbox.run()
+        environment = sandbox.module("ship").handled[0][3]["environment"]
+    told = {
+        name: environment[name] for name in ("STAGE", "TABLE", "SHIPMENTS", "AWS_REGION", "AWS_LAMBDA_FUNCTION_NAME")
+    }
+    assert told == {
+        "STAGE": "test",
+        "TABLE": "orders-table",
+        "SHIPMENTS": "https://sqs.us-east-1.amazonaws.com/123456789012/ShipmentsQueue",
+        "AWS_REGION": "us-east-1",
+        "AWS_LAMBDA_FUNCTION_NAME": "OrdersFunction",
+    }
+    assert environment["AWS_ACCESS_KEY_ID"] == "sandbox"
+    assert (dict(os.environ), list(sys.path)) == (before, path)
+    assert not {"app", "constants", "late"} & (set(sys.modules) - modules)
+
+
+def test_a_test_gives_variables_to_all_functions_or_to_one(project: Path) -> None:
+    environment = {"STAGE": "all", "TABLE": "nobodys", "OrdersFunction": {"TABLE": "mine"}, "ship": {"NAME": "parcels"}}
+    with Sandbox.from_template(project, environment=environment) as sandbox:
+        sandbox.send("orders", {"id": 1})
+        sandbox.run()
+        [(name, _, _, shipment)] = sandbox.module("ship").handled
+    assert name == "parcels"
+    assert (shipment["environment"]["STAGE"], shipment["environment"]["TABLE"]) == ("all", "mine")
+
+
+def test_queues_are_as_the_template_says_and_go_by_their_logical_ids_too(project: Path) -> None:
+    with Sandbox.from_template(project) as sandbox:
+        client = sandbox.client()
+        told = client.get_queue_attributes(QueueUrl=sandbox.sqs.url("orders"), AttributeNames=["All"])["Attributes"]
+        assert told["VisibilityTimeout"] == "120"
+        assert '"maxReceiveCount": 7' in told["RedrivePolicy"]
+        sandbox.send("OrdersDeadLetters", "1")
+        assert [letter.queue for letter in sandbox.messages("OrdersDeadLetters")] == ["orders-dlq"]
+
+
+def test_the_mapping_is_as_the_template_says(project: Path) -> None:
+    with Sandbox.from_template(project) as sandbox:
+        for number in range(4):
+            sandbox.send("ShipmentsQueue", {"kind": "parcel" if number else "letter", "number": number})
+        report = sandbox.run()
+        handled = sandbox.module("ship").handled
+        invoked = [event for event in report.events if event.what == "invoked"]
+    assert sorted(body["number"] for *_, body in handled) == [1, 2, 3]
+    assert [len(event.fields["delivery_ids"]) for event in invoked] == [2, 1]
+    assert invoked[1].at - invoked[0].at > 4  # the window
+    assert report.count("DISCARDED") == 1
+
+
+def test_a_test_replaces_things_in_a_functions_module(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Sandbox.from_template(project) as sandbox:
+        monkeypatch.setattr(sandbox.module("OrdersFunction"), "NAME", "stand-in")
+        sandbox.send("orders", {"id": 1})
+        sandbox.run()
+        assert sandbox.module("ship").handled[0][3]["of"] == "stand-in"
+        with pytest.raises(ValueError, match="no function 'Orders' came from a template; there are OrdersFunction, "):
+            sandbox.module("Orders")
+
+
+def test_the_fixture_takes_a_template(sandbox: Sandbox, project: Path) -> None:
+    sandbox.add_template(project)
+    order = sandbox.send("orders", "1")
+    assert sandbox.run().state(order) == "DEAD_LETTERED"
+
+
+def test_a_template_that_was_read_already_will_do(project: Path) -> None:
+    with Sandbox.from_template(read_template(project)) as sandbox:
+        assert sorted(sandbox.sqs.queues()) == ["ShipmentsQueue", "orders", "orders-dlq"]
+
+
+def test_two_sandboxes_of_one_template_share_no_modules(project: Path) -> None:
+    for _ in range(2):
+        with Sandbox.from_template(project) as sandbox:
+            sandbox.send("orders", "1")
+            sandbox.run()
+            assert len(sandbox.module("ship").handled) == 1
+
+
+def test_a_function_that_no_message_comes_to_is_not_imported(project: Path) -> None:
+    (project.parent / "shipments" / "app.py").write_text("raise RuntimeError")
+    with Sandbox.from_template(project) as sandbox:
+        sandbox.send("orders-dlq", "1")
+        sandbox.run()
+
+
+def test_a_function_whose_code_is_elsewhere_leaves_its_queue_alone(tmp_path: Path) -> None:
+    path = tmp_path / "template.yaml"
+    path.write_text(TEMPLATE + SHIPMENTS.replace("CodeUri: shipments", "CodeUri: s3://bucket/code.zip"))
+    with Sandbox.from_template(path) as sandbox:
+        shipment = sandbox.send("ShipmentsQueue", "1")
+        assert sandbox.run().state(shipment) == "READY"
+
+
+# what is refused
+
+
+def test_a_template_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TemplateError, match=r"template\.yaml: No such file"):
+        Sandbox.from_template(tmp_path / "template.yaml")
+
+
+def test_a_handler_that_cannot_be_imported_is_an_error_when_it_is_needed(project: Path) -> None:
+    (project.parent / "orders" / "app.py").write_text("import nothing_of_this_name\n")
+    sandbox = Sandbox.from_template(project)
+    sandbox.send("orders", "1")
+    with pytest.raises(CodeError, match=r"OrdersFunction: its handler app\.handler cannot be imported .*nothing_"):
+        sandbox.run()
+    with pytest.raises(CodeError):
+        sandbox.module("OrdersFunction")
+    sandbox.close()
+
+
+def test_a_variable_without_a_name_here_is_an_error_until_the_test_gives_it(tmp_path: Path, project: Path) -> None:
+    secret = "\n  Secret: {Type: AWS::SecretsManager::Secret}\n"
+    project.write_text(project.read_text().replace("NAME: shipments", "NAME: !Ref Secret") + secret)
+    text = r"ShipmentsFunction\.Environment\.Variables\.NAME: Ref Secret cannot be resolved here: give the variable"
+    with pytest.raises(TemplateError, match=text):
+        Sandbox.from_template(project)
+    with Sandbox.from_template(project, environment={"ShipmentsFunction": {"NAME": "given"}}) as sandbox:
+        assert sandbox.module("ship").NAME == "given"
+
+
+def test_a_mapping_that_lambda_would_refuse_is_an_error(project: Path) -> None:
+    project.write_text(project.read_text().replace("VisibilityTimeout: 120", "VisibilityTimeout: 10"))
+    with pytest.raises(ValueError, match="visibility timeout: 10 seconds is less than Function timeout: 20 seconds"):
+        Sandbox.from_template(project)

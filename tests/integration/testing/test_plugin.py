@@ -1,0 +1,217 @@
+"""The pytest plugin, as a user's test run has it."""
+
+import os
+import subprocess
+import sys
+
+import moto.sqs  # noqa: F401 each run forgets what it has loaded, and this would take it a second every time
+import pytest
+
+import tarry.testing.sandbox  # noqa: F401
+
+pytest_plugins = ["pytester"]
+
+PLUGIN = "tarry.testing.plugin"
+CONSUMER = """
+    import pytest
+    from tarry import Fixed, Message, Queue, consumer
+    from tarry.testing import Realism, Sandbox
+
+    class GatewayDown(Exception): ...
+
+    @consumer(max_attempts=2, backoff=Fixed(3600))
+    def handler(message: Message) -> None:
+        raise GatewayDown("no answer")
+"""
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester):  # type: ignore[no-untyped-def]
+    def run(test: str, *arguments: str) -> pytest.RunResult:
+        pytester.makepyfile(test_orders=CONSUMER + test)
+        return pytester.runpytest_inprocess("-p", PLUGIN, "-p", "no:cacheprovider", "--strict-markers", *arguments)
+
+    return run
+
+
+def test_a_test_has_a_sandbox_of_its_own(run) -> None:  # type: ignore[no-untyped-def]  # SPEC N4
+    result = run("""
+    @pytest.mark.parametrize("number", [1, 2])
+    def test_it(sandbox, number):
+        assert sandbox.sqs.queues() == []
+        sandbox.queue("orders", dead_letter="orders-dlq")
+        sandbox.connect(handler, "orders")
+        order = Queue("orders").send({"id": number})
+        assert sandbox.run().state(order) == "DEAD_LETTERED"
+    """)
+    result.assert_outcomes(passed=2)
+
+
+def test_a_failing_test_shows_the_seed_the_stories_and_how_to_repeat_it(run) -> None:  # type: ignore[no-untyped-def]
+    result = run(
+        """
+    def test_it(sandbox):
+        sandbox.queue("orders", dead_letter="orders-dlq")
+        sandbox.connect(handler, "orders")
+        order = sandbox.send("orders", {"id": 7})
+        assert sandbox.run().state(order) == "COMMITTED"
+    """,
+        "--tarry-seed=7",
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*- sandbox, seed 7 -*",
+            "1 DEAD_LETTERED, after 1 h 1 s, seed 7",
+            "",
+            'message * {"id":7}',
+            "  0:00:00.0  READY          in orders",
+            "  0:00:00.*  IN_FLIGHT      attempt 1",
+            "  0:00:00.*  WAITING_RETRY  for 1 h: GatewayDown: no answer",
+            "  1:00:00.*  IN_FLIGHT      attempt 2",
+            "  1:00:00.*  DEAD_LETTERED  in orders-dlq, exhausted: GatewayDown: no answer",
+            "",
+            "to repeat it: pytest test_orders.py::test_it --tarry-seed 7",
+        ],
+        consecutive=True,
+    )
+
+
+def test_a_broken_rule_shows_the_story_in_the_error(run) -> None:  # type: ignore[no-untyped-def]
+    result = run("""
+    def test_it(sandbox):
+        def swallows_the_answer(event, context):
+            handler(event, context)
+
+        sandbox.queue("orders", dead_letter="orders-dlq")
+        sandbox.connect(swallows_the_answer, "orders")
+        sandbox.send("orders", {"id": 7})
+        sandbox.run()
+    """)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E*AssertionError: * violations, seed 0",
+            "E*nothing is lost: deleted, and nobody was done with it: its handler's verdict was 'fail'*",
+            "E*0:00:00.*  WAITING_RETRY  for 1 h: GatewayDown: no answer",
+            "E*0:00:00.*  COMMITTED      deleted, though it was WAITING_RETRY",
+        ]
+    )
+
+
+def test_the_marker_sets_the_sandbox_and_the_command_line_goes_before_its_seed(run) -> None:  # type: ignore[no-untyped-def]
+    test = """
+    @pytest.mark.sandbox(seed=3, realism=Realism(reorder=True), start=1e9)
+    def test_it(sandbox):
+        print(f"seed {sandbox.seed} at {sandbox.now:.0f}")
+    """
+    run(test, "-s").stdout.fnmatch_lines(["*seed 3 at 1000000000*"])
+    run(test, "-s", "--tarry-seed=5").stdout.fnmatch_lines(["*seed 5 at 1000000000*"])
+
+
+def test_a_marker_that_a_sandbox_does_not_understand_is_an_error(run) -> None:  # type: ignore[no-untyped-def]
+    result = run("""
+    @pytest.mark.sandbox(sede=3)
+    def test_it(sandbox): ...
+    """)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*unexpected keyword argument 'sede'*"])
+
+
+def test_a_fixture_may_build_on_the_sandbox_and_its_seed_is_shown_once(run) -> None:  # type: ignore[no-untyped-def]
+    result = run("""
+    @pytest.fixture
+    def system(sandbox):
+        sandbox.queue("orders")
+        return sandbox
+
+    def test_it(system):
+        system.send("orders", "1")
+        assert system.run().settled is None
+    """)
+    result.assert_outcomes(failed=1)
+    assert result.stdout.str().count("- sandbox, seed 0 -") == 1
+
+
+def test_what_fails_in_a_fixture_shows_the_sandbox_too(run) -> None:  # type: ignore[no-untyped-def]
+    result = run("""
+    @pytest.fixture
+    def system(sandbox):
+        sandbox.queue("orders")
+        sandbox.send("orders", "1")
+        raise ValueError("the fixture is broken")
+
+    def test_it(sandbox, system): ...
+    """)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*- sandbox, seed 0 -*", "1 READY, after 0 s, seed 0"])
+
+
+def test_a_sandbox_of_the_tests_own_is_not_told_of(run) -> None:  # type: ignore[no-untyped-def]
+    result = run("""
+    def test_it():
+        with Sandbox() as sandbox:
+            assert sandbox.settled
+    """)
+    result.assert_outcomes(failed=1)
+    assert "- sandbox" not in result.stdout.str()
+
+
+def test_nothing_that_was_looked_up_outlives_its_test(run) -> None:  # type: ignore[no-untyped-def]
+    """The second test's queue has another dead-letter queue; tarry would remember the first one's for 15 minutes."""
+    result = run("""
+    import boto3, json
+    from moto import mock_aws
+    from tarry.testing import lambda_context, sqs_event
+    from tarry import Message, consumer
+
+    @consumer
+    def rejects(message: Message) -> None:
+        message.reject("no")
+
+    @pytest.fixture(autouse=True)
+    def aws(monkeypatch):
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        with mock_aws():
+            yield
+
+    @pytest.mark.parametrize("letters", ["first-dlq", "second-dlq"])
+    def test_it(letters):
+        sqs = boto3.client("sqs")
+        dead = sqs.create_queue(QueueName=letters)["QueueUrl"]
+        policy = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:123456789012:{letters}", "maxReceiveCount": 5}
+        url = sqs.create_queue(QueueName="orders", Attributes={"RedrivePolicy": json.dumps(policy)})["QueueUrl"]
+        sqs.send_message(QueueUrl=url, MessageBody="1")
+        [received] = sqs.receive_message(QueueUrl=url)["Messages"]
+        event = sqs_event("1")
+        event["Records"][0].update(messageId=received["MessageId"], receiptHandle=received["ReceiptHandle"])
+        assert rejects(event, lambda_context()) == {"batchItemFailures": []}
+        assert len(sqs.receive_message(QueueUrl=dead)["Messages"]) == 1
+    """)
+    result.assert_outcomes(passed=2)
+
+
+def test_loading_the_plugin_loads_neither_boto3_nor_the_simulator() -> None:
+    """pytest loads it in every run of everybody who has tarry installed."""
+    program = f"import sys, pytest; before = set(sys.modules); import {PLUGIN}; print(*set(sys.modules) - before)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = run.stdout.split()
+    assert PLUGIN in loaded
+    heavy = ("boto3", "botocore", "asyncio", "tarry.simulator", "tarry.testing.sandbox", "tarry.template")
+    assert [name for name in heavy if name in loaded] == []
+
+
+def test_an_installed_tarry_and_the_plugin_named_by_hand_are_one(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry point has the module's own name: pytest loads a plugin of one name once."""
+    metadata = pytester.mkdir("site") / "installed-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: installed\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[pytest11]\n{PLUGIN} = {PLUGIN}\n")
+    pytester.makepyfile("def test_it(sandbox): ...")
+    monkeypatch.setenv("PYTHONPATH", str(metadata.parent), prepend=os.pathsep)
+    for arguments in ([], ["-p", PLUGIN]):
+        pytester.runpytest_subprocess(*arguments).assert_outcomes(passed=1)

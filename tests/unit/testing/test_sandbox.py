@@ -1,0 +1,553 @@
+"""The sandbox: what a test builds, sends and asks of it, and what it refuses in a sentence."""
+
+import asyncio
+import functools
+import logging
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tarry import Batch, Exponential, Fixed, LogOptions, Message, Queue, State, batch_consumer, consumer
+from tarry.simulator.errors import RealSleep, SimulationError
+from tarry.testing import Realism, Sandbox
+from tarry.world import current
+
+HOUR = 3600
+
+
+class GatewayDown(Exception): ...
+
+
+@consumer(max_attempts=3, backoff=Fixed(600))
+def fails(message: Message) -> None:
+    raise GatewayDown("no answer")
+
+
+@consumer
+def succeeds(message: Message) -> None: ...
+
+
+# lives
+
+
+def test_a_card_that_is_declined_ends_in_the_dlq(sandbox: Sandbox) -> None:  # SPEC N4
+    sandbox.queue("orders", dead_letter="orders-dlq", max_receive_count=15, visibility_timeout=60)
+    sandbox.connect(fails, "orders", batch_size=10, window=0, timeout=30, max_concurrency=None)
+    order = sandbox.send("orders", {"id": 1}, delay=None, group_id=None, attributes=None)
+
+    report = sandbox.run()
+
+    failure = sandbox.messages("orders-dlq")[0].failure
+    assert failure is not None
+    assert failure.reason == "exhausted"
+    assert 1200 <= sandbox.elapsed <= 1210
+    assert [step.state for step in report.story(order)] == [
+        "READY", "IN_FLIGHT", "WAITING_RETRY", "IN_FLIGHT", "WAITING_RETRY", "IN_FLIGHT", "DEAD_LETTERED",
+    ]  # fmt: skip
+
+
+def test_a_message_that_succeeds_the_second_time_is_committed(sandbox: Sandbox) -> None:  # SPEC L1
+    failed: list[str] = []
+
+    @consumer(backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        if not failed:
+            failed.append(message.id)
+            raise GatewayDown
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    order = sandbox.send("orders", {"id": 1})
+
+    report = sandbox.run()
+
+    states = [step.state for step in report.story(order)]
+    assert states == ["READY", "IN_FLIGHT", "WAITING_RETRY", "IN_FLIGHT", "COMMITTED"]
+    assert report.state(order) == State.COMMITTED
+    assert sandbox.messages("orders") == []
+
+
+def test_ten_messages_and_their_hours_of_backoff_play_in_fifty_milliseconds() -> None:  # SPEC N3, N4
+    @consumer(max_attempts=5, backoff=Exponential(600, 3))
+    def handler(message: Message) -> None:
+        if message.json() % 2:
+            raise GatewayDown
+
+    def play(number: int) -> float:
+        began = time.thread_time()
+        with Sandbox(seed=number) as sandbox:
+            sandbox.queue("orders", dead_letter="orders-dlq")
+            sandbox.connect(handler, "orders")
+            for number in range(10):
+                sandbox.send("orders", str(number))
+            sandbox.run()
+            assert sandbox.elapsed > 6 * HOUR
+            assert len(sandbox.messages("orders-dlq")) == 5
+        return time.thread_time() - began
+
+    assert min(play(number) for number in range(5)) < 0.05
+
+
+@pytest.mark.parametrize("realism", [Realism(), Realism(reorder=True, partial=True, duplicate=0.2)])
+def test_the_same_seed_gives_the_same_history(realism: Realism) -> None:
+    def play(seed: int) -> list[str]:
+        with Sandbox(seed=seed, realism=realism) as sandbox:
+            sandbox.queue("orders", dead_letter="orders-dlq")
+            sandbox.connect(fails.replace(backoff=Exponential(10, jitter="full")), "orders")
+            for number in range(20):
+                sandbox.send("orders", {"id": number})
+            return [str(event) for event in sandbox.run(check=False).events]
+
+    assert play(1) == play(1)
+    assert play(1) != play(2)
+
+
+def test_async_handlers_and_batch_handlers_wait_in_virtual_time(sandbox: Sandbox) -> None:
+    @batch_consumer
+    async def handler(batch: Batch) -> None:
+        await asyncio.sleep(20)
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+
+    assert sandbox.run().count("COMMITTED") == 1
+    assert 20 < sandbox.elapsed < 21
+
+
+def test_a_handler_sleeps_in_virtual_time(sandbox: Sandbox) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        sandbox.sleep(5)
+        current().clock.sleep(5)
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+
+    sandbox.run()
+    assert 10 < sandbox.elapsed < 11
+
+
+def test_a_function_that_outlives_its_timeout_is_killed(sandbox: Sandbox) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        if message.attempt == 1:
+            sandbox.sleep(HOUR)
+
+    sandbox.queue("orders", visibility_timeout=60)
+    sandbox.connect(handler, "orders", timeout=30)
+    order = sandbox.send("orders", "1")
+
+    report = sandbox.run()
+    assert [(step.state, step.why) for step in report.story(order)][2] == (
+        "WAITING_RETRY",
+        "Task timed out after 30.00 seconds",
+    )
+    assert report.state(order) == "COMMITTED"
+
+
+def test_a_fifo_queue_keeps_the_order_of_a_group(sandbox: Sandbox) -> None:
+    seen: list[Any] = []
+
+    @consumer(max_attempts=2, backoff=Fixed(30))
+    def handler(message: Message) -> None:
+        seen.append(message.json())
+        if message.json() == 1 and message.attempt == 1:
+            raise GatewayDown
+
+    sandbox.queue("ledger.fifo", fifo=True, dead_letter="ledger-dlq.fifo")
+    sandbox.connect(handler, "ledger.fifo")
+    for number in (1, 2, 3):
+        sandbox.send("ledger.fifo", str(number), group_id="ada")
+
+    sandbox.run()
+    assert seen == [1, 1, 2, 3]
+
+
+def test_messages_are_redriven_as_aws_does_it(sandbox: Sandbox) -> None:
+    gateway = ["down"]
+
+    @consumer(max_attempts=1)
+    def handler(message: Message) -> None:
+        if gateway:
+            raise GatewayDown
+
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(handler, "orders")
+    order = sandbox.send("orders", "1")
+    assert sandbox.run().state(order) == "DEAD_LETTERED"
+
+    gateway.clear()
+    sandbox.redrive("orders-dlq")
+
+    report = sandbox.run()
+    assert [step.state for step in report.story(order)] == [
+        "READY", "IN_FLIGHT", "DEAD_LETTERED", "READY", "IN_FLIGHT", "COMMITTED",
+    ]  # fmt: skip
+    assert sandbox.messages("orders-dlq") == []
+
+
+def test_a_redrive_of_a_queue_of_several_sources_is_told_where_to(sandbox: Sandbox) -> None:
+    for name in ("orders", "invoices"):
+        sandbox.queue(name, dead_letter="dlq")
+    sandbox.send("dlq", "1")
+
+    with pytest.raises(ValueError, match=r"say where to \(to=\.\.\.\): .* 'dlq' is are orders, invoices"):
+        sandbox.redrive("dlq")
+    sandbox.redrive("dlq", to="invoices")
+    assert [letter.body for letter in sandbox.messages("invoices")] == ["1"]
+
+
+# handlers
+
+
+def test_a_decorated_consumer_and_one_called_by_hand_are_watched_too(sandbox: Sandbox) -> None:
+    """Nothing but their runs tells the checkers that what was deleted had been handled."""
+
+    @functools.wraps(succeeds)
+    def decorated(event: Any, context: Any) -> Any:
+        return succeeds(event, context)
+
+    def lambda_handler(event: Any, context: Any) -> Any:
+        return succeeds(event, context)
+
+    for name, handler in {"orders": decorated, "invoices": lambda_handler}.items():
+        sandbox.queue(name)
+        sandbox.connect(handler, name)
+        sandbox.send(name, "1")
+
+    report = sandbox.run()
+    assert report.count("COMMITTED") == 2
+    assert sum(event.what == "ran" for event in report.events) == 2
+
+
+def test_a_handler_of_two_queues_is_one_function(sandbox: Sandbox) -> None:
+    for name in ("orders", "invoices"):
+        sandbox.queue(name)
+        sandbox.connect(succeeds, name)
+        sandbox.send(name, "1")
+
+    invoked = [event.fields for event in sandbox.run().events if event.what == "invoked"]
+    assert {told["function"] for told in invoked} == {"succeeds"}
+    with pytest.raises(ValueError, match="the queue 'orders' feeds the function 'succeeds' already"):
+        sandbox.connect(succeeds, "orders")
+    sandbox.queue("returns")
+    with pytest.raises(ValueError, match=r"succeeds is a function with a timeout of 30 s already, .*: got 5 s"):
+        sandbox.connect(succeeds, "returns", timeout=5)
+
+
+def test_two_handlers_of_one_name_are_two_functions(sandbox: Sandbox) -> None:
+    for name in ("orders", "invoices"):
+
+        @consumer
+        def handler(message: Message) -> None: ...
+
+        sandbox.queue(name)
+        sandbox.connect(handler, name)
+        sandbox.send(name, "1")
+
+    invoked = [event.fields for event in sandbox.run().events if event.what == "invoked"]
+    assert [told["function"] for told in invoked] == ["handler", "handler-2"]
+    assert len({told["request_id"] for told in invoked}) == 2
+
+
+def test_what_a_handler_sends_goes_to_the_sandbox(sandbox: Sandbox) -> None:
+    shipments = Queue("shipments")
+
+    @consumer
+    def handler(message: Message) -> None:
+        shipments.send(message.json(), delay=timedelta(hours=1))
+
+    sandbox.queue("orders")
+    sandbox.queue("shipments")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", {"id": 1})
+
+    sandbox.run()
+    [shipment] = sandbox.messages("shipments")
+    assert shipment.json() == {"id": 1}
+
+
+def test_a_handler_may_send_in_as_many_requests_as_it_likes(sandbox: Sandbox) -> None:
+    shipments = Queue("shipments")
+
+    @consumer
+    def handler(message: Message) -> None:
+        for _ in range(3):
+            shipments.send_batch([message.json()])
+
+    def plain(event: Any, context: Any) -> None:
+        shipments.send_batch([event])
+
+    sandbox.queue("shipments")
+    for queue, function in (("orders", handler), ("parcels", plain)):
+        sandbox.queue(queue)
+        sandbox.connect(function, queue)
+        sandbox.send(queue, {"id": 1})
+
+    assert sandbox.run().violations == []
+    assert len(sandbox.messages("shipments")) == 4
+
+
+def test_what_the_test_sends_with_queue_goes_to_the_sandbox(sandbox: Sandbox) -> None:
+    sandbox.queue("orders")
+    order = Queue("orders").send({"id": 1}, delay=60)
+
+    [letter] = sandbox.messages("orders")
+    assert letter.id == order
+    assert 59 < letter.hidden_seconds <= 60
+
+
+@pytest.mark.parametrize("level", [logging.CRITICAL, logging.NOTSET])
+def test_a_silenced_log_changes_no_story(sandbox: Sandbox, level: int) -> None:
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(fails, "orders")
+    order = sandbox.send("orders", "1")
+    logging.disable(level)
+    try:
+        assert sandbox.run().state(order) == "DEAD_LETTERED"
+        assert logging.root.manager.disable == level
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def test_the_log_is_heard_while_the_test_itself_sends(sandbox: Sandbox) -> None:
+    """A send of the test's takes virtual time, in which handlers run."""
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(fails.replace(max_attempts=1), "orders")
+    order = sandbox.send("orders", "1")
+
+    queue = Queue("orders")
+    for _ in range(60):
+        queue.send("2", delay=900)
+    assert sandbox.report().state(order) == "DEAD_LETTERED"
+
+
+def test_an_async_test_runs_a_sandbox(sandbox: Sandbox) -> None:
+    @consumer
+    async def handler(message: Message) -> None:
+        await asyncio.sleep(20)
+
+    async def test() -> None:
+        sandbox.queue("orders")
+        sandbox.connect(handler, "orders")
+        sandbox.sleep(60)
+        sandbox.send("orders", "1")
+        assert sandbox.run().count("COMMITTED") == 1
+
+    asyncio.run(test())
+    assert 80 < sandbox.elapsed < 81
+
+
+def test_a_handler_below_a_decorator_that_wears_its_name_is_a_handler(sandbox: Sandbox) -> None:
+    def function(message: Message) -> None: ...
+
+    @functools.wraps(function)
+    def handler(event: Any, context: Any) -> Any:
+        return consumer(function)(event, context)
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    order = sandbox.send("orders", "1")
+    assert sandbox.run().state(order) == "COMMITTED"
+
+
+# time
+
+
+def test_advance_lets_so_much_time_pass_and_no_more(sandbox: Sandbox) -> None:
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(fails, "orders")
+    order = sandbox.send("orders", "1")
+    began = sandbox.now
+
+    assert sandbox.advance(599).count("WAITING_RETRY") == 1
+    assert sandbox.elapsed == sandbox.now - began == 599
+    report = sandbox.advance(2)
+    assert not report.settled
+    assert [step.attempt for step in report.story(order) if step.state == "IN_FLIGHT"] == [1, 2]
+    assert sandbox.run().settled
+
+
+def test_a_run_ends_as_soon_as_its_condition_holds(sandbox: Sandbox) -> None:
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(fails, "orders")
+    order = sandbox.send("orders", "1")
+
+    sandbox.run(until=lambda: sandbox.elapsed > 500)
+    assert 600 < sandbox.elapsed < 601
+    report = sandbox.run(until=lambda: False, for_=300)
+    assert report.state(order) == "WAITING_RETRY"
+    assert 900 < sandbox.elapsed < 901
+
+
+def test_a_sleep_of_the_test_is_an_advance(sandbox: Sandbox) -> None:
+    sandbox.queue("orders")
+    sandbox.connect(succeeds, "orders")
+    order = sandbox.send("orders", "1")
+    sandbox.sleep(10)
+    assert sandbox.elapsed == 10
+    assert sandbox.report().state(order) == "COMMITTED"
+
+
+def test_a_report_tells_of_its_own_time(sandbox: Sandbox) -> None:
+    sandbox.queue("orders")
+    sandbox.connect(succeeds, "orders")
+    order = sandbox.send("orders", "1")
+    before = sandbox.report()
+    sandbox.run()
+    assert before.state(order) == "READY"
+
+
+# what is refused
+
+
+def test_a_real_sleep_ends_the_run_and_is_named(sandbox: Sandbox) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        time.sleep(30)
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+    with pytest.raises(RealSleep, match=r"test_sandbox\.py:\d+ in handler\(\) calls time\.sleep\(30\)"):
+        sandbox.run()
+
+
+def test_a_test_may_let_all_sleeps_take_virtual_time(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        time.sleep(20)
+
+    monkeypatch.setattr(time, "sleep", sandbox.sleep)
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    order = sandbox.send("orders", "1")
+    assert sandbox.run().state(order) == "COMMITTED"
+    assert 20 < sandbox.elapsed < 21
+
+
+@pytest.mark.parametrize("call", [lambda sandbox: sandbox.run(), lambda sandbox: sandbox.advance(5)])
+def test_a_handler_that_runs_the_sandbox_ends_the_run(sandbox: Sandbox, call: Any) -> None:
+    """An ordinary error would be one more failure of the message."""
+
+    @consumer
+    def handler(message: Message) -> None:
+        try:
+            call(sandbox)
+        except Exception:  # noqa: BLE001 as handlers do
+            return
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+    with pytest.raises(SimulationError, match=r"a handler calls run\(\) or advance\(\) .*: let it call sandbox\.sleep"):
+        sandbox.run()
+
+
+def test_an_unknown_queue_is_an_error_that_names_those_there_are(sandbox: Sandbox) -> None:
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    text = "the sandbox has no queue 'oders'; it has orders-dlq, orders"
+    for call in (
+        lambda: sandbox.send("oders", "1"),
+        lambda: sandbox.connect(succeeds, "oders"),
+        lambda: sandbox.messages("oders"),
+        lambda: sandbox.redrive("oders"),
+        lambda: sandbox.redrive("orders-dlq", to="oders"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()
+
+
+def test_a_sandbox_without_queues_says_that_there_are_none() -> None:
+    with pytest.raises(ValueError, match="the sandbox has no queue 'orders'; it has none"):
+        Sandbox().send("orders", "1")
+
+
+@pytest.mark.parametrize(
+    ("handler", "text"),
+    [
+        (
+            "app.handler",
+            r"connect takes a handler, got 'app\.handler': a consumer, or a function of \(event, context\)",
+        ),
+        (lambda message: None, r"connect takes a handler of \(event, context\), .*: is its @consumer missing\?"),
+        (GatewayDown("no"), "connect takes a handler, got GatewayDown"),
+    ],
+)
+def test_what_is_no_handler_is_refused(sandbox: Sandbox, handler: Any, text: str) -> None:
+    sandbox.queue("orders")
+    with pytest.raises(TypeError, match=text):
+        sandbox.connect(handler, "orders")
+
+
+def test_what_lambda_refuses_of_a_mapping_is_refused(sandbox: Sandbox) -> None:
+    sandbox.queue("orders", visibility_timeout=20)
+    with pytest.raises(ValueError, match="visibility timeout: 20 seconds is less than Function timeout: 30 seconds"):
+        sandbox.connect(succeeds, "orders", timeout=30)
+    with pytest.raises(ValueError, match="batch size must be between 1 and 10000, got 0"):
+        sandbox.connect(succeeds, "orders", timeout=20, batch_size=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"visibility_timeout": 50_000}, "SQS refuses the queue 'orders': Invalid value for the parameter Visib"),
+        ({"fifo": True}, "SQS wants the name of a FIFO queue to end in .fifo, got 'orders'"),
+        ({"dead_letter": "dlq.fifo"}, "Dead-letter queue must be same type of queue as the source"),
+    ],
+)
+def test_what_sqs_refuses_of_a_queue_is_refused(sandbox: Sandbox, settings: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        sandbox.queue("orders", **settings)
+
+
+def test_a_fifo_message_without_a_group_is_refused(sandbox: Sandbox) -> None:
+    sandbox.queue("ledger.fifo")
+    with pytest.raises(ValueError, match="a message to a FIFO queue needs a group_id"):
+        sandbox.send("ledger.fifo", "1")
+
+
+def test_a_message_that_the_queue_cannot_hold_is_refused(sandbox: Sandbox) -> None:
+    sandbox.queue("orders", maximum_message_size=1024)
+    with pytest.raises(ValueError, match=r"SQS refuses the message to 'orders': .* shorter than 1024 bytes"):
+        sandbox.send("orders", "x" * 2000)
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+def test_time_that_cannot_pass_is_refused(sandbox: Sandbox, seconds: float) -> None:
+    with pytest.raises(ValueError, match="for_ is a number of seconds from 0, got"):
+        sandbox.advance(seconds)
+
+
+def test_what_goes_on_for_ever_is_an_error(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        Queue("orders").send("again")
+
+    monkeypatch.setattr("tarry.testing.sandbox.MOST_EVENTS", 1000)
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+    with pytest.raises(SimulationError, match="more than 1,000 events in one run: does a function send to itself"):
+        sandbox.run()
+
+
+def test_a_closed_sandbox_does_not_run() -> None:
+    with Sandbox() as sandbox:
+        pass
+    with pytest.raises(RuntimeError, match="the sandbox is closed"):
+        sandbox.run()
+
+
+def test_redacted_log_lines_still_tell_the_story(sandbox: Sandbox) -> None:
+    def redact(fields: dict[str, Any]) -> dict[str, Any]:
+        return {**fields, "error": "***"}
+
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(fails.replace(log=LogOptions(redact=redact)), "orders")
+    order = sandbox.send("orders", "1")
+    assert sandbox.run().story(order)[-1].why == "exhausted: ***"

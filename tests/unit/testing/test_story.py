@@ -1,0 +1,240 @@
+"""Stories: what became of a message, read from a history; and the text that shows it."""
+
+from typing import Any
+
+import pytest
+
+from tarry import Fixed, Message, RetryInPlace, SendAgain, consumer
+from tarry.testing import Sandbox, Transition
+from tarry.testing.timeline import clock, duration
+
+
+class Declined(Exception): ...
+
+
+def path(steps: list[Transition]) -> list[str]:
+    return [f"{step.state} {step.queue}" for step in steps]
+
+
+def one_consumer(sandbox: Sandbox, handler: Any, **queue: Any) -> None:
+    sandbox.queue("orders", dead_letter="orders-dlq", **queue)
+    sandbox.connect(handler, "orders")
+
+
+def test_a_message_that_waits_for_its_consumer_is_ready(sandbox: Sandbox) -> None:
+    sandbox.queue("orders")
+    order = sandbox.send("orders", "1", delay=60)
+    [step] = sandbox.run().story(order)
+    assert step == Transition(sandbox.now, step.state, order, "orders", delay=60)
+    assert step.state == "READY"
+
+
+def test_a_copy_is_the_same_message(sandbox: Sandbox) -> None:  # SPEC L1
+    @consumer(on_failure=[SendAgain("slow", delay=60, queue="slow-orders")])
+    def handler(message: Message) -> None:
+        if message.queue == "orders":
+            raise Declined("no")
+
+    one_consumer(sandbox, handler)
+    sandbox.queue("slow-orders")
+    sandbox.connect(handler, "slow-orders")
+    order = sandbox.send("orders", "1")
+
+    report = sandbox.run()
+    assert len(report.stories) == 1
+    assert path(report.story(order)) == [
+        "READY orders", "IN_FLIGHT orders", "READY slow-orders", "RESENT orders", "IN_FLIGHT slow-orders",
+        "COMMITTED slow-orders",
+    ]  # fmt: skip
+    [first, *_, last] = report.story(order)
+    assert first.delivery_id == order != last.delivery_id
+    assert report.story(last.delivery_id) == report.story(order)
+
+
+def test_a_deferral_is_a_copy_that_waits(sandbox: Sandbox) -> None:  # SPEC J5
+    @consumer
+    def handler(message: Message) -> None:
+        if message.receive_count == 1 and message.id == message.delivery_id:
+            message.defer(90)
+
+    one_consumer(sandbox, handler)
+    order = sandbox.send("orders", "1")
+    report = sandbox.run()
+    assert "DEFERRED       for 1 min 30 s, as a copy" in report.timeline(order)
+    assert report.state(order) == "COMMITTED"
+
+
+def test_what_is_discarded_and_what_no_filter_matches_is_discarded(sandbox: Sandbox) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        message.discard("too old")
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders", filters=[{"body": {"kind": ["order"]}}])
+    order, other = sandbox.send("orders", {"kind": "order"}), sandbox.send("orders", {"kind": "test"})
+    report = sandbox.run()
+    assert [step.why for step in report.story(order) if step.state == "DISCARDED"] == ["too old"]
+    assert report.story(other)[-1].why == "no filter of the mapping matches it"
+    assert report.count("DISCARDED") == 2
+
+
+def test_a_message_that_sqs_moves_is_dead_lettered_bare(sandbox: Sandbox) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        raise SystemExit
+
+    one_consumer(sandbox, lambda event, context: exit_process(), max_receive_count=2)
+    order = sandbox.send("orders", "1")
+    report = sandbox.run()
+    *_, crashed, moved = report.story(order)
+    assert crashed.why == "Runtime exited with error: exit status 3"
+    assert (moved.state, moved.queue, moved.why) == ("DEAD_LETTERED", "orders-dlq", "by SQS itself, after 2 receives")
+
+
+def exit_process() -> None:
+    raise SystemExit(3)
+
+
+def test_a_dead_letter_without_room_for_a_record_is_the_same_message(sandbox: Sandbox) -> None:  # SPEC F3
+    @consumer
+    def handler(message: Message) -> None:
+        message.reject("no")
+
+    one_consumer(sandbox, handler)
+    order = sandbox.send("orders", "1", attributes={f"a{number}": "x" for number in range(10)})
+    report = sandbox.run()
+    assert list(report.stories) == [order]
+    assert path(report.story(order)) == ["READY orders", "IN_FLIGHT orders", "DEAD_LETTERED orders-dlq"]
+
+
+def test_a_redriven_letter_of_sqs_is_the_same_message(sandbox: Sandbox) -> None:
+    crashes = [1, 2]
+
+    def handler(event: Any, context: Any) -> Any:
+        if crashes and crashes.pop():
+            raise SystemExit(3)
+
+    one_consumer(sandbox, handler, max_receive_count=2)
+    order = sandbox.send("orders", "1")
+    assert sandbox.run(check=False).state(order) == "DEAD_LETTERED"
+    sandbox.redrive("orders-dlq")
+    report = sandbox.run(check=False)
+    assert path(report.story(order))[-3:] == ["READY orders", "IN_FLIGHT orders", "COMMITTED orders"]
+    assert list(report.stories) == [order]
+
+
+def test_an_expired_message_is_discarded(sandbox: Sandbox) -> None:
+    sandbox.queue("orders", retention=3600)
+    order = sandbox.send("orders", "1")
+    report = sandbox.advance(4000)
+    step = report.story(order)[-1]
+    assert (step.state, step.why, step.at - sandbox.now) == ("DISCARDED", "expired", -400)
+
+
+def test_what_stands_behind_a_failure_on_fifo_is_given_back(sandbox: Sandbox) -> None:  # SPEC H1
+    failed: list[str] = []
+
+    @consumer(backoff=Fixed(30))
+    def handler(message: Message) -> None:
+        if not failed:
+            failed.append(message.id)
+            raise Declined
+
+    sandbox.queue("ledger.fifo")
+    sandbox.send("ledger.fifo", "1", group_id="ada")
+    behind = sandbox.send("ledger.fifo", "2", group_id="ada")
+    sandbox.connect(handler, "ledger.fifo")
+    assert [step.state for step in sandbox.run().story(behind)] == [
+        "READY", "IN_FLIGHT", "READY", "IN_FLIGHT", "COMMITTED",
+    ]  # fmt: skip
+
+
+def test_an_unknown_message_is_an_error(sandbox: Sandbox) -> None:
+    with pytest.raises(KeyError, match="no message 'nobody' was sent"):
+        sandbox.report().story("nobody")
+    with pytest.raises(KeyError, match="no message 'nobody' was sent"):
+        sandbox.report().timeline("nobody")
+
+
+# as text
+
+
+def test_a_timeline_reads_as_a_story(sandbox: Sandbox) -> None:
+    @consumer(max_attempts=2, backoff=Fixed(5400), on_failure=None)
+    def handler(message: Message) -> None:
+        raise Declined("no\x1b[31m money")
+
+    one_consumer(sandbox, handler)
+    order = sandbox.send("orders", {"id": 7, "text": "x" * 100})
+    assert (
+        sandbox.run().timeline(order)
+        == f"""\
+message {order} {{"id":7,"text":"{"x" * 41}...
+  0:00:00.0  READY          in orders
+  0:00:00.3  IN_FLIGHT      attempt 1
+  0:00:00.3  WAITING_RETRY  for 1 h 30 min: Declined: no\\x1b[31m money
+  1:30:00.6  IN_FLIGHT      attempt 2
+  1:30:00.7  DEAD_LETTERED  in orders-dlq, exhausted: Declined: no\\x1b[31m money"""
+    )
+
+
+def test_a_timeline_shows_the_faults_of_its_invocations(sandbox: Sandbox) -> None:
+    @consumer(max_attempts=2, backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        raise Declined("no")
+
+    one_consumer(sandbox, handler)
+    sandbox.faults.add("throttle", operation="SendMessageBatch")
+    order = sandbox.send("orders", "1")
+    assert "! throttle of SendMessageBatch\n" in sandbox.run().timeline(order)
+
+
+def test_a_report_prints_the_counts_and_first_what_is_not_committed(sandbox: Sandbox) -> None:
+    @consumer(on_failure=[RetryInPlace()])
+    def handler(message: Message) -> None:
+        if message.body == "11":
+            message.reject("no")
+
+    one_consumer(sandbox, handler)
+    sent = [sandbox.send("orders", str(number)) for number in range(12)]
+    text = str(sandbox.run())
+    assert text.startswith(f"11 COMMITTED, 1 DEAD_LETTERED, after 0.4 s, seed 0\n\nmessage {sent[11]} 11\n")
+    assert text.endswith("and 2 more: report.timeline(message_id)")
+    assert text.count("message ") == 10
+    assert repr(sandbox.report()) == "<Report: 11 COMMITTED, 1 DEAD_LETTERED, after 0.4 s, seed 0>"
+
+
+def test_a_report_of_nothing_says_so(sandbox: Sandbox) -> None:
+    assert str(sandbox.report()) == "no messages, after 0 s, seed 0"
+
+
+def test_a_report_says_that_more_is_to_happen(sandbox: Sandbox) -> None:
+    @consumer(backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        raise Declined
+
+    one_consumer(sandbox, handler)
+    sandbox.send("orders", "1")
+    assert str(sandbox.advance(30)).startswith("1 WAITING_RETRY, after 30 s, seed 0, more is to happen\n")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0 s"),
+        (0.4, "0.4 s"),
+        (1, "1 s"),
+        (59.6, "1 min"),
+        (90, "1 min 30 s"),
+        (43_200, "12 h"),
+        (90_061, "1 d 1 h 1 min 1 s"),
+    ],
+)
+def test_a_duration_in_words(seconds: float, shown: str) -> None:
+    assert duration(seconds) == shown
+
+
+def test_a_time_of_day_long_story() -> None:
+    assert [clock(seconds) for seconds in (0, 0.26, 59.96, 3600, 100 * 3600 + 61.5)] == [
+        "0:00:00.0", "0:00:00.3", "0:01:00.0", "1:00:00.0", "100:01:01.5",
+    ]  # fmt: skip
