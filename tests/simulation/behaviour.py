@@ -1,0 +1,227 @@
+"""What the handlers of the campaign do: drawn for each run from the seed, the message and the number of the run."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from tarry import Batch, BatchError, Consumer, Defer, Discard, Message, Reject, Retry, batch_consumer, consumer, world
+from tests.simulation.scenario import TWELVE_HOURS, Fatal, Scenario, Worse
+
+PATIENCE_RUNS = 25
+"""Runs of one message after which it is handled without fail, so that every story ends."""
+ODD_TEXT = "a text that is hard to send on: \x00 \ud800 \uffff " + "and long " * 200
+
+
+class Broken(Exception):
+    """An ordinary failure."""
+
+
+@dataclass(frozen=True)
+class Act:
+    """One run: it takes so many ``seconds``, says a ``word``, and ends."""
+
+    end: str = "return"
+    word: str | None = None
+    delay: float = 0
+    seconds: float = 0
+
+
+CALM = Act()
+ENDS = {
+    "return": 30, "raise": 20, "fatal": 2, "retry": 6, "reject": 2, "discard": 2, "defer": 4, "caused": 3, "group": 3,
+    "mixed group": 2, "exit": 1, "interrupt": 1, "cancelled": 1, "odd text": 2, "no json": 1, "generator": 1,
+    "awaitable": 2, "die": 2, "slow": 4, "overtime": 2,
+}  # fmt: skip
+DEADLY = ("die", "overtime")
+WORDS = {None: 30, "ack": 10, "retry": 8, "retry in": 8, "reject": 2, "discard": 3, "defer": 4, "fail": 8}
+DELAYS = [0, 0.2, 1, 30, 600, 3_600, TWELVE_HOURS - 20, TWELVE_HOURS]
+
+
+class Behaviour:
+    """The handler of a scenario. It remembers how often each message has run, whatever became of its process."""
+
+    def __init__(self, scenario: Scenario, now: Callable[[], float]) -> None:
+        self._scenario = scenario
+        self._now = now
+        self._runs: dict[str, int] = {}
+        self._ends_at = now() + scenario.trouble_seconds
+
+    def consumer(self) -> Consumer[Any]:
+        """The consumer, sync or async, of one message or a batch."""
+        scenario = self._scenario
+        decorate = batch_consumer if scenario.takes_batch else consumer
+        run = self._batch if scenario.takes_batch else self._message
+
+        def handle(subject: Any) -> Any:
+            result = None
+            for seconds in (steps := Returning(run(subject))):
+                world.current().clock.sleep(seconds)
+            if steps.result == "generator":
+                result = (each for each in ())
+            elif steps.result == "awaitable":
+                result = _returned()
+            return result
+
+        async def handle_async(subject: Any) -> Any:
+            for seconds in (steps := Returning(run(subject))):
+                await world.current().clock.asleep(seconds)
+            return _returned() if steps.result == "awaitable" else None
+
+        return decorate(name="handler", **scenario.settings)(handle_async if scenario.is_async else handle)
+
+    def _act(self, message: Message) -> Act:
+        nth = self._runs[message.id] = self._runs.get(message.id, 0) + 1
+        temper = message.body.partition('"temper": "')[2].partition('"')[0]
+        random = Random(f"{self._scenario.seed} {message.id} {message.attempt} {nth}")
+        if nth > PATIENCE_RUNS or temper == "calm":
+            return CALM
+        return self._calmed(TEMPERS[temper](random, self._scenario))
+
+    def _calmed(self, act: Act) -> Act:
+        """After the time of trouble nothing deadly happens any more, nor slow."""
+        if self._now() < self._ends_at:
+            return act
+        return CALM if act.end in DEADLY else replace(act, seconds=min(act.seconds, 0.3))
+
+    def _message(self, message: Message) -> Iterator[float]:
+        act = self._act(message)
+        if act.seconds:
+            yield act.seconds
+        say(message, act)
+        return end(message, act.end, act.delay)
+
+    def _batch(self, batch: Batch) -> Iterator[float]:
+        random = Random(f"{self._scenario.seed} {len(self._runs)} {sum(self._runs.values())}")
+        acts = [self._act(message) for message in batch]
+        for message, act in zip(batch, acts, strict=True):
+            say(message, act)
+        match random.randrange(12):
+            case 0:
+                batch.ack_all()
+            case 1:
+                batch.retry_all(random.choice([None, *DELAYS]))
+        ending, index = self._calmed(random.choice(acts)), random.randrange(len(batch))
+        if ending.seconds:
+            yield ending.seconds
+        if ending.end == "raise" and random.random() < 0.5:
+            raise BatchError(index=index) from Broken("the batch broke here")
+        return end(batch[index], ending.end, ending.delay)
+
+
+class Returning:
+    """A generator to iterate over, and what it returned."""
+
+    def __init__(self, generator: Any) -> None:
+        self._generator = generator
+        self.result: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        self.result = yield from self._generator
+
+
+def _moody(random: Random, scenario: Scenario) -> Act:
+    ending = random.choices(list(ENDS), list(ENDS.values()))[0]
+    word = random.choices(list(WORDS), list(WORDS.values()))[0] if random.random() < 0.3 else None
+    return _timed(random, scenario, ending, word)
+
+
+def _wordy(random: Random, scenario: Scenario) -> Act:
+    word = random.choices(list(WORDS), list(WORDS.values()))[0]
+    return _timed(random, scenario, random.choice(["return", "return", "raise"]), word)
+
+
+def _timed(random: Random, scenario: Scenario, ending: str, word: str | None) -> Act:
+    seconds = 0.0
+    if ending in ("slow", "overtime"):
+        seconds = scenario.timeout * (random.uniform(0.05, 0.5) if ending == "slow" else random.uniform(1, 2))
+    elif random.random() < 0.2:
+        seconds = random.uniform(0.01, 0.3)
+    return Act(ending, word, random.choice(DELAYS), seconds)
+
+
+def _poison(random: Random, scenario: Scenario) -> Act:
+    return Act("die") if scenario.sources[0].receives else Act("raise")
+
+
+TEMPERS: dict[str, Callable[[Random, Scenario], Act]] = {
+    "moody": _moody,
+    "wordy": _wordy,
+    "failing": lambda random, scenario: Act("raise"),
+    "fatal": lambda random, scenario: Act(random.choice(["fatal", "reject", "no json"])),
+    "poison": _poison,
+    "patient": lambda random, scenario: Act(random.choice(["defer", "retry", "return"]), None, random.choice(DELAYS)),
+    "slow": lambda random, scenario: Act(
+        random.choice(["slow", "raise", "reject"]), None, 0, scenario.timeout * random.choice([0.1, 0.5, 0.8])
+    ),
+}
+
+
+def say(message: Message, act: Act) -> None:
+    match act.word:
+        case "ack":
+            message.ack()
+        case "retry":
+            message.retry()
+        case "retry in":
+            message.retry(act.delay)
+        case "reject":
+            message.reject("it does not please")
+        case "discard":
+            message.discard("not wanted")
+        case "defer":
+            message.defer(act.delay)
+        case "fail":
+            message.fail(Broken("said so"))
+
+
+def end(message: Message, how: str, delay: float) -> str:  # noqa: C901 a list
+    match how:
+        case "raise":
+            raise Broken(f"attempt {message.attempt}")
+        case "fatal":
+            raise Worse("no use")
+        case "retry":
+            raise Retry(delay)
+        case "reject":
+            raise Reject("refused")
+        case "discard":
+            raise Discard("needless")
+        case "defer":
+            raise Defer(delay)
+        case "caused":
+            raise Broken("because") from Retry(delay)
+        case "group":
+            raise ExceptionGroup("all signals", [Discard("one"), Retry(delay)])
+        case "mixed group":
+            raise ExceptionGroup("not all signals", [Discard("one"), Broken("two")])
+        case "exit":
+            raise SystemExit(3)
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "cancelled":
+            raise asyncio.CancelledError
+        case "odd text":
+            raise Broken(ODD_TEXT)
+        case "no json":
+            Message.json(_NotJson(message))  # type: ignore[arg-type]
+        case "die":
+            os._exit(1)
+    return how
+
+
+class _NotJson:
+    """A message whose body is no JSON."""
+
+    def __init__(self, message: Message) -> None:
+        self.id = message.id
+        self.body = "{"
+
+
+async def _returned() -> None:
+    await asyncio.sleep(0)
+
+
+__all__ = ["Behaviour", "Fatal"]

@@ -1,0 +1,174 @@
+"""The campaign: scenario after scenario in the sandbox, each judged by every checker.
+
+python -m tests.simulation.campaign --seeds 20000
+python -m tests.simulation.campaign --seed 123
+"""
+
+import argparse
+import logging
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from multiprocessing import get_context
+
+from tarry.testing import Report, Sandbox
+from tarry.testing.checkers import check
+from tarry.testing.past import Past
+from tests.simulation import sometimes
+from tests.simulation.behaviour import Behaviour
+from tests.simulation.scenario import Post, Scenario, draw
+
+CHUNK = 25
+PROCESSES = 2
+MORE_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a seed. ``text`` tells what is wrong; it is empty where nothing is."""
+
+    seed: int
+    text: str
+    met: Counter[str] = field(default_factory=Counter)
+
+
+def play(scenario: Scenario) -> Report:
+    """Plays a scenario to its end."""
+    sandbox = Sandbox(seed=scenario.seed, realism=scenario.realism)
+    try:
+        set_up(sandbox, scenario)
+        sandbox.run(for_=scenario.trouble_seconds, check=False)
+        sandbox.faults.clear()
+        report = sandbox.run(check=False)
+        for _ in range(MORE_RUNS):  # waits of 12 hours, eight attempts, copies with as many: each run is 15 days
+            if not report.settled:
+                report = sandbox.run(check=False)
+        return report
+    finally:
+        sandbox.close()
+
+
+def set_up(sandbox: Sandbox, scenario: Scenario) -> None:
+    handler = Behaviour(scenario, lambda: sandbox.now).consumer()
+    for source in scenario.sources:
+        letters = source.letters if source.receives else None
+        if letters and letters not in sandbox.sqs.queues():
+            sandbox.queue(letters, retention=14 * 86_400, maximum_message_size=source.letter_bytes)
+        sandbox.queue(
+            source.name,
+            dead_letter=letters,
+            max_receive_count=source.receives or 1,
+            visibility_timeout=source.visibility,
+            retention=source.retention,
+            delay=source.delay,
+            maximum_message_size=source.bytes,
+        )
+        sandbox.connect(
+            handler,
+            source.name,
+            batch_size=scenario.batch_size,
+            window=scenario.window,
+            timeout=scenario.timeout,
+            max_concurrency=scenario.max_concurrency,
+        )
+    for fault in scenario.faults:
+        sandbox.faults.add(fault)
+    for post in scenario.posts:
+        sandbox._stage.timeline.after(post.at, partial(_send, sandbox, post))
+
+
+def _send(sandbox: Sandbox, post: Post) -> None:
+    kinds = ["text", 7, b"bytes"]
+    attributes = {f"attribute-{number}": kinds[number % 3] for number in range(post.attributes)}
+    sandbox.send(post.queue, post.body, delay=post.delay, group_id=post.group, attributes=attributes or None)
+
+
+def judge(seed: int) -> Verdict:
+    """Plays a seed and says what is wrong."""
+    scenario = draw(seed)
+    try:
+        report = play(scenario)
+        past = Past(report.events, settled=report.settled)
+        if check(past):
+            report.check()  # says it with the messages' stories
+        if not report.settled:
+            raise AssertionError("it did not come to rest")
+    except Exception as error:  # noqa: BLE001 whatever it is, it is what came of this seed
+        name = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+        text = f"seed {seed}: {name}{error}\n  to see it again: make simulate SEED={seed}"
+        return Verdict(seed, text.encode("utf-8", "backslashreplace").decode())
+    return Verdict(seed, "", sometimes.count(past))
+
+
+def judge_all(seeds: Iterable[int]) -> list[Verdict]:
+    _be_quiet()
+    return [judge(seed) for seed in seeds]
+
+
+def campaign(seeds: range, processes: int = PROCESSES) -> Iterator[Verdict]:
+    """The verdicts on all seeds, in their order."""
+    chunks = [seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK)]
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        for verdicts in pool.map(judge_all, chunks):
+            yield from verdicts
+
+
+def digest(seed: int) -> str:
+    """A fingerprint of the whole history of a seed."""
+    _be_quiet()
+    report = play(draw(seed))
+    return sha256("\n".join(map(repr, report.events)).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _be_quiet() -> None:
+    """The log is heard by the sandbox; nobody has to read it."""
+    logging.getLogger("tarry").propagate = False
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited")  # where a process died
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="1000", help="how many, or FROM:TO")
+    parser.add_argument("--seed", type=int, help="this one alone")
+    parser.add_argument(
+        "--digest", type=int, nargs="+", metavar="SEED", help="print the fingerprints of these histories"
+    )
+    options = parser.parse_args()
+    if options.digest:
+        for seed in options.digest:
+            print(seed, digest(seed))
+        return 0
+    if options.seed is not None:
+        return _show(options.seed)
+    first, _, last = options.seeds.rpartition(":")
+    seeds = range(int(first or 0), int(last))
+    began, bad, met = time.monotonic(), [], Counter[str]()
+    for done, verdict in enumerate(campaign(seeds), 1):
+        met.update(verdict.met)
+        if verdict.text:
+            bad.append(verdict)
+            print(verdict.text, flush=True)
+        if done % 1_000 == 0:
+            print(f"{done} seeds, {len(bad)} bad, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    for situation in sometimes.SITUATIONS:
+        print(f"{met[situation]:8} {situation}")
+    print(f"{len(seeds)} seeds, {len(bad)} bad, {time.monotonic() - began:.0f} s")
+    return 1 if bad else 0
+
+
+def _show(seed: int) -> int:
+    print(draw(seed))
+    verdict = judge(seed)
+    print(verdict.text or f"seed {seed}: all well")
+    return 1 if verdict.text else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

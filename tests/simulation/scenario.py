@@ -1,0 +1,274 @@
+"""One seed of the campaign, as data: queues, a consumer, messages with their temper, and what goes wrong meanwhile."""
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from tarry import (
+    DeadLetter,
+    DropMessage,
+    Exponential,
+    Fixed,
+    Linear,
+    LocalRetry,
+    RetryInPlace,
+    Schedule,
+    SendAgain,
+)
+from tarry.testing import Fault, Realism
+
+HOUR, DAY = 3_600, 86_400
+TWELVE_HOURS = 43_200
+
+
+class Fatal(Exception):
+    """Told to the consumer as not worth another attempt."""
+
+
+class Worse(Fatal):
+    """Fatal by its base."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A queue that feeds the consumer. ``receives`` is its maxReceiveCount, None without a dead-letter queue."""
+
+    name: str
+    visibility: int
+    retention: int
+    delay: int
+    bytes: int
+    receives: int | None
+    letter_bytes: int
+
+    @property
+    def letters(self) -> str:
+        """Its dead-letter queue."""
+        return "letters.fifo" if self.is_fifo else f"{self.name}-letters"
+
+    @property
+    def is_fifo(self) -> bool:
+        return self.name.endswith(".fifo")
+
+
+@dataclass(frozen=True)
+class Post:
+    """A message: when it is sent (seconds from the beginning), where to, and how its handler takes it."""
+
+    key: int
+    at: float
+    queue: str
+    temper: str
+    group: str | None
+    delay: int | None
+    attributes: int
+    bytes: int
+
+    @property
+    def body(self) -> str:
+        start = f'{{"key": {self.key}, "temper": "{self.temper}", "filler": "'
+        return start + "x" * (self.bytes - len(start) - 2) + '"}'
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """All that a seed stands for."""
+
+    seed: int
+    sources: tuple[Source, ...]
+    takes_batch: bool
+    is_async: bool
+    settings: dict[str, Any]
+    batch_size: int
+    window: int
+    timeout: int
+    max_concurrency: int | None
+    posts: tuple[Post, ...]
+    faults: tuple[Fault, ...]
+    trouble_seconds: float
+    """After so long nothing goes wrong any more, and no handler crashes or dawdles."""
+    realism: Realism
+
+    @property
+    def limits(self) -> dict[str, int | None]:
+        """The maxReceiveCount of each queue."""
+        return {source.name: source.receives for source in self.sources}
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    random = Random(f"scenario {seed}")
+    drawn = _draw(seed, random)
+    return _stalled(drawn) if random.random() < 0.04 else drawn
+
+
+def _stalled(scenario: Scenario) -> Scenario:
+    """The same, so short of concurrency and time that leases end while handlers run."""
+    return replace(
+        scenario,
+        timeout=30,
+        batch_size=1,
+        sources=tuple(replace(source, visibility=30, retention=DAY) for source in scenario.sources),
+        posts=tuple(replace(post, temper="slow") for post in scenario.posts),
+        faults=(Fault("throttled", times=None, chance=0.75),),
+        trouble_seconds=2 * HOUR,
+    )
+
+
+def _draw(seed: int, random: Random) -> Scenario:
+    fifo = random.random() < 0.4
+    timeout = random.choice([3, 10, 30, 120])
+    trouble = random.choice([60, 600, 2 * HOUR, 13 * HOUR])
+    takes_batch = random.random() < 0.35
+    sources = tuple(_sources(random, timeout, fifo=fifo))
+    window = 0 if fifo or random.random() < 0.6 else random.choice([1, 5, 60, 300])
+    most = 40 if window else 10
+    return Scenario(
+        seed=seed,
+        sources=sources,
+        takes_batch=takes_batch,
+        is_async=random.random() < 0.35,
+        settings=_settings(random, sources, takes_batch=takes_batch),
+        batch_size=random.choice([1, 3, 10, most]),
+        window=window,
+        timeout=timeout,
+        max_concurrency=random.choice([None, None, 2, 3]),
+        posts=tuple(_posts(random, sources, trouble)),
+        faults=tuple(_faults(random, timeout)),
+        trouble_seconds=trouble,
+        realism=_realism(random),
+    )
+
+
+def _sources(random: Random, timeout: int, *, fifo: bool) -> list[Source]:
+    end = ".fifo" if fifo else ""
+    names = [f"work{end}", f"slow{end}"] if random.random() < 0.35 else [f"work{end}"]
+    return [_source(random, name, timeout) for name in names]
+
+
+def _source(random: Random, name: str, timeout: int) -> Source:
+    short = random.random() < 0.1
+    return Source(
+        name=name,
+        visibility=timeout * random.choice([1, 2, 6]),
+        retention=random.choice([300, HOUR, 10 * HOUR]) if short else random.choice([DAY, 4 * DAY, 14 * DAY]),
+        delay=random.choice([0, 0, 0, 0, 5, 900]),
+        bytes=random.choice([1_024, 4_096, 262_144, 1_048_576, 1_048_576]),
+        receives=random.choice([None, 1, 3, 5, 15, 15, 30, 30, 100]),
+        letter_bytes=random.choice([1_024, 2_048, 1_048_576, 1_048_576, 1_048_576]),
+    )
+
+
+BACKOFFS = [
+    None,
+    Fixed(0),
+    Fixed(1, jitter="full"),
+    Fixed(30),
+    Fixed(20, jitter=0.5),
+    Linear(10, 20, maximum=300, jitter="equal"),
+    Exponential(2, 3, maximum=900, jitter="equal"),
+    Exponential(60, 10, jitter="full"),
+    Exponential(TWELVE_HOURS, 1),
+    Schedule([1, 5, 60, HOUR]),
+    Schedule.rocketmq(),
+]
+RESEND_DELAYS = [None, 0, 7, 900, 4_000, TWELVE_HOURS, Exponential(5, 1.5, maximum=60)]
+
+
+def _settings(random: Random, sources: tuple[Source, ...], *, takes_batch: bool) -> dict[str, Any]:
+    settings: dict[str, Any] = {"fatal": Fatal}
+    lists = [_steps(random, sources, takes_batch=takes_batch) for _ in sources]
+    if len(sources) > 1 and random.random() < 0.6:
+        settings["on_failure"] = {source.name: steps for source, steps in zip(sources, lists, strict=True) if steps}
+    elif lists[0] is not None:
+        settings["on_failure"] = lists[0]
+    by_queue = settings.get("on_failure")
+    all_lists = list(by_queue.values()) if isinstance(by_queue, dict) else [by_queue]
+    if isinstance(by_queue, dict) or any(not each or RetryInPlace() in each for each in all_lists):
+        settings["max_attempts"] = random.choice([1, 2, 3, 3, 5, 8])
+        settings["backoff"] = random.choice(BACKOFFS)
+    return settings
+
+
+def _steps(random: Random, sources: tuple[Source, ...], *, takes_batch: bool) -> list[Any] | None:
+    if random.random() < 0.45:
+        return None
+    fifo = sources[0].is_fifo
+    steps: list[Any] = [RetryInPlace()] if random.random() < 0.7 else []
+    if random.random() < 0.3 and not takes_batch:
+        steps.insert(0, LocalRetry(random.choice([1, 2]), random.choice([0, 0.5, 5])))
+    if random.random() < 0.55:
+        queue = random.choice([None, sources[-1].name])
+        delay = None if fifo else random.choice(RESEND_DELAYS)
+        breaks = random.random() < 0.6
+        steps.append(SendAgain("again", random.choice([1, 2, 4]), delay, queue=queue, breaks_order=breaks))
+    if random.random() < 0.85:
+        steps.append(DropMessage() if random.random() < 0.15 else DeadLetter())
+    return steps or None
+
+
+TEMPERS = {"calm": 4, "moody": 8, "failing": 2, "fatal": 1, "poison": 1, "wordy": 3, "patient": 2, "slow": 2}
+
+
+def _posts(random: Random, sources: tuple[Source, ...], trouble: float) -> list[Post]:
+    spread = random.choice([0, 30, min(trouble, 1_000)])
+    keys = range(random.choice([1, 3, 8, 14, 25]))
+    return sorted((_post(random, key, random.choice(sources), spread) for key in keys), key=lambda post: post.at)
+
+
+def _post(random: Random, key: int, source: Source, spread: float) -> Post:
+    attributes = random.choice([0, 0, 0, 1, 3, 8, 9, 10])
+    delay = None
+    if not source.is_fifo and random.random() < 0.3:
+        delay = random.choice([0, 1, 60, 900] if attributes == 10 else [0, 1, 60, 900, 901, 3_000, TWELVE_HOURS])
+    full = source.bytes - 60 * attributes - (300 if delay is not None and delay > 900 else 0)
+    return Post(
+        key=key,
+        at=round(random.uniform(0, spread), 3),
+        queue=source.name,
+        temper=random.choices(list(TEMPERS), list(TEMPERS.values()))[0],
+        group=random.choice("abc") if source.is_fifo else random.choice([None, None, None, "fair"]),
+        delay=delay,
+        attributes=attributes,
+        bytes=min(full, 4_000) if random.random() < 0.1 else random.choice([70, 100, 200]),
+    )
+
+
+def _faults(random: Random, timeout: int) -> list[Fault]:
+    faults = []
+    for _ in range(random.choice([0, 1, 2, 3, 5])):
+        chance = random.choice([0.03, 0.1, 0.3])
+        kind, operation, seconds = random.choice(_FAULTS)
+        if kind == "throttled":
+            chance = random.choice([0.3, 0.7, 0.95])
+        faults.append(Fault(kind, operation, times=None, chance=chance, seconds=min(seconds, timeout + 1)))
+    return faults
+
+
+_SEND, _DELETE, _HIDE = "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"
+_FAULTS: list[tuple[str, str | None, float]] = [
+    *((kind, None, 0) for kind in ("throttle", "unavailable", "unreachable", "lost_answer", "hang", "partial_failure")),
+    *((kind, _SEND, 0) for kind in ("denied", "lost_answer", "partial_failure", "crash_before", "crash_after")),
+    *((kind, _DELETE, 0) for kind in ("denied", "lost_answer", "partial_failure", "crash_before", "crash_after")),
+    *((kind, _HIDE, 0) for kind in ("denied", "lost_answer", "partial_failure", "crash_before", "crash_after")),
+    *(("garbled", _SEND, 0), ("garbled", _SEND, 0)),
+    *(("late", operation, seconds) for operation in (_SEND, _DELETE, _HIDE) for seconds in (1.0, 4.0, 20.0)),
+    *((kind, "GetQueueAttributes", 0) for kind in ("denied", "hang", "throttle", "crash_after")),
+    ("crash", None, 0.0),
+    ("crash", None, 0.02),
+    ("crash", None, 2.0),
+    ("timeout", None, 0),
+    ("slow", None, 20.0),
+    ("slow", None, 119.0),
+    ("duplicate", None, 0.5),
+    ("duplicate", None, 30.0),
+    ("lost_delete", None, 0),
+    ("throttled", None, 0),
+    ("throttled", None, 0),
+]
+
+
+def _realism(random: Random) -> Realism:
+    if random.random() < 0.2:
+        return Realism()
+    return Realism(reorder=True, partial=random.random() < 0.7, duplicate=random.choice([0, 0, 0.02, 0.1]))

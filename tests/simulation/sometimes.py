@@ -1,0 +1,150 @@
+"""What a campaign must have met: one that never saw a crash between send and delete has proven nothing about it.
+
+Each of these counts how often its situation was met in one seed's past.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+from tarry.sqs.limits import MAX_ATTRIBUTES
+from tarry.testing.lives import DONE, Delivery
+from tarry.testing.past import Past
+
+Met = Callable[[Past], int]
+
+
+def count(past: Past) -> Counter[str]:
+    """How often each situation was met."""
+    return Counter({name: met(past) for name, met in SITUATIONS.items()})
+
+
+def missing(met: Counter[str]) -> list[str]:
+    """The situations that were never met."""
+    return [name for name in SITUATIONS if not met[name]]
+
+
+def _deliveries(past: Past, holds: Callable[[Delivery], object]) -> int:
+    return sum(1 for delivery in past.deliveries() if holds(delivery))
+
+
+def _said(past: Past, holds: Callable[[dict[str, object]], object]) -> int:
+    return sum(1 for events in past.said.values() for event in events if holds(dict(event.fields)))
+
+
+def _faults(kind: str) -> Met:
+    return lambda past: sum(event.what == "fault" and event.fields["kind"] == kind for event in past.events)
+
+
+def _events(what: str) -> Met:
+    return lambda past: sum(event.what == what for event in past.events)
+
+
+def _answers(kind: str) -> Met:
+    return lambda past: sum(
+        each.answered is not None and each.answered.fields["kind"] == kind for each in past.invocations.values()
+    )
+
+
+def _crash_between_send_and_delete(past: Past) -> int:
+    return _deliveries(past, lambda each: each.copies and not each.ended_well and each.life.end is None) + _deliveries(
+        past, lambda each: each.copies and not each.ended_well and _came_again(each)
+    )
+
+
+def _came_again(delivery: Delivery) -> bool:
+    return delivery.life.delivery(delivery.count + 1) is not None
+
+
+def _redelivered_while_it_runs(past: Past) -> int:
+    found = 0
+    for life in past.lives.values():
+        for first, second in pairwise(life.deliveries):
+            if first.invocation and first.invocation.answered and second.at < first.invocation.answered.at:
+                found += bool(first.runs)
+    return found
+
+
+def _partial_failures(past: Past) -> int:
+    return sum(0 < len(each.failed) < len(each.batch) and each.ended_well for each in past.invocations.values())
+
+
+def _blocked_groups(past: Past) -> int:
+    """Messages given back behind their head."""
+    return _said(past, lambda told: told["event"] == "released" and str(told["queue"]).endswith(".fifo"))
+
+
+def _settled_for(reason: str) -> Met:
+    return lambda past: _said(past, lambda told: told["state"] == "DEAD_LETTERED" and told.get("reason") == reason)
+
+
+def _bare_after_crashes(past: Past) -> int:
+    return sum(
+        1
+        for life in past.lives.values()
+        if any(life.all("moved")) and life.deliveries and not any(each.verdict for each in life.deliveries)
+    )
+
+
+SITUATIONS: dict[str, Met] = {
+    "a crash between send and delete": _crash_between_send_and_delete,
+    "a wait cut to the 12 hours": lambda past: _said(past, lambda told: "asked_for" in told),
+    "a partial failure": _partial_failures,
+    "a blocked group": _blocked_groups,
+    "a lost answer": _faults("lost_answer"),
+    "a request that hangs": _faults("hang"),
+    "an answer that tells of another body": _events("garbled"),
+    "entries refused in a batch request": _faults("partial_failure"),
+    "a timeout": _answers("timeout"),
+    "a crash": _answers("crash"),
+    "a duplicate delivery": lambda past: _deliveries(past, lambda each: each.received.fields.get("duplicate")),
+    "a message twice in one batch": lambda past: sum(
+        len(set(each.batch)) < len(each.batch) for each in past.invocations.values()
+    ),
+    "a redelivery while the first still runs": _redelivered_while_it_runs,
+    "a message handled twice": lambda past: sum(
+        sum(each.verdict in DONE for each in life.deliveries) > 1 for life in past.lives.values()
+    ),
+    "an exhausted message": _settled_for("exhausted"),
+    "a rejected message": lambda past: _deliveries(past, lambda each: each.verdict == "reject" and each.copies),
+    "a fatal failure": _settled_for("fatal"),
+    "an undecodable message": _settled_for("undecodable"),
+    "an expiring message": _settled_for("expiring"),
+    "an expired message": _events("expired"),
+    "a discarded message": lambda past: _said(past, lambda told: told["state"] == "DISCARDED"),
+    "a copy that was sent again": lambda past: _said(past, lambda told: told["state"] == "RESENT"),
+    "a copy sent to another queue": lambda past: sum(
+        life.came_from is not None and not life.is_letter and life.sent.fields["queue"] != life.came_from.life.queue
+        for life in past.lives.values()
+    ),
+    "a copy that waits in a message's stead": lambda past: _said(
+        past, lambda told: told["state"] in ("DEFERRED", "WAITING_RETRY") and "sent_to" in told
+    ),
+    "a transfer that SQS swallowed": _events("swallowed"),
+    "a deferral": lambda past: _deliveries(past, lambda each: each.verdict == "defer"),
+    "a message that was not due yet": lambda past: _said(past, lambda told: told.get("reason") == "not_due"),
+    "a retry within the delivery": lambda past: _deliveries(past, lambda each: len(each.runs) > 1),
+    "a failure that nothing wanted": lambda past: _said(past, lambda told: told["event"] == "unhandled"),
+    "a dead letter that could not be sent": lambda past: _said(past, lambda told: "not_sent" in told),
+    "a wait that could not be set": lambda past: _said(past, lambda told: "not_settled" in told),
+    "a letter without room for a record": lambda past: sum(
+        life.is_letter and life.record is None for life in past.lives.values()
+    ),
+    "ten attributes on a letter": lambda past: sum(
+        life.is_letter and len(life.attributes) >= MAX_ATTRIBUTES for life in past.lives.values()
+    ),
+    "a lease that was lost before a send": lambda past: sum(
+        each.fields["event"] == "lease_lost" for each in past.problems
+    ),
+    "a bare move after crashes": _bare_after_crashes,
+    "a batch dropped since it was throttled": _events("dropped"),
+    "12 hours in the queue": lambda past: _deliveries(past, lambda each: each.at - each.life.sent.at > 43_000),
+}
+
+
+def total(counts: Iterable[Counter[str]]) -> Counter[str]:
+    """All seeds together."""
+    met: Counter[str] = Counter()
+    for each in counts:
+        met.update(each)
+    return met
