@@ -6,32 +6,39 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 PACKAGE := layers/tarry/python/tarry
-TYPED   := $(PACKAGE) functions tests/typing
+TYPED   := $(PACKAGE) functions tests/typing tests/facts
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export SAM_CLI_TELEMETRY := 0
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench build lock clean
+.PHONY: help setup run test simulate check format bench build aws-facts lock clean
 
 help:
-	@echo "make run     the sample orders, end to end, on this machine"
+	@echo "make run     the sample orders, end to end, on this machine: two hours in two seconds"
 	@echo "make test    the checks and all tests"
+	@echo "make simulate SEEDS=20000   the campaign of tests/simulation with more seeds; SEED=123: one of them, told"
 	@echo "make check   lint, format, types, import rules"
 	@echo "make format  put the code in shape"
 	@echo "make bench   time a message, beside Powertools and a bare loop"
 	@echo "make build   validate the template and build what is deployed"
+	@echo "make aws-facts  what SQS and Lambda do: seen in the simulator and moto, with STACK=... also at AWS"
 	@echo "make lock    resolve the newest versions into constraints.txt"
 	@echo "make clean   remove everything make has made"
 
 setup: $(READY)
 
 run: $(READY)
-	@$(BIN)/tarry local --event events/orders.json
+	@$(BIN)/tarry local --event events/orders.json --skip-time
 
 test: check
 	@$(BIN)/pytest -q
+
+SEEDS ?= 5000
+
+simulate: $(READY)
+	@$(BIN)/python -m tests.simulation.campaign $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 check: $(READY)
 	@$(BIN)/ruff check --quiet .
@@ -50,6 +57,11 @@ bench: $(READY)
 build: $(READY)
 	@$(BIN)/sam validate --lint
 	@$(BIN)/sam build
+
+# The default region from above is not for the real AWS, where a profile may name another.
+aws-facts: $(READY)
+	@$(if $(filter file,$(origin AWS_DEFAULT_REGION)),env -u AWS_DEFAULT_REGION) $(BIN)/python -m tests.facts \
+	    $(if $(STACK),--stack $(STACK)) $(if $(YES),--yes) $(if $(SLOW),--slow) $(if $(ONLY),--only $(ONLY))
 
 $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing into $(VENV) what the project needs (about a minute the first time)"

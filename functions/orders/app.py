@@ -14,7 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from pydantic import BaseModel, Field, PositiveInt
 
-from tarry import Exponential, Message, Retry, consumer
+from tarry import Message, Retry, Schedule, consumer
 
 TABLE = os.environ["ORDERS_TABLE"]
 CURRENCIES = {"EUR", "GBP", "USD"}
@@ -53,12 +53,12 @@ class OrderDeclined(Exception):
 
 
 class EarlierVersionMissing(Exception):
-    """An amendment overtook what it amends, most likely by seconds."""
+    """An amendment overtook what it amends: by seconds, or by the hours that a sender was down."""
 
 
 @consumer(
     max_attempts=4,
-    backoff=Exponential(initial=2, multiplier=3, maximum=900, jitter="equal"),
+    backoff=Schedule([20, 600, 7200], jitter="equal"),  # seconds, minutes, hours
     fatal=OrderDeclined,
 )
 def handler(message: Message[Order]) -> None:
@@ -101,7 +101,7 @@ def save(order: Order) -> None:
         # Stored before: the event came twice, and there is nothing left to do.
     except ClientError as error:
         if error.response["Error"]["Code"] in THROTTLED:
-            raise Retry(delay=20) from error  # a table under load needs more than our first two seconds
+            raise Retry(delay=60) from error  # a table under load needs more than our first seconds
         raise
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from .conftest import Project
 
-Mistake = Callable[[Project], None]
+Mistake = Callable[[Project], object]
 
 MISTAKES: dict[str, tuple[Mistake, str]] = {
     "a queue nobody consumes": (
@@ -35,6 +35,19 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         lambda project: project.edit("template.yaml", "!Ref Jobs", "!GetAtt PlainRole.Arn"),
         "Plain.Environment.Variables.QUEUE: GetAtt PlainRole.Arn cannot be resolved: tarry local makes no PlainRole",
     ),
+    "a bucket that cannot be made": (
+        lambda project: project.edit(
+            "template.yaml", "Resources:", "Resources:\n  Bucket: {Type: AWS::S3::Bucket, Properties: {BucketName: X}}"
+        ),
+        "moto cannot make Bucket: ",
+    ),
+    "an attribute that moto does not know": (
+        lambda project: (
+            project.edit("template.yaml", "Resources:", "Resources:\n  Topic: {Type: AWS::SNS::Topic}"),
+            project.edit("template.yaml", "!Ref Jobs", "!GetAtt Topic.Colour"),
+        ),
+        "Plain.Environment.Variables.QUEUE: GetAtt Topic.Colour cannot be resolved: moto does not know it",
+    ),
     "a folder that is not there": (
         lambda project: project.edit("template.yaml", "CodeUri: plain", "CodeUri: plane"),
         "plane is no directory",
@@ -58,14 +71,17 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
 }
 
 
+@pytest.mark.parametrize("skip", [[], ["--skip-time"]], ids=["real", "virtual"])
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_refused_in_one_line(project: Project, mistake: str) -> None:
+def test_a_mistake_is_refused_in_one_line(project: Project, mistake: str, skip: list[str]) -> None:
     make, text = MISTAKES[mistake]
+    if skip:
+        project.edit("template.yaml", "VisibilityTimeout: 1", "VisibilityTimeout: 30")
     project.send()
     make(project)
     if mistake.startswith(("a queue", "a FIFO")):
         del project.records[0]
-    result = project.run()
+    result = project.run(*skip)
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
     last = result.stderr.splitlines()[-1]

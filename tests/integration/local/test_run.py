@@ -29,8 +29,8 @@ def test_a_batch_is_delivered_until_every_message_has_settled(project: Project) 
     assert result.exit_code == 0, result.output
     assert stories(result.stdout) == {
         "1": "IN_FLIGHT 1 -> COMMITTED",
-        "2": "IN_FLIGHT 1 -> WAITING_RETRY 1s -> IN_FLIGHT 2 -> COMMITTED",
-        "3": " -> ".join([f"IN_FLIGHT {attempt} -> WAITING_RETRY 1s" for attempt in (1, 2, 3)] + ["DEAD_LETTERED"]),
+        "2": "IN_FLIGHT 1 -> WAITING_RETRY 1 s -> IN_FLIGHT 2 -> COMMITTED",
+        "3": " -> ".join([f"IN_FLIGHT {attempt} -> WAITING_RETRY 1 s" for attempt in (1, 2, 3)] + ["DEAD_LETTERED"]),
     }
     assert "Dead  moved by SQS itself after 3 deliveries, without a record" in result.stdout
     assert re.search(r"COMMITTED +2\b", result.stdout)
@@ -44,11 +44,11 @@ def test_what_tarry_logs_is_shown_and_two_functions_do_not_mix(project: Project)
     result = project.run()
     assert result.exit_code == 0, result.output
     assert stories(result.stdout) == {
-        "1": "IN_FLIGHT 1 -> WAITING_RETRY 1s -> IN_FLIGHT 2 -> COMMITTED",
+        "1": "IN_FLIGHT 1 -> WAITING_RETRY 1 s -> IN_FLIGHT 2 -> COMMITTED",
         "2": "IN_FLIGHT 1 -> READY -> IN_FLIGHT 2 -> DISCARDED  (not needed)",
         "3": "IN_FLIGHT 1 -> COMMITTED",
     }
-    assert "WAITING_RETRY 1s  (ValueError: ordered says no)" in result.stdout
+    assert "WAITING_RETRY 1 s  (ValueError: ordered says no)" in result.stdout
     assert "handled by plain Plain http://127.0.0.1:" in result.stderr
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -28,6 +29,14 @@ def test_a_command_without_its_libraries_says_so(library: str) -> None:
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("tarry: tarry local needs ")
     assert 'pip install "tarry[local,local-aws]"' in result.stderr
+
+
+def test_moto_is_wanted_in_virtual_time_only_for_what_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[3])
+    result = tarry_without("moto", "local", "--event", "events/ledger.json", "--skip-time")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("tarry: for OrdersTable, AccountsTable, ")
+    assert result.stderr.endswith('tarry local needs moto: pip install "tarry[local,local-aws]"\n')
 
 
 def test_the_help_has_an_example() -> None:

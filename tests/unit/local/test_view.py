@@ -5,9 +5,11 @@ import re
 
 from rich.console import Console
 
-from tarry.local.story import Board, Step
-from tarry.local.view import LineView, TableView, printable
+from tarry.local.story import Board
+from tarry.local.view import LineView, TableView
 from tarry.outcome import State
+from tarry.simulator.printable import printable
+from tarry.testing import Transition
 
 
 def drawn(board: Board, height: int = 24) -> list[str]:
@@ -28,8 +30,9 @@ def board_of(count: int) -> Board:
 def test_every_message_has_its_row_within_80_columns() -> None:
     board = board_of(3)
     for number in (1, 2):
-        board.delivered(f"{number:08}-id", f"{number:08}-id", "orders", 2)
-    board.told("00000001-id", Step(State.WAITING_RETRY, 2, 60, "error", f"app.Busy: {'no ' * 40}"), now=10**10)
+        board.delivered(f"{number:08}-id", f"{number:08}-id", "orders", 2, now=0)
+    why = f"app.Busy: {'no ' * 40}"
+    board.told(Transition(10**10, State.WAITING_RETRY, "00000001-id", "orders", attempt=2, delay=60, why=why))
     lines = drawn(board)
     assert max(map(len, lines)) <= 80
     assert re.match(r" ?1  00000001  orders  WAITING_RETRY    2 +\d+s  Busy: no no", lines[2])
@@ -41,7 +44,7 @@ def test_every_message_has_its_row_within_80_columns() -> None:
 def test_settled_messages_give_way_where_there_are_more_than_lines() -> None:
     board = board_of(50)
     for number in range(1, 49):
-        board.delivered(f"{number:08}-id", f"{number:08}-id", "orders", 1)
+        board.delivered(f"{number:08}-id", f"{number:08}-id", "orders", 1, now=0)
         board.answered(f"{number:08}-id", None, visible_at=0, now=0)
     lines = drawn(board, height=20)
     assert len(lines) <= 20
@@ -53,12 +56,12 @@ def test_elsewhere_each_step_is_one_line_however_long() -> None:
     console = Console(file=io.StringIO(), width=80)
     board = Board(LineView(console).step)
     board.sent("00000001-id", "orders", 1)
-    board.delivered("00000001-id", "00000001-id", "orders", 1)
+    board.delivered("00000001-id", "00000001-id", "orders", 1, now=0)
     board.answered("00000001-id", "because " * 20, visible_at=30, now=0)
     assert isinstance(console.file, io.StringIO)
     first, second = console.file.getvalue().splitlines()
     assert first == "   0.0s  #1 00000001 orders  IN_FLIGHT 1"
-    assert second == f"   0.0s  #1 00000001 orders  WAITING_RETRY 30s  ({'because ' * 20})"
+    assert second == f"   0.0s  #1 00000001 orders  WAITING_RETRY 30 s  ({'because ' * 20})"
 
 
 def test_control_characters_are_escaped_and_markup_is_text() -> None:

@@ -5,31 +5,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tarry.envelope import ATTRIBUTE, Envelope, UnreadableRecord, read_envelope
-from tarry.local.records import event_record
+from tarry.envelope import ATTRIBUTE, FailureRecord, UnreadableRecord, read_envelope
 from tarry.local.story import Board
 from tarry.outcome import State
+from tarry.simulator.records import event_record
+
+NO_LETTER = "said to be dead-lettered, but in no dead-letter queue"
 
 
 @dataclass(frozen=True)
 class Letter:
-    """A message in a dead-letter queue; ``envelope`` is its record, if it has one."""
+    """A message in a dead-letter queue, after so many deliveries; ``failure`` is tarry's record, if it wrote one."""
 
     id: str
     queue: str
-    receive_count: int
-    envelope: Envelope | None
-
-    @property
-    def is_tarrys(self) -> bool:
-        """Whether tarry sent it there, and not SQS's own redrive."""
-        return self.envelope is not None and self.envelope.failure is not None
+    deliveries: int
+    failure: FailureRecord | None
 
     @property
     def why(self) -> str:
-        failure = self.envelope and self.envelope.failure
+        failure = self.failure
         if not failure:
-            return f"moved by SQS itself after {self.receive_count - 1} deliveries, without a record"
+            deliveries = f"{self.deliveries} deliver{'y' if self.deliveries == 1 else 'ies'}"
+            return f"moved by SQS itself after {deliveries}, without a record"
         error = ": ".join(filter(None, [failure.type, failure.message]))
         attempts = f" after {failure.attempts} attempt{'s'[: failure.attempts != 1]}" if failure.attempts else ""
         return f"{failure.reason or 'failed'}{attempts}" + (f": {error}" if error else "")
@@ -50,14 +48,14 @@ class DeadLetters:
                 letter = _letter(message, queue)
                 self.letters[letter.id] = letter
                 story = board.find(letter.id)
-                if story and not story.is_settled and not letter.is_tarrys:
-                    board.found_dead(story, letter.why)
+                if story and not story.is_settled and letter.failure is None:
+                    board.found_dead(story, letter.why, time.time())
 
     def check(self, board: Board) -> None:
         """Every message that is said to be dead must be in a queue as such."""
         for story in board.stories:
-            if story.now.state == State.DEAD_LETTERED and story.id not in self.letters:
-                board.lost(story, "said to be dead-lettered, but in no dead-letter queue")
+            if story.state == State.DEAD_LETTERED and story.id not in self.letters:
+                board.lost(story, NO_LETTER)
 
     def _take(self, url: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -78,10 +76,12 @@ class DeadLetters:
 
 def _letter(message: Mapping[str, Any], queue: str) -> Letter:
     record = event_record(message, "", "")
-    count = int(record["attributes"].get("ApproximateReceiveCount", 1))
+    deliveries = int(record["attributes"].get("ApproximateReceiveCount", 1)) - 1  # but for this look at it
     attribute = record["messageAttributes"].get(ATTRIBUTE)
     try:
         envelope = read_envelope(attribute, record["body"], time.time()) if attribute else None
     except UnreadableRecord:
         envelope = None
-    return Letter(envelope.id if envelope else record["messageId"], queue, count, envelope)
+    if envelope is None:
+        return Letter(record["messageId"], queue, deliveries, None)
+    return Letter(envelope.id, queue, deliveries, envelope.failure)

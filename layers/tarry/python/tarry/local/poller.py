@@ -1,14 +1,15 @@
 """What an event source mapping does: receive, invoke, delete what was not reported as failed."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
+from tarry.envelope import ATTRIBUTE, UnreadableRecord, read_envelope
 from tarry.local.function import FunctionError, LocalFunction
-from tarry.local.plan import Note
-from tarry.local.records import event_record, stable_id
-from tarry.local.response import WholeBatchFailed, failed_ids
 from tarry.local.server import Endpoint
 from tarry.local.story import Board
+from tarry.simulator.records import event_attribute, event_record
+from tarry.simulator.response import WholeBatchFailed, failed_ids
 from tarry.template import EventSourceMapping, Queue
 
 MOST_PER_RECEIVE = 10
@@ -29,16 +30,17 @@ class Poller:
         self._function = function
         self._board = board
 
-    def poll(self, note: Note) -> bool:
+    def poll(self) -> bool:
         """Deliver one batch, if there is one; says whether there was."""
         messages = self._gather()
         if not messages:
             return False
-        visible_at = time.time() + self._queue.visibility_timeout_seconds
+        now = time.time()
+        visible_at = now + self._queue.visibility_timeout_seconds
         for message in messages:
             count = int(message["Attributes"]["ApproximateReceiveCount"])
-            self._board.delivered(message["MessageId"], stable_id(message), self._queue.name, count)
-        problems = self._invoke(messages, note)
+            self._board.delivered(message["MessageId"], stable_id(message), self._queue.name, count, now)
+        problems = self._invoke(messages)
         for message in messages:
             problem = problems.get(message["MessageId"])
             if problem is None:
@@ -71,14 +73,22 @@ class Poller:
         messages: list[dict[str, Any]] = answer.get("Messages", [])
         return messages
 
-    def _invoke(self, messages: list[dict[str, Any]], note: Note) -> dict[str, str]:
+    def _invoke(self, messages: list[dict[str, Any]]) -> dict[str, str]:
         """Why each message that goes back does so, by its id."""
         ids = [message["MessageId"] for message in messages]
         records = [event_record(message, self._queue.arn, self._endpoint.region) for message in messages]
         try:
             failed = failed_ids(self._function.invoke({"Records": records}), ids)
         except (FunctionError, WholeBatchFailed) as error:
-            if isinstance(error, FunctionError):
-                note(error.details)
             return dict.fromkeys(ids, f"whole batch failed: {error}")
         return dict.fromkeys(failed, "reported as failed")
+
+
+def stable_id(message: Mapping[str, Any]) -> str:
+    """The id under which tarry knows a message: its record's, else SQS's own."""
+    own: str = message["MessageId"]
+    attribute = message.get("MessageAttributes", {}).get(ATTRIBUTE)
+    try:
+        return read_envelope(event_attribute(attribute), message["Body"], time.time()).id if attribute else own
+    except UnreadableRecord:
+        return own

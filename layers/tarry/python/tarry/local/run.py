@@ -2,7 +2,6 @@
 
 import signal
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +17,14 @@ from tarry.local.logs import listening
 from tarry.local.plan import Note, Plan, Settings
 from tarry.local.poller import PAUSE_SECONDS, Poller
 from tarry.local.report import Report
-from tarry.local.resources import make_environments, make_queues, with_foreign_queues
+from tarry.local.resources import Resources
 from tarry.local.samples import Sample
 from tarry.local.server import Endpoint, embedded_aws
 from tarry.local.story import Board
 from tarry.template import Queue
+from tarry.template.queues import make_queues, with_foreign_queues
+
+GIVE_UP_SECONDS = 300
 
 
 def run(plan: Plan, settings: Settings, board: Board, note: Note) -> Report:
@@ -32,18 +34,25 @@ def run(plan: Plan, settings: Settings, board: Board, note: Note) -> Report:
         UsageError: a resource cannot be made, a handler not imported, a message not sent.
     """
     if not plan.samples:
-        return Report()
-    with embedded_aws(plan.template.region) as endpoint, listening(board, note, verbose=settings.verbose):
+        return Report(expected=settings.expected)
+    with embedded_aws(plan.template.region) as endpoint, listening(board.told, note, verbose=settings.verbose):
         stage = _Stage.set(plan, endpoint, board)
         began = time.monotonic()
+        until = time.time() + (GIVE_UP_SECONDS if settings.give_up_seconds is None else settings.give_up_seconds)
         with _interruption() as interruption:
             try:
                 stage.send(plan.samples, note)
-                stage.play(settings.give_up_seconds, note, interruption)
+                stage.play(until, interruption)
             except KeyboardInterrupt:
                 pass
         stage.check()
-        return Report(board.stories, stage.dead.letters, time.monotonic() - began, interruption.happened)
+        return Report(
+            board.stories,
+            stage.dead.letters,
+            time.monotonic() - began,
+            interruption.happened,
+            expected=settings.expected,
+        )
 
 
 @dataclass
@@ -84,8 +93,8 @@ class _Stage:
         queues = with_foreign_queues(plan.template)
         urls = make_queues(sqs, queues.values())
         functions = {mapping.function: plan.template.functions[mapping.function] for mapping in plan.mappings}
-        environments = make_environments(endpoint, plan.template, list(functions.values()), urls)
-        loaded = {name: LocalFunction(function, environments[name]) for name, function in functions.items()}
+        resources = Resources(plan.template, urls)
+        loaded = {name: LocalFunction(each, resources.environment(each)) for name, each in functions.items()}
         pollers = [
             Poller(endpoint, mapping, queues[mapping.queue], loaded[mapping.function], board)
             for mapping in plan.mappings
@@ -98,36 +107,20 @@ class _Stage:
         """Put the records in their queues, in the order of the event."""
         for sample in samples:
             try:
-                message_id = self.sqs.send_message(**self._request(sample))["MessageId"]
+                request = sample.request(self.queues[sample.queue], self.urls[sample.queue])
+                message_id = self.sqs.send_message(**request)["MessageId"]
             except (BotoCoreError, ClientError) as error:
                 raise UsageError(f"SQS refuses record {sample.number}: {error}") from error
             if self.board.find(message_id):
                 note(f"SQS swallows record {sample.number}: its deduplication id was sent before.")
             self.board.sent(message_id, sample.queue, sample.number)
 
-    def _request(self, sample: Sample) -> dict[str, Any]:
-        queue = self.queues[sample.queue]
-        request: dict[str, Any] = {
-            "QueueUrl": self.urls[sample.queue],
-            "MessageBody": sample.body,
-            "MessageAttributes": dict(sample.attributes),
-        }
-        if sample.group_id:
-            request["MessageGroupId"] = sample.group_id
-        if queue.is_fifo and (sample.deduplication_id or not queue.deduplicates_by_content):
-            request["MessageDeduplicationId"] = sample.deduplication_id or str(uuid.uuid4())
-        if sample.trace_header:
-            header = {"StringValue": sample.trace_header, "DataType": "String"}
-            request["MessageSystemAttributes"] = {"AWSTraceHeader": header}
-        return request
-
-    def play(self, give_up_seconds: float, note: Note, interruption: _Interruption) -> None:
-        """Deliver until all is settled, or nothing more can happen in the time given."""
-        until = time.time() + give_up_seconds
+    def play(self, until: float, interruption: _Interruption) -> None:
+        """Deliver until all is settled, or nothing more can happen until then."""
         while not (self.board.is_settled or interruption.happened):
             if time.time() > until or self.board.is_hopeless(until):
                 return
-            delivered = [poller.poll(note) for poller in self.pollers]
+            delivered = [poller.poll() for poller in self.pollers]
             self.dead.collect(self.board)
             if not any(delivered):
                 time.sleep(PAUSE_SECONDS)
@@ -136,7 +129,7 @@ class _Stage:
         """Find every message where it is said to be: the dead as letters, those not settled in their queue."""
         self.dead.collect(self.board)
         self.dead.check(self.board)
-        unsettled = [story for story in self.board.stories if not (story.is_settled or story.is_lost)]
+        unsettled = [story for story in self.board.stories if not (story.is_settled or story.lost)]
         for queue in {story.queue for story in unsettled}:
             waiting = [story for story in unsettled if story.queue == queue]
             missing = max(0, len(waiting) - self._count(queue))

@@ -10,6 +10,7 @@ from typing import Any
 
 from tarry.arn import queue_arn
 from tarry.local.errors import UsageError
+from tarry.template import Queue
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,22 @@ class Sample:
     deduplication_id: str | None = None
     trace_header: str | None = None
     receive_count: int = 1
+
+    def request(self, queue: Queue, url: str) -> dict[str, Any]:
+        """What `SendMessage` takes to put it in its queue."""
+        request: dict[str, Any] = {
+            "QueueUrl": url,
+            "MessageBody": self.body,
+            "MessageAttributes": dict(self.attributes),
+        }
+        if self.group_id:
+            request["MessageGroupId"] = self.group_id
+        if queue.is_fifo and (self.deduplication_id or not queue.deduplicates_by_content):
+            request["MessageDeduplicationId"] = self.deduplication_id or f"record-{self.number}"
+        if self.trace_header:
+            header = {"StringValue": self.trace_header, "DataType": "String"}
+            request["MessageSystemAttributes"] = {"AWSTraceHeader": header}
+        return request
 
 
 def read_samples(path: Path) -> list[Sample]:

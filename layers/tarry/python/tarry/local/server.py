@@ -1,11 +1,10 @@
-"""moto's server in this process, and an environment from which no call can reach the real AWS."""
+"""moto's server in this process, in an environment from which no call can reach the real AWS."""
 
 import logging
-import os
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import boto3
@@ -13,9 +12,9 @@ from botocore.config import Config
 from moto.server import ThreadedMotoServer
 from moto.sqs.models import sqs_backends
 
+from tarry.local.isolation import HOST, isolated_from_aws
 from tarry.template.model import ACCOUNT
 
-HOST = "127.0.0.1"
 SOON_MILLISECONDS = 100
 
 
@@ -43,17 +42,6 @@ class Endpoint:
         now = time.time() * 1000
         return not any(now - 1 <= each.visible_at < now + SOON_MILLISECONDS for each in queue.pending_messages)
 
-    def environment(self) -> dict[str, str]:
-        """The AWS settings a function finds here."""
-        return {
-            "AWS_ENDPOINT_URL": self.url,
-            "AWS_REGION": self.region,
-            "AWS_DEFAULT_REGION": self.region,
-            "AWS_ACCESS_KEY_ID": "local",
-            "AWS_SECRET_ACCESS_KEY": "local",
-            "AWS_SESSION_TOKEN": "local",
-        }
-
 
 @contextmanager
 def embedded_aws(region: str) -> Iterator[Endpoint]:
@@ -61,42 +49,11 @@ def embedded_aws(region: str) -> Iterator[Endpoint]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(HOST, 0, verbose=False)
     server.start()
-    session = boto3.DEFAULT_SESSION
     url = f"http://{HOST}:{server.get_host_and_port()[1]}"
     try:
         reset = urllib.request.Request(f"{url}/moto-api/reset", method="POST")
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(reset).close()
-        with isolated_environment():
-            endpoint = Endpoint(url, region)
-            boto3.DEFAULT_SESSION = None  # a session made before would keep its credentials
-            with environment(endpoint.environment()):
-                yield endpoint
+        with isolated_from_aws(region, url):
+            yield Endpoint(url, region)
     finally:
-        boto3.DEFAULT_SESSION = session
         server.stop()
-
-
-def isolated_environment() -> AbstractContextManager[None]:
-    """The environment without this machine's AWS settings: no profile, endpoint or credentials are left to be found."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    kept |= {
-        "AWS_CONFIG_FILE": os.devnull,
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        **{name: ",".join(filter(None, [os.environ.get(name), HOST])) for name in ("NO_PROXY", "no_proxy")},
-    }
-    return environment(kept, replace=True)
-
-
-@contextmanager
-def environment(values: Mapping[str, str], *, replace: bool = False) -> Iterator[None]:
-    """The process's environment with these values (``replace``: with nothing else), and as it was afterwards."""
-    before = dict(os.environ)
-    try:
-        if replace:
-            os.environ.clear()
-        os.environ.update(values)
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)

@@ -10,8 +10,10 @@ from rich.text import Text
 
 from tarry.local.letters import Letter
 from tarry.local.report import Report
-from tarry.local.story import Story, counts
-from tarry.local.view import STYLES, because, name_of, printable, words
+from tarry.local.story import Story, coarse, counts
+from tarry.local.view import STYLES, because, name_of, state_of, words
+from tarry.simulator.printable import printable
+from tarry.testing.checkers import Violation
 
 Line = tuple[Text, Text]
 """What it is about, and what there is to say of it."""
@@ -19,12 +21,14 @@ Line = tuple[Text, Text]
 
 def print_summary(console: Console, report: Report) -> None:
     """What became of every message."""
-    if not console.is_terminal:
+    if not console.is_terminal or report.virtual_seconds is not None:  # where a live table stood nothing is left
         console.print()
     if report.stories:
         _print_lines(console, "Messages", [_story(story, report) for story in report.stories])
     if report.letters:
         _print_lines(console, "Dead letters", [_letter(letter, report) for letter in report.letters.values()])
+    if report.violations:
+        _print_lines(console, "Violations", [_violation(each, report) for each in report.violations])
     if report.stories:
         table = Table("State", box=SIMPLE_HEAD, show_edge=False)
         table.add_column("Messages", justify="right")
@@ -50,9 +54,9 @@ def _print_lines(console: Console, title: str, lines: Iterable[Line]) -> None:
 
 
 def _story(story: Story, report: Report) -> Line:
-    steps = [words(step) for step in story.steps[1:] or story.steps]
-    text = Text(" -> ").join(steps)
-    return name_of(story), text if story.id in report.letters else text.append(because(story.now))
+    before = story.steps if story.lost else story.steps[:-1]
+    text = Text(" -> ").join([*map(words, before), state_of(story)])
+    return name_of(story), text if story.id in report.letters else text.append(because(story.why))
 
 
 def _letter(letter: Letter, report: Report) -> Line:
@@ -60,9 +64,14 @@ def _letter(letter: Letter, report: Report) -> Line:
     return name_of(Story(letter.id, letter.queue, numbers.get(letter.id))), Text(printable(letter.why))
 
 
+def _violation(violation: Violation, report: Report) -> Line:
+    story = next((story for story in report.stories if story.id == violation.id), Story(violation.id, ""))
+    return name_of(story), Text(printable(f"{violation.rule}: {violation.text}"))
+
+
 def _verdict(report: Report) -> Text:
     total = f"{len(report.stories)} message{'s'[: len(report.stories) != 1]}"
-    if not report.stories:
+    if not report.stories and not report.missed:
         return Text("The event has no records: nothing to do.")
     problems = []
     if report.lost:
@@ -71,8 +80,17 @@ def _verdict(report: Report) -> Text:
         dues = [story.due for story in report.waiting if story.due]
         due = f", the last is due at {datetime.fromtimestamp(max(dues)):%H:%M:%S}" if dues else ""  # noqa: DTZ006
         problems.append(f"{len(report.waiting)} of {total} did not settle{due}")
+    if report.violations:
+        problems.append(f"{len(report.violations)} violation{'s'[: len(report.violations) != 1]}")
     if report.interrupted:
         problems.append("interrupted")
+    if report.missed:
+        problems.append(report.missed)
     if problems:
-        return Text(f"{'; '.join(problems)}. The run took {report.seconds:.1f} s.", "bold red")
-    return Text(f"{total} settled in {report.seconds:.1f} s, none lost.", "bold green")
+        return Text(f"{'; '.join(problems)}. The run took {_took(report)}.", "bold red")
+    return Text(f"{total} settled in {_took(report)}, none lost.", "bold green")
+
+
+def _took(report: Report) -> str:
+    real = f"{report.seconds:.1f} s"
+    return real if report.virtual_seconds is None else f"{coarse(report.virtual_seconds)} of virtual time ({real})"

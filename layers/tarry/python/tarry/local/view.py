@@ -1,6 +1,5 @@
 """What is seen of a run while it goes on: a live table in a terminal, elsewhere a line for each step."""
 
-import re
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -12,8 +11,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tarry.local.story import LOST, Board, Step, Story
+from tarry.local.story import LOST, Board, Story, text_of
 from tarry.outcome import State
+from tarry.simulator.printable import printable
+from tarry.testing import Transition
+from tarry.testing.timeline import brief
 
 STYLES = {
     State.READY: "dim",
@@ -28,8 +30,6 @@ STYLES = {
 }
 FRAMES_PER_SECOND = 8
 ROOM_AROUND_THE_ROWS = 6
-_MODULES = re.compile(r"\b(?:\w+\.)+(?=[A-Z]\w*: )")
-"""The modules before the name of an error, which the table has no room for."""
 
 
 class View(Protocol):
@@ -38,8 +38,8 @@ class View(Protocol):
     def showing(self, board: Board) -> AbstractContextManager[object]:
         """Show the board for as long as the context lasts."""
 
-    def step(self, story: Story, step: Step) -> None:
-        """A step was taken."""
+    def step(self, story: Story) -> None:
+        """A message has moved to another state."""
 
 
 def note(text: str) -> None:
@@ -58,10 +58,10 @@ class LineView:
     def showing(self, board: Board) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def step(self, story: Story, step: Step) -> None:
+    def step(self, story: Story) -> None:
         self._began = self._began or time.monotonic()
         seconds = time.monotonic() - self._began
-        line = Text.assemble(f"{seconds:6.1f}s ", name_of(story), "  ", words(step), because(step))
+        line = Text.assemble(f"{seconds:6.1f}s ", name_of(story), "  ", state_of(story), because(story.why))
         self._console.print(line, soft_wrap=True)
 
 
@@ -80,7 +80,7 @@ class TableView:
             redirect_stderr=sys.stderr.isatty(),
         )
 
-    def step(self, story: Story, step: Step) -> None:
+    def step(self, story: Story) -> None:
         """The next frame shows it."""
 
     def frame(self, board: Board) -> RenderableType:
@@ -103,16 +103,15 @@ class TableView:
 
 
 def _cells(story: Story, now: float) -> list[Text | str]:
-    step = story.now
-    waits = story.due is not None and not story.is_settled and step.state != State.IN_FLIGHT
+    waits = story.due is not None and not story.is_settled and story.state != State.IN_FLIGHT
     return [
         "" if story.number is None else str(story.number),
         story.id[:8],
         Text(printable(story.queue)),
-        Text(step.state, STYLES.get(step.state, "")),
+        Text(story.state, STYLES.get(story.state, "")),
         str(story.attempt or ""),
         f"{max(0, (story.due or 0) - now):.0f}s" if waits else "",
-        Text(printable(_MODULES.sub("", step.why)), "dim"),
+        Text(printable(brief(story.why)), "dim"),
     ]
 
 
@@ -133,18 +132,18 @@ def name_of(story: Story) -> Text:
     return Text(f"{number:>3} {printable(story.id[:8])} {printable(story.queue)}")
 
 
-def words(step: Step) -> Text:
+def words(step: Transition) -> Text:
     """A step in words, in its colour."""
-    return Text(str(step), STYLES.get(step.state, ""))
+    return Text(text_of(step), STYLES.get(step.state, ""))
 
 
-def because(step: Step) -> Text:
-    """Why a step was taken, if something is known."""
-    return Text(f"  ({printable(step.why)})" if step.why else "", "dim")
+def state_of(story: Story) -> Text:
+    """The state of a message in words, in its colour."""
+    if story.lost or not story.steps:
+        return Text(story.state, STYLES[story.state])
+    return words(story.steps[-1])
 
 
-def printable(text: str, keep: str = "") -> str:
-    """The text with its control characters escaped: a message must not move the cursor."""
-    return "".join(
-        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode() for each in text
-    )
+def because(why: str) -> Text:
+    """Why a message is in its state, if something is known."""
+    return Text(f"  ({printable(why)})" if why else "", "dim")

@@ -1,0 +1,281 @@
+"""`tarry local --skip-time`: the same system in virtual time."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import boto3
+import pytest
+from botocore.session import Session
+from typer.testing import CliRunner
+
+from tarry.cli.app import app
+
+from .conftest import Project
+from .test_run import stories
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def project(project: Project) -> Project:
+    """With visibility timeouts that AWS would accept, and a backoff of 1.5 hours."""
+    for rest in ("\n      Redrive", "}"):
+        project.edit("template.yaml", f"VisibilityTimeout: 1{rest}", f"VisibilityTimeout: 30{rest}")
+    project.edit("ordered/app.py", "Fixed(1)", "Fixed(5400)")
+    return project
+
+
+def test_hours_of_retries_are_told_in_no_time(project: Project) -> None:  # SPEC N3
+    project.send("Entries.fifo", group="a", fail=3)
+    began = time.monotonic()
+    result = project.run("--skip-time")
+    assert time.monotonic() - began < 10
+    assert result.exit_code == 0, result.output
+    waits = " -> ".join(f"IN_FLIGHT {attempt} -> WAITING_RETRY 1 h 30 min" for attempt in (1, 2, 3))
+    assert stories(result.stdout) == {"1": f"{waits} -> IN_FLIGHT 4 -> COMMITTED"}
+    assert "1 message to Entries.fifo; no wait takes real time." in result.stdout
+    assert "+1 h 30 min  #1  IN_FLIGHT 2\n" in result.stdout
+    assert "+4 h 30 min  #1  COMMITTED\n" in result.stdout
+    assert re.search(
+        r"^1 message settled in 4 h 30 min of virtual time \([\d.]+ s\), none lost\.$", result.stdout, re.MULTILINE
+    )
+
+
+def test_a_plain_function_is_told_of_too_and_what_sqs_does_by_itself(project: Project) -> None:
+    project.send()
+    project.send(fail=1)
+    project.send(fail=9)
+    result = project.run("--skip-time")
+    assert result.exit_code == 0, result.output
+    assert stories(result.stdout) == {
+        "1": "IN_FLIGHT 1 -> COMMITTED",
+        "2": "IN_FLIGHT 1 -> WAITING_RETRY 30 s -> IN_FLIGHT 2 -> COMMITTED",
+        "3": " -> ".join([f"IN_FLIGHT {attempt} -> WAITING_RETRY 30 s" for attempt in (1, 2, 3)] + ["DEAD_LETTERED"]),
+    }
+    assert "Dead  moved by SQS itself after 3 deliveries, without a record" in result.stdout
+
+
+def test_what_functions_print_stands_on_stderr_at_its_time(project: Project) -> None:
+    project.send(fail=1)
+    result = project.run("--skip-time")
+    lines = [line.strip() for line in result.output.splitlines()]
+    url = "https://sqs.us-east-1.amazonaws.com/123456789012/jobs"
+    first = lines.index(f"+0 s  Plain: handled by plain Plain {url}")
+    assert lines[first - 1] == "+0 s  #1  IN_FLIGHT 1"
+    assert lines[first + 1].startswith("+0 s  #1  WAITING_RETRY")
+    assert f"+30 s  Plain: handled by plain Plain {url}" in lines
+    assert "handled by" not in result.stdout
+
+
+def test_a_function_that_raises_is_told_with_its_own_traceback(project: Project) -> None:
+    project.send(boom="\x1b[31mboom")
+    result = project.run("--skip-time")
+    assert result.exit_code == 0
+    assert "WAITING_RETRY 30 s  (RuntimeError: \\x1b[31mboom)" in result.stdout
+    assert 'app.py", line 12, in handler' in result.stderr
+    assert "tarry/" not in result.stderr
+    assert "\x1b" not in result.output
+
+
+def test_a_function_that_takes_real_time_is_named(project: Project) -> None:
+    project.write("plain/app.py", "import time\ndef handler(event, context):\n    time.sleep(3)\n")
+    project.send()
+    result = project.run("--skip-time")
+    assert result.exit_code == 1
+    first, *_, last = result.stderr.splitlines()
+    where = f"tarry: {project.folder}/plain/app.py:3 in handler() calls time.sleep(3), which takes real time"
+    assert first.startswith(where)
+    assert last == "Without --skip-time a run takes real time."
+    assert "#1  IN_FLIGHT 1" in result.stdout
+
+
+def test_what_a_function_sends_with_boto3_reaches_the_next_function(project: Project) -> None:
+    project.write(
+        "plain/app.py",
+        "import boto3\n"
+        "sqs = boto3.client('sqs')\n"
+        "def handler(event, context):\n"
+        "    url = sqs.get_queue_url(QueueName='Entries.fifo')['QueueUrl']\n"
+        "    sqs.send_message(QueueUrl=url, MessageBody='{}', MessageGroupId='a', MessageDeduplicationId='1')\n",
+    )
+    project.send()
+    result = project.run("--skip-time", "--expect", "committed=2")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"^ +\w{8} Entries\.fifo  READY -> IN_FLIGHT 1 -> COMMITTED$", result.stdout, re.MULTILINE)
+
+
+def test_what_is_sent_to_a_queue_that_no_function_consumes_has_settled_there(project: Project) -> None:
+    project.write(
+        "ordered/app.py",
+        "from tarry import Queue, consumer\n@consumer\ndef handler(message):\n    Queue('Dead').send('done')\n",
+    )
+    project.send("Entries.fifo", group="a")
+    result = project.run("--skip-time", "--expect", "committed=1,ready=1")
+    assert result.exit_code == 0, result.output
+
+
+def test_a_function_is_imported_when_its_first_message_comes(project: Project) -> None:
+    project.write("ordered/app.py", "import no_such_library")
+    project.send()
+    assert project.run("--skip-time").exit_code == 0
+    project.write(
+        "plain/app.py",
+        "from tarry import Queue\ndef handler(event, context): Queue('Entries.fifo').send('x', group_id='a')\n",
+    )
+    result = project.run("--skip-time")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].endswith("ModuleNotFoundError: No module named 'no_such_library'")
+    assert result.stdout == ""
+
+
+def test_a_function_whose_environment_cannot_be_filled_in_is_left_out_if_nobody_needs_it(project: Project) -> None:
+    project.edit(
+        "template.yaml",
+        "      CodeUri: ordered\n",
+        "      CodeUri: ordered\n      Environment: {Variables: {ARN: !GetAtt PlainRole.Arn}}\n",
+    )
+    project.send()
+    result = project.run("--skip-time")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("Ordered is left out: Ordered.Environment.Variables.ARN: GetAtt PlainRole.Arn")
+
+
+def test_filters_are_applied(project: Project) -> None:
+    pattern = json.dumps({"body": {"kind": ["order"]}})
+    project.edit(
+        "template.yaml", "BatchSize: 5,", f"BatchSize: 5, FilterCriteria: {{Filters: [{{Pattern: '{pattern}'}}]}},"
+    )
+    project.send(kind="order")
+    project.send(kind="other")
+    result = project.run("--skip-time")
+    assert stories(result.stdout)["2"] == "DISCARDED  (no filter of the mapping matches it)"
+    assert "not applied" not in result.stderr
+
+
+def test_a_message_that_expires_is_lost(project: Project) -> None:
+    project.edit(
+        "template.yaml",
+        "      RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 3}",
+        "      MessageRetentionPeriod: 60",
+    )
+    project.send(fail=9)
+    result = project.run("--skip-time")
+    assert result.exit_code == 1
+    assert "LOST  (it expired: nobody was done with it as long as its queue kept it)" in result.stdout
+    assert "1 of 1 message LOST." in result.stdout
+
+
+def test_a_run_that_is_given_up_says_what_has_not_settled(project: Project) -> None:
+    project.send("Entries.fifo", group="a", fail=1)
+    result = project.run("--skip-time", "--give-up", "3600")
+    assert result.exit_code == 1
+    assert "1 of 1 message did not settle. The run took 1 h of virtual time (" in result.stdout
+
+
+def test_what_aws_would_refuse_is_refused(project: Project) -> None:
+    project.edit("template.yaml", "VisibilityTimeout: 30\n", "VisibilityTimeout: 1\n")
+    project.send()
+    result = project.run("--skip-time")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "AWS refuses PlainJobs: Invalid request provided: Queue visibility timeout: 1 seconds" in result.stderr
+
+
+@pytest.mark.parametrize("skip", [["--skip-time"], []])
+def test_an_end_that_is_not_as_expected_is_a_failure_that_says_both(project: Project, skip: list[str]) -> None:
+    project.send()
+    project.send()
+    result = project.run("--expect", "committed=1, dead_lettered=1", *skip)  # SPEC N2
+    assert result.exit_code == 1
+    assert "expected 1 COMMITTED, 1 DEAD_LETTERED, got 2 COMMITTED, 0 DEAD_LETTERED. The run took" in result.stdout
+    assert project.run("--expect", "committed=2", *skip).exit_code == 0
+
+
+@pytest.mark.parametrize("wrong", ["lost=1", "committed", "committed=-1", "committed=x"])
+def test_what_can_be_expected_is_said(project: Project, wrong: str) -> None:
+    result = project.run("--skip-time", "--expect", wrong)
+    assert result.exit_code == 2
+    assert "--expect takes STATE=N" in result.stderr
+    assert "dead_lettered" in result.stderr
+
+
+def test_without_tables_there_is_no_moto(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tarry.local.server", None)
+    project.send()
+    assert project.run("--skip-time").exit_code == 0
+
+
+def test_the_process_is_left_as_it_was(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("plain/app.py", "import boto3\ndef handler(event, context): boto3.client('sqs').list_queues()\n")
+    project.send()
+    monkeypatch.delenv("AWS_PROFILE")
+    session = boto3.Session(region_name="eu-west-1")
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", session)
+    before = dict(os.environ), Session.create_client, list(sys.path)
+    assert project.run("--skip-time").exit_code == 0
+    assert (dict(os.environ), Session.create_client, list(sys.path)) == before
+    assert boto3.DEFAULT_SESSION is session
+
+
+def test_ctrl_c_ends_it_with_what_has_happened_so_far(project: Project) -> None:
+    project.write(
+        "plain/app.py", "import sys\ndef handler(event, context):\n    open('now', 'w').close()\n    sys.stdin.read()\n"
+    )
+    project.send()
+    command = [
+        sys.executable,
+        "-c",
+        "from tarry.cli import main; main()",
+        "local",
+        "--skip-time",
+        "-e",
+        str(project.event()),
+    ]
+    process = subprocess.Popen(
+        command, cwd=project.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (project.folder / "now").exists():
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130, stderr
+    assert "1 of 1 message did not settle; interrupted." in stdout
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("orders", "committed=8,dead_lettered=2"),
+        ("ledger", "committed=5,dead_lettered=1"),
+        ("digest", "committed=5,dead_lettered=2"),
+        ("undecodable", "dead_lettered=3"),
+    ],
+)
+def test_the_shipped_events_end_as_they_should(name: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    result = CliRunner().invoke(app, ["local", "--event", f"events/{name}.json", "--skip-time", "--expect", expected])
+    assert result.exit_code == 0, result.output
+
+
+def test_the_readme_shows_what_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    seen = CliRunner().invoke(app, ["local", "--event", "events/orders.json", "--skip-time"]).stdout
+    seen = re.sub(r" +$", "", re.sub(r"\x1b\[[0-9;]*m", "", seen), flags=re.MULTILINE)
+
+    readme = Path("README.md").read_text()
+    [shown] = re.findall(r"^<!-- shown -->\n```text\n(.*?)```$", readme, re.MULTILINE | re.DOTALL)
+    for part in shown.split("...\n"):
+        assert without_seconds(part) in without_seconds(seen)
+
+
+def without_seconds(text: str) -> str:
+    """But for the time it really took, the same event always plays the same way."""
+    return re.sub(r"\(\d+\.\d s\)", "(... s)", text)
