@@ -33,7 +33,7 @@ run: $(READY)
 	@$(BIN)/tarry local --event events/orders.json --skip-time
 
 test: check
-	@$(BIN)/pytest -q
+	@$(BIN)/pytest -q -n auto --dist worksteal
 
 SEEDS ?= 5000
 
