@@ -42,7 +42,8 @@ def running(
             **environment,
         }
         # -S: no site-packages, or the development environment would lend what the build lacks.
-        process = subprocess.Popen([sys.executable, "-S", "-m", "awslambdaric", "app.handler"], env=env, cwd=function)
+        command = [sys.executable, "-S", "-m", "awslambdaric", "app.handler"]
+        process = api.process = subprocess.Popen(command, env=env, cwd=function)
         try:
             yield api
         finally:

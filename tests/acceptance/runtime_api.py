@@ -16,7 +16,10 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    import subprocess
 
 VERSION = "/2018-06-01/runtime"
 
@@ -27,6 +30,14 @@ class FunctionError(Exception):
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(f"{error.get('errorType')}: {error.get('errorMessage')}")
         self.error = error
+
+
+class ProcessDied(Exception):
+    """The process that runs the function ended, and gave no answer."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(f"exit code {exit_code}")
+        self.exit_code = exit_code
 
 
 @dataclass
@@ -45,9 +56,11 @@ class RuntimeApi:
     def __init__(self, function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:function") -> None:
         self.function_arn = function_arn
         self.init_error: dict[str, Any] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        """What runs the function, when it is started."""
         self._waiting: queue.SimpleQueue[Invocation | None] = queue.SimpleQueue()
         self._running: dict[str, Invocation] = {}
-        self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"api": self}))
+        self._server = Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"api": self}))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
 
     @property
@@ -58,13 +71,19 @@ class RuntimeApi:
     def invoke(self, event: Any, timeout: float = 30) -> Any:
         """What the function returned, within `timeout` seconds.
 
-        Raises FunctionError if it raised or could not be loaded, TimeoutError if no answer came.
+        Raises FunctionError if it raised or could not be loaded, ProcessDied if its process ended, TimeoutError if no
+        answer came.
         """
         invocation = Invocation(event, timeout)
         self._running[invocation.id] = invocation
         self._waiting.put(invocation)
-        if self.init_error is None and not invocation.done.wait(timeout):
-            raise TimeoutError(f"no answer within {timeout} s")
+        ends_at = time.monotonic() + timeout
+        while self.init_error is None and not invocation.done.wait(0.01):
+            exit_code = None if self.process is None else self.process.poll()
+            if exit_code is not None and self.init_error is None and not invocation.done.wait(0.1):
+                raise ProcessDied(exit_code)
+            if time.monotonic() > ends_at:
+                raise TimeoutError(f"no answer within {timeout} s")
         if error := self.init_error or invocation.error:
             raise FunctionError(error)
         return invocation.answer
@@ -102,7 +121,9 @@ class RuntimeApi:
         self._thread.join()
 
 
-class _Server(ThreadingHTTPServer):
+class Server(ThreadingHTTPServer):
+    """One that says nothing of clients that are gone."""
+
     def handle_error(self, request: object, client_address: object) -> None:
         """Says nothing of a connection that ended with its process, and everything of a bug in here."""
         if not isinstance(sys.exception(), ConnectionError):

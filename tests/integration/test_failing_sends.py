@@ -194,7 +194,8 @@ def test_a_message_stays_until_its_copy_is_confirmed_and_is_not_lost_or_doubled_
 
     wire.fails, wire.refuses, wire.receipts = well
     assert deliver(wire, transfer, receives=2) == []
-    assert deleted(wire) == ({"handle-m1"} if way in BY_STEP else set()), "Lambda deletes what is not reported"
+    of_tarry = deleted(wire) - {"handle-m2"}  # acknowledged before m1 started, which was delivered before
+    assert of_tarry == ({"handle-m1"} if way in BY_STEP else set()), "Lambda deletes what is not reported"
     sent = copies(wire, transfer)
     is_doubled = fault in LEAVES_A_COPY and not transfer.target.endswith(".fifo")
     assert len(sent) == (2 if is_doubled else 1)

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from tarry import Consumer, Fixed, Message, consumer
-from tarry.sqs.client import make_client
+from tarry.invocation import Invocation
+from tarry.sqs.client import Requests, make_client
 from tarry.world import World, use
 from tests.handlers import behave, plain
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
-from tests.wire import Queue, Request, RunningClock, Wire
+from tests.wire import Queue, Request, RunningClock, TestClock, Wire
 
 MIB = 1_048_576
 
@@ -260,6 +261,8 @@ class Sqs:
     def __init__(self) -> None:
         self.answers: list[Callable[[], int]] = []
         self.asked: list[str] = []
+        self.most_bytes = MIB
+        """Entries whose bodies are larger are refused."""
         self.let_go = threading.Event()
 
     def hang(self) -> int:
@@ -276,16 +279,27 @@ class Sqs:
 
     def answer(self, operation: str, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if operation == "GetQueueAttributes":
-            dead_letter = json.dumps({"deadLetterTargetArn": "arn:aws:sqs:us-east-1:123456789012:dlq"})
+            queue = asked["QueueUrl"].rpartition("/")[2]
+            dead_letters = "untold" if queue == "bills" else "dlq"
+            dead_letter = json.dumps({"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:123456789012:{dead_letters}"})
+            if queue == "untold":
+                return 400, {}
             return 200, {"Attributes": {"RedrivePolicy": dead_letter, "VisibilityTimeout": "180"}}
         self.asked.append(operation)
         status = self.answers.pop(0)() if self.answers else 200
-        return status, {"Successful": [receipt(entry) for entry in asked["Entries"]], "Failed": []}
+        large = [entry for entry in asked["Entries"] if len(entry.get("MessageBody", "")) > self.most_bytes]
+        taken = [receipt(entry) for entry in asked["Entries"] if entry not in large]
+        return status, {"Successful": taken, "Failed": [too_large(entry) for entry in large]}
 
 
 def receipt(entry: dict[str, Any]) -> dict[str, Any]:
     md5 = hashlib.md5(entry.get("MessageBody", "").encode(), usedforsecurity=False).hexdigest()
     return {"Id": entry["Id"], "MessageId": "copy", "MD5OfMessageBody": md5}
+
+
+def too_large(entry: dict[str, Any]) -> dict[str, Any]:
+    text = "Message must be shorter than 2048 bytes."
+    return {"Id": entry["Id"], "SenderFault": True, "Code": "InvalidParameterValue", "Message": text}
 
 
 def served(sqs: Sqs) -> ThreadingHTTPServer:
@@ -408,6 +422,17 @@ def test_a_letter_whose_delete_hangs_is_done_with_once_it_is_confirmed(sqs: Sqs)
     assert sqs.asked == ["SendMessageBatch", "DeleteMessageBatch"]
 
 
+def test_a_confirmed_letter_is_done_with_while_another_of_its_request_is_tried_again(sqs: Sqs) -> None:  # SPEC E6, F4
+    """The one that was refused, since the limit cannot be looked up, is sent with a smaller record, and that hangs."""
+    sqs.most_bytes = 2_048
+    sqs.answers = [lambda: 200, sqs.hang]
+    with left_behind():
+        batch = event(record("small", "dead-1", "bills"), record("x" * 3_000, "dead-2", "bills"))
+        assert failed(plain()(batch, Context(remaining=0.8))) == ["dead-2"]
+        sqs.let_go.set()
+    assert sqs.asked == ["SendMessageBatch", "SendMessageBatch"]
+
+
 def test_what_an_invocation_left_behind_does_not_disturb_the_next(sqs: Sqs) -> None:  # SPEC A6, G6
     sqs.answers = [sqs.hang_then_fail]
     with left_behind():
@@ -514,3 +539,45 @@ def test_a_thread_that_cannot_be_started_is_a_request_that_was_not_sent(monkeypa
         monkeypatch.setattr(threading.Thread, "start", refuse)
         assert failed(plain()(events("retry-1", "dead-1", "ok-1"), Context())) == ["retry-1", "dead-1"]  # SPEC A2
     assert wire.requests == []
+
+
+# without a deadline
+
+
+def test_without_a_deadline_every_answer_is_awaited() -> None:  # SPEC G6
+    """As in a script or a test that calls the handler without a context: nobody is late, however slow SQS is."""
+
+    def slow(_: Request) -> None:
+        time.sleep(0.05)
+
+    with running(orders()) as wire:
+        wire.fails["SendMessageBatch"] = slow
+        assert failed(plain()(events(*(f"dead-{index}" for index in range(25))), None)) == []
+    assert len(wire.sent("DeleteMessageBatch")) == 3
+
+
+class Unjoined:
+    """Threads that never get anywhere, and how long they were waited for."""
+
+    event = staticmethod(threading.Event)
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def start(self, _: Any) -> "Unjoined":
+        return self
+
+    def join(self, timeout: float) -> None:
+        self.waits.append(timeout)
+
+
+@pytest.mark.parametrize(("is_loaded", "seconds"), [(True, 3), (False, 10)])
+def test_in_a_new_process_requests_of_a_run_have_the_time_to_load_boto3(
+    is_loaded: bool, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPEC G4, G6. After a crash it is new: a tenth of the time left may be too little to set anything apart."""
+    monkeypatch.setattr(World, "is_loaded", is_loaded)
+    threads: Any = Unjoined()
+    invocation = Invocation(World(TestClock(), threads=threads), Context(30), lambda _: None, consumer(print).log)
+    Requests(invocation).all([lambda: None], share=0.1)
+    assert threads.waits == [pytest.approx(seconds, abs=0.3)]

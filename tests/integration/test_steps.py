@@ -421,6 +421,28 @@ def test_a_note_that_could_not_be_read_again_leaves_the_message_where_it_is(
     assert lines(caplog, "step_failed")
 
 
+@pytest.mark.parametrize("error", [ValueError("out of order"), Reject("never mind")])
+def test_a_step_that_wants_a_message_back_after_its_last_delivery_has_it_dead_lettered(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC C8, E5
+    """SQS would move it to the same dead-letter queue, but would not say why."""
+
+    class Stubborn:
+        def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+            return Outcome.retry(60)
+
+    def handler(message: Message) -> None:
+        raise error
+
+    wire = orders(orders=Queue(dead_letter="orders-dlq", max_receive_count=3))
+    stubborn = consumer(on_failure=[Stubborn()])(handler)
+    with wire:
+        assert failed(stubborn(event(record("{}", "m1", receives=2)), Context())) == ["m1"]
+        assert failed(stubborn(event(record("{}", "m1", receives=3)), Context())) == []
+    assert [each["failure"]["attempts"] for each in wire.records()] == [3]
+    assert "raise maxReceiveCount" in field(lines(caplog, "no_delivery_left")[0], "text")
+
+
 def test_enrich_adds_to_the_record() -> None:  # SPEC F6
     wire = orders()
     with wire:

@@ -28,8 +28,14 @@ class Batch(Sequence[Message[T]]):
         self._word: Word | None = None
 
     def ack_all(self) -> None:
-        """Acknowledges all messages of which nothing else was or will be said. `retry` on one comes too late then."""
+        """Acknowledges all messages of which nothing else was or will be said. `retry` on one comes too late then.
+
+        With ``ack="eager"`` they are deleted at once, and every other word on one comes too late too (not on FIFO).
+        """
         self._say(ACK)
+        if self._word is ACK:
+            for message in self._messages:
+                message._ack_eagerly()
 
     def retry_all(self, delay: Delay | None = None) -> None:
         """Retries all messages of which nothing else was or will be said. `ack` on one comes too late then.

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, cast, overload
 
 from tarry import world
 from tarry.errors import ConfigurationError
 from tarry.execution import driver
+from tarry.execution.deadline import TOO_LATE_SECONDS, too_late
 from tarry.execution.intake import records_of
 from tarry.execution.run import Run
 from tarry.failure import FailureStep, FailureSteps
 from tarry.invocation import Invocation
 from tarry.message import T
 from tarry.policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
-from tarry.telemetry.logs import Log, LogOptions
+from tarry.telemetry.logs import WARNING, Log, LogOptions
 
 P = TypeVar("P")  # no default as T has: it must be inferred, or the function is refused
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from tarry.backoff import Backoff
     from tarry.batch import Batch
     from tarry.decision import Decision
+    from tarry.execution.intake import Records
+    from tarry.execution.verdicts import Handling
     from tarry.message import Message
     from tarry.payload import EnvelopeName, PayloadReader
     from tarry.policy import RetryWhen
@@ -50,8 +54,23 @@ class Settings(TypedDict, total=False):
 
     ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``, ``retry_when``, ``traverse_causes``: see `RetryPolicy`.
     ``on_failure``: the list of failure steps, by default ``[RetryInPlace(), DeadLetter()]``, or a dict of such lists by
-    queue name, with ``default`` for the rest. ``name``: in the log, by default the function's qualified
-    name. ``log``: see `LogOptions`.
+    queue name, with ``default`` for the rest.
+
+    ``concurrency``: how many messages run at once, 1 to 1,000: sync handlers in threads, async ones as tasks. On FIFO,
+    groups beside each other. ``timeout``: seconds for one run of the handler; one that takes longer has failed with a
+    `TimeoutError`.
+
+    ``keepalive``: seconds between two extensions of the visibility of all messages of the batch that are not done, each
+    to three times as long; for queues whose visibility timeout is shorter than the handler takes.
+
+    ``ack="eager"``: what is acknowledged is deleted while the batch still runs, in tens or after a second, so that it
+    stays done if the process dies later; ``message.ack()`` does so before the handler has returned (not on FIFO). By
+    default, ``"on_return"``, Lambda deletes it after the answer.
+
+    ``isolate=False``: messages run in the order of their batch. By default those that were delivered before run last,
+    where one that kills the process takes nobody with it; a batch handler gets all of them at once, as they come.
+
+    ``name``: in the log, by default the function's qualified name. ``log``: see `LogOptions`.
     """
 
     max_attempts: int
@@ -62,6 +81,11 @@ class Settings(TypedDict, total=False):
     traverse_causes: bool
     on_failure: Sequence[FailureStep] | Mapping[str, Sequence[FailureStep]] | None
     envelope: EnvelopeName | None
+    concurrency: int
+    timeout: float | None
+    keepalive: float | None
+    ack: Literal["on_return", "eager"]
+    isolate: bool
     name: str | None
     log: LogOptions
 
@@ -72,6 +96,7 @@ class AllSettings(Settings, total=False):
     model: Any
 
 
+MAX_CONCURRENCY = 1_000
 SETTINGS = ("model", *Settings.__annotations__)
 Response = dict[str, list[dict[str, str]]]
 
@@ -84,8 +109,8 @@ class Consumer(Generic[T]):
 
     # In slots, since functools.wraps copies a __dict__ over that of the wrapper; the dunders are in one.
     __slots__ = (
-        "__dict__", "_payload_reader", "_settings", "_takes_batch", "function", "is_async", "log", "name", "policy",
-        "steps",
+        "__dict__", "_payload_reader", "_settings", "_takes_batch", "acks_eagerly", "concurrency", "function",
+        "is_async", "isolate", "keepalive", "log", "name", "policy", "steps", "timeout",
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: AllSettings) -> None:
@@ -103,8 +128,16 @@ class Consumer(Generic[T]):
             raise ConfigurationError("LocalRetry() is for handlers of one message: a batch cannot be run again in part")
         self.policy: RetryPolicy = _policy(settings, self.steps)
         """When a message is tried again."""
+        self.concurrency = _concurrency(settings.get("concurrency", 1), takes_batch)
+        """How many messages run at once."""
+        self.timeout = _seconds("timeout", settings.get("timeout"))
+        """Seconds for one run of the handler."""
+        self.keepalive = _seconds("keepalive", settings.get("keepalive"))
+        """Seconds between two extensions of the leases."""
         self._payload_reader = _payload_reader(function, settings)
         self.is_async = driver.is_async(function)
+        self.isolate = bool(settings.get("isolate", True))
+        self.acks_eagerly = _acks_eagerly(settings)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
         self.__module__ = getattr(function, "__module__", __name__)
@@ -132,33 +165,75 @@ class Consumer(Generic[T]):
     def __call__(self, event: Any, context: Any = None) -> Response:
         """Handles one batch; the answer names the messages that SQS is to deliver again.
 
-        Raises `InvalidEvent`, and nothing else: for an event that is not an SQS event.
+        Raises `InvalidEvent` for an event that is not an SQS event, and nothing else; but `SystemExit`, when all is
+        settled, where a handler goes on that cannot be ended, and must not meet another batch (``concurrency``).
         """
         pending = records_of(event)
         if pending:
-            self._handle(pending, context)
+            must_end_process = self._handle(pending, context)
+            if must_end_process is not None:
+                self.log.problem(
+                    "process_ends", f"{must_end_process}: this process ends, and a new one takes its place"
+                )
+                raise SystemExit(1)
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in pending]}
 
-    def _handle(self, pending: dict[str, dict[str, Any]], context: Any) -> None:
-        """Runs and settles a batch. What is done leaves ``pending``; all else counts as failed."""
+    def _handle(self, pending: Records, context: Any) -> str | None:
+        """Runs and settles a batch. What is done leaves ``pending``; all else counts as failed.
+
+        Why the process is to end now, if it is.
+        """
         here = world.current()
         invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader)
         settlement = LazySettlement(self, invocation)
-        run = Run(self if here.watch is None else here.watch(self), invocation, pending, settlement)
+        run = self._run_of(self if here.watch is None else here.watch(self), invocation, pending, settlement)
         try:
-            if self._takes_batch:
-                run.batch()
-            else:
-                run.each()
+            if invocation.began_with < TOO_LATE_SECONDS:
+                self.log.problem("out_of_time", too_late(invocation.began_with), level=WARNING)
+                return None
+            if self.acks_eagerly:
+                from tarry.sqs.acks import Acks
+
+                invocation.acks = Acks(invocation, self.log, waits=not self.is_async)
+            self._run(run, pending, invocation)
             if decisions := run.close():
                 settlement.get().finish(decisions)
+            if run.must_end_process is not None:
+                settlement.get().delete(run.acknowledged(settlement.away))
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
             text = "tarry itself failed; what was not settled is reported as failed"
             self.log.problem("runtime_failed", text, error=error)
         finally:
             invocation.ended = True
+            if invocation.acks is not None:
+                invocation.acks.close()
             for message_id in settlement.away:
                 pending.pop(message_id, None)
+        return run.must_end_process
+
+    def _run(self, run: Run, pending: Records, invocation: Invocation) -> None:
+        keepalive = None
+        if self.keepalive is not None:
+            from tarry.execution.keepalive import Keepalive
+
+            keepalive = Keepalive(self.keepalive, pending, invocation, self.log)
+            keepalive.start()
+        try:
+            if self._takes_batch:
+                run.batch()
+            else:
+                run.each()
+        finally:
+            if keepalive is not None:
+                keepalive.stop()
+
+    def _run_of(self, handling: Handling, invocation: Invocation, pending: Records, settlement: LazySettlement) -> Run:
+        """One after the other on this thread, or several at once."""
+        if not handling.is_async and handling.concurrency == 1:
+            return Run(handling, invocation, pending, settlement)
+        from tarry.execution.pool import Pool
+
+        return Pool(handling, invocation, pending, settlement)
 
     def _max_attempts_of(self, queue: str) -> int | None:
         return self.policy.max_attempts if self.steps.of(queue).retries_in_place else None
@@ -193,6 +268,32 @@ class LazySettlement:
 
     def send_away(self, decisions: Sequence[Decision]) -> set[str]:
         return self.get().send_away(decisions)
+
+
+def _concurrency(concurrency: object, takes_batch: bool) -> int:
+    if type(concurrency) is not int or not 1 <= concurrency <= MAX_CONCURRENCY:
+        raise ConfigurationError(f"concurrency must be a whole number from 1 to {MAX_CONCURRENCY}, got {concurrency!r}")
+    if takes_batch and concurrency != 1:
+        raise ConfigurationError(
+            f"concurrency={concurrency} means nothing to a handler of the whole batch, which has all its messages at "
+            "once: drop it, or take one message with @consumer"
+        )
+    return concurrency
+
+
+def _seconds(name: str, seconds: object) -> float | None:
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
+        raise ConfigurationError(f"{name} must be a number of seconds above 0, got {seconds!r}")
+    return seconds
+
+
+def _acks_eagerly(settings: Settings) -> bool:
+    ack: object = settings.get("ack", "on_return")
+    if ack not in ("on_return", "eager"):
+        raise ConfigurationError(f'ack takes "on_return" or "eager", got {ack!r}')
+    return ack == "eager"
 
 
 def _policy(settings: Settings, steps: FailureSteps) -> RetryPolicy:

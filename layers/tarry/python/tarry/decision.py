@@ -96,9 +96,21 @@ def ask_steps(failure: Failure, failed_at: float, policy: RetryPolicy, steps: St
         if message._source.is_fifo and _would_expire(message, outcome, policy, facts):
             failure = failure.changed(reason="expiring")
             outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy)
+        if outcome.kind == "retry" and facts.is_last_delivery(message):
+            outcome, by_backoff = _instead_of_bare(failure), False
     except Exception as trouble:  # noqa: BLE001 most likely a step of the user's
         return Decision(message, Outcome.unhandled(), failure, failed_at, trouble)
     return Decision(message, outcome, failure, failed_at, by_backoff=by_backoff)
+
+
+def _instead_of_bare(failure: Failure) -> Outcome:
+    """What becomes of a message that a step of the user's wants back, and SQS would move without a word (SPEC C8)."""
+    text = (
+        "a failure step asks for another try at the queue's last delivery, after which SQS would move the message "
+        "without a word: it is dead-lettered with its record; raise maxReceiveCount above what the step asks for"
+    )
+    failure.message._invocation.log.problem("no_delivery_left", text, failure.message)
+    return Outcome.dead_letter(failure.reason)
 
 
 def _answer(steps: StepList, failure: Failure) -> Outcome:

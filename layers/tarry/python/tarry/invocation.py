@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
+    from tarry.lease import Leases
     from tarry.payload import PayloadReader
+    from tarry.sqs.acks import Acks
     from tarry.world import World
 
     class Told(Protocol):
@@ -25,7 +27,19 @@ if TYPE_CHECKING:
 class Invocation:
     """What all messages of a batch share. Nothing of it is seen by the next invocation."""
 
-    __slots__ = ("context", "deadline", "ended", "log", "max_attempts_of", "payload_reader", "started_at", "world")
+    __slots__ = (
+        "_leases",
+        "acks",
+        "began_with",
+        "context",
+        "deadline",
+        "ended",
+        "log",
+        "max_attempts_of",
+        "payload_reader",
+        "started_at",
+        "world",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -43,9 +57,23 @@ class Invocation:
         self.payload_reader = payload_reader
         """Makes the payloads; None for a consumer without a model."""
         self.started_at = world.clock.time()
-        self.deadline = world.clock.monotonic() + _seconds_left(context)
+        self.began_with = _seconds_left(context)
+        """Seconds until the deadline, when it began."""
+        self.deadline = world.clock.monotonic() + self.began_with
+        self.acks: Acks | None = None
+        """Deletes what is acknowledged while the batch still runs; None where that waits for the answer."""
+        self._leases: Leases | None = None
         self.ended = False
         """Set when the answer goes out: from then on no request does."""
+
+    @property
+    def leases(self) -> Leases:
+        """What is known of its messages' leases; most invocations never ask."""
+        if self._leases is None:
+            from tarry.lease import Leases
+
+            self._leases = Leases()
+        return self._leases
 
     def time_left(self) -> float:
         """Seconds until Lambda kills the process; infinite without a context that knows."""

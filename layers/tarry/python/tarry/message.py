@@ -268,8 +268,20 @@ class Message(Generic[T]):
     def _say(self, word: Word) -> None:
         if self._word is None:
             self._word = word
+            if word is ACK:
+                self._ack_eagerly()
         else:
             self._ignore(word, self._word)
+
+    def _ack_eagerly(self) -> None:
+        """Has it deleted while its handler still runs, where acknowledgements go out at once: what is said then holds.
+
+        On FIFO that waits for the handler's return: the next of its group may not come while it runs.
+        """
+        acks = self._invocation.acks
+        if acks is not None and not self._source.is_fifo and (self._word is None or self._word is ACK):
+            self._word = ACK
+            acks.add(self)
 
     def _ignore(self, word: Word, earlier: Word) -> None:
         self._invocation.log.ignored(self, type(word).__name__, type(earlier).__name__)

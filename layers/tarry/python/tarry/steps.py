@@ -95,7 +95,8 @@ class LocalRetry(Value):
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
-        may_try = failure.reason == "error" and not failure.was_said and failure.tries <= self.times
+        is_over = failure.was_said or failure.message._word is not None or not isinstance(failure.error, Exception)
+        may_try = failure.reason == "error" and not is_over and failure.tries <= self.times
         return Outcome.again(self.delay) if may_try and self._has_time(failure) else next_step(failure)
 
     def _has_time(self, failure: Failure) -> bool:

@@ -6,7 +6,9 @@ another one: ``with use(World(clock=..., client_factory=...)): handler(event, co
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # signal itself loads enum, and wraps these
 import os
+import sys
 import threading
 from contextvars import ContextVar, copy_context
 from time import monotonic, sleep
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
     from random import Random
+    from types import FrameType
+    from typing import TypeAlias
+
+    Fire: TypeAlias = Callable[[FrameType | None], BaseException | float]
+    """Asked, with the frame at which the thread stands if that is known, what to raise there, or in how many seconds
+    to ask again."""
 
 T = TypeVar("T")
 
@@ -88,6 +96,24 @@ class Threads(Protocol):
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         """An event loop that lives in this world's time."""
 
+    def interrupt(self, seconds: float, fire: Fire) -> Interruption | None:
+        """Has ``fire`` asked in so many seconds whether the thread that calls this is to be interrupted then.
+
+        What it answers is raised in that thread, wherever it stands, and ``fire`` is asked again in 0.1 s, until the
+        interruption is cancelled. None where the thread cannot be interrupted.
+        """
+
+
+class Interruption(Protocol):
+    """What was asked for by `Threads.interrupt`."""
+
+    def cancel(self) -> None:
+        """No more. Whatever interrupted the thread before does so again."""
+
+
+INTERRUPT_AGAIN_SECONDS = 0.1
+"""For a handler that swallows an interruption."""
+
 
 class RealThreads:
     """The threads of the process."""
@@ -103,6 +129,55 @@ class RealThreads:
         import asyncio
 
         return asyncio.new_event_loop()
+
+    def interrupt(self, seconds: float, fire: Fire) -> Interruption | None:
+        """By SIGALRM, so only the main thread can be, and not on Windows."""
+        if threading.get_ident() != threading.main_thread().ident or not hasattr(_signal, "setitimer"):
+            return None
+        if _signal.getsignal(_signal.SIGALRM) is None:
+            return None  # somebody's handler that is not Python's, and could not be put back
+        try:
+            return Alarm(seconds, fire)
+        except ValueError:  # the main thread of an interpreter that is not the main one
+            return None
+
+
+class Alarm:
+    """An interruption of the main thread. The signal handler and the timer of before are put back in the end."""
+
+    __slots__ = ("_before", "_fire", "_handler", "_is_cancelled", "_left", "_set_at")
+
+    def __init__(self, seconds: float, fire: Fire) -> None:
+        self._fire = fire
+        self._is_cancelled = False
+        self._handler = self._ring
+        self._set_at = monotonic()
+        self._before = _signal.signal(_signal.SIGALRM, self._handler)
+        self._left = _set_timer(seconds)
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        if _signal.getsignal(_signal.SIGALRM) is not self._handler:
+            return  # somebody has taken the signal meanwhile, and keeps it
+        _signal.setitimer(_signal.ITIMER_REAL, 0)
+        _signal.signal(_signal.SIGALRM, self._before)
+        seconds, interval = self._left
+        if seconds:
+            _set_timer(seconds - (monotonic() - self._set_at), interval)
+
+    def _ring(self, _: int, frame: FrameType | None) -> None:
+        if self._is_cancelled:
+            return
+        answer = self._fire(frame)
+        if isinstance(answer, BaseException):
+            _set_timer(INTERRUPT_AGAIN_SECONDS)
+            raise answer
+        _set_timer(answer)
+
+
+def _set_timer(seconds: float, interval: float = 0) -> tuple[float, float]:
+    """Starts the timer; what it was set to before. A time that has passed is in a moment: 0 would stop it."""
+    return _signal.setitimer(_signal.ITIMER_REAL, max(seconds, 0.001), interval)  # type: ignore[no-any-return]
 
 
 _real_threads = RealThreads()
@@ -146,6 +221,11 @@ class World:
     def afresh(self) -> World:
         """The same world after a cold start: nothing kept, nothing said."""
         return World(self.clock, self._given_random, self.client_factory, self.threads, self.watch)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether a client can be made without loading boto3 first, which takes long."""
+        return self.client_factory is not None or "boto3" in sys.modules
 
     def new_id(self) -> str:
         """An id that nothing else has, in the form of a UUID.

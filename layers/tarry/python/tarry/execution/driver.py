@@ -12,13 +12,16 @@ from tarry import world
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
 
 # inspect's flags, without inspect
 _CO_VARARGS, _CO_COROUTINE, _CO_ITERABLE_COROUTINE = 0x4, 0x80, 0x100
 CLEAN_UP_SECONDS = 1.0
+"""For handlers whose event loop was ended below them, to end."""
 
 _local = threading.local()
+_dropped: list[object] = []
+"""Kept: a coroutine that ignores its cancellation may ignore its collection too, and never let go of the collector."""
 
 
 def is_async(function: object) -> bool:
@@ -48,6 +51,12 @@ def event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+def drop_event_loop(tasks: Iterable[object]) -> None:
+    """These tasks of this thread's loop do not end: they must never wake up in another invocation."""
+    _dropped.extend(tasks)
+    _local.loop = None
+
+
 def run_sync(steps: Coroutine[Any, Any, None]) -> None:
     """Runs a coroutine that never waits, without an event loop."""
     try:
@@ -57,10 +66,10 @@ def run_sync(steps: Coroutine[Any, Any, None]) -> None:
     raise RuntimeError("a sync run has waited for something")
 
 
-def run_async(steps: Coroutine[Any, Any, None], before_cancelling: Callable[[], None]) -> None:
-    """Runs a coroutine on the event loop.
+def run_async(steps: Coroutine[Any, Any, None], on_exit: Callable[[BaseException], None]) -> None:
+    """Runs a coroutine on the event loop, to its end.
 
-    What ends the loop (a `SystemExit` in a task of the handler's) is raised, and what the handler left is cancelled.
+    ``on_exit`` is told what ends the loop meanwhile: a `SystemExit` in a task of the handler's.
     """
 
     def run() -> None:
@@ -73,26 +82,16 @@ def run_async(steps: Coroutine[Any, Any, None], before_cancelling: Callable[[], 
             try:
                 loop.run_until_complete(task)
             except BaseException as error:
-                if not task.done() and any(_ended_with(other, error) for other in earlier):
-                    continue  # left behind by an earlier invocation: none of this batch's business
-                before_cancelling()
-                _cancel(loop, task)
-                raise
+                if task.done():
+                    raise
+                if not any(_ended_with(other, error) for other in earlier):
+                    on_exit(error)  # else it is of an earlier invocation: none of this batch's business
 
     _where_no_loop_runs(run)
 
 
 def _ended_with(task: asyncio.Task[Any], error: BaseException) -> bool:
     return task.done() and not task.cancelled() and task.exception() is error
-
-
-def run_awaitable(awaitable: Awaitable[Any]) -> None:
-    """Waits, in a sync run, for what a sync handler returned unawaited."""
-
-    async def wait() -> None:
-        await awaitable
-
-    _where_no_loop_runs(lambda: event_loop().run_until_complete(wait()))
 
 
 def _where_no_loop_runs(run: Callable[[], None]) -> None:
@@ -114,31 +113,6 @@ def _where_no_loop_runs(run: Callable[[], None]) -> None:
     world.current().threads.start(work).join()
     for error in errors:
         raise error
-
-
-def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
-    import asyncio
-    from contextlib import suppress
-
-    task.cancel()
-    with suppress(BaseException):  # it is being ended: what it says on the way counts no more
-        loop.run_until_complete(asyncio.wait([task], timeout=CLEAN_UP_SECONDS))
-    if not task.done():
-        _local.loop = None  # it will not be cancelled: it must never wake up in another invocation
-
-
-async def absorb_cancellation(is_ending: Callable[[], bool]) -> None:
-    """Takes back what a handler did to its own task, which is that of the messages behind it too."""
-    import asyncio
-
-    task = asyncio.current_task()
-    while task is not None and task.cancelling() and not is_ending():
-        try:
-            await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            if is_ending():
-                raise
-        task.uncancel()
 
 
 def is_awaitable(result: object) -> bool:

@@ -23,13 +23,13 @@ class Groups:
         """Takes note of a message, in the order of the batch: all but the first of a group stand behind it."""
         if not message._source.is_fifo:
             return
-        group = _group(message)
+        group = group_of(message)
         message._behind = group in self._seen
         self._seen.add(group)
 
     def is_stopped(self, message: Message[Any]) -> bool:
         """Whether one before it in its group stays in the queue, so that this one may not run."""
-        return _group(message) in self._stopped
+        return group_of(message) in self._stopped
 
     def go_on(self) -> None:
         """Forgets the stops so far: what stood behind them is not in the batch that runs, only what stood before."""
@@ -38,8 +38,9 @@ class Groups:
     def note(self, message: Message[Any], outcome: Outcome) -> None:
         """What became of a message; it may stop its group."""
         if message._source.is_fifo and outcome.kind in STOPS_ITS_GROUP:
-            self._stopped.add(_group(message))
+            self._stopped.add(group_of(message))
 
 
-def _group(message: Message[Any]) -> Group:
+def group_of(message: Message[Any]) -> Group:
+    """The group of a message of a FIFO queue."""
     return message._source.text, message.group_id

@@ -29,6 +29,18 @@ def records_of(event: object) -> Records:
     listed = event["Records"]
     if not isinstance(listed, list):
         raise InvalidEvent(f"Records of an SQS event is a list, got {type(listed).__name__}: {listed!r:.100}")
+    if set(map(type, listed)) == {dict}:
+        try:
+            records: Records = {record["messageId"]: record for record in listed}
+        except (KeyError, TypeError):
+            return _one_by_one(listed)
+        if len(records) == len(listed) and set(map(type, records)) == {str} and "" not in records:
+            return records
+    return _one_by_one(listed)
+
+
+def _one_by_one(listed: list[Any]) -> Records:
+    """The same where something is odd: a message that is there twice, or what is no record."""
     records: Records = {}
     for index, record in enumerate(listed):
         if not isinstance(record, dict):
@@ -36,12 +48,13 @@ def records_of(event: object) -> Records:
         message_id = record.get("messageId")
         if not message_id or not isinstance(message_id, str):
             raise InvalidEvent(f"record {index} has no usable messageId (got {message_id!r:.100}): not an SQS record")
-        if message_id not in records or _receives(record) > _receives(records[message_id]):
+        if message_id not in records or receives(record) > receives(records[message_id]):
             records[message_id] = record
     return records
 
 
-def _receives(record: dict[str, Any]) -> int:
+def receives(record: dict[str, Any]) -> int:
+    """How often SQS has delivered it; 1 where the record does not say it."""
     attributes = record.get("attributes")
     return receive_count(attributes.get("ApproximateReceiveCount") if isinstance(attributes, dict) else None)
 

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import math
+from contextvars import copy_context
+from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tarry.execution import driver
+from tarry.execution.deadline import Deadline, out_of_time, timeout_cut
 from tarry.execution.intake import Records, message_of, read_attributes
+from tarry.execution.order import fresh_first
+from tarry.execution.timeouts import Watch
 from tarry.message import ACK, Message
+from tarry.telemetry.logs import WARNING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from tarry.batch import Batch
     from tarry.decision import Decision
+    from tarry.execution.order import Item
+    from tarry.execution.suspects import Suspects
     from tarry.execution.verdicts import Again, Handling, Settling, Verdicts
     from tarry.invocation import Invocation
 
+
+_source_of, _user_attributes_of = itemgetter("eventSourceARN"), itemgetter("messageAttributes")
 
 RESULT_IGNORED = (
     "the handler returned batchItemFailures, which nobody reads: its messages count as done; say message.retry() or "
@@ -23,18 +35,42 @@ RESULT_IGNORED = (
 )
 
 
+STUCK_TASKS = "async handlers did not end when they were cancelled, and must never wake up in another invocation"
+CANNOT_INTERRUPT = (
+    "timeout= is not kept here: a sync handler can only be interrupted on the main thread, where Lambda calls it; "
+    "it runs to its end"
+)
+
+
+def ends_batch(raised: BaseException) -> bool:
+    """Whether it is no failure of its message alone, but a `SystemExit` or its like (SPEC A5)."""
+    return not (isinstance(raised, Exception) or driver.is_cancelled_error(raised))
+
+
 class Run:
-    """One run. ``pending`` loses what is done; ``verdicts`` takes down what is to become of the rest."""
+    """One run, one message after the other. ``pending`` loses what is done; ``verdicts`` what becomes of the rest."""
 
     def __init__(self, handling: Handling, invocation: Invocation, pending: Records, settling: Settling) -> None:
         self._handling = handling
         self._invocation = invocation
         self._pending = pending
         self._settling = settling
-        self._todo = iter(list(pending.items()))
-        self._running: Message[Any] | Batch[Any] | None = None
-        self._ending = False
+        self._records = pending.copy()
+        self._is_fifo = any_fifo(pending)
+        self._todo: Iterator[Item] = iter(self._records.items())
+        """What was not started yet."""
+        self._late: Iterator[Item] = iter(())
+        """The same of what was delivered before, which runs behind all others."""
+        self._suspects: Suspects | None = None
+        self._not_started = 0
         self._verdicts: Verdicts | None = None
+        self._monotonic = invocation.world.clock.monotonic
+        is_loaded = invocation.world.is_loaded
+        self._deadline = Deadline(invocation.deadline, invocation.began_with, is_loaded, handling.timeout)
+        self._watch = Watch(self._deadline, self._monotonic)
+        self._is_ended = False
+        self.must_end_process: str | None = None
+        """Why the process is not to take another invocation, if so: something runs in it that cannot be ended."""
 
     @property
     def verdicts(self) -> Verdicts:
@@ -50,24 +86,59 @@ class Run:
         return [] if self._verdicts is None else self._verdicts.close()
 
     def each(self) -> None:
-        """Runs a handler of one message over the batch, in its order."""
-        self._drive(self._each)
+        """Runs a handler of one message over the batch."""
+        self._renew(self._put_in_order())
+        self._watched(self._each)
+        self._tell_of_time()
 
     def batch(self) -> None:
         """Runs a handler of the whole batch."""
-        self._drive(self._batch)
+        self._renew()
+        self._watched(self._batch)
 
-    def _drive(self, steps: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def acknowledged(self, away: Collection[str]) -> list[Message[Any]]:
+        """What is done with and still in its queue, until Lambda deletes it after the answer."""
+        gone = (item for item in self._records.items() if item[0] not in self._pending and item[0] not in away)
+        return [Message(record, message_id, self._invocation) for message_id, record in gone]
+
+    def _renew(self, apart: Sequence[Sequence[Item]] = ()) -> None:
+        """On FIFO, before anything runs: makes sure of the leases."""
+        if self._is_fifo:
+            from tarry.execution.renewal import renew
+
+            renew(self._records, self._invocation, self._deadline.margin, self._handling.log, apart)
+
+    def _put_in_order(self) -> Sequence[Sequence[Item]]:
+        """Has what was delivered before run last; that, in what must run in one go."""
+        if not self._handling.isolate:
+            return ()
+        self._todo, suspects = fresh_first(self._records)
+        if suspects:
+            from tarry.execution.suspects import Suspects
+
+            self._late = chain.from_iterable(suspects)
+            self._suspects = Suspects(suspects, self._records, self._invocation, self._handling.log)
+        return suspects
+
+    def _watched(self, steps: Callable[[], None]) -> None:
+        """Takes the steps, with what runs in them interrupted when its time is up."""
+        self._tell_of_timeout()
+        due, interruption = self._deadline.due(now := self._monotonic()), None
+        if due != math.inf:
+            interruption = self._invocation.world.threads.interrupt(due - now, self._watch.fire)
+            if interruption is None and self._handling.timeout is not None:
+                self._handling.log.once(self._invocation.world, "cannot_interrupt", CANNOT_INTERRUPT)
         try:
-            if self._handling.is_async:
-                driver.run_async(steps(), self._stop)
-            else:
-                driver.run_sync(steps())
-        except BaseException as error:  # noqa: BLE001 a SystemExit in a task of the handler's ends the event loop
-            self._end(error)
+            steps()
+        except BaseException as error:  # noqa: BLE001 a fault of our own
+            self._end(None, error)
+        finally:
+            if interruption is not None:
+                interruption.cancel()
 
-    def _stop(self) -> None:
-        self._ending = True
+    def _tell_of_timeout(self) -> None:
+        if self._deadline.is_timeout_cut and self._handling.timeout is not None:
+            self._handling.log.once(self._invocation.world, "timeout_cut", timeout_cut(self._handling.timeout))
 
     def _after_validation(self) -> Callable[[Message[Any]], Any]:
         """The handler, which meets only messages whose bodies fit the model, if there is one."""
@@ -81,85 +152,116 @@ class Run:
 
         return validated
 
-    async def _each(self) -> None:  # noqa: C901 one loop with no call of ours in it: it runs for every message
-        function, invocation, pending = self._after_validation(), self._invocation, self._pending
-        is_fifo = _any_fifo(pending)
-        for message_id, record in self._todo:
+    def _each(self) -> None:  # noqa: C901, PLR0912 one loop with no call of ours in it: it runs for every message
+        function, invocation, pending, watch = self._after_validation(), self._invocation, self._pending, self._watch
+        is_fifo, deadline, monotonic = self._is_fifo, self._deadline, self._monotonic
+        look_at, acks, suspects = deadline.look_at, invocation.acks, self._suspects
+        context, have_attributes = (before := copy_context()).copy(), any_attributes(self._records)
+        for message_id, record in self._todo if suspects is None else chain(self._todo, self._late):
             message: Message[Any] = Message(record, message_id, invocation)
-            if record.get("messageAttributes") and self._waits_by_its_record(message):
+            if have_attributes and record.get("messageAttributes") and self._waits_by_its_record(message):
                 continue
             if is_fifo and not self.verdicts.may_run(message):
                 continue
-            self._running = message
+            if (now := monotonic()) >= look_at:
+                if not deadline.look(now, 0 if suspects is None else suspects.waiting_behind(message_id)):
+                    self._out_of_time(message)
+                    look_at = now  # who comes next has its own to give way to
+                    continue
+                look_at = deadline.look_at
+            if suspects is not None and message_id in suspects:
+                if not self._may_start(message, suspects):
+                    look_at = now
+                    continue
+                acks, look_at = invocation.acks, deadline.look_at
             raised: BaseException | None = None
             try:
-                result = function(message)
+                if context != before:  # what a message has set there, no other message sees
+                    context = before.copy()
+                watch.running = message
+                result = context.run(function, message)
                 if result is not None:
-                    await self._complete(result)
-            except Exception as error:  # noqa: BLE001 whatever it is, it is this message's failure
+                    context.run(self._complete, result, message)
+                watch.running = None
+            except BaseException as error:  # noqa: BLE001 whatever it is, it is this message's failure
+                watch.running = None
                 raised = error
-            except BaseException as error:  # noqa: BLE001 it ends the batch, and never the function
-                if not (self._ending or driver.is_cancelled_error(error)):
-                    return self._end(error)
-                raised = error
-            if self._ending:
-                return None  # the event loop was ended: what ended it is the error to tell of
             if raised is None and (message._word is None or message._word is ACK):
                 del pending[message_id]
-                continue
-            self._running = None
-            again = self.verdicts.on_message(message, message._word, raised)
-            if again is not None and not await self._run_again(again):
-                return None
+                if acks is not None:
+                    acks.add(message)
+            elif not self._repeat(self._decided(message, raised)):
+                return
         while self._verdicts is not None and (again := self._verdicts.next_again()) is not None:
-            if not await self._run_again(again):
-                return None
-        return None
+            if not self._repeat(again):
+                return
 
-    async def _run_again(self, again: Again | None) -> bool:
-        """Runs a message within this delivery until it is decided; False if that has ended the batch."""
-        while again is not None:
-            message, clock = again.failure.message, self._invocation.world.clock
-            if again.delay:
-                await (clock.asleep(again.delay) if self._handling.is_async else self._sleep(again.delay))
-            self._running = message
-            raised: BaseException | None = None
-            try:
-                result = self._after_validation()(message)
-                if result is not None:
-                    await self._complete(result)
-            except BaseException as error:  # noqa: BLE001 sorted out below, as for a first run
-                if not (self._ending or isinstance(error, Exception) or driver.is_cancelled_error(error)):
-                    self._end(error)
-                    return False
-                raised = error
-            if self._ending:
+    def _may_start(self, message: Message[Any], suspects: Suspects) -> bool:
+        """Whether there is time for a message that was delivered before. What that takes comes before the first one."""
+        deadline = self._deadline
+        if not suspects.are_set_apart and deadline.may_start(self._monotonic()):
+            self._set_apart(suspects)
+            deadline.resume(now := self._monotonic())
+            if not (suspects.are_all or deadline.may_start(now, suspects.waiting_behind(message.delivery_id))):
+                self._out_of_time(message)
                 return False
-            self._running = None
-            again = self.verdicts.on_message(message, message._word, raised, again.failure.tries + 1)
+        suspects.starts(message)
         return True
 
-    async def _sleep(self, seconds: float) -> None:
-        self._invocation.world.clock.sleep(seconds)
+    def _set_apart(self, suspects: Suspects) -> None:
+        beyond = self._invocation.time_left() + self._deadline.margin
+        suspects.set_apart(self._pending, beyond, waits=not self._handling.is_async)
 
-    async def _batch(self) -> None:
-        from tarry.batch import Batch
+    def _decided(self, message: Message[Any], raised: BaseException | None, tries: int = 1) -> Again | None:
+        """Takes down what becomes of a message that has run; whether it is to run again within this delivery."""
+        raised = self._watch.over(message, raised)
+        if raised is not None and ends_batch(raised):
+            self._end(message, raised)
+            return None
+        return self.verdicts.on_message(message, message._word, raised, tries)
 
-        batch: Batch[Any] = Batch(self._invocation.context)
-        self._fill(batch)
-        if not batch._messages:
-            return
-        self._running = batch
-        raised: BaseException | None = None
+    def _repeat(self, again: Again | None) -> bool:
+        """Runs a message until it is decided; False once the batch has ended."""
+        while again is not None:
+            again = self._run_again(again)
+        return not self._is_ended
+
+    def _run_again(self, again: Again) -> Again | None:
+        if again.delay:
+            self._invocation.world.clock.sleep(again.delay)
+        message, raised = again.failure.message, None
+        self._deadline.look(self._monotonic())
         try:
+            self._watch.running = message
+            context = copy_context()
+            result = context.run(self._after_validation(), message)
+            if result is not None:
+                context.run(self._complete, result, message)
+            self._watch.running = None
+        except BaseException as error:  # noqa: BLE001 as for a first run
+            self._watch.running = None
+            raised = error
+        return self._decided(message, raised, again.failure.tries + 1)
+
+    def _batch(self) -> None:
+        self._deadline.look(self._monotonic())
+        batch = self._filled()
+        if batch is None:
+            return
+        raised: BaseException | None = None
+        self._deadline.look(self._monotonic())
+        try:
+            self._watch.running = batch
             result = self._handling.function(batch)
             if result is not None:
-                await self._complete(result)
+                self._complete(result, batch)
+            self._watch.running = None
         except BaseException as error:  # noqa: BLE001 all were running: what nothing was said about has failed
+            self._watch.running = None
             raised = error
-        if self._ending:
-            return
-        self._running = None
+        self._note_batch(batch, self._watch.over(batch, raised))
+
+    def _note_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
         if raised is not None or not batch._is_clean:
             self.verdicts.on_batch(batch, raised)
         elif len(batch) == len(self._pending):
@@ -168,9 +270,17 @@ class Run:
             for message in batch:
                 del self._pending[message.delivery_id]
 
+    def _filled(self) -> Batch[Any] | None:
+        """The batch as its handler is to see it; None if there is nothing in it."""
+        from tarry.batch import Batch
+
+        batch: Batch[Any] = Batch(self._invocation.context)
+        self._fill(batch)
+        return batch if batch._messages else None
+
     def _fill(self, batch: Batch[Any]) -> None:
         """Puts into the batch what its handler is to see."""
-        is_fifo, is_validated = _any_fifo(self._pending), self._invocation.payload_reader is not None
+        is_fifo, is_validated = self._is_fifo, self._invocation.payload_reader is not None
         for message_id, record in self._todo:
             message = message_of(record, message_id, self._invocation, self._handling.log)
             if self._waits(message):
@@ -184,23 +294,21 @@ class Run:
 
     def _is_valid(self, message: Message[Any], batch: Batch[Any]) -> bool:
         """Whether a message may join its batch; one without a payload is settled before the handler runs."""
-        self._running = message
         try:
+            self._watch.running = message
             _ = message.payload
+            self._watch.running = None
             return True
-        except Exception as error:  # noqa: BLE001 the body's fault or a validator's: this message's failure
-            raised: BaseException = error
-        except BaseException as error:  # noqa: BLE001 it ends the batch before the handler saw any of it
-            if not driver.is_cancelled_error(error):
-                for earlier in batch:
-                    self.verdicts.give_back(earlier)
-                batch._messages.clear()
-                self._end(error)
-                return False
-            raised = error
-        finally:
-            self._running = None
-        self.verdicts.on_message(message, None, raised)
+        except BaseException as error:  # noqa: BLE001 the body's fault or a validator's: this message's failure
+            self._watch.running = None
+            raised = self._watch.over(message, error)
+        if raised is None or not ends_batch(raised):
+            self.verdicts.on_message(message, None, raised)
+            return False
+        for earlier in batch:  # the handler saw none of it
+            self.verdicts.give_back(earlier)
+        batch._messages.clear()
+        self._end(message, raised)
         return False
 
     def _waits_by_its_record(self, message: Message[Any]) -> bool:
@@ -214,35 +322,99 @@ class Run:
         self.verdicts.wait(message, seconds)
         return True
 
-    async def _complete(self, result: Any) -> None:
+    def _complete(self, result: Any, subject: Message[Any] | Batch[Any]) -> None:
         """A result means nothing, but what has not run yet must run."""
-        if not driver.is_awaitable(result):
-            driver.refuse_generator(result)
-            if isinstance(result, dict) and result.get("batchItemFailures"):
-                self._handling.log.once(self._invocation.world, "result_ignored", RESULT_IGNORED)
-        elif self._handling.is_async:
-            try:
-                await result
-            finally:
-                await driver.absorb_cancellation(lambda: self._ending)
+        if driver.is_awaitable(result):
+            self._wait_for(result, subject)
         else:
-            driver.run_awaitable(result)
+            self._look_at(result)
 
-    def _end(self, error: BaseException) -> None:
+    def _wait_for(self, awaitable: Awaitable[Any], subject: Message[Any] | Batch[Any]) -> None:
+        """Runs to its end what a sync handler returned unawaited. Where it is watched, the event loop does that now."""
+        from tarry.execution.jobs import Job
+        from tarry.execution.tasks import run_alone
+
+        async def wait(_: Job) -> None:
+            self._look_at(await awaitable)
+
+        self._watch.running = None
+        job = Job(wait, subject)
+        run_alone(job, wait, self._deadline, self._invocation.world)
+        if job.is_left:
+            self.must_end_process = STUCK_TASKS
+        if (raised := job.error if job.is_left else job.outcome()) is not None:
+            raise raised
+
+    def _look_at(self, result: Any) -> None:
+        """Raises for a result which shows that nothing ran, and warns of one that shows a misunderstanding."""
+        driver.refuse_generator(result)
+        if isinstance(result, dict) and result.get("batchItemFailures"):
+            self._handling.log.once(self._invocation.world, "result_ignored", RESULT_IGNORED)
+
+    def _end(self, running: Message[Any] | None, error: BaseException) -> None:
         """A `SystemExit` and its like: what was running has failed, what was not started is given back."""
-        running, self._running = self._running, None
+        self._is_ended = True
         if running is None:
             text = "tarry itself failed; what was not started is given back"
             self._handling.log.problem("runtime_failed", text, error=error)
-        elif not isinstance(running, Message):
-            self.verdicts.on_batch(running, error)
         elif running.delivery_id in self._pending:
-            self.verdicts.on_message(running, running._word, error)
-        for message_id, record in self._todo:
+            again = self.verdicts.on_message(running, running._word, error)
+            if again is not None:
+                self.verdicts.give_up(again)
+        self._give_back_rest()
+
+    def _out_of_time(self, message: Message[Any]) -> None:
+        """Gives back a message for which there is no time, and what stands behind it.
+
+        But not those to which it gives way, with more deliveries, as long as there is time for these.
+        """
+        self.verdicts.give_back(message)
+        self._not_started += 1
+        suspects, message_id = self._suspects, message.delivery_id
+        is_suspect = suspects is not None and message_id in suspects
+        if suspects is not None and is_suspect:
+            suspects.leaves(message_id)
+        if suspects is None or not suspects.waiting_behind(message_id):
+            self._not_started += self._give_back_todo() + self._give_back(self._late)
+        elif not is_suspect:
+            self._not_started += self._give_back_todo()
+
+    def _tell_of_time(self) -> None:
+        if self._not_started:
+            text = out_of_time(len(self._records), self._not_started)
+            self._handling.log.problem("out_of_time", text, level=WARNING)
+
+    def _give_back_rest(self) -> None:
+        """Gives back what was not started."""
+        self._give_back_todo()
+        self._give_back(self._late)
+
+    def _give_back_todo(self) -> int:
+        """Those before the ones that were delivered before; how many they are."""
+        return self._give_back(self._todo)
+
+    def _give_back(self, items: Iterator[Item]) -> int:
+        given_back = 0
+        for message_id, record in items:
             message = message_of(record, message_id, self._invocation, self._handling.log)
             if not self._waits(message):
                 self.verdicts.release(message)
+                given_back += 1
+        return given_back
 
 
-def _any_fifo(records: Records) -> bool:
-    return any(str(record.get("eventSourceARN")).endswith(".fifo") for record in records.values())
+def any_attributes(records: Records) -> bool:
+    """Whether any of them has message attributes."""
+    try:
+        return any(map(_user_attributes_of, records.values()))
+    except KeyError:  # an odd record
+        return True
+
+
+def any_fifo(records: Records) -> bool:
+    """Whether any of them came from a FIFO queue."""
+    try:
+        sources = set(map(_source_of, records.values()))
+    except (KeyError, TypeError):  # an odd record
+        sources = {str(record.get("eventSourceARN")) for record in records.values()}
+    return any(str(source).endswith(".fifo") for source in sources)

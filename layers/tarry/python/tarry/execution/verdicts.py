@@ -14,6 +14,7 @@ from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import FrameType, TracebackType
 
     from tarry.batch import Batch
     from tarry.execution.intake import Records
@@ -29,9 +30,12 @@ class Handling(Protocol):
 
     function: Callable[[Any], Any]
     is_async: bool
+    concurrency: int
+    timeout: float | None
     policy: RetryPolicy
     steps: FailureSteps
     log: Log
+    isolate: bool
 
 
 class Settling(Facts, Protocol):
@@ -66,10 +70,14 @@ class Verdicts:
     def may_run(self, message: Message[Any]) -> bool:
         """Whether a message of a FIFO batch may run; if not, it is given back behind its head."""
         self._groups.enter(message)
-        if self._groups.is_stopped(message):
+        if self.is_stopped(message):
             self.give_back(message)
             return False
         return True
+
+    def is_stopped(self, message: Message[Any]) -> bool:
+        """Whether one before it in its group stays in the queue, or is somebody else's now, so that it may not run."""
+        return self._groups.is_stopped(message) or message._invocation.leases.stops(message)
 
     def wait(self, message: Message[Any], seconds: int) -> None:
         """A message that is not due yet: it is hidden until it is."""
@@ -81,7 +89,9 @@ class Verdicts:
         self.give_back(message)
 
     def give_back(self, message: Message[Any]) -> None:
-        """The same for a message that has entered."""
+        """The same for a message that has entered; one whose group is lost is only reported as failed."""
+        if message._invocation.leases.stops(message):
+            return
         self._note(Decision(message, Outcome.release()))
 
     def on_message(
@@ -91,6 +101,8 @@ class Verdicts:
 
         On FIFO its failure steps are asked at once; they may want it to run again.
         """
+        if raised is not None:
+            let_go(raised)
         log = self._handling.log
         try:
             decision = decide(message, said, raised, self._handling.policy, tries)
@@ -128,11 +140,21 @@ class Verdicts:
                 return again
         return None
 
+    def sort(self, order: Sequence[str]) -> None:
+        """Puts what was taken down in the order of the batch, by delivery ids: nothing hangs on who was done first."""
+        place = {delivery_id: index for index, delivery_id in enumerate(order)}
+        self._failures.sort(key=lambda failed: place[failed[0].message.delivery_id])
+        self.decisions.sort(key=lambda decision: place[decision.message.delivery_id])
+
     def close(self) -> list[Decision]:
         """All decisions that are to be carried out."""
-        while (again := self.next_again()) is not None:  # there is nobody left to run it
-            self._note(Decision(again.failure.message, Outcome.unhandled(), again.failure))
+        while (again := self.next_again()) is not None:
+            self.give_up(again)
         return self.decisions
+
+    def give_up(self, again: Again) -> None:
+        """A message that is to run again, where there is nobody left to run it."""
+        self._note(Decision(again.failure.message, Outcome.unhandled(), again.failure))
 
     def _ask_steps(self, failure: Failure, failed_at: float) -> Again | None:
         handling = self._handling
@@ -149,7 +171,8 @@ class Verdicts:
         """A batch that ran as a whole (SPEC B4, B5, H2)."""
         self._groups.go_on()
         culprit = culprit_of(batch, raised)
-        if raised is not None and all(effective_word(message._word, batch._word) is not None for message in batch):
+        said = [effective_word(message._word, batch._word) for message in batch]
+        if raised is not None and all(word is not None and word is not raised for word in said):
             text = "the batch handler raised after it had said what becomes of every message; what it said holds"
             self._handling.log.problem("raised_after_verdict", text, error=raised, level=WARNING)
         if culprit is not None and raised is not None:
@@ -173,6 +196,8 @@ class Verdicts:
         if outcome.kind in DONE:
             self._log_end(decision)
             del self._pending[message.delivery_id]
+            if (acks := message._invocation.acks) is not None:
+                acks.add(message)
             return
         self.decisions.append(decision)
         if not message._source.is_fifo:
@@ -190,6 +215,33 @@ class Verdicts:
             reason = outcome.reason or (failure.reason if failure is not None else None)
             error = failure.error if failure is not None else None
             self._handling.log.transition(decision.message, outcome, error=error, reason=reason)
+
+
+def let_go(raised: BaseException) -> None:
+    """Frees what a handler holds that ran out of memory: its error keeps the frames, and they all that it took.
+
+    Else there would be none for the next message, nor for settling this one.
+    """
+    seen: set[int] = set()
+    error: BaseException | None = raised
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, MemoryError):
+            _clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def _clear_frames(trace: TracebackType | None) -> None:
+    while trace is not None:
+        _clear(trace.tb_frame)
+        trace = trace.tb_next
+
+
+def _clear(frame: FrameType) -> None:
+    try:
+        frame.clear()
+    except RuntimeError:
+        return  # our own, which runs
 
 
 def effective_word(said: Word | None, said_of_batch: Word | None) -> Word | None:

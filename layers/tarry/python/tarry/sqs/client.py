@@ -24,9 +24,13 @@ READ_TIMEOUT_SECONDS = 5
 TRIES = 2
 ANSWER_SECONDS = 0.2
 """Kept back from the time left, to answer in."""
+LOADING_ANSWER_SECONDS = 0.4
+"""The same where boto3 has to be loaded first: if that takes too long it goes on meanwhile, and slows the answer."""
+LOADING_SHARE = 1 / 3
+"""Of the time left, for requests in a run for which boto3 has to be loaded first: after a crash it always has to."""
 MAX_PARALLEL = 10  # botocore's pool holds as many connections
 
-_invocation: ContextVar[Invocation | None] = ContextVar("tarry.invocation", default=None)
+_sender: ContextVar[Requests | None] = ContextVar("tarry.requests", default=None)
 
 
 class OutOfTime(Exception):
@@ -66,26 +70,37 @@ def _make_for(world: World) -> Any:
 
 
 def _refuse_after_the_answer(**_: Any) -> None:
-    invocation = _invocation.get()
-    if invocation is not None and invocation.ended:
+    requests = _sender.get()
+    if requests is not None and requests.is_over:
         raise OutOfTime("the invocation has ended")
 
 
 class Requests:
-    """The way of one invocation to SQS."""
+    """A way of one invocation to SQS."""
 
     def __init__(self, invocation: Invocation) -> None:
         self.invocation = invocation
+        self._is_closed = False
+        self._to_answer = ANSWER_SECONDS if invocation.world.is_loaded else LOADING_ANSWER_SECONDS
+
+    def close(self) -> None:
+        """From now on no request goes out this way, no second try of one that is under way either."""
+        self._is_closed = True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing goes out any more."""
+        return self._is_closed or self.invocation.ended
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
         """One request. Raises what boto3 raises, and `OutOfTime`."""
         if self._seconds() <= 0:
             raise OutOfTime("no time left for a request")
-        token = _invocation.set(self.invocation)
+        token = _sender.set(self)
         try:
             return getattr(client_of(self.invocation.world), operation)(**parameters)  # type: ignore[no-any-return]
         finally:
-            _invocation.reset(token)
+            _sender.reset(token)
 
     def all(self, jobs: Sequence[Callable[[], T]], share: float = 1) -> list[T | Exception]:
         """The results of ``jobs``, or what they raised; several run at once.
@@ -97,13 +112,16 @@ class Requests:
             return [result_of(job) for job in jobs]  # nothing to be late for
         if self._seconds() <= 0:
             return [OutOfTime("no time left for a request") for _ in jobs]
+        if share < LOADING_SHARE and not self.invocation.world.is_loaded:
+            share = LOADING_SHARE
         results: list[T | Exception] = [NoAnswer("no answer from SQS in the time there is") for _ in jobs]
-        enough = self._seconds() * (1 - share)
+        began_with = self._seconds()
+        enough = 0.0 if began_with == math.inf else began_with * (1 - share)
         todo = iter(enumerate(jobs))
         lock = threading.Lock()
 
         def work() -> None:
-            while not self.invocation.ended:
+            while not self.is_over:
                 with lock:
                     index, job = next(todo, (-1, None))
                 if job is None:
@@ -122,7 +140,7 @@ class Requests:
             return None
 
     def _seconds(self) -> float:
-        return -1.0 if self.invocation.ended else self.invocation.time_left() - ANSWER_SECONDS
+        return -1.0 if self.is_over else self.invocation.time_left() - self._to_answer
 
 
 def result_of(job: Callable[[], T]) -> T | Exception:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.sqs.limits import tens
-from tarry.sqs.refusals import Refused, failed_entries, is_worth_splitting
+from tarry.sqs.refusals import Refused, failed_entries, is_stale_handle, is_worth_splitting
+from tarry.telemetry.logs import WARNING, Log
 from tarry.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from tarry.arn import QueueArn
     from tarry.message import Message
     from tarry.sqs.lookups import Lookups
+
+APART_SECONDS = 30
+"""How far apart messages come back that are to come back one by one."""
+SPREAD_SECONDS = 900
+"""Within which they come back, however many they are."""
 
 BEYOND_THE_LIMIT = "Total VisibilityTimeout"
 
@@ -41,28 +48,75 @@ class Hidden(Value):
     def __init__(self, hide: Hide, error: Exception | None) -> None:
         self._freeze(hide=hide, error=error)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether SQS refuses the receipt handle: the message may be with somebody else by now."""
+        return self.error is not None and is_stale_handle(self.error)
 
-def change_visibility(hides: Sequence[Hide], queue: QueueArn, lookups: Lookups) -> list[Hidden]:
+
+def until(message: Message[Any], seconds: float) -> Hide:
+    """To hide it for so many seconds from now, or as long as SQS can."""
+    return Hide(message, min(math.ceil(seconds), message._longest_wait()))
+
+
+def spread(units: Collection[Sequence[Message[Any]]], beyond: float) -> list[Hide]:
+    """A visibility of its own for each message or FIFO group, the first ``beyond`` seconds from now (SPEC G4).
+
+    What kills the process among them comes back without the others.
+    """
+    apart = min(APART_SECONDS, SPREAD_SECONDS / max(1, len(units) - 1))
+    return [until(message, beyond + index * apart) for index, of_unit in enumerate(units) for message in of_unit]
+
+
+def hold(hides: Iterable[Hide], lookups: Lookups, log: Log, share: float, consequence: str) -> list[Hidden]:
+    """Hides messages of any queues while their invocation runs, in at most a ``share`` of the time left.
+
+    A lease that SQS refuses is lost, for all of the invocation: the log says so, with the ``consequence``.
+    """
+    invocation = lookups.requests.invocation
+    leases, asked_at = invocation.leases, invocation.world.clock.time()
+    by_queue: dict[QueueArn, list[Hide]] = {}
+    for hide in hides:
+        by_queue.setdefault(hide.message._source, []).append(hide)
+    done = [hidden for queue, of_it in by_queue.items() for hidden in change_visibility(of_it, queue, lookups, share)]
+    for hidden in done:
+        message, error = hidden.hide.message, hidden.error
+        if error is None:
+            ends = asked_at + hidden.hide.seconds
+            leases.ends[message.delivery_id] = max(ends, leases.ends.get(message.delivery_id, ends))
+        elif message.delivery_id in leases.given_up:
+            continue
+        elif hidden.is_lost:
+            leases.lose(message)
+            text = f"SQS refuses its receipt handle: {consequence}"
+            log.problem("lease_lost", text, message, error=error, level=WARNING)
+        else:
+            lookups.warn(error, "change_message_visibility_batch", message._source)
+    return done
+
+
+def change_visibility(hides: Sequence[Hide], queue: QueueArn, lookups: Lookups, share: float = 1) -> list[Hidden]:
     """Hides messages of one queue, ten in a request whatever their delays, several requests at once.
 
-    An entry refused as beyond SQS's 12 hours is asked for once more, with as much as is certain to be allowed.
+    An entry refused as beyond SQS's 12 hours is asked for once more, with as much as is certain to be allowed. At most
+    ``share`` of the time left is spent on it.
     """
-    done = _in_tens(hides, queue, lookups)
+    done = _in_tens(hides, queue, lookups, share)
     beyond = [hidden.hide for hidden in done if _is_beyond(hidden)]
     if not beyond:
         return done
     certain = MAX_VISIBILITY_SECONDS - lookups.visibility_timeout(queue)
     shorter = [Hide(hide.message, min(hide.seconds, certain)) for hide in beyond]
-    return [hidden for hidden in done if not _is_beyond(hidden)] + _in_tens(shorter, queue, lookups)
+    return [hidden for hidden in done if not _is_beyond(hidden)] + _in_tens(shorter, queue, lookups, share)
 
 
 def _is_beyond(hidden: Hidden) -> bool:
     return hidden.error is not None and BEYOND_THE_LIMIT in str(hidden.error)
 
 
-def _in_tens(hides: Sequence[Hide], queue: QueueArn, lookups: Lookups) -> list[Hidden]:
+def _in_tens(hides: Sequence[Hide], queue: QueueArn, lookups: Lookups, share: float) -> list[Hidden]:
     chunks = list(tens([hide for hide in hides if hide.message._receipt_handle]))
-    answers = lookups.requests.all([partial(_request, chunk, queue, lookups) for chunk in chunks])
+    answers = lookups.requests.all([partial(_request, chunk, queue, lookups) for chunk in chunks], share)
     no_handle = Refused("ReceiptHandleIsInvalid", "the record has no receipt handle")
     done = [Hidden(hide, no_handle) for hide in hides if not hide.message._receipt_handle]
     for chunk, answer in zip(chunks, answers, strict=True):

@@ -10,6 +10,7 @@ import hashlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tarry.sqs.deletes import delete
 from tarry.sqs.limits import message_size, requests_of
 from tarry.sqs.receipts import doubt
 from tarry.sqs.refusals import error_code, failed_entries, is_worth_splitting
@@ -32,13 +33,15 @@ class Copy(Value):
     the others are tried in turn.
     """
 
-    __slots__ = ("delay", "message", "on_too_large", "target", "variants")
+    __slots__ = ("delay", "message", "on_too_large", "target", "transfer", "variants")
     message: Message[Any]
     target: QueueArn
     variants: Sequence[Attributes]
     delay: int | None
     """``DelaySeconds``; None leaves it to the queue, which is all that FIFO allows."""
     on_too_large: Callable[[], None]
+    transfer: str
+    """On FIFO, what SQS is to swallow a second time: this message's move to this queue, by default."""
 
     def __init__(
         self,
@@ -47,8 +50,16 @@ class Copy(Value):
         variants: Sequence[Attributes],
         delay: int | None,
         on_too_large: Callable[[], None] = lambda: None,
+        transfer: str = "",
     ) -> None:
-        self._freeze(message=message, target=target, variants=variants, delay=delay, on_too_large=on_too_large)
+        self._freeze(
+            message=message,
+            target=target,
+            variants=variants,
+            delay=delay,
+            on_too_large=on_too_large,
+            transfer=transfer or f"{message.delivery_id} {target}",
+        )
 
     @property
     def size(self) -> int:
@@ -87,7 +98,7 @@ def send_on(copies: Sequence[Copy], lookups: Lookups) -> list[Sent]:
     for copy in copies:
         routes.setdefault((copy.message._source, copy.target), []).append(copy)
     chunks = [chunk for route in routes.values() for chunk in requests_of((copy, copy.size) for copy in route)]
-    known: set[str] = set()  # what was confirmed, also where the delete has no answer in time
+    known: set[str] = set()  # what was confirmed, also where what comes after it has no answer in time
     answers = lookups.requests.all([partial(_send_then_delete, chunk, known, lookups) for chunk in chunks])
     done: list[Sent] = []
     for chunk, answer in zip(chunks, answers, strict=True):
@@ -101,22 +112,21 @@ def _cut_short(copy: Copy, error: Exception, known: Collection[str]) -> Sent:
 
 
 def _send_then_delete(chunk: Sequence[Copy], known: set[str], lookups: Lookups) -> list[Sent]:
-    errors = _send(chunk, 0, lookups)
+    errors = _send(chunk, 0, known, lookups)
     confirmed = [copy for copy in chunk if errors[copy.message.delivery_id] is None]
-    known.update(copy.message.delivery_id for copy in confirmed)
-    kept = _delete(confirmed, lookups) if confirmed else {}
+    kept = delete([copy.message for copy in confirmed], lookups)
     return [Sent(copy, errors[copy.message.delivery_id], kept.get(copy.message.delivery_id)) for copy in chunk]
 
 
-def _send(chunk: Sequence[Copy], variant: int, lookups: Lookups) -> dict[str, Exception | None]:
-    """Why each message was not sent for certain, by its delivery id; None if it was."""
+def _send(chunk: Sequence[Copy], variant: int, known: set[str], lookups: Lookups) -> dict[str, Exception | None]:
+    """Why each message was not sent for certain, by its delivery id; None if it was, which is ``known`` at once."""
     url = lookups.url(chunk[0].target)
     entries = [_entry(str(index), copy, variant) for index, copy in enumerate(chunk)]
     try:
         answer = lookups.requests.call("send_message_batch", QueueUrl=url, Entries=entries)
     except Exception as error:  # noqa: BLE001 whatever it is, nothing is confirmed
         if len(chunk) > 1 and is_worth_splitting(error):
-            parts = [_send([copy], variant, lookups) for copy in chunk]
+            parts = [_send([copy], variant, known, lookups) for copy in chunk]
             return {delivery_id: why for part in parts for delivery_id, why in part.items()}
         errors: dict[str, Exception | None] = dict.fromkeys((copy.message.delivery_id for copy in chunk), error)
     else:
@@ -126,12 +136,13 @@ def _send(chunk: Sequence[Copy], variant: int, lookups: Lookups) -> dict[str, Ex
             copy.message.delivery_id: refused.get(str(index)) or doubt(copy.message.body, receipts.get(str(index), {}))
             for index, copy in enumerate(chunk)
         }
+        known.update(delivery_id for delivery_id, why in errors.items() if why is None)
     for copy in chunk:
         why = errors[copy.message.delivery_id]
         if why is not None and variant + 1 < len(copy.variants) and _is_too_large(why):
             if variant == 0:
                 copy.on_too_large()
-            errors |= _send([copy], variant + 1, lookups)
+            errors |= _send([copy], variant + 1, known, lookups)
     return errors
 
 
@@ -145,7 +156,7 @@ def _entry(entry_id: str, copy: Copy, variant: int) -> dict[str, Any]:
         entry["MessageSystemAttributes"] = {"AWSTraceHeader": {"DataType": "String", "StringValue": trace_header}}
     if target.is_fifo:
         # The same transfer repeated is swallowed by SQS, and no other is.
-        entry["MessageDeduplicationId"] = hashlib.sha256(f"{message.delivery_id} {target}".encode()).hexdigest()
+        entry["MessageDeduplicationId"] = hashlib.sha256(copy.transfer.encode()).hexdigest()
         entry["MessageGroupId"] = message.group_id or message.id
     else:
         if copy.delay is not None:
@@ -157,22 +168,3 @@ def _entry(entry_id: str, copy: Copy, variant: int) -> dict[str, Any]:
 
 def _is_too_large(error: Exception) -> bool:
     return "BatchRequestTooLong" in error_code(error) or "must be shorter than" in str(error)
-
-
-def _delete(copies: Sequence[Copy], lookups: Lookups) -> dict[str, Exception]:
-    """Deletes the originals. What could not be deleted, Lambda deletes when it is not reported as failed."""
-    with_handle = [copy for copy in copies if copy.message._receipt_handle]
-    entries = [
-        {"Id": str(index), "ReceiptHandle": copy.message._receipt_handle} for index, copy in enumerate(with_handle)
-    ]
-    if not entries:
-        return {}
-    try:
-        url = lookups.url(with_handle[0].message._source)
-        answer = lookups.requests.call("delete_message_batch", QueueUrl=url, Entries=entries)
-    except Exception as error:  # noqa: BLE001 they are sent: nothing is lost by it
-        return {copy.message.delivery_id: error for copy in with_handle}
-    refused = failed_entries(answer)
-    return {
-        copy.message.delivery_id: refused[str(index)] for index, copy in enumerate(with_handle) if str(index) in refused
-    }

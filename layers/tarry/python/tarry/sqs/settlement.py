@@ -9,6 +9,7 @@ and SQS delivers it again.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.decision import Decision, ask_steps
@@ -17,8 +18,10 @@ from tarry.failure import Failure
 from tarry.outcome import Outcome
 from tarry.sqs.client import Requests
 from tarry.sqs.copies import CannotSendAgain, CopyWriter
+from tarry.sqs.deletes import delete
 from tarry.sqs.expiry import seconds_left_if_short
 from tarry.sqs.leases import Hidden, Hide, change_visibility
+from tarry.sqs.limits import tens
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.permissions import SEND_TO_ITSELF
 from tarry.sqs.refusals import Refused, is_refused_for_good, is_stale_handle, may_be_applied
@@ -58,7 +61,6 @@ class Settlement:
         """The delivery ids of what is done with here, and must not be reported as failed."""
         self._decided: dict[str, Decision] = {}
         """What was tried to send away, with what was decided of it in the end."""
-        self._lost: set[str] = set()
         self._not_sent: dict[str, str] = {}
         self._perhaps_sent: set[str] = set()
         """On FIFO, what SQS may have, or not."""
@@ -77,7 +79,8 @@ class Settlement:
 
     def send_away(self, decisions: Sequence[Decision]) -> set[str]:
         """Sends on what was decided so; the delivery ids of those that are done with for certain."""
-        self._send(self._copy_of(decision) for decision in decisions)
+        lost = self._invocation.leases.lost
+        self._send(self._copy_of(decision) for decision in decisions if decision.message.delivery_id not in lost)
         return {decision.message.delivery_id for decision in decisions} & self.away
 
     def finish(self, decisions: Sequence[Decision]) -> None:
@@ -86,7 +89,9 @@ class Settlement:
         leaving = [each for each in undecided if each.outcome.kind in SENT_AWAY or self._waits_as_copy(each)]
         self.send_away(leaving)
         self._send(self._last_way(each.message) for each in leaving if each.message.delivery_id in self._refused)
-        gone = self.away | self._lost
+        lost = self._invocation.leases.lost
+        self._leave([each for each in decisions if each.message.delivery_id in lost - self.away])
+        gone = self.away | lost
         staying = [
             self._decided.get(decision.message.delivery_id, decision)
             for decision in decisions
@@ -95,12 +100,31 @@ class Settlement:
         self._hide([decision for decision in staying if decision.outcome.kind != "release"])
         self._hide([decision for decision in staying if decision.outcome.kind == "release"])
 
+    def delete(self, messages: Sequence[Message[Any]]) -> None:
+        """Deletes what is acknowledged: there will be no answer after which Lambda does."""
+        by_queue: dict[QueueArn, list[Message[Any]]] = {}
+        for message in messages:
+            by_queue.setdefault(message._source, []).append(message)
+        chunks = [chunk for of_queue in by_queue.values() for chunk in tens(of_queue)]
+        answers = self._lookups.requests.all([partial(delete, chunk, self._lookups) for chunk in chunks])
+        for chunk, answer in zip(chunks, answers, strict=True):
+            errors = (
+                dict.fromkeys((each.delivery_id for each in chunk), answer) if isinstance(answer, Exception) else answer
+            )
+            for message in chunk:
+                if (error := errors.get(message.delivery_id)) is not None:
+                    self._lookups.warn(error, "delete_message_batch", message._source)
+                    text = "it is acknowledged, and could not be deleted: it is delivered again"
+                    self._log.problem("delete_failed", text, message, error=error, level=WARNING)
+
     # sending
 
     def _send(self, made: Iterable[Copy | None]) -> None:
         copies = [copy for copy in made if copy is not None]
         self._find_lost_leases(copies)
-        for sent in send_on([copy for copy in copies if copy.message.delivery_id not in self._lost], self._lookups):
+        leases = self._invocation.leases
+        leases.given_up.update(copy.message.delivery_id for copy in copies)
+        for sent in send_on([copy for copy in copies if copy.message.delivery_id not in leases.lost], self._lookups):
             self._note_sent(sent, self._decided[sent.copy.message.delivery_id])
 
     def _waits_as_copy(self, decision: Decision) -> bool:
@@ -167,6 +191,12 @@ class Settlement:
         leaves = decision.outcome.kind == "dead_letter" or self._waits_as_copy(decision)
         return self._copy_of(decision) if leaves else None
 
+    def _leave(self, decisions: Sequence[Decision]) -> None:
+        """Tells of those whose lease is lost: whatever was decided, they are only reported as failed."""
+        for decision in decisions:
+            outcome = Outcome.unhandled() if decision.outcome.kind in SENT_AWAY else decision.outcome
+            self._transition(decision, outcome, None, not_settled="its lease is lost: it is only reported as failed")
+
     def _find_lost_leases(self, copies: Sequence[Copy]) -> None:
         """Finds those whose lease is gone. They may be with somebody else by now, and are not sent (SPEC E6).
 
@@ -184,7 +214,7 @@ class Settlement:
                 message = hidden.hide.message
                 text = "SQS refuses its receipt handle: it is not sent on here, only reported as failed"
                 self._log.problem("lease_lost", text, message, error=hidden.error, level=WARNING)
-                self._lost.add(message.delivery_id)
+                self._invocation.leases.lose(message)
 
     def _note_sent(self, sent: Sent, decision: Decision) -> None:
         message = sent.copy.message

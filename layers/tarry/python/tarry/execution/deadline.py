@@ -1,0 +1,116 @@
+"""How much of an invocation's time there is for running messages, and how much is kept for what comes after them."""
+
+from __future__ import annotations
+
+import math
+
+MARGIN_SECONDS = 1.0
+"""Kept for what is still to settle when the last message has run."""
+LOADING_SECONDS = 2.0
+"""Kept besides while boto3 is not loaded: on a small function that takes as long."""
+MARGIN_SHARE = 1 / 3
+"""Of the time that an invocation began with: more is never kept."""
+TOO_LATE_SECONDS = 0.2
+"""An invocation that begins with less could not even settle a message: it touches none."""
+LOOK_SECONDS = 0.001
+"""As long as messages take less than this together, nothing is asked between them."""
+
+
+class Deadline:
+    """Until when messages are started, and may run. It reads no clock: times are given, as `Clock.monotonic` has them.
+
+    Kept for a message is its timeout, or the longest that one has taken in this invocation.
+    """
+
+    __slots__ = ("_longest", "ends_at", "is_timeout_cut", "look_at", "looked_at", "margin", "timeout")
+
+    def __init__(self, ends_at: float, began_with: float, is_loaded: bool, timeout: float | None = None) -> None:
+        self.ends_at = ends_at
+        """When Lambda kills the process; infinite if it never does."""
+        wanted = MARGIN_SECONDS if is_loaded else MARGIN_SECONDS + LOADING_SECONDS
+        self.margin = min(wanted, began_with * MARGIN_SHARE)
+        """Kept for settling."""
+        self.timeout = timeout
+        self.is_timeout_cut = timeout is not None and timeout > began_with - self.margin
+        """Whether there is never the time that a message may take: it has what is left, and that is no reason not to
+        start it."""
+        self._longest = 0.0
+        self.looked_at = -math.inf
+        """When it was last looked: within a millisecond of when the message that runs was started."""
+        self.look_at = math.inf if ends_at == math.inf and timeout is None else -math.inf
+        """When to `look` again, at the earliest."""
+
+    @property
+    def interrupt_at(self) -> float:
+        """When what still runs is to end, so that there is time to settle it."""
+        return self.ends_at - self.margin
+
+    def look(self, now: float, waiting: int = 0) -> bool:
+        """Between two messages, one after the other: whether the next may be started. The first one may.
+
+        ``waiting``: as for `may_start`.
+        """
+        since, self.looked_at = self.looked_at, now
+        self.look_at = now + LOOK_SECONDS
+        if since == -math.inf:
+            return True
+        self.took(now - since)
+        return self.may_start(now, waiting)
+
+    def resume(self, now: float) -> None:
+        """What came since the last look was no message's time."""
+        self.looked_at = now
+        self.look_at = now + LOOK_SECONDS
+
+    def took(self, seconds: float) -> None:
+        """A message has taken so long."""
+        self._longest = max(self._longest, seconds)
+
+    def may_start(self, now: float, waiting: int = 0) -> bool:
+        """Whether there is time for a message, and for so many others that come first when time is short.
+
+        These are taken to need what messages have been needing: with a timeout each, hardly any would be started
+        before them.
+        """
+        one = self._longest if self.timeout is None or self.is_timeout_cut else self.timeout
+        return self.ends_at - now >= self.margin + one + self._longest * waiting
+
+    def due(self, started_at: float) -> float:
+        """When the time of a message is up that was started then."""
+        return min(self.interrupt_at, math.inf if self.timeout is None else started_at + self.timeout)
+
+    def timed_out(self, started_at: float, now: float) -> TimeoutError:
+        """What is said of a handler whose time is up: after how many seconds, and what to set."""
+        if self.timeout is not None and started_at + self.timeout <= self.interrupt_at:
+            text = f"the handler took longer than its timeout of {self.timeout:g} s: raise timeout=, or make it faster"
+        else:
+            text = (
+                f"the handler was still running after {now - started_at:.1f} s, {max(0.0, self.ends_at - now):.1f} s "
+                "before the function's own timeout: give the function a longer Timeout, or the handler a timeout="
+            )
+        return TimeoutError(text)
+
+
+def out_of_time(batch_size: int, left: int) -> str:
+    """What is said when so many of a batch were not started."""
+    fits = batch_size - left
+    return (
+        f"{left} of {batch_size} messages were not started and are given back, since the time is up: a BatchSize of "
+        f"{fits} would have fitted; or give the function a longer Timeout"
+    )
+
+
+def too_late(began_with: float) -> str:
+    """What is said of an invocation that begins with too little time to touch anything."""
+    return (
+        f"the invocation began with {max(0.0, began_with):.2f} s left, which is not enough to settle a message: "
+        "none was touched, all are reported as failed; give the function a longer Timeout"
+    )
+
+
+def timeout_cut(timeout: float) -> str:
+    """What is said of a timeout that an invocation never has the time for."""
+    return (
+        f"timeout={timeout:g} is longer than an invocation of this function has for its messages: it is cut to what "
+        f"there is; give the function a Timeout of at least {math.ceil(timeout + MARGIN_SECONDS + LOADING_SECONDS)} s"
+    )

@@ -1,0 +1,207 @@
+"""Runs of a handler beside each other: each is a job, and is told to end when its time is up."""
+
+from __future__ import annotations
+
+import math
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tarry.execution.timeouts import ASK_AGAIN_SECONDS, Interrupted, close, taken_for, was_told, where
+from tarry.world import INTERRUPT_AGAIN_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from tarry.execution.deadline import Deadline
+
+LAST_SECONDS = 0.5
+"""Of the margin, but no more than half of it: for what was told to end, to do so."""
+
+SHORTEST_WAIT_SECONDS = 0.001
+"""A shorter wait may be within the resolution of a clock, and then does not move its time on."""
+
+
+class Job:
+    """One run of the handler."""
+
+    __slots__ = (
+        "delay", "error", "handle", "has_ended", "is_left", "raised", "run", "started_at", "subject", "tries",
+    )  # fmt: skip
+
+    def __init__(self, run: Callable[[Any], Any], subject: Any, delay: float = 0, tries: int = 1) -> None:
+        self.run = run
+        self.subject = subject
+        """The message, or the batch."""
+        self.delay = delay
+        """Seconds to wait before it."""
+        self.tries = tries
+        """Which run on this message it is within this delivery, from 1."""
+        self.started_at = 0.0
+        self.has_ended = False
+        self.raised: BaseException | None = None
+        """What it ended with."""
+        self.error: BaseException | None = None
+        """What it has failed with, whatever it does: set when its time is up."""
+        self.is_left = False
+        """Whether it was left behind: it may go on, to no effect."""
+        self.handle: Any = None
+        """The task or the thread that runs it."""
+
+    def fail(self, error: BaseException) -> None:
+        """Whatever it does from now on it has failed, unless it had said a word before."""
+        if self.error is None:
+            self.error = error
+            close(self.subject, error)
+
+    def outcome(self) -> BaseException | None:
+        """What it has ended with, as it is to be taken."""
+        if self.is_left:
+            return None  # what it says is closed, and stays so
+        if self.error is not None and self.raised is not None and was_told(self.raised):
+            self.error.__traceback__ = where(self.raised)
+        return taken_for(self.subject, self.raised, self.error)
+
+
+class Workers(Protocol):
+    """What runs jobs: tasks of an event loop, or threads."""
+
+    @property
+    def lost(self) -> int:
+        """Places that are taken by what was left behind."""
+
+    def start(self, job: Job) -> None:
+        """Begin to run a job."""
+
+    async def ended(self, seconds: float) -> list[Job]:
+        """The jobs that have ended since the last call; waits for the first, at most so many seconds."""
+
+    def stop(self, job: Job) -> None:
+        """Tell a job to end. One that cannot be told is left behind."""
+
+    def leave(self, job: Job) -> None:
+        """Leave a job behind that was told to end and does not."""
+
+    def is_blocked_by(self, frame: FrameType | None) -> Job | bool:
+        """Whether a job is what keeps the others from running, and which, if that can be told."""
+
+
+class Jobs:
+    """The jobs of one invocation that run at the moment."""
+
+    def __init__(self, workers: Workers, deadline: Deadline, monotonic: Callable[[], float]) -> None:
+        self._workers = workers
+        self._deadline = deadline
+        self._monotonic = monotonic
+        self._running: dict[Job, None] = {}
+        self._dues: list[tuple[float, int, Job]] = []
+        """When the time of each is up: a heap, in which those that have ended are left until they come up."""
+        self._started = 0
+        self._stopped: dict[Job, None] = {}
+        self._stop_again_at = math.inf
+        self._leave_at = deadline.interrupt_at + min(LAST_SECONDS, deadline.margin / 2)
+        self.left: list[Job] = []
+        """Those that were left behind."""
+
+    @property
+    def taken(self) -> int:
+        """How many places are taken, also by what was left behind."""
+        return len(self._running) + self._workers.lost
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, job: Job) -> None:
+        """Begin to run a job; what it may take counts from here, without its delay."""
+        job.started_at = self._monotonic() + job.delay
+        self._workers.start(job)
+        self._running[job] = None
+        self._started += 1
+        if (due := self._deadline.due(job.started_at)) != math.inf:
+            heappush(self._dues, (due, self._started, job))
+
+    async def ended(self) -> list[Job]:
+        """Waits for the next jobs that end, or are left behind; those whose time is up meanwhile are told to end."""
+        while True:
+            seconds = self._look_at() - self._monotonic()
+            ended = await self._workers.ended(0 if seconds <= 0 else max(seconds, SHORTEST_WAIT_SECONDS))
+            now = self._monotonic()
+            for job in ended:
+                self._forget(job)
+                self._deadline.took(max(0.0, now - job.started_at))
+                if isinstance(job.raised, Interrupted):
+                    job.fail(self._deadline.timed_out(job.started_at, now))
+            self._stop_what_is_due(now)
+            ended += [job for job in self._stopped if job.is_left]
+            for job in ended:
+                self._forget(job)
+            if ended:
+                self.left += [job for job in ended if job.is_left]
+                return ended
+
+    def end_all(self, error: BaseException, seconds: float) -> None:
+        """All that run have failed with ``error``, and have so many seconds to end."""
+        now = self._monotonic()
+        self._leave_at = min(self._leave_at, now + seconds)
+        for job in self._running:
+            job.fail(error)
+            self._stop(job, now)
+
+    def leave_all(self) -> None:
+        """None of those that run is waited for any more."""
+        for job in self._running:
+            self._workers.leave(job)
+        self._running.clear()
+
+    def fire(self, frame: FrameType | None) -> BaseException | float:
+        """What is to be raised in the thread of an event loop that is blocked. `tarry.world.Fire`.
+
+        Nothing as long as the loop turns: then what is due is told to end by `ended`.
+        """
+        now = self._monotonic()
+        if not self._running:
+            return max(ASK_AGAIN_SECONDS, self._deadline.due(now) - now)
+        if (seconds := self._look_at() + INTERRUPT_AGAIN_SECONDS - now) > 0:
+            return seconds
+        job = self._workers.is_blocked_by(frame)
+        if job is False:
+            return ASK_AGAIN_SECONDS
+        if isinstance(job, Job):
+            if (seconds := self._deadline.due(job.started_at) - now) > 0:
+                return seconds
+            job.fail(self._deadline.timed_out(job.started_at, now))
+        return Interrupted("its time is up")
+
+    def _look_at(self) -> float:
+        """When one of them is due, at the earliest, or is to be told again."""
+        due = self._next_due()
+        return min(due, self._stop_again_at, self._leave_at) if self._stopped else due
+
+    def _next_due(self) -> float:
+        while self._dues and (self._dues[0][2] not in self._running or self._dues[0][2] in self._stopped):
+            heappop(self._dues)
+        return self._dues[0][0] if self._dues else math.inf
+
+    def _stop_what_is_due(self, now: float) -> None:
+        if self._stopped and now >= self._leave_at:
+            for job in self._stopped:
+                self._workers.leave(job)
+        elif now >= self._stop_again_at:
+            self._stop_again_at = math.inf
+            for job in list(self._stopped):
+                self._stop(job, now)
+        while self._next_due() <= now:
+            job = self._dues[0][2]
+            job.fail(self._deadline.timed_out(job.started_at, now))
+            self._stop(job, now)
+
+    def _stop(self, job: Job, now: float) -> None:
+        self._stopped[job] = None
+        self._stop_again_at = min(self._stop_again_at, now + INTERRUPT_AGAIN_SECONDS)
+        self._workers.stop(job)
+
+    def _forget(self, job: Job) -> None:
+        self._running.pop(job, None)
+        self._stopped.pop(job, None)
+        if not self._stopped:
+            self._stop_again_at = math.inf

@@ -1,0 +1,127 @@
+"""``keepalive=``: leases are extended while handlers run, however short the visibility timeout is (SPEC I4)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tarry.message import Message
+from tarry.sqs.acks import Acks
+from tarry.sqs.client import Requests
+from tarry.sqs.leases import Hide, hold
+from tarry.sqs.lookups import Lookups
+from tarry.telemetry.logs import WARNING, Log
+
+if TYPE_CHECKING:
+    from tarry.arn import QueueArn
+    from tarry.execution.intake import Records
+    from tarry.invocation import Invocation
+    from tarry.world import Thread
+
+INTERVALS = 3
+"""A lease is extended to so many intervals: two extensions may fail before it ends."""
+PATIENCE_SECONDS = 2.0
+"""How long the end of a run waits for an extension that is under way."""
+SHARE = 0.1
+"""Of the time left, for the same."""
+
+IF_LOST = "unless it succeeds, it is only reported as failed"
+
+
+class Keepalive:
+    """Extends the leases of a batch every so many seconds, from a thread of its own.
+
+    ``pending`` loses what is done; the rest runs, waits for its turn, or has failed and is still to be settled. What is
+    done is extended no more: it is deleted, or it would come back before the answer.
+    """
+
+    def __init__(self, every: float, pending: Records, invocation: Invocation, log: Log) -> None:
+        self._every = every
+        self._pending = pending
+        self._batch = pending.copy()
+        self._invocation = invocation
+        self._log = log
+        self._requests = Requests(invocation)
+        self._lookups = Lookups(self._requests, log)
+        self._acks = Acks(invocation, log, waits=False)
+        self._clock = invocation.world.clock
+        self._ended = invocation.world.threads.event()
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        """Begins to extend, the first time when the interval has passed."""
+        try:
+            self._thread = self._invocation.world.threads.start(self._work)
+        except RuntimeError:  # the process may have no more threads
+            self._log.problem("not_kept_alive", "no thread could be started for keepalive=", level=WARNING)
+
+    def stop(self) -> None:
+        """Ends it, also what is under way: an extension that came later would undo what is decided of its message."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(min(PATIENCE_SECONDS, max(0.0, self._invocation.time_left() * SHARE)))
+        self._requests.close()
+        self._acks.close()
+
+    # in its own thread
+
+    def _work(self) -> None:
+        while not self._ended.wait(self._every):
+            try:
+                pending = self._pending.copy()
+                self._extend([self._message(*item) for item in pending.items()])
+                self._acks.delete_now(self._message(*item) for item in self._batch.items() if item[0] not in pending)
+            except Exception as error:  # noqa: BLE001 a fault of our own must not end it
+                self._log.problem("runtime_failed", "tarry itself failed to extend leases", error=error)
+
+    def _message(self, message_id: str, record: dict[str, Any]) -> Message[Any]:
+        return Message(record, message_id, self._invocation)
+
+    def _extend(self, messages: list[Message[Any]]) -> None:
+        leases = self._invocation.leases
+        held = [each for each in messages if each.delivery_id not in leases.lost | leases.given_up]
+        self._find_ends(held)
+        hides = [hide for message in held if (hide := self._extension(message)) is not None]
+        time_left = self._invocation.time_left()
+        share = 1.0 if time_left == math.inf else min(1.0, self._every / max(time_left, self._every))
+        for hidden in hold(hides, self._lookups, self._log, share, IF_LOST):
+            message, error = hidden.hide.message, hidden.error
+            if error is not None and not hidden.is_lost and self._is_over(message):
+                leases.lose(message)
+                text = f"its lease has ended, since it could not be extended: {IF_LOST}"
+                self._log.problem("lease_lost", text, message, error=error, level=WARNING)
+
+    def _extension(self, message: Message[Any]) -> Hide | None:
+        """Never to less than it has; None where SQS hides it no longer.
+
+        What the queue does not tell is taken for the time left: Lambda maps no queue with a visibility timeout below
+        the function's own.
+        """
+        ends, longest = self._invocation.leases.ends.get(message.delivery_id), message._longest_wait()
+        has = self._invocation.time_left() if ends is None else ends - self._clock.time()
+        has = 0 if has == math.inf else has
+        return Hide(message, min(math.ceil(max(self._every * INTERVALS, has)), longest)) if longest > 0 else None
+
+    def _is_over(self, message: Message[Any]) -> bool:
+        """Whether its lease has ended: one that is still being settled is nobody's to lose."""
+        leases = self._invocation.leases
+        is_ours = message.delivery_id in self._pending and message.delivery_id not in leases.given_up
+        return is_ours and leases.ends.get(message.delivery_id, math.inf) <= self._clock.time()
+
+    def _find_ends(self, messages: list[Message[Any]]) -> None:
+        """Takes note of how long each is hidden by its receive, as far as the queue's visibility timeout is known."""
+        ends, began = self._invocation.leases.ends, self._invocation.started_at
+        for message in messages:
+            if message.delivery_id not in ends and (timeout := self._visibility_timeout(message._source)) is not None:
+                received_at = message._first_received_at if message.receive_count == 1 else None
+                ends[message.delivery_id] = min(began, began if received_at is None else received_at) + timeout
+
+    def _visibility_timeout(self, queue: QueueArn) -> int | None:
+        timeout = self._lookups.source(queue)[0].visibility_timeout
+        if timeout is not None and self._every >= timeout:
+            text = (
+                f"keepalive={self._every:g} comes too late: the queue {queue.name} hides its messages for {timeout} s; "
+                f"set keepalive to {max(1, timeout // INTERVALS)}, or a longer VisibilityTimeout"
+            )
+            self._log.once(self._invocation.world, "keepalive_too_long", text)
+        return timeout

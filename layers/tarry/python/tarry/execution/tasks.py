@@ -1,0 +1,143 @@
+"""Async handlers: their runs are tasks of the event loop, told to end by asyncio's cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import selectors
+from contextlib import contextmanager
+from os.path import dirname, join
+from typing import TYPE_CHECKING, Any
+
+from tarry.execution import driver
+from tarry.execution.jobs import Job, Jobs
+from tarry.world import INTERRUPT_AGAIN_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+    from types import FrameType
+
+    from tarry.execution.deadline import Deadline
+    from tarry.world import World
+
+_MACHINERY = (join(dirname(asyncio.__file__), ""), join(dirname(__file__), ""), selectors.__file__)
+"""Where an exception is not to be raised: it would break the loop, not the handler."""
+
+
+class Tasks:
+    """Runs jobs as tasks of the running loop. `tarry.execution.jobs.Workers`."""
+
+    lost = 0  # what is left behind never runs again
+
+    def __init__(self, run: Callable[[Job], Coroutine[Any, Any, None]]) -> None:
+        self._run = run
+        self._loop = asyncio.get_running_loop()
+        self._coordinator = asyncio.current_task()
+        self._jobs: dict[asyncio.Task[Any], Job] = {}
+        self._ended: list[Job] = []
+        self._awake: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, job: Job) -> None:
+        job.handle = self._loop.create_task(self._body(job))
+        self._jobs[job.handle] = job
+
+    async def ended(self, seconds: float) -> list[Job]:
+        if not self._ended and seconds > 0:
+            await self._wait(seconds)
+        ended, self._ended = self._ended, []
+        return ended
+
+    def stop(self, job: Job) -> None:
+        if job.handle.cancelling() == 0:
+            job.handle.add_done_callback(self._cancelled)
+        job.handle.cancel()
+
+    def leave(self, job: Job) -> None:
+        job.is_left = True
+
+    def is_blocked_by(self, frame: FrameType | None) -> Job | bool:
+        task = asyncio.current_task(self._loop)
+        if task is None or task is self._coordinator:
+            return False
+        if frame is not None and frame.f_code.co_filename.startswith(_MACHINERY):
+            return False  # between two steps
+        return self._jobs.get(task, True)
+
+    async def _wait(self, seconds: float) -> None:
+        self._awake = self._loop.create_future()
+        self._wake_in(seconds)
+        try:
+            await self._awake
+        except asyncio.CancelledError:  # a handler's, that cancels all tasks it finds
+            if self._coordinator is not None:
+                self._coordinator.uncancel()
+
+    def _wake_in(self, seconds: float) -> None:
+        """In so many seconds, or earlier: most waits end before that, so a timer serves many of them."""
+        when = self._loop.time() + seconds
+        if self._timer is not None and self._loop.time() < self._timer.when() <= when:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if when == math.inf else self._loop.call_at(when, self._wake)
+
+    def close(self) -> None:
+        """Nothing of it stays on the loop, which outlives it."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wake(self) -> None:
+        if self._awake is not None and not self._awake.done():
+            self._awake.set_result(None)
+
+    async def _body(self, job: Job) -> None:
+        try:
+            await self._run(job)
+        except BaseException as error:  # noqa: BLE001 a SystemExit would end the loop
+            job.raised = error
+        self._over(job)
+
+    def _cancelled(self, task: asyncio.Task[Any]) -> None:
+        """A task that was told to end may have been so before its first step."""
+        if (job := self._jobs.get(task)) is not None:
+            job.raised = asyncio.CancelledError()
+            self._over(job)
+
+    def _over(self, job: Job) -> None:
+        del self._jobs[job.handle]
+        job.has_ended = True
+        if not job.is_left:
+            self._ended.append(job)
+            self._wake()
+
+
+@contextmanager
+def jobs_in_tasks(run: Callable[[Job], Coroutine[Any, Any, None]], deadline: Deadline, world: World) -> Iterator[Jobs]:
+    """Jobs on the running loop. One that blocks it for longer than it may is interrupted, in the thread of the loop."""
+    tasks, now = Tasks(run), world.clock.monotonic()
+    jobs = Jobs(tasks, deadline, world.clock.monotonic)
+    due, interruption = deadline.due(now), None
+    if due != math.inf:
+        interruption = world.threads.interrupt(due - now + INTERRUPT_AGAIN_SECONDS, jobs.fire)
+    try:
+        yield jobs
+    finally:
+        if interruption is not None:
+            interruption.cancel()
+        tasks.close()
+
+
+def run_alone(job: Job, run: Callable[[Job], Coroutine[Any, Any, None]], deadline: Deadline, world: World) -> None:
+    """Runs one job on the event loop, until it has ended or was left behind."""
+    made: list[Jobs] = []
+
+    async def steps() -> None:
+        with jobs_in_tasks(run, deadline, world) as jobs:
+            made.append(jobs)
+            jobs.start(job)
+            await jobs.ended()
+
+    driver.run_async(steps(), lambda error: made[0].end_all(error, driver.CLEAN_UP_SECONDS))
+    if job.is_left:
+        driver.drop_event_loop([job.handle])

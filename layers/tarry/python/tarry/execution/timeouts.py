@@ -1,0 +1,112 @@
+"""Handlers whose time is up: how they are interrupted, and that they have failed by it, whatever they do about it."""
+
+from __future__ import annotations
+
+import sys
+from os.path import dirname, join
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from tarry import world
+from tarry.execution.driver import is_cancelled_error
+from tarry.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import FrameType
+
+    from tarry.batch import Batch
+    from tarry.execution.deadline import Deadline
+
+_HERE = join(dirname(__file__), "")
+ASK_AGAIN_SECONDS = 0.05
+"""When nothing of the user's runs at the moment."""
+
+
+class Interrupted(BaseException):
+    """Raised in a handler whose time is up. No `Exception`: a loop that tries again at any of those ends too."""
+
+
+def close(subject: Message[Any] | Batch[Any], error: BaseException) -> None:
+    """Lets what nothing was said of have failed with ``error``: it is the first word, and later ones come too late."""
+    if isinstance(subject, Message) or subject._word is None:
+        for message in _messages(subject):
+            if message._word is None:
+                message._word = error
+
+
+def taken_for(
+    subject: Message[Any] | Batch[Any], raised: BaseException | None, error: BaseException | None
+) -> BaseException | None:
+    """What a run that has ended with ``raised`` is taken for, if it was told to end with ``error``."""
+    if error is None:
+        return raised
+    was_closed = any(message._word is error for message in _messages(subject))
+    if was_closed and isinstance(subject, Message):
+        subject._word = None  # nobody says anything more of it; it may be tried again within this delivery
+    return error if was_closed or (raised is not None and was_told(raised)) else raised
+
+
+def was_told(raised: BaseException) -> bool:
+    """Whether that is how a handler is told to end."""
+    return isinstance(raised, Interrupted) or is_cancelled_error(raised)
+
+
+def _messages(subject: Message[Any] | Batch[Any]) -> Iterable[Message[Any]]:
+    return (subject,) if isinstance(subject, Message) else subject
+
+
+class Watch:
+    """Watches over what is run of the user's in one thread, one thing after the other."""
+
+    __slots__ = ("_deadline", "_error", "_interrupted", "_monotonic", "_raised", "running")
+
+    def __init__(self, deadline: Deadline, monotonic: Callable[[], float]) -> None:
+        self.running: Message[Any] | Batch[Any] | None = None
+        """What the handler is at work on. Nothing is interrupted but that."""
+        self._deadline = deadline
+        self._monotonic = monotonic
+        self._interrupted: Message[Any] | Batch[Any] | None = None
+        self._error: TimeoutError | None = None
+        self._raised: Interrupted | None = None
+
+    def fire(self, _: FrameType | None) -> BaseException | float:
+        """What is to be raised in the thread, or in how many seconds to ask again. `tarry.world.Fire`."""
+        if self.running is None:
+            return ASK_AGAIN_SECONDS
+        now, started_at = self._monotonic(), self._deadline.looked_at
+        if (seconds := self._deadline.due(started_at) - now) > 0:
+            return seconds
+        if self._interrupted is self.running:
+            return Interrupted(str(self._error))
+        self._interrupted, self._error = self.running, self._deadline.timed_out(started_at, now)
+        self._raised = Interrupted(str(self._error))
+        close(self.running, self._error)
+        return self._raised
+
+    def over(self, subject: Message[Any] | Batch[Any], raised: BaseException | None) -> BaseException | None:
+        """A run has ended with ``raised``: what that is taken for."""
+        error, self._error, self._interrupted = self._error, None, None
+        if error is not None and self._raised is not None:
+            error.__traceback__ = where(self._raised)
+        return taken_for(subject, raised, error)
+
+
+def where(raised: BaseException) -> TracebackType | None:
+    """The traceback of what a handler was told to end with, down to where it stood: what raised it explains nothing."""
+    before, last = None, raised.__traceback__
+    while last is not None and last.tb_next is not None:
+        before, last = last, last.tb_next
+    if before is not None and last is not None and last.tb_frame.f_code.co_filename == world.__file__:
+        before.tb_next = None
+    return raised.__traceback__
+
+
+def standing(thread: int | None) -> TracebackType | None:
+    """A traceback of where the handler stands that a thread runs, by the thread's ident."""
+    frame = sys._current_frames().get(thread or 0)
+    trace: TracebackType | None = None
+    while frame is not None and not frame.f_code.co_filename.startswith(_HERE):
+        trace = TracebackType(trace, frame, frame.f_lasti, frame.f_lineno)
+        frame = frame.f_back
+    return trace

@@ -1,0 +1,151 @@
+"""Deleting what is acknowledged while the batch still runs, so that it stays done if the process dies later (SPEC G3).
+
+In tens, or after a second. Nothing hangs on it: what could not be deleted here, Lambda deletes after the answer.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tarry.sqs.client import NoAnswer, OutOfTime, Requests, result_of
+from tarry.sqs.deletes import delete
+from tarry.sqs.limits import MAX_ENTRIES, tens
+from tarry.sqs.lookups import Lookups
+from tarry.sqs.refusals import error_code, is_denied, may_be_applied
+from tarry.telemetry.logs import WARNING, Log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tarry.arn import QueueArn
+    from tarry.invocation import Invocation
+    from tarry.message import Message
+    from tarry.world import Event
+
+FLUSH_SECONDS = 1.0
+PATIENCE_SECONDS = 2.0
+"""How long a run waits for a delete. After that it waits for none any more: SQS hangs."""
+SHARE = 0.1
+"""Of the time left, for deleting all that there is at once."""
+
+
+class Acks:
+    """What is acknowledged of one batch. Its own thread deletes it, when there are enough or a second has passed.
+
+    ``waits``: whether `add` waits for the deletes of ten, as it can where nothing else runs in the same thread.
+    """
+
+    def __init__(self, invocation: Invocation, log: Log, *, waits: bool) -> None:
+        self.together = MAX_ENTRIES
+        """How many are enough for a request."""
+        self._lookups = Lookups(Requests(invocation), log)
+        self._log = log
+        self._waits = waits
+        self._invocation = invocation
+        self._threads = invocation.world.threads
+        self._lock = threading.Lock()
+        self._waiting: list[Message[Any]] = []
+        self._notify: list[Event] = []
+        self._some, self._enough = self._threads.event(), self._threads.event()
+        self._has_thread = False
+        self._is_over = False
+
+    def add(self, message: Message[Any]) -> None:
+        """It is done with: it is deleted with the next ten, or within a second."""
+        with self._lock:
+            if self._is_over or not self._take(message):
+                return
+            self._waiting.append(message)
+            self._some.set()
+            if not self._has_thread:
+                self._start()
+            if len(self._waiting) < self.together:
+                return
+            deleted = self._threads.event()
+            self._notify.append(deleted)
+            self._enough.set()
+        if self._waits:
+            self._waits = deleted.wait(min(PATIENCE_SECONDS, max(0.0, self._invocation.time_left() * SHARE)))
+
+    def delete_now(self, messages: Iterable[Message[Any]]) -> bool:
+        """Deletes these and what waits, several requests at once, and returns when that is done or takes too long.
+
+        Whether SQS has answered.
+        """
+        with self._lock:
+            self._waiting += [message for message in messages if self._take(message)]
+        chunks, notify = self._requests()
+        answers = self._lookups.requests.all([partial(self._delete, chunk) for chunk in chunks], SHARE)
+        for event in notify:
+            event.set()
+        return not (self._is_over or any(isinstance(answer, NoAnswer) for answer in answers))
+
+    def close(self) -> None:
+        """Ends it: what is not deleted yet is left to Lambda."""
+        self._is_over = True
+        self._some.set()
+        self._enough.set()
+
+    def _take(self, message: Message[Any]) -> bool:
+        """Whether it is to be deleted, and was not taken before. Where the lease is lost, somebody else has it."""
+        leases = self._invocation.leases
+        if message.delivery_id in leases.given_up or message.delivery_id in leases.lost:
+            return False
+        leases.given_up.add(message.delivery_id)
+        return True
+
+    # in its own thread
+
+    def _start(self) -> None:
+        self._has_thread = True
+        try:
+            self._threads.start(self._work)
+        except RuntimeError:  # the process may have no more threads
+            self._is_over = True
+
+    def _work(self) -> None:
+        while not self._is_over:
+            self._some.wait()
+            self._enough.wait(FLUSH_SECONDS)
+            chunks, notify = self._requests()
+            for chunk in chunks:
+                result_of(partial(self._delete, chunk))
+            for event in notify:
+                event.set()
+
+    def _requests(self) -> tuple[list[Sequence[Message[Any]]], list[Event]]:
+        """All that waits, in requests, and who is to be told when they are through."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            notify, self._notify = self._notify, []
+            self._some.clear()
+            self._enough.clear()
+        by_queue: dict[QueueArn, list[Message[Any]]] = {}
+        for message in waiting:
+            by_queue.setdefault(message._source, []).append(message)
+        return [chunk for of_queue in by_queue.values() for chunk in tens(of_queue)], notify
+
+    def _delete(self, chunk: Sequence[Message[Any]]) -> None:
+        if self._is_over or not (kept := delete(chunk, self._lookups)):
+            return
+        [*errors] = {id(error): error for error in kept.values()}.values()
+        if len(errors) == 1 and len(kept) == len(chunk):
+            self._failed(errors[0], len(chunk), chunk[0]._source)
+            return
+        for message in chunk:
+            if (error := kept.get(message.delivery_id)) is not None:
+                self._tell("it is acknowledged, and left to Lambda to delete", message, error)
+
+    def _failed(self, error: Exception, count: int, queue: QueueArn) -> None:
+        """A whole request failed. Where the next one would fail too, or only cost time, none is made."""
+        self._lookups.warn(error, "delete_message_batch", queue)
+        is_said = is_denied(error_code(error)) or isinstance(error, OutOfTime)
+        if is_said or may_be_applied(error):
+            self.close()
+        if not is_said:
+            self._tell(f"{count} acknowledged messages are left to Lambda to delete", None, error)
+
+    def _tell(self, text: str, message: Message[Any] | None, error: Exception) -> None:
+        self._log.problem("delete_failed", text, message, error=error, level=WARNING)

@@ -1,0 +1,158 @@
+"""A queue that feeds a function in a process of its own, whatever becomes of the process.
+
+The queue is the simulator's: it is served to the function over HTTP, and its hours of waiting are skipped.
+"""
+
+import json
+import random
+import threading
+import time
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Self
+
+from tarry.simulator.history import History
+from tarry.simulator.records import event_record
+from tarry.simulator.sqs import Sqs, SqsError
+from tests.acceptance.runtime import Start
+from tests.acceptance.runtime_api import ProcessDied, RuntimeApi, Server
+
+QUEUE, LETTERS = "orders", "letters"
+
+
+class Redelivery:
+    """One batch of ten at a time goes to the function; a new process is started for one that died.
+
+    ``start`` starts a process with a function under Lambda's runtime client, given environment variables.
+    """
+
+    def __init__(self, start: Start, *, timeout: float, receives: int, is_fifo: bool = False) -> None:
+        self._start = start
+        self._timeout = timeout
+        self._skipped = 0.0
+        self._lock = threading.Lock()
+        self._sqs = Sqs(self._now, random.Random(1), History(self._now))
+        end = ".fifo" if is_fifo else ""
+        self._queue, self._letters, self._is_fifo = f"{QUEUE}{end}", f"{LETTERS}{end}", is_fifo
+        fifo = {"FifoQueue": "true"} if is_fifo else {}
+        self._call("CreateQueue", QueueName=self._letters, Attributes=fifo)
+        redrive = {"deadLetterTargetArn": self._sqs.arn(self._letters), "maxReceiveCount": receives}
+        attributes = {"RedrivePolicy": json.dumps(redrive), "VisibilityTimeout": "180", **fifo}
+        self._call("CreateQueue", QueueName=self._queue, Attributes=attributes)
+        self._url = self._sqs.url(self._queue)
+        self.crashes: list[list[str]] = []
+        """The bodies that were in the process at each crash, and not deleted."""
+        self.exits: list[int | None] = []
+        """The exit code of each process that died; None if it had to be killed at its timeout."""
+        self.done: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._open = ExitStack()
+        handler = type("Handler", (_Handler,), {"call": staticmethod(self._answer)})
+        self._server = self._open.enter_context(Server(("127.0.0.1", 0), handler))
+        thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        self._open.callback(thread.join)
+        self._open.callback(self._server.shutdown)
+        self._process = self._open.enter_context(ExitStack())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def send(self, *bodies: str) -> None:
+        """On FIFO each in a group of its own."""
+        for body in bodies:
+            fifo = {"MessageGroupId": body, "MessageDeduplicationId": body} if self._is_fifo else {}
+            self._call("SendMessage", QueueUrl=self._url, MessageBody=body, **fifo)
+
+    def play(self) -> Self:
+        """Until the queue is empty."""
+        api: RuntimeApi | None = None
+        while messages := self._receive():
+            records = [event_record(each, self._sqs.arn(self._queue), self._sqs.region) for each in messages]
+            api = api or self._new_process()
+            try:
+                failed = {
+                    each["itemIdentifier"]
+                    for each in api.invoke({"Records": records}, self._timeout)["batchItemFailures"]
+                }
+            except (ProcessDied, TimeoutError) as error:
+                self.exits.append(getattr(error, "exit_code", None))
+                self._process.close()
+                api = None
+                left = {stored.delivery_id for stored in self._peek(self._queue)}
+                self.crashes.append([each["Body"] for each in messages if each["MessageId"] in left])
+                continue
+            for each in messages:
+                if each["MessageId"] not in failed:
+                    self.done.append(each["Body"])
+                    self._call(
+                        "DeleteMessage", QueueUrl=self._sqs.url(self._queue), ReceiptHandle=each["ReceiptHandle"]
+                    )
+        return self
+
+    @property
+    def dead(self) -> list[str]:
+        """What is in the dead-letter queue."""
+        return [stored.body for stored in self._peek(self._letters)]
+
+    def _new_process(self) -> RuntimeApi:
+        endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        api: RuntimeApi = self._process.enter_context(self._start(AWS_ENDPOINT_URL=endpoint))
+        return api
+
+    def _receive(self) -> list[dict[str, Any]]:
+        """The next messages, as soon as there are some; none once the queue is empty."""
+        asked = {
+            "QueueUrl": self._sqs.url(self._queue),
+            "MaxNumberOfMessages": 10,
+            "MessageSystemAttributeNames": ["All"],
+        }
+        while not (messages := self._call("ReceiveMessage", **asked).get("Messages", [])):
+            with self._lock:
+                at = self._sqs.next_visible_at(self._queue)
+                if at is None:
+                    return []
+                self._skipped += max(0.0, at - self._now()) + 0.001
+        return list(messages)
+
+    def _peek(self, queue: str) -> list[Any]:
+        with self._lock:
+            return self._sqs.peek(queue)
+
+    def _call(self, operation: str, **parameters: Any) -> dict[str, Any]:
+        return self._answer(operation, parameters)
+
+    def _answer(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            return self._sqs.call(operation, parameters)
+
+    def _now(self) -> float:
+        return time.time() + self._skipped
+
+
+class _Handler(BaseHTTPRequestHandler):
+    call: Any
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        operation = self.headers["X-Amz-Target"].rpartition(".")[2]
+        parameters = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        try:
+            self._reply(200, self.call(operation, parameters))
+        except SqsError as error:
+            self._reply(error.status, {"__type": f"com.amazonaws.sqs#{error.name}", "message": error.message})
+
+    def _reply(self, status: int, content: dict[str, Any]) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/x-amz-json-1.0")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """No access log."""

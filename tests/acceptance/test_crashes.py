@@ -1,0 +1,114 @@
+"""Messages that kill their process, for real: under Lambda's own runtime client, a new process after each crash.
+
+`tests/integration/test_crashes.py` plays the same in virtual time, in many more ways.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import ROOT
+from tests.acceptance.redelivery import Redelivery
+from tests.acceptance.runtime import Start, running
+
+RECEIVES = 6
+A_FEW = 4
+
+APP = """
+import contextlib, ctypes, os, resource, signal
+from tarry import consumer
+
+def exits():
+    os._exit(3)
+
+def segfaults():
+    ctypes.string_at(0)
+
+def runs_out_of_memory():
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    while True:
+        block = libc.malloc(ctypes.c_size_t(100_000_000))
+        ctypes.memset(block, 1, 1)  # as C code does that does not look whether there was any left
+
+def is_killed():  # as Lambda kills what has no memory left
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def loops():
+    while True:
+        with contextlib.suppress(BaseException):
+            while True:
+                pass
+
+def takes_all_memory_it_can_get():
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    blocks = []
+    while True:
+        blocks.append(bytearray(1_000_000))
+"""
+
+
+@pytest.fixture
+def function(tmp_path: Path, lambda_packages: Path) -> Any:
+    """A function whose handler does something deadly with the message ``poison``."""
+
+    def make(deadly: str, before: str = "") -> Start:
+        handler = f"""
+@consumer
+def handler(message):
+    if message.body == "poison":
+        {deadly}()
+"""
+        (tmp_path / "app.py").write_text(f"{before}\n{APP}\n{handler}")
+        return lambda **environment: running(tmp_path, [ROOT / "layers" / "tarry"], lambda_packages, environment)
+
+    return make
+
+
+def ten(place: int) -> list[str]:
+    return [*(f"m{number}" for number in range(place)), "poison", *(f"m{number}" for number in range(place, 9))]
+
+
+def assert_only_the_poison_died(played: Redelivery) -> None:
+    assert played.dead == ["poison"], played.crashes
+    times = Counter(body for batch in played.crashes for body in batch)
+    assert times.pop("poison") == RECEIVES
+    assert max(times.values()) <= A_FEW, played.crashes
+    assert played.crashes[-1] == ["poison"]
+    assert len(set(played.done)) >= 9 - len(times)
+
+
+@pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
+def test_a_message_whose_handler_exits_takes_nobody_with_it(function: Any, is_fifo: bool) -> None:  # SPEC G4
+    with Redelivery(function("exits"), timeout=10, receives=RECEIVES, is_fifo=is_fifo) as queue:
+        queue.send(*ten(4))
+        assert_only_the_poison_died(queue.play())
+    assert queue.exits == [3] * RECEIVES
+
+
+@pytest.mark.parametrize("deadly", ["segfaults", "runs_out_of_memory", "is_killed"])
+def test_a_message_whose_handler_is_killed_takes_nobody_with_it(function: Any, deadly: str) -> None:  # SPEC G4
+    with Redelivery(function(deadly), timeout=10, receives=RECEIVES) as queue:
+        queue.send(*ten(0))
+        assert_only_the_poison_died(queue.play())
+    assert queue.exits == [-9 if deadly == "is_killed" else -11] * RECEIVES
+
+
+def test_a_message_whose_handler_loops_until_the_timeout_takes_nobody_with_it(function: Any) -> None:  # SPEC G4, I3
+    """One that swallows every interruption; any other has failed alone, before the timeout."""
+    with Redelivery(function("loops", before="import boto3"), timeout=1.5, receives=RECEIVES) as queue:
+        queue.send(*ten(9))
+        assert_only_the_poison_died(queue.play())
+    assert queue.exits == [None] * RECEIVES
+
+
+def test_a_message_that_gets_no_more_memory_has_failed_and_its_neighbours_have_theirs(function: Any) -> None:
+    """SPEC A2, A5. A `MemoryError` keeps the handler's frames, and with them all that it took."""
+    with Redelivery(function("takes_all_memory_it_can_get"), timeout=10, receives=2) as queue:
+        queue.send("poison", *(f"m{number}" for number in range(9)))
+        queue.play()
+    assert queue.crashes == []
+    assert sorted(queue.done) == sorted(["poison", *(f"m{number}" for number in range(9))])

@@ -1,0 +1,453 @@
+"""Handlers that take too long: what is really interrupted is so for real, in fractions of a second."""
+
+import asyncio
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tarry import (
+    Batch,
+    ConfigurationError,
+    Consumer,
+    Fixed,
+    LocalRetry,
+    Message,
+    Reject,
+    Retry,
+    RetryInPlace,
+    batch_consumer,
+    consumer,
+)
+from tarry.testing import Sandbox
+from tarry.world import current
+from tests.loglines import field, lines
+from tests.records import Context, batch_of, event, failed, record
+from tests.wire import Queue, RunningClock, Wire
+
+LONG = 20
+"""Seconds that nothing here really takes."""
+
+
+def orders() -> Wire:
+    queues = {name: Queue(dead_letter="dead") for name in ("orders", "orders.fifo")}
+    return Wire(queues=queues, clock=RunningClock())
+
+
+def slow(work: Callable[[Message], Any], **settings: Any) -> Consumer[Any]:
+    """A consumer for whose message m1 ``work`` is done, and nothing for the others."""
+
+    @consumer(**{"timeout": 0.1, "backoff": Fixed(60), **settings})
+    def handler(message: Message) -> None:
+        if message.id == "m1":
+            work(message)
+
+    return handler
+
+
+def sleeps(_: Message) -> None:
+    time.sleep(LONG)
+
+
+def tries_again_at_any_exception(_: Message) -> None:
+    while True:
+        with contextlib.suppress(Exception):
+            time.sleep(LONG)
+
+
+def computes(_: Message) -> None:
+    while True:
+        sum(range(1_000))
+
+
+def swallows_it_twice_and_returns(_: Message) -> None:
+    for _again in range(2):
+        with contextlib.suppress(BaseException):
+            time.sleep(LONG)
+
+
+def makes_it_a_verdict(_: Message) -> None:
+    try:
+        time.sleep(LONG)
+    except BaseException as error:
+        raise Reject("too slow") from error
+
+
+def acknowledges_then(message: Message) -> None:
+    try:
+        time.sleep(LONG)
+    except BaseException:  # noqa: BLE001
+        message.ack()
+
+
+def exits(_: Message) -> None:
+    try:
+        time.sleep(LONG)
+    except BaseException as error:
+        raise SystemExit from error
+
+
+WORKS = [
+    sleeps,
+    tries_again_at_any_exception,
+    computes,
+    swallows_it_twice_and_returns,
+    makes_it_a_verdict,
+    acknowledges_then,
+    exits,
+]
+
+
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.__name__)
+def test_a_sync_handler_is_interrupted_and_has_failed_whatever_it_does(
+    work: Any, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I3
+    began = time.monotonic()
+    with orders() as wire:
+        assert failed(slow(work)(batch_of(3), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 60}
+    [line] = lines(caplog, "waiting_retry")
+    assert field(line, "error_type") == "TimeoutError"
+    assert time.monotonic() - began < LONG / 2
+
+
+def test_the_error_says_after_how_long_and_what_to_set() -> None:  # SPEC I3
+    with orders() as wire:
+        slow(sleeps, max_attempts=1)(batch_of(2), Context())
+    [kept] = wire.records()
+    assert kept["failure"]["type"] == "TimeoutError"
+    assert kept["failure"]["message"] == (
+        "the handler took longer than its timeout of 0.1 s: raise timeout=, or make it faster"
+    )
+
+
+def test_the_traceback_ends_where_the_handler_stood() -> None:  # SPEC I3, F2
+    with orders() as wire:
+        slow(sleeps, max_attempts=1)(batch_of(2), Context())
+    frames = [line for line in wire.records()[0]["failure"]["traceback"].splitlines() if "File" in line]
+    assert "in handler" in frames[0]
+    assert "in sleeps" in frames[-1]
+
+
+@pytest.mark.parametrize("say", ["ack", "reject", "discard"])
+def test_a_word_said_before_holds(say: str) -> None:  # SPEC I3, B5
+    def work(message: Message) -> None:
+        getattr(message, say)()
+        time.sleep(LONG)
+
+    with orders() as wire:
+        assert failed(slow(work)(batch_of(3), Context())) == []
+    assert len(wire.letters()) == (say == "reject")
+
+
+def test_the_same_interruption_comes_before_the_deadline_without_a_timeout() -> None:  # SPEC I3
+    with orders() as wire:
+        answer = slow(sleeps, timeout=None)(batch_of(4), Context(remaining=1.5))
+    assert failed(answer) == ["m1", "m2", "m3"]
+    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 0, "handle-m3": 0}
+
+
+def test_a_timeout_is_each_messages_own() -> None:  # SPEC I3
+    ran: list[str] = []
+
+    @consumer(timeout=0.2)
+    def handler(message: Message) -> None:
+        time.sleep(0.07)
+        ran.append(message.id)
+
+    with orders():
+        assert failed(handler(batch_of(6), Context())) == []
+    assert len(ran) == 6
+
+
+def test_a_batch_handler_is_interrupted_with_what_it_has_said_so_far() -> None:  # SPEC I3, B5
+    @batch_consumer(timeout=0.1, backoff=Fixed(60))
+    def handler(batch: Batch) -> None:
+        batch[0].ack()
+        with contextlib.suppress(BaseException):
+            time.sleep(LONG)
+        batch[1].ack()
+        batch.ack_all()
+
+    with orders() as wire:
+        assert failed(handler(batch_of(3), Context())) == ["m1", "m2"]
+    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 60}
+
+
+def test_a_batch_handler_is_interrupted_before_the_deadline() -> None:  # SPEC I3
+    @batch_consumer(backoff=Fixed(60))
+    def handler(batch: Batch) -> None:
+        time.sleep(LONG)
+
+    with orders() as wire:
+        assert failed(handler(batch_of(2), Context(remaining=1.5))) == ["m0", "m1"]
+    assert wire.visibilities() == {"handle-m0": 60, "handle-m1": 60}
+
+
+def test_what_the_user_has_set_for_sigalrm_is_put_back() -> None:  # SPEC I3
+    def own(*_: Any) -> None: ...
+
+    before = signal.signal(signal.SIGALRM, own)
+    try:
+        with orders():
+            slow(sleeps)(batch_of(3), Context())
+        assert signal.getsignal(signal.SIGALRM) is own
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_on_another_thread_a_sync_handler_runs_to_its_end_and_the_log_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC I3
+    ran: list[str] = []
+
+    @consumer(timeout=0.05)
+    def handler(message: Message) -> None:
+        time.sleep(0.1)
+        ran.append(message.id)
+
+    wire = orders()
+
+    def invoke() -> None:
+        with wire:
+            handler(batch_of(2), Context())
+            handler(batch_of(1), Context())
+
+    thread = threading.Thread(target=invoke)
+    thread.start()
+    thread.join()
+    assert ran == ["m0", "m1", "m0"]
+    [line] = lines(caplog, "cannot_interrupt")
+    assert "main thread" in field(line, "text")
+
+
+def test_a_timeout_above_the_time_left_is_cut_and_told_once(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I3
+    with orders() as wire:
+        handler = slow(sleeps, timeout=300)
+        assert failed(handler(batch_of(3), Context(remaining=1.5))) == ["m1", "m2"]
+        assert failed(handler(batch_of(1), Context(remaining=1.5))) == []
+    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 0}
+    [line] = lines(caplog, "timeout_cut")
+    assert "a Timeout of at least 303 s" in field(line, "text")
+
+
+def test_a_local_retry_of_what_took_too_long_has_the_timeout_anew() -> None:  # SPEC I3, I5
+    ran: list[str] = []
+
+    @consumer(timeout=0.1, on_failure=[LocalRetry(2), RetryInPlace()])
+    def handler(message: Message) -> None:
+        ran.append(message.id)
+        if len(ran) < 3:
+            time.sleep(LONG)
+
+    with orders():
+        assert failed(handler(batch_of(1), Context())) == []
+    assert ran == ["m0"] * 3
+
+
+def test_a_handler_that_invokes_another_consumer_is_interrupted_all_the_same() -> None:  # SPEC I3, A6
+    inner = consumer(lambda message: None)
+
+    def work(message: Message) -> None:
+        inner(event(record("{}", "inner")), message.context)
+        time.sleep(LONG)
+
+    with orders():
+        assert failed(slow(work)(batch_of(2), Context())) == ["m1"]
+
+
+# async handlers
+
+
+def slow_async(work: Callable[[Message], Any], **settings: Any) -> Consumer[Any]:
+    @consumer(**{"timeout": 0.1, "backoff": Fixed(60), **settings})
+    async def handler(message: Message) -> None:
+        if message.id == "m1":
+            await work(message)
+
+    return handler
+
+
+async def waits(_: Message) -> None:
+    await asyncio.sleep(LONG)
+
+
+async def waits_again_at_any_exception(_: Message) -> None:
+    while True:
+        with contextlib.suppress(Exception):
+            await asyncio.sleep(LONG)
+
+
+async def swallows_the_cancellation_twice(_: Message) -> None:
+    for _again in range(2):
+        with contextlib.suppress(BaseException):
+            await asyncio.sleep(LONG)
+
+
+async def makes_the_cancellation_a_verdict(_: Message) -> None:
+    try:
+        await asyncio.sleep(LONG)
+    except BaseException as error:
+        raise Retry(7) from error
+
+
+async def blocks_the_loop(_: Message) -> None:
+    time.sleep(LONG)  # noqa: ASYNC251 what is tested
+
+
+async def blocks_the_loop_in_a_task(_: Message) -> None:
+    await asyncio.create_task(blocks_the_loop(_))
+
+
+async def waits_in_a_group(message: Message) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(waits(message))
+        group.create_task(waits(message))
+
+
+ASYNC_WORKS = [
+    waits,
+    waits_again_at_any_exception,
+    swallows_the_cancellation_twice,
+    makes_the_cancellation_a_verdict,
+    blocks_the_loop,
+    blocks_the_loop_in_a_task,
+    waits_in_a_group,
+]
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize("work", ASYNC_WORKS, ids=lambda work: work.__name__)
+def test_an_async_handler_is_ended_and_has_failed_whatever_it_does(
+    work: Any, concurrency: int, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I3
+    began = time.monotonic()
+    with orders() as wire:
+        assert failed(slow_async(work, concurrency=concurrency)(batch_of(3), Context())) == ["m1"]
+    assert wire.visibilities() == {"handle-m1": 60}
+    [line] = lines(caplog, "waiting_retry")
+    assert field(line, "error_type") == "TimeoutError"
+    assert time.monotonic() - began < LONG / 2
+
+
+@pytest.mark.parametrize("work", [waits, blocks_the_loop])
+def test_async_handlers_end_before_the_deadline_without_a_timeout(work: Any) -> None:  # SPEC I3
+    with orders() as wire:
+        answer = slow_async(work, timeout=None)(batch_of(3), Context(remaining=1.5))
+    assert failed(answer) == ["m1", "m2"]
+    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 0}
+
+
+@pytest.mark.parametrize("work", [waits, swallows_the_cancellation_twice, blocks_the_loop])
+def test_an_async_batch_handler_is_ended_with_what_it_has_said_so_far(work: Any) -> None:  # SPEC I3
+    @batch_consumer(timeout=0.1, backoff=Fixed(60))
+    async def handler(batch: Batch) -> None:
+        batch[0].ack()
+        await work(batch[1])
+        batch[1].ack()
+
+    with orders() as wire:
+        assert failed(handler(batch_of(3), Context())) == ["m1", "m2"]
+    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 60}
+
+
+def test_an_awaitable_that_a_sync_handler_returns_is_ended_too() -> None:  # SPEC I3, A4
+    @consumer(timeout=0.1, backoff=Fixed(60))
+    def handler(message: Message) -> Any:
+        return waits(message)
+
+    with orders() as wire:
+        assert failed(handler(batch_of(1), Context())) == ["m0"]
+    assert wire.visibilities() == {"handle-m0": 60}
+
+
+def test_the_cancellation_of_a_timeout_is_not_taken_for_the_handlers_own() -> None:  # SPEC I3, A5
+    """The next message runs on the same loop, and nothing is left of it."""
+    seen: list[int] = []
+
+    @consumer(timeout=0.1)
+    async def handler(message: Message) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        seen.append(task.cancelling())
+        await asyncio.sleep(LONG if message.id == "m0" else 0)
+
+    with orders():
+        assert failed(handler(batch_of(3), Context())) == ["m0"]
+    assert seen == [0, 0, 0]
+
+
+def never_ends() -> tuple[Callable[[Message], Any], asyncio.Event]:
+    over = asyncio.Event()
+
+    async def work(_: Message) -> None:
+        while not over.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await over.wait()
+
+    return work, over
+
+
+def test_a_task_that_never_ends_is_left_behind_and_the_process_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """SPEC I3. What is settled is settled before: nothing is lost by it, and nothing done twice."""
+    work, over = never_ends()
+    with orders() as wire, pytest.raises(SystemExit):
+        slow_async(work, timeout=None)(batch_of(4), Context(remaining=2))
+    over.set()
+    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 0, "handle-m3": 0}
+    assert [entry["ReceiptHandle"] for entry in wire.sent("DeleteMessageBatch")[0].entries] == ["handle-m0"]
+    [line] = lines(caplog, "process_ends")
+    assert "did not end" in field(line, "text")
+
+
+# in virtual time
+
+
+def test_hours_of_waiting_are_interrupted_in_virtual_time(sandbox: Sandbox) -> None:  # SPEC I3
+    tries = 3
+
+    @consumer(timeout=5, backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        nonlocal tries
+        tries -= 1
+        current().clock.sleep(3_600 if tries else 1)
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders", timeout=30)
+    sandbox.send("orders", {})
+    sandbox.run()
+    assert sandbox.messages("orders") == []
+    assert sandbox.elapsed == pytest.approx(5 + 60 + 5 + 60 + 1, abs=1)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_the_function_answers_before_its_deadline(is_async: bool, sandbox: Sandbox) -> None:  # SPEC I2, I3
+    def work(message: Message) -> None:
+        if message.json() == 3 and message.receive_count == 1:
+            current().clock.sleep(3_600)
+
+    async def work_async(message: Message) -> None:
+        work(message)
+
+    sandbox.queue("orders", dead_letter="dead")
+    sandbox.connect(consumer(work_async if is_async else work), "orders", batch_size=10, timeout=30)
+    for number in range(6):
+        sandbox.send("orders", str(number))
+    sandbox.run()
+    answers = [event.fields["kind"] for event in sandbox.history.events if event.what == "answered"]
+    assert set(answers) == {"returned"}
+    assert sandbox.messages("orders") == sandbox.messages("dead") == []
+
+
+# settings
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), True, "5"], ids=repr)
+def test_a_timeout_that_is_none_is_refused_when_the_consumer_is_made(timeout: Any) -> None:  # SPEC I3, C5
+    with pytest.raises(ConfigurationError, match="timeout must be a number of seconds above 0"):
+        consumer(timeout=timeout)(lambda message: None)

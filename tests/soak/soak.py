@@ -1,0 +1,151 @@
+"""Many messages through consumers of every kind, while handlers fail, hang and die, and SQS does too.
+
+Every combination of batch size and concurrency is a queue of its own. The sandbox's checkers see to it that no message
+is lost, doubled without a cause, back too early or out of order.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from time import perf_counter
+from typing import Any
+
+from tarry import Fixed, Message, consumer
+from tarry.testing import Realism, Report, Sandbox
+from tarry.world import current
+
+CONCURRENCIES = (1, 2, 16, 100)
+SHARES = {10: 1, 100: 1, 1_000: 1, 10_000: 3}
+"""How the messages are shared among batch sizes. FIFO takes one more share, with batches of ten."""
+TIMEOUT = 3
+RECEIVES, ATTEMPTS = 60, 30
+"""With room for crashes and messages given back, which SQS counts too."""
+GROUPS = 40
+PATIENCE_SECONDS = 120
+"""Ten thousand messages that wait for nothing are one step of the simulation, and take real time."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One queue, and the consumer that it feeds."""
+
+    batch_size: int
+    concurrency: int
+    is_fifo: bool
+    is_async: bool
+    messages: int
+
+    def __str__(self) -> str:
+        kind = "async" if self.is_async else "sync"
+        return f"{'fifo' if self.is_fifo else 'standard'} {kind} batch {self.batch_size} concurrency {self.concurrency}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a stage."""
+
+    stage: Stage
+    report: Report
+    runs: Counter[str]
+    tempers: Counter[str]
+    """How many messages were of which temper."""
+    unrun: list[str]
+    """Dead letters that no handler has seen."""
+    untimely: list[str]
+    """Dead letters that were not bound to die."""
+    open: int
+    """Messages that are still in the queue."""
+    answers: Counter[str]
+    seconds: float
+
+    @property
+    def is_good(self) -> bool:
+        return not (self.unrun or self.untimely or self.open)
+
+
+def stages(messages: int) -> Iterator[Stage]:
+    """The stages for so many messages altogether, sync and async in turn."""
+    share = messages / (sum(SHARES.values()) + 1) / len(CONCURRENCIES)
+    for number, (batch_size, shares) in enumerate([*SHARES.items(), (10, 1)]):
+        for place, concurrency in enumerate(CONCURRENCIES):
+            is_async = (number + place) % 2 == 1
+            yield Stage(batch_size, concurrency, number == len(SHARES), is_async, round(share * shares))
+
+
+TEMPERS = {"calm": 900, "slow": 40, "fails once": 30, "fails": 10, "hangs once": 8, "rejects": 5, "dies once": 1}
+MORTAL = ("fails", "rejects")
+
+
+class Handler:
+    """What a message does is in its body, and how often it was run."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.runs: Counter[str] = Counter()
+        decorate: Any = consumer(
+            concurrency=stage.concurrency, timeout=TIMEOUT, max_attempts=ATTEMPTS, backoff=Fixed(20, jitter=0.5)
+        )
+        self.consumer: Any = decorate(self._async if stage.is_async else self._sync)
+
+    def _sync(self, message: Message) -> None:
+        if seconds := self._seconds(message):
+            current().clock.sleep(seconds)
+        self._end(message)
+
+    async def _async(self, message: Message) -> None:
+        if seconds := self._seconds(message):
+            await current().clock.asleep(seconds)
+        self._end(message)
+
+    def _seconds(self, message: Message) -> float:
+        self.runs[message.body] += 1
+        temper = message.body.partition(" ")[2]
+        if temper == "hangs once" and self.runs[message.body] == 1:
+            return TIMEOUT + 2
+        return 0.2 if temper == "slow" else 0
+
+    def _end(self, message: Message) -> None:
+        match message.body.partition(" ")[2]:
+            case "fails":
+                raise ValueError
+            case "fails once" if self.runs[message.body] == 1:
+                raise ValueError
+            case "rejects":
+                message.reject("on its own account")
+            case "dies once" if self.runs[message.body] == 1:
+                os._exit(1)  # in the sandbox the end of the simulated process alone
+
+
+def play(stage: Stage, seed: int) -> Result:
+    """Plays a stage to its end. Raises `AssertionError` where a rule was broken."""
+    began, random, handler = perf_counter(), Random(f"{seed} {stage}"), Handler(stage)
+    tempers: Counter[str] = Counter()
+    end = ".fifo" if stage.is_fifo else ""
+    queue, letters = f"work{end}", f"letters{end}"
+    with Sandbox(seed=seed, realism=Realism(reorder=True, partial=True)) as sandbox:
+        sandbox._stage.actors.patience_seconds = PATIENCE_SECONDS
+        sandbox.queue(queue, dead_letter=letters, max_receive_count=RECEIVES, visibility_timeout=1_800)
+        window = 0 if stage.batch_size == 10 else 60
+        sandbox.connect(handler.consumer, queue, batch_size=stage.batch_size, window=window, timeout=300)
+        sandbox.faults.add("throttle", times=20, chance=0.02)
+        sandbox.faults.add("lost_answer", times=20, chance=0.02)
+        sandbox.faults.add("partial_failure", times=20, chance=0.02)
+        for number in range(stage.messages):
+            [temper] = random.choices(list(TEMPERS), list(TEMPERS.values()))
+            tempers[temper] += 1
+            fifo: Any = {"group_id": f"g{number % GROUPS}", "deduplication_id": f"{number}"} if stage.is_fifo else {}
+            sandbox.send(queue, f"{number} {temper}", **fifo)
+        report = sandbox.run()
+        dead = [letter.body for letter in sandbox.messages(letters)]
+        return Result(
+            stage,
+            report,
+            handler.runs,
+            tempers,
+            unrun=[body for body in dead if not handler.runs[body]],
+            untimely=[body for body in dead if body.partition(" ")[2] not in MORTAL],
+            open=len(sandbox.messages(queue)),
+            answers=Counter(event.fields["kind"] for event in report.events if event.what == "answered"),
+            seconds=perf_counter() - began,
+        )

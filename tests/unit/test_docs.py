@@ -1,0 +1,40 @@
+"""What the docs name is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.fixture(scope="module")
+def tests() -> set[str]:
+    """The names of all tests."""
+    texts = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    return {name for text in texts for name in re.findall(r"^ *(?:async )?def (test_\w+)\(", text, re.MULTILINE)}
+
+
+def ids(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_test_that_a_page_names_is_there(page: Path, tests: set[str]) -> None:
+    named = set(re.findall(r"`(?:\S+::)?(test_\w+)`", page.read_text()))
+    assert named - tests == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_file_that_a_page_links_to_is_there(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_each_row_of_the_table_of_crashes_names_its_tests() -> None:
+    text = (ROOT / "docs" / "crashes.md").read_text()
+    rows = [int(number) for number in re.findall(r"^\| \*\*(\d+)\. ", text, re.MULTILINE)]
+    proofs = re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |^$)", text, re.MULTILINE | re.DOTALL)
+    assert rows == [int(number) for number, _ in proofs] == list(range(1, len(rows) + 1))
+    assert all("`test_" in named for _, named in proofs)
