@@ -8,10 +8,12 @@ from random import Random
 from typing import Any
 
 from tarry import Batch, BatchError, Consumer, Defer, Discard, Message, Reject, Retry, batch_consumer, consumer, world
+from tarry.execution.timeouts import Interrupted
 from tests.simulation.scenario import TWELVE_HOURS, Fatal, Scenario, Worse
 
 PATIENCE_RUNS = 25
 """Runs of one message after which it is handled without fail, so that every story ends."""
+STUBBORN_SECONDS = 0.4
 ODD_TEXT = "a text that is hard to send on: \x00 \ud800 \uffff " + "and long " * 200
 
 
@@ -27,6 +29,8 @@ class Act:
     word: str | None = None
     delay: float = 0
     seconds: float = 0
+    is_stubborn: bool = False
+    """It goes on for a while when it is interrupted, and ends as if it had not been."""
 
 
 CALM = Act()
@@ -57,8 +61,8 @@ class Behaviour:
 
         def handle(subject: Any) -> Any:
             result = None
-            for seconds in (steps := Returning(run(subject))):
-                world.current().clock.sleep(seconds)
+            for step in (steps := Returning(run(subject))):
+                take(step)
             if steps.result == "generator":
                 result = (each for each in ())
             elif steps.result == "awaitable":
@@ -66,11 +70,12 @@ class Behaviour:
             return result
 
         async def handle_async(subject: Any) -> Any:
-            for seconds in (steps := Returning(run(subject))):
-                await world.current().clock.asleep(seconds)
+            for step in (steps := Returning(run(subject))):
+                await take_async(step)
             return _returned() if steps.result == "awaitable" else None
 
-        return decorate(name="handler", **scenario.settings)(handle_async if scenario.is_async else handle)
+        settings = {"name": "handler", "model": scenario.model, **scenario.settings}
+        return decorate(**settings)(handle_async if scenario.is_async else handle)
 
     def _act(self, message: Message) -> Act:
         nth = self._runs[message.id] = self._runs.get(message.id, 0) + 1
@@ -86,14 +91,14 @@ class Behaviour:
             return act
         return CALM if act.end in DEADLY else replace(act, seconds=min(act.seconds, 0.3))
 
-    def _message(self, message: Message) -> Iterator[float]:
+    def _message(self, message: Message) -> Iterator[Act]:
         act = self._act(message)
         if act.seconds:
-            yield act.seconds
+            yield act
         say(message, act)
         return end(message, act.end, act.delay)
 
-    def _batch(self, batch: Batch) -> Iterator[float]:
+    def _batch(self, batch: Batch) -> Iterator[Act]:
         random = Random(f"{self._scenario.seed} {len(self._runs)} {sum(self._runs.values())}")
         acts = [self._act(message) for message in batch]
         for message, act in zip(batch, acts, strict=True):
@@ -105,10 +110,29 @@ class Behaviour:
                 batch.retry_all(random.choice([None, *DELAYS]))
         ending, index = self._calmed(random.choice(acts)), random.randrange(len(batch))
         if ending.seconds:
-            yield ending.seconds
+            yield ending
         if ending.end == "raise" and random.random() < 0.5:
             raise BatchError(index=index) from Broken("the batch broke here")
         return end(batch[index], ending.end, ending.delay)
+
+
+def take(act: Act) -> None:
+    """Takes its time."""
+    try:
+        world.current().clock.sleep(act.seconds)
+    except Interrupted:
+        if not act.is_stubborn:
+            raise
+        world.current().clock.sleep(STUBBORN_SECONDS)
+
+
+async def take_async(act: Act) -> None:
+    try:
+        await world.current().clock.asleep(act.seconds)
+    except asyncio.CancelledError:
+        if not act.is_stubborn:
+            raise
+        await world.current().clock.asleep(STUBBORN_SECONDS)
 
 
 class Returning:
@@ -139,7 +163,8 @@ def _timed(random: Random, scenario: Scenario, ending: str, word: str | None) ->
         seconds = scenario.timeout * (random.uniform(0.05, 0.5) if ending == "slow" else random.uniform(1, 2))
     elif random.random() < 0.2:
         seconds = random.uniform(0.01, 0.3)
-    return Act(ending, word, random.choice(DELAYS), seconds)
+    is_stubborn = seconds > 1 and random.random() < 0.3
+    return Act(ending, word, random.choice(DELAYS), seconds, is_stubborn)
 
 
 def _poison(random: Random, scenario: Scenario) -> Act:

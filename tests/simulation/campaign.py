@@ -5,28 +5,29 @@ python -m tests.simulation.campaign --seed 123
 """
 
 import argparse
+import json
 import logging
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from multiprocessing import get_context
 
+from tarry.envelope import body_sum
+from tarry.sqs.outgoing import Entry, pack
 from tarry.testing import Report, Sandbox
 from tarry.testing.checkers import check
 from tarry.testing.past import Past
 from tests.simulation import sometimes
 from tests.simulation.behaviour import Behaviour
 from tests.simulation.scenario import Post, Scenario, draw
+from tests.simulation.workers import SEED_SECONDS, judge_each, with_limit
 
-CHUNK = 25
 PROCESSES = 2
-MORE_RUNS = 5
+MOST_RUNS = 6
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,29 @@ def play(scenario: Scenario) -> Report:
         set_up(sandbox, scenario)
         sandbox.run(for_=scenario.trouble_seconds, check=False)
         sandbox.faults.clear()
-        report = sandbox.run(check=False)
-        for _ in range(MORE_RUNS):  # waits of 12 hours, eight attempts, copies with as many: each run is 15 days
-            if not report.settled:
-                report = sandbox.run(check=False)
+        report = settle(sandbox)
+        if scenario.redrives and report.settled:
+            redrive(sandbox, scenario)
+            report = settle(sandbox)
         return report
     finally:
         sandbox.close()
+
+
+def settle(sandbox: Sandbox) -> Report:
+    """Lets everything happen; waits of 12 hours, eight attempts and copies with as many may take months."""
+    for _ in range(MOST_RUNS):
+        report = sandbox.run(check=False)
+        if report.settled:
+            break
+    return report
+
+
+def redrive(sandbox: Sandbox, scenario: Scenario) -> None:
+    """Moves all dead letters back."""
+    for source in scenario.sources:
+        if source.receives and sandbox.messages(source.letters):
+            sandbox.redrive(source.letters, to=source.name)
 
 
 def set_up(sandbox: Sandbox, scenario: Scenario) -> None:
@@ -86,7 +103,17 @@ def set_up(sandbox: Sandbox, scenario: Scenario) -> None:
 def _send(sandbox: Sandbox, post: Post) -> None:
     kinds = ["text", 7, b"bytes"]
     attributes = {f"attribute-{number}": kinds[number % 3] for number in range(post.attributes)}
-    sandbox.send(post.queue, post.body, delay=post.delay, group_id=post.group, attributes=attributes or None)
+    match post.oddity:
+        case "own record":
+            attributes["Tarry"] = "the name of our owl"
+        case "stolen record":
+            attributes["Tarry"] = json.dumps({"v": 1, "sum": body_sum("another"), "id": "another", "carried": 3})
+    entry = Entry(post.body, post.delay, attributes or None, post.group)
+    parameters = pack(entry, sandbox.world, fifo=post.group is not None and post.queue.endswith(".fifo")).parameters
+    if post.oddity == "traced":
+        header = {"DataType": "String", "StringValue": f"Root=1-5759e988-{post.key:024x}"}
+        parameters["MessageSystemAttributes"] = {"AWSTraceHeader": header}
+    sandbox.sqs.call("SendMessage", {"QueueUrl": sandbox.sqs.url(post.queue), **parameters})
 
 
 def judge(seed: int) -> Verdict:
@@ -101,22 +128,29 @@ def judge(seed: int) -> Verdict:
             raise AssertionError("it did not come to rest")
     except Exception as error:  # noqa: BLE001 whatever it is, it is what came of this seed
         name = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-        text = f"seed {seed}: {name}{error}\n  to see it again: make simulate SEED={seed}"
-        return Verdict(seed, text.encode("utf-8", "backslashreplace").decode())
+        return Verdict(seed, _bad(seed, f"{name}{error}"))
     return Verdict(seed, "", sometimes.count(past))
 
 
-def judge_all(seeds: Iterable[int]) -> list[Verdict]:
+def _bad(seed: int, text: str) -> str:
+    told = f"seed {seed}: {text}\n  to see it again: make simulate SEED={seed}"
+    return told.encode("utf-8", "backslashreplace").decode()
+
+
+def campaign(seeds: Sequence[int], processes: int = PROCESSES) -> Iterator[Verdict]:
+    """The verdicts on all seeds, as they come."""
+    return judge_each(seeds, judge_quietly, lost, processes)
+
+
+def judge_quietly(seed: int) -> Verdict:
     _be_quiet()
-    return [judge(seed) for seed in seeds]
+    return judge(seed)
 
 
-def campaign(seeds: range, processes: int = PROCESSES) -> Iterator[Verdict]:
-    """The verdicts on all seeds, in their order."""
-    chunks = [seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK)]
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        for verdicts in pool.map(judge_all, chunks):
-            yield from verdicts
+def lost(seed: int) -> Verdict:
+    """On a seed that took its process with it, or had to be ended."""
+    text = f"its process ended, or did not within {SEED_SECONDS:g} s (stderr may say where it stood)"
+    return Verdict(seed, _bad(seed, text))
 
 
 def digest(seed: int) -> str:
@@ -164,7 +198,8 @@ def main() -> int:
 
 
 def _show(seed: int) -> int:
-    print(draw(seed))
+    print(draw(seed), flush=True)
+    with_limit(SEED_SECONDS)
     verdict = judge(seed)
     print(verdict.text or f"seed {seed}: all well")
     return 1 if verdict.text else 0

@@ -1,5 +1,6 @@
 """One seed of the campaign, as data: queues, a consumer, messages with their temper, and what goes wrong meanwhile."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -8,9 +9,12 @@ from tarry import (
     DeadLetter,
     DropMessage,
     Exponential,
+    Failure,
     Fixed,
     Linear,
     LocalRetry,
+    LogOptions,
+    Outcome,
     RetryInPlace,
     Schedule,
     SendAgain,
@@ -27,6 +31,70 @@ class Fatal(Exception):
 
 class Worse(Fatal):
     """Fatal by its base."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a body is to be, for a consumer with a model."""
+
+    key: int
+    temper: str
+    filler: str
+
+
+@dataclass(frozen=True)
+class Whim:
+    """A failure step of a user's, which does what it likes."""
+
+    seed: int
+
+    def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Any:
+        random = Random(f"{self.seed} {failure.message.id} {failure.attempt} {failure.note('whim')}")
+        match random.randrange(12):
+            case 0:
+                raise RuntimeError("a step that fails")
+            case 1:
+                return None
+            case 2:
+                return Outcome.retry(random.choice([0, 5, 700]))
+            case 3:
+                return Outcome.discard("on a whim")
+            case 4:
+                return Outcome.ack()
+            case 5 if failure.note("whim") < 3:
+                delay = None if failure.queue.endswith(".fifo") else random.choice([None, 0, 30, 2_000])
+                return Outcome.resend(None, delay, note={"whim": failure.note("whim") + 1})
+            case 6 if failure.attempt < 6 and failure.reason != "undecodable":  # or it would go on for ever
+                return Outcome.defer(random.choice([1, 60]))
+            case 7 if failure.tries < 3:
+                return Outcome.again(0.1)
+            case 8:
+                return Outcome.dead_letter("whimsical")
+        return next_step(failure)
+
+
+def enrich(failure: Failure) -> dict[str, Any]:
+    if failure.attempt % 3 == 0:
+        raise RuntimeError("nothing to add")
+    return {"seen": failure.attempt}
+
+
+def redact(record: dict[str, Any]) -> dict[str, Any]:
+    if record["failure"]["attempts"] % 3 == 0:
+        raise RuntimeError("nothing to hide")
+    return {**record, "failure": {**record["failure"], "message": "..."}}
+
+
+def opinion(failure: Failure) -> Any:
+    """For ``retry_when``: now and then another opinion than the classes have."""
+    match (failure.attempt + len(failure.message.body)) % 7:
+        case 0:
+            raise RuntimeError("no opinion")
+        case 1:
+            return 3.5
+        case 2:
+            return failure.attempt < 3
+    return None
 
 
 @dataclass(frozen=True)
@@ -63,9 +131,14 @@ class Post:
     delay: int | None
     attributes: int
     bytes: int
+    oddity: str | None = None
+    """``spoilt``: no JSON. ``own record``: the user has an attribute of our name. ``stolen record``: that of another
+    message. ``traced``: it carries an X-Ray header."""
 
     @property
     def body(self) -> str:
+        if self.oddity == "spoilt":
+            return f'{{"key": {self.key}, "temper": "{self.temper}", and no more'
         start = f'{{"key": {self.key}, "temper": "{self.temper}", "filler": "'
         return start + "x" * (self.bytes - len(start) - 2) + '"}'
 
@@ -88,6 +161,9 @@ class Scenario:
     trouble_seconds: float
     """After so long nothing goes wrong any more, and no handler crashes or dawdles."""
     realism: Realism
+    redrives: bool
+    """Whether the dead letters are moved back once all has settled, and it all begins again."""
+    model: type | None
 
     @property
     def limits(self) -> dict[str, int | None]:
@@ -128,15 +204,17 @@ def _draw(seed: int, random: Random) -> Scenario:
         sources=sources,
         takes_batch=takes_batch,
         is_async=random.random() < 0.35,
-        settings=_settings(random, sources, takes_batch=takes_batch),
+        settings=_settings(random, sources, takes_batch=takes_batch) | _running(Random(f"{seed} running"), takes_batch),
         batch_size=random.choice([1, 3, 10, most]),
         window=window,
         timeout=timeout,
         max_concurrency=random.choice([None, None, 2, 3]),
         posts=tuple(_posts(random, sources, trouble)),
-        faults=tuple(_faults(random, timeout)),
+        faults=tuple(draw_faults(random, timeout)),
         trouble_seconds=trouble,
-        realism=_realism(random),
+        realism=draw_realism(random),
+        redrives=random.random() < 0.15,
+        model=Body if random.random() < 0.15 else None,
     )
 
 
@@ -183,10 +261,30 @@ def _settings(random: Random, sources: tuple[Source, ...], *, takes_batch: bool)
     elif lists[0] is not None:
         settings["on_failure"] = lists[0]
     by_queue = settings.get("on_failure")
+    if random.random() < 0.1:
+        settings["retry_when"] = opinion
+    if random.random() < 0.1:
+        settings["log"] = LogOptions(body=True, redact=lambda fields: fields)
     all_lists = list(by_queue.values()) if isinstance(by_queue, dict) else [by_queue]
     if isinstance(by_queue, dict) or any(not each or RetryInPlace() in each for each in all_lists):
         settings["max_attempts"] = random.choice([1, 2, 3, 3, 5, 8])
         settings["backoff"] = random.choice(BACKOFFS)
+    return settings
+
+
+def _running(random: Random, takes_batch: bool) -> dict[str, Any]:
+    """How it runs, mostly as by default."""
+    settings: dict[str, Any] = {}
+    if random.random() < 0.25:
+        settings["ack"] = "eager"
+    if random.random() < 0.25:
+        settings["keepalive"] = random.choice([0.5, 2, 10, 60])
+    if random.random() < 0.15:
+        settings["isolate"] = False
+    if not takes_batch and random.random() < 0.3:
+        settings["concurrency"] = random.choice([2, 4, 20])
+    if random.random() < 0.15:
+        settings["timeout"] = random.choice([0.5, 2, 20])
     return settings
 
 
@@ -203,7 +301,11 @@ def _steps(random: Random, sources: tuple[Source, ...], *, takes_batch: bool) ->
         breaks = random.random() < 0.6
         steps.append(SendAgain("again", random.choice([1, 2, 4]), delay, queue=queue, breaks_order=breaks))
     if random.random() < 0.85:
-        steps.append(DropMessage() if random.random() < 0.15 else DeadLetter())
+        letter = DeadLetter(enrich=enrich, redact=redact) if random.random() < 0.2 else DeadLetter()
+        steps.append(DropMessage() if random.random() < 0.15 else letter)
+    if random.random() < 0.12:
+        place, ends = random.randrange(len(steps) + 1), steps and isinstance(steps[-1], DeadLetter | DropMessage)
+        steps.insert(min(place, len(steps) - bool(ends)), Whim(random.randrange(1_000)))
     return steps or None
 
 
@@ -212,7 +314,7 @@ TEMPERS = {"calm": 4, "moody": 8, "failing": 2, "fatal": 1, "poison": 1, "wordy"
 
 def _posts(random: Random, sources: tuple[Source, ...], trouble: float) -> list[Post]:
     spread = random.choice([0, 30, min(trouble, 1_000)])
-    keys = range(random.choice([1, 3, 8, 14, 25]))
+    keys = range(random.choice([1, 3, 8, 14, 25, 60] if random.random() < 0.1 else [1, 3, 8, 14, 25]))
     return sorted((_post(random, key, random.choice(sources), spread) for key in keys), key=lambda post: post.at)
 
 
@@ -221,7 +323,8 @@ def _post(random: Random, key: int, source: Source, spread: float) -> Post:
     delay = None
     if not source.is_fifo and random.random() < 0.3:
         delay = random.choice([0, 1, 60, 900] if attributes == 10 else [0, 1, 60, 900, 901, 3_000, TWELVE_HOURS])
-    full = source.bytes - 60 * attributes - (300 if delay is not None and delay > 900 else 0)
+    of_ours = 300 if delay is not None and delay > 900 else ODDITY_BYTES
+    full = source.bytes - 60 * attributes - of_ours
     return Post(
         key=key,
         at=round(random.uniform(0, spread), 3),
@@ -231,10 +334,22 @@ def _post(random: Random, key: int, source: Source, spread: float) -> Post:
         delay=delay,
         attributes=attributes,
         bytes=min(full, 4_000) if random.random() < 0.1 else random.choice([70, 100, 200]),
+        oddity=_oddity(random, source) if attributes < 9 and not (delay or 0) > 900 else None,
     )
 
 
-def _faults(random: Random, timeout: int) -> list[Fault]:
+def _oddity(random: Random, source: Source) -> str | None:
+    """Spoilt is nothing where there is no dead-letter queue: it would never run, and stay for ever."""
+    oddity = random.choice(ODDITIES)
+    return None if oddity == "spoilt" and not source.receives else oddity
+
+
+ODDITY_BYTES = 150
+"""The most that an oddity's attribute takes."""
+ODDITIES = [*[None] * 16, "spoilt", "own record", "stolen record", "traced", "traced"]
+
+
+def draw_faults(random: Random, timeout: int) -> list[Fault]:
     faults = []
     for _ in range(random.choice([0, 1, 2, 3, 5])):
         chance = random.choice([0.03, 0.1, 0.3])
@@ -268,7 +383,7 @@ _FAULTS: list[tuple[str, str | None, float]] = [
 ]
 
 
-def _realism(random: Random) -> Realism:
+def draw_realism(random: Random) -> Realism:
     if random.random() < 0.2:
         return Realism()
     return Realism(reorder=True, partial=random.random() < 0.7, duplicate=random.choice([0, 0, 0.02, 0.1]))

@@ -4,7 +4,7 @@ Each of these counts how often its situation was met in one seed's past.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 from tarry.sqs.limits import MAX_ATTRIBUTES
@@ -40,6 +40,10 @@ def _events(what: str) -> Met:
     return lambda past: sum(event.what == what for event in past.events)
 
 
+def _problems(event: str) -> Met:
+    return lambda past: sum(each.fields["event"] == event for each in past.problems)
+
+
 def _answers(kind: str) -> Met:
     return lambda past: sum(
         each.answered is not None and each.answered.fields["kind"] == kind for each in past.invocations.values()
@@ -72,6 +76,47 @@ def _partial_failures(past: Past) -> int:
 def _blocked_groups(past: Past) -> int:
     """Messages given back behind their head."""
     return _said(past, lambda told: told["event"] == "released" and str(told["queue"]).endswith(".fifo"))
+
+
+def _overlapping_runs(past: Past) -> int:
+    """Runs that begin while another of the same invocation has not ended."""
+    found = 0
+    for invocation in past.invocations.values():
+        for first, second in pairwise(invocation.runs):
+            found += first.ended is None or second.began.at < first.ended.at
+    return found
+
+
+def _kept_alive(past: Past) -> int:
+    """Leases extended while a handler runs."""
+    return _deliveries(
+        past,
+        lambda each: (
+            each.invocation is not None
+            and each.invocation.consumed is not None
+            and each.invocation.consumed.fields["keepalive"] is not None
+            and any(
+                run.began.at < hidden.at and (run.ended is None or hidden.at < run.ended.at)
+                for run in each.runs
+                for hidden in each.hidden
+            )
+        ),
+    )
+
+
+def _deleted_early(past: Past) -> Iterator[Delivery]:
+    """What was done with, and deleted before the answer."""
+    for life in past.lives.values():
+        end = life.end
+        delivery = life.delivery(end.fields["receive_count"]) if end is not None and end.what == "deleted" else None
+        if end is None or delivery is None or delivery.invocation is None or delivery.copies:
+            continue
+        if delivery.verdict in DONE and end.fields.get("by") == delivery.invocation.request_id:
+            yield delivery
+
+
+def _acks_that_outlived_their_process(past: Past) -> int:
+    return sum(not each.ended_well for each in _deleted_early(past))
 
 
 def _settled_for(reason: str) -> Met:
@@ -133,9 +178,16 @@ SITUATIONS: dict[str, Met] = {
     "ten attributes on a letter": lambda past: sum(
         life.is_letter and len(life.attributes) >= MAX_ATTRIBUTES for life in past.lives.values()
     ),
-    "a lease that was lost before a send": lambda past: sum(
-        each.fields["event"] == "lease_lost" for each in past.problems
-    ),
+    "a lost lease": _problems("lease_lost"),
+    "a lease that was extended": _kept_alive,
+    "handlers side by side": _overlapping_runs,
+    "an early delete": lambda past: sum(1 for _ in _deleted_early(past)),
+    "an ack that outlived its process": _acks_that_outlived_their_process,
+    "a message that is run with suspicion": _problems("suspect_started"),
+    "a handler that was told to end": lambda past: _said(past, lambda told: "TimeoutError" in str(told.get("error"))),
+    "a handler that was left behind": lambda past: sum(run.was_abandoned for run in past.runs),
+    "a process that ended itself": _problems("process_ends"),
+    "a batch for which the time was too short": _problems("out_of_time"),
     "a bare move after crashes": _bare_after_crashes,
     "a batch dropped since it was throttled": _events("dropped"),
     "12 hours in the queue": lambda past: _deliveries(past, lambda each: each.at - each.life.sent.at > 43_000),

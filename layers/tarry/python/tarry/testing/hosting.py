@@ -143,7 +143,13 @@ class Hosting:
         call = current_call()
         if call is None:
             return consumer
-        self._history.record("consumed", request_id=call.request_id, consumer=consumer.name)
+        self._history.record(
+            "consumed",
+            request_id=call.request_id,
+            consumer=consumer.name,
+            acks_eagerly=consumer.acks_eagerly,
+            keepalive=consumer.keepalive,
+        )
         watched = self._watched.get(consumer)
         if watched is None:
             watched = self._watched[consumer] = observed(consumer, self._history)

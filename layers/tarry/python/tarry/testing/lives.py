@@ -6,6 +6,7 @@ A message that tarry sends on is another life of the same stable id.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ class Run:
 
     began: Event
     ended: Event | None = None
+    was_abandoned: bool = False
+    """It was given up, in its thread: it ended after its invocation had answered."""
 
     @property
     def request_id(self) -> str:
@@ -49,6 +52,10 @@ class Run:
         """The policy's ``max_attempts``; None where nothing is retried in place."""
         limit: int | None = self.began.fields["limits"][delivery_id]
         return limit
+
+    def has_own_steps(self, delivery_id: str) -> bool:
+        """Whether a failure step that is none of tarry's may decide as it likes."""
+        return bool(self.began.fields["own_steps"][delivery_id])
 
     def verdict(self, delivery_id: str) -> str | None:
         """``ack``, ``discard``, ``retry``, ``reject``, ``defer``, ``fail``, ``release`` or ``left``.
@@ -107,7 +114,7 @@ class Invocation:
         return frozenset(self.answered.fields["failed"]) if self.answered is not None else frozenset()
 
     def struck(self, *operations: str) -> bool:
-        """Whether a fault struck one of these requests of it; ChangeMessageVisibility means its batch too."""
+        """Whether a fault struck one of these requests of it."""
         return any(fault.fields.get("operation") in operations for fault in self.faults)
 
 
@@ -160,6 +167,21 @@ class Delivery:
         return self.invocation is not None and self.life.delivery_id in self.invocation.failed
 
     @property
+    def decided_at(self) -> float:
+        """When its last run had ended, or was given up and its end not waited for: by then it was to be settled."""
+        run, invocation = self.run, self.invocation
+        if run is None or run.ended is None or invocation is None or invocation.answered is None:
+            return math.inf
+        if not run.was_abandoned:
+            return run.ended.at
+        return min(invocation.answered.at, self.hidden[-1].at if self.hidden else math.inf)
+
+    @property
+    def held_until(self) -> float:
+        """Until when it was its invocation's, by the receive and all that was asked for since."""
+        return max([self.lease_ends_at, *(float(event.fields["visible_until"]) for event in self.hidden)])
+
+    @property
     def hidden(self) -> list[Event]:
         """The visibility that its invocation gave it."""
         if self.invocation is None:
@@ -189,8 +211,25 @@ class Life:
     deliveries: list[Delivery] = field(default_factory=list)
     came_from: Delivery | None = None
     """The delivery in whose place it was sent."""
+    redriven_from: Life | None = None
+    """What it was in a dead-letter queue, before SQS moved it back."""
     is_letter: bool = False
     """Whether it was sent on as a dead letter: with it begins a new count of attempts."""
+
+    @property
+    def before(self) -> Life | None:
+        """What it was before it was sent on, or moved back by SQS."""
+        return self.came_from.life if self.came_from is not None else self.redriven_from
+
+    @property
+    def has_twins(self) -> bool:
+        """Whether it cannot be told whose copy it is, or what it was before."""
+        life: Life | None = self
+        while life is not None:
+            if life.came_from is not None and life.came_from.twins:
+                return True
+            life = life.before
+        return False
 
     @property
     def body(self) -> str:
@@ -227,6 +266,11 @@ class Life:
 
     def delivery(self, count: int) -> Delivery | None:
         return next((each for each in self.deliveries if each.count == count), None)
+
+
+def is_letter(record: Mapping[str, Any]) -> bool:
+    """Whether what was sent on with this record, or none, is a dead letter, and not a copy that was sent again."""
+    return "hops" not in record
 
 
 def record_of(attributes: Mapping[str, Any], body: str) -> dict[str, Any] | None:

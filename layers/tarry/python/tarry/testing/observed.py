@@ -5,7 +5,7 @@ Checkers judge by this, and trust nobody's log.
 
 from __future__ import annotations
 
-import functools
+from functools import partial, wraps
 from types import AsyncGeneratorType, GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,7 @@ from tarry.execution.verdicts import culprit_of, effective_word
 from tarry.message import Ack, Message, Word
 from tarry.signals import Defer, Discard, Reject, Retry, find_signal
 from tarry.simulator.process import Killed
-from tarry.steps import DeadLetter
+from tarry.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tarry.simulator.history import History
 
 KINDS = {Retry: "retry", Reject: "reject", Discard: "discard", Defer: "defer"}
+STEPS = (RetryInPlace, LocalRetry, SendAgain, DeadLetter, DropMessage)
 STAYS = frozenset({"retry", "defer", "fail", "release", "left"})
 """Verdicts after which a message may stay in its queue, and on FIFO those behind it with it."""
 
@@ -50,20 +51,18 @@ def _receives(event: Any) -> list[tuple[str, int]]:
 def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
     """The same consumer; what its handler does is recorded, and nothing else of it changed."""
     function = handler.function
-
-    def watch(subject: Any) -> _Watch:
-        return _Watch(history, handler, subject)
+    watch = partial(_Watch, _Watched(handler, history))
 
     if handler.is_async:
 
-        @functools.wraps(function)
+        @wraps(function)
         async def watched_async(subject: Any) -> Any:
             return await watch(subject).over(function(subject))
 
         watched: Callable[[Any], Any] = watched_async
     else:
 
-        @functools.wraps(function)
+        @wraps(function)
         def watched(subject: Any) -> Any:
             watching = watch(subject)
             try:
@@ -80,35 +79,66 @@ def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
     return Consumer(watched, handler._takes_batch, {**handler._settings, "name": handler.name})
 
 
+class _Terms(NamedTuple):
+    """What a handler has agreed to for the messages of a queue."""
+
+    limit: int | None
+    has_own_steps: bool
+    """Whether a step that is none of tarry's may decide as it likes."""
+    dead_letters: bool
+    """Whether a failure that nothing else takes is dead-lettered, for all that is known."""
+    longest: float
+    is_fifo: bool
+
+
+class _Watched:
+    """A handler that is watched."""
+
+    def __init__(self, handler: Consumer[Any], history: History) -> None:
+        self.consumer = handler
+        self.history = history
+        self._terms: dict[str, _Terms] = {}
+
+    def terms(self, message: Message[Any]) -> _Terms:
+        """By its queue, each found once."""
+        source = message._source
+        known = self._terms.get(source.text)
+        if known is None:
+            known = self._terms[source.text] = self._terms_of(message, is_fifo=source.is_fifo)
+        return known
+
+    def _terms_of(self, message: Message[Any], *, is_fifo: bool) -> _Terms:
+        steps = self.consumer.steps.of(message.queue).steps
+        own = not all(isinstance(step, STEPS) for step in steps)
+        dead_letters = any(isinstance(step, DeadLetter) for step in steps) and not own
+        longest = self.consumer.policy.longest_delay(fifo=is_fifo)
+        return _Terms(message.max_attempts, own, dead_letters, longest, is_fifo)
+
+
 class _Watch:
     """One call of a handler."""
 
-    def __init__(self, history: History, handler: Consumer[Any], subject: Any) -> None:
-        self._history = history
-        self._number = len(history.events)
+    def __init__(self, handler: _Watched, subject: Any) -> None:
         self._handler = handler
+        self._history = history = handler.history
+        self._number = len(history.events)
         self._subject = subject
         self._messages: list[Message[Any]] = [subject] if isinstance(subject, Message) else list(subject)
         self._request_id = str(getattr(subject.context, "aws_request_id", None))
+        terms = {message.delivery_id: handler.terms(message) for message in self._messages}
         history.record(
             "ran",
             run=self._number,
-            function=handler.name,
+            function=handler.consumer.name,
             request_id=self._request_id,
-            delivery_ids=self._of_each(lambda message: message.id),
-            receives=self._of_each(lambda message: message.receive_count),
-            attempts=self._of_each(lambda message: message.attempt),
-            limits=self._of_each(lambda message: message.max_attempts),
-            dead_letters=self._of_each(self._is_dead_lettered),
-            longest=handler.policy.longest_delay(fifo=self._messages[0]._source.is_fifo),
+            delivery_ids={message.delivery_id: message.id for message in self._messages},
+            receives={message.delivery_id: message.receive_count for message in self._messages},
+            attempts={message.delivery_id: message.attempt for message in self._messages},
+            limits={each: known.limit for each, known in terms.items()},
+            own_steps={each: known.has_own_steps for each, known in terms.items()},
+            dead_letters={each: known.dead_letters for each, known in terms.items()},
+            longest=handler.terms(self._messages[0]).longest,
         )
-
-    def _of_each(self, what: Callable[[Message[Any]], Any]) -> dict[str, Any]:
-        return {message.delivery_id: what(message) for message in self._messages}
-
-    def _is_dead_lettered(self, message: Message[Any]) -> bool:
-        """Whether a failure that nothing else takes is dead-lettered."""
-        return any(isinstance(step, DeadLetter) for step in self._handler.steps.of(message.queue).steps)
 
     async def over(self, awaitable: Any) -> Any:
         """Awaits the rest of the call."""
@@ -138,15 +168,22 @@ class _Watch:
 
     def _wait(self, verdict: _Verdict) -> tuple[float, float] | None:
         """The shortest and longest time after which it is to come back, if it comes back at all."""
-        policy, message = self._handler.policy, verdict.message
+        policy, message = self._handler.consumer.policy, verdict.message
+        terms = self._handler.terms(message)
+        if verdict.kind != "defer" and terms.has_own_steps:
+            return None
         if verdict.kind in ("retry", "defer") and verdict.delay is not None:
             return verdict.delay, verdict.delay
-        if verdict.kind not in ("retry", "fail") or policy.retry_when is not None or self._stands_behind(message):
+        if (
+            verdict.kind not in ("retry", "fail")
+            or policy.retry_when is not None
+            or self._stands_behind(message, terms)
+        ):
             return None
-        return policy.backoff_of(fifo=message._source.is_fifo).bounds(message.attempt)
+        return policy.backoff_of(fifo=terms.is_fifo).bounds(message.attempt)
 
-    def _stands_behind(self, message: Message[Any]) -> bool:
-        return isinstance(self._subject, Batch) and message._source.is_fifo and message is not self._messages[0]
+    def _stands_behind(self, message: Message[Any], terms: _Terms) -> bool:
+        return isinstance(self._subject, Batch) and terms.is_fifo and message is not self._messages[0]
 
 
 class _Verdict(NamedTuple):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.sqs.topology import FAILURE_KEPT_SECONDS
-from tarry.testing.lives import DONE, TRANSFERS, Delivery, Invocation, Life, Run
+from tarry.testing.lives import DONE, Delivery, Invocation, Life, Run, is_letter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -34,6 +34,7 @@ class Past:
         self.connected: dict[str, Event] = {}
         """What feeds on each queue."""
         self._runs: dict[int, Run] = {}
+        self._redriven: dict[str, Life] = {}
         for event in self.events:
             self._take(event)
         for invocation in self.invocations.values():
@@ -61,6 +62,12 @@ class Past:
                 runs.setdefault(delivery_id, []).append(run)
         return runs
 
+    @cached_property
+    def _problems(self) -> set[tuple[object, ...]]:
+        """Which there were, with which message, in which invocation."""
+        told = (event.fields for event in self.problems)
+        return {(each["event"], each.get("delivery_id"), each.get("request_id")) for each in told}
+
     def invocations_of(self, life: Life) -> list[Invocation]:
         """Those that had it in their batch."""
         return [each for each in self.invocations.values() if life.delivery_id in each.batch]
@@ -85,10 +92,7 @@ class Past:
     def had_problem(self, delivery: Delivery, name: str) -> bool:
         """Whether the log tells of such a problem with a message in the invocation of a delivery."""
         by = delivery.invocation and delivery.invocation.request_id
-        told = (each.fields for each in self.problems if each.fields["event"] == name)
-        return any(
-            each.get("delivery_id") == delivery.life.delivery_id and each.get("request_id") == by for each in told
-        )
+        return (name, delivery.life.delivery_id, by) in self._problems
 
     def look_up_failed(self, delivery: Delivery) -> bool:
         """Whether its queue, or another, could not be looked up, lately enough for that to be remembered."""
@@ -114,7 +118,8 @@ class Past:
             case "ran":
                 self._ran(event)
             case "ended":
-                self._runs[fields["run"]].ended = event
+                run = self._runs[fields["run"]]
+                run.ended, run.was_abandoned = event, self.invocations[run.request_id].answered is not None
             case "said" | "problem" | "swallowed":
                 self._told(event)
             case "created" | "connected":
@@ -168,6 +173,8 @@ class Past:
         life.events.append(event)
         if event.what == "moved":
             life.queue = event.fields["to"]
+        if "new_delivery_id" in event.fields:
+            self._redriven[event.fields["new_delivery_id"]] = life
 
     def _ran(self, event: Event) -> None:
         run = self._runs[event.fields["run"]] = Run(event)
@@ -181,6 +188,7 @@ class Past:
     def _sent(self, event: Event) -> None:
         delivery_id = event.fields["delivery_id"]
         life = Life(delivery_id, delivery_id, event, event.fields["queue"], [event])
+        life.redriven_from = self._redriven.get(delivery_id)
         if life.record and life.record.get("id"):
             life.id = str(life.record["id"])
         self.lives[delivery_id] = life
@@ -190,24 +198,25 @@ class Past:
     def _trace(self, life: Life, sender: Invocation) -> None:
         """Finds the delivery that a life was sent in place of, and gives it its stable id."""
         sender.sent.append(life.sent)
-        is_transfer = bool(TRANSFERS & set(life.record or ()))
-        if life.record is not None and not is_transfer:
-            return  # a producer's: sent anew, with a delay
+        has_record = life.record is not None
         candidates = [
             each
             for each in self.received_by(sender)
-            if (each.life.id == life.id if is_transfer else each.life.body == life.body and self._is_told(each, life))
+            if (each.life.id == life.id if has_record else each.life.body == life.body and self._is_told(each, life))
         ]
         if candidates:  # two copies of one message may be in one batch
             delivery = min(candidates, key=lambda each: (each.verdict in DONE, len(each.copies)))
             life.came_from, life.id = delivery, delivery.life.id
-            life.is_letter = not is_transfer or _is_letter(life.record or {})
+            life.is_letter = is_letter(life.record or {})
             delivery.copies.append(life.sent)
 
     def _find_twins(self, invocation: Invocation) -> None:
-        deliveries = list(self.received_by(invocation))
-        for delivery in deliveries:
-            delivery.twins = [each for each in deliveries if each is not delivery and each.life.id == delivery.life.id]
+        of_one: dict[str, list[Delivery]] = {}
+        for delivery in self.received_by(invocation):
+            of_one.setdefault(delivery.life.id, []).append(delivery)
+        for twins in of_one.values():
+            for delivery in twins:
+                delivery.twins = [each for each in twins if each is not delivery]
 
     def _is_told(self, delivery: Delivery, life: Life) -> bool:
         """Whether a life without a record is a dead letter: the log says so, or whoever was to say it was cut short."""
@@ -229,10 +238,6 @@ class Past:
         """The deliveries of a batch."""
         for delivery_id in dict.fromkeys(invocation.batch):
             yield from (each for each in self.lives[delivery_id].deliveries if each.invocation is invocation)
-
-
-def _is_letter(record: Mapping[str, Any]) -> bool:
-    return "hops" not in record
 
 
 def _is_handlers_own(request: Event, invocation: Invocation) -> bool:

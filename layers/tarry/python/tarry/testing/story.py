@@ -7,16 +7,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tarry.arn import queue_arn
+from tarry.attempts import attempt_number
 from tarry.envelope import ATTRIBUTE, body_sum
 from tarry.outcome import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tarry.simulator.history import Event
 
 GONE = frozenset({State.COMMITTED, State.DEAD_LETTERED, State.DISCARDED, State.RESENT})
 """States in which a delivery is no more in its queue."""
+A_MOMENT_SECONDS = 0.1
+"""What a message is delayed by is whole seconds; less passes in real time between two looks at the clock."""
+REPORTED = "reported as failed"
+"""Why a message goes back of which a function said no more than that."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,10 @@ class Story:
         self.id = id
         self.body = body
         self.transitions: list[Transition] = []
+        self.delivery_ids: list[str] = []
+        """SQS's ids of it and of its copies."""
+        self.letter: Mapping[str, Any] | None = None
+        """The record of a dead letter that was sent of it, as long as nobody has told of that."""
         self.faults: list[tuple[float, str]] = []
         """What went wrong in invocations that had it: when, and what."""
 
@@ -60,35 +69,56 @@ class Story:
 
 
 class Stories:
-    """The stories of a history: that of each message by its stable id, in the order of their sending."""
+    """The stories of a history: that of each message by its stable id, in the order of their sending.
 
-    def __init__(self, events: Iterable[Event]) -> None:
+    ``on_step`` is told of each story as it goes on. ``by_deliveries``: attempts are counted from SQS's receives, since
+    nothing is told of a handler's runs.
+    """
+
+    def __init__(
+        self,
+        events: Iterable[Event] = (),
+        on_step: Callable[[Story], None] = lambda story: None,
+        *,
+        by_deliveries: bool = False,
+    ) -> None:
         self.by_id: dict[str, Story] = {}
+        self._on_step = on_step
+        self._by_deliveries = by_deliveries
         self._lives: dict[str, _Life] = {}
         self._batches: dict[str, list[_Life]] = {}
         self._unnamed: dict[tuple[str, str], list[_Life]] = {}
         """What an invocation sent to a queue without an id of its own."""
         for event in events:
-            self._take(event)
+            self.take(event)
 
     def find(self, message_id: str) -> Story | None:
         """By the stable id, or that of any delivery."""
         life = self._lives.get(message_id)
         return life.story if life is not None else self.by_id.get(message_id)
 
-    def _take(self, event: Event) -> None:
+    def forget(self, story: Story) -> None:
+        """Keep nothing of it."""
+        self.by_id.pop(story.id, None)
+        for delivery_id in story.delivery_ids:
+            life = self._lives.pop(delivery_id, None)
+            for key in life.keys if life is not None else ():
+                self._batches.pop(key, None) if isinstance(key, str) else self._unnamed.pop(key, None)
+
+    def take(self, event: Event) -> None:
+        """Go on with what happened next."""
         fields = event.fields
         match event.what:
             case "sent":
                 self._sent(event)
+            case "received" if fields["delivery_id"] not in self._lives:
+                self._appeared(event)
             case "invoked":
-                lives = [self._lives[each] for each in fields["delivery_ids"] if each in self._lives]
-                self._batches[fields["request_id"]] = lives
-                for life in lives:
-                    life.begins(event.at, fields["request_id"])
+                self._invoked(event)
             case "answered":
                 for life in self._batches.get(fields["request_id"], ()):
-                    life.answered(event, failed=life.delivery_id in fields["failed"])
+                    if life.request_id == fields["request_id"]:  # else it is with another invocation by now
+                        life.answered(event, failed=life.delivery_id in fields["failed"])
             case "fault" | "ran":
                 self._in_invocation(event)
             case _ if fields.get("delivery_id") in self._lives:
@@ -103,13 +133,36 @@ class Stories:
             record = _record(fields)
             stable_id = str(record.get("id") or delivery_id)
             story = self.by_id.setdefault(stable_id, Story(stable_id, fields["body"]))
-            life = self._lives[delivery_id] = _Life(delivery_id, story, queue)
+            life = self._live(delivery_id, story, queue, record)
             if sender is not None and _is_letter(record, queue):
+                story.letter = record
                 return  # it is told of with what it was made of
             if sender is not None and not record:
                 self._unnamed.setdefault((sender, queue), []).append(life)
+                life.keys.append((sender, queue))
         delay = fields.get("visible_at", event.at) - event.at
-        life.step(event.at, State.READY, delay=delay or None)
+        life.step(event.at, State.READY, delay=delay if delay > A_MOMENT_SECONDS else None)
+
+    def _appeared(self, event: Event) -> None:
+        """It was sent to an SQS that tells nothing of its sending."""
+        self._sent(replace(event, fields={**event.fields, "by": None}))
+        self._lives[event.fields["delivery_id"]].take(event)
+
+    def _live(self, delivery_id: str, story: Story, queue: str, record: Mapping[str, Any]) -> _Life:
+        story.delivery_ids.append(delivery_id)
+        life = self._lives[delivery_id] = _Life(delivery_id, story, queue, record, self._on_step)
+        return life
+
+    def _invoked(self, event: Event) -> None:
+        fields = event.fields
+        lives = [self._lives[each] for each in fields["delivery_ids"] if each in self._lives]
+        self._batches[fields["request_id"]] = lives
+        groups: set[str] = set()
+        for life in lives:
+            attempt = life.attempt(behind=life.group in groups) if self._by_deliveries else None
+            life.begins(event.at, fields["request_id"], attempt)
+            if life.group and life.queue.endswith(".fifo"):
+                groups.add(life.group)
 
     def _in_invocation(self, event: Event) -> None:
         fields = event.fields
@@ -128,13 +181,14 @@ class Stories:
             self._join_letter(life, fields["dead_letter_queue"])
         life.take(event)
         if "new_delivery_id" in fields:  # SQS moved it, and the copy that it made is the same message
-            self._lives[fields["new_delivery_id"]] = _Life(fields["new_delivery_id"], life.story, fields["to"])
+            self._live(fields["new_delivery_id"], life.story, fields["to"], {})
 
     def _join_letter(self, life: _Life, queue: str) -> None:
         """A dead letter without a record has no id but its own; it is the same message all the same."""
         for letter in self._unnamed.get((life.request_id, queue), ()):
             if letter.story.body == life.story.body and letter.story.id in self.by_id:
                 del self.by_id[letter.story.id]
+                life.story.delivery_ids += letter.story.delivery_ids
                 letter.story = life.story
                 return
 
@@ -142,22 +196,44 @@ class Stories:
 class _Life:
     """One message of SQS, as long as it is there."""
 
-    def __init__(self, delivery_id: str, story: Story, queue: str) -> None:
+    def __init__(
+        self,
+        delivery_id: str,
+        story: Story,
+        queue: str,
+        record: Mapping[str, Any],
+        on_step: Callable[[Story], None],
+    ) -> None:
         self.delivery_id = delivery_id
         self.story = story
         self.queue = queue
+        self.group: str | None = None
         self.request_id = ""
         """The invocation that had it last."""
+        self.keys: list[str | tuple[str, str]] = []
+        """Under which more is kept of it: the invocations that had it, and who sent it where."""
+        self._record = record
+        self._on_step = on_step
+        self._receives = 0
+        self._first_received_at: float | None = None
         self._visible_at = 0.0
+        self._is_deleted = False
         self._now: Transition | None = None
 
     def step(self, at: float, state: State, **more: Any) -> None:
         self._now = Transition(at, state, self.delivery_id, self.queue, **more)
         self.story.transitions.append(self._now)
+        self._on_step(self.story)
 
-    def begins(self, at: float, request_id: str) -> None:
+    def attempt(self, *, behind: bool) -> int:
+        """Which attempt its delivery is, as tarry counts."""
+        carried, due = int(self._record.get("carried") or 0), self._record.get("due")
+        return carried + attempt_number(self._receives, None, self._first_received_at, due=due, behind=behind)
+
+    def begins(self, at: float, request_id: str, attempt: int | None) -> None:
         self.request_id = request_id
-        self.step(at, State.IN_FLIGHT)
+        self.keys.append(request_id)
+        self.step(at, State.IN_FLIGHT, attempt=attempt)
 
     def runs(self, attempt: int) -> None:
         """A handler runs on it: only now is it known which attempt this is."""
@@ -168,13 +244,16 @@ class _Life:
         """Something that happened to it."""
         fields = event.fields
         match event.what:
-            case "received" | "hidden":
+            case "received":
+                self._visible_at = fields["visible_until"]
+                self._receives, self.group = fields["receive_count"], fields.get("group")
+                self._first_received_at = self._first_received_at or event.at
+            case "hidden":
                 self._visible_at = fields["visible_until"]
             case "said":
                 self._said(event)
             case "deleted" if fields.get("by") is not None and self._now is not None and not self._now.is_gone:
-                odd = self._now.state is not State.IN_FLIGHT
-                self.step(event.at, State.COMMITTED, why=f"deleted, though it was {self._now.state}" if odd else "")
+                self._deleted(event.at, fields["by"], self._now.state)
             case "filtered":
                 self.step(event.at, State.DISCARDED, why="no filter of the mapping matches it")
             case "expired":
@@ -187,20 +266,47 @@ class _Life:
                     why = f"by SQS itself, after {fields['receive_count']} receives"
                     self.step(event.at, State.DEAD_LETTERED, why=why)
 
+    def _deleted(self, at: float, by: str, state: State) -> None:
+        """Its function alone may delete it, while it has it; or the mapping, in whose name it does so."""
+        if state is State.IN_FLIGHT and by == "http":
+            self._is_deleted = True  # by its function, which is about to say why
+        elif state is State.IN_FLIGHT:
+            self.step(at, State.COMMITTED)
+        else:
+            odd = "somebody beside its function deleted it" if by == "http" else f"deleted, though it was {state}"
+            self.step(at, State.COMMITTED, why=odd)
+
     def answered(self, event: Event, *, failed: bool) -> None:
         """The function has ended; of what tarry has said nothing, the mapping decides."""
-        if failed and self._now is not None and self._now.state is State.IN_FLIGHT:
+        if self._now is None or self._now.state is not State.IN_FLIGHT:
+            return
+        if self._is_deleted:
+            self._ended(event.at)
+        elif failed:
             fields = event.fields
-            why = fields["why"] or "reported as failed"
+            why = fields["why"] or REPORTED
             self.step(event.at, State.WAITING_RETRY, delay=max(0.0, self._visible_at - event.at), why=why)
 
+    def _ended(self, at: float) -> None:
+        """Its function has deleted it, and said nothing that could be heard."""
+        record, self.story.letter = self.story.letter, None
+        if record is None:
+            self.step(at, State.COMMITTED)
+        else:
+            failure = record["failure"]
+            self.step(
+                at, State.DEAD_LETTERED, why=": ".join(filter(None, map(failure.get, ("reason", "type", "message"))))
+            )
+
     def _said(self, event: Event) -> None:
-        """What tarry says; a delete just before was part of it."""
+        """What tarry says; a delete just before was part of it, and so was the answer of a process that ran ahead."""
         fields = event.fields
         sent_on = "sent_to" in fields
-        state = State(fields["state"])
-        if (state in GONE or sent_on) and self._now is not None and self._now.state is State.COMMITTED:
-            self.story.transitions.remove(self._now)
+        state, now = State(fields["state"]), self._now
+        is_part = now is not None and now.state in GONE and (state in GONE or sent_on)
+        self.story.letter = None
+        if now is not None and (is_part or now.why == REPORTED):
+            self.story.transitions.remove(now)
         queue, letters = self.queue, fields.get("dead_letter_queue")
         self.queue = letters or queue
         attempt, delay, why = fields.get("attempt"), fields.get("delay"), because(fields)

@@ -19,6 +19,7 @@ from tarry.testing.checkers.doubles import duplicates_have_a_cause, nothing_runs
 from tarry.testing.checkers.groups import groups_keep_their_order
 from tarry.testing.checkers.letters import bare_moves_have_a_cause, letters_say_why
 from tarry.testing.checkers.losses import everything_settles, nothing_expires_waiting, nothing_is_lost
+from tarry.testing.checkers.releases import what_is_given_back_is_visible
 from tarry.testing.checkers.sources import nothing_comes_from_nowhere
 from tarry.testing.checkers.truth import the_log_tells_the_truth
 from tarry.testing.checkers.violation import Checker, Found, Violation
@@ -40,6 +41,7 @@ ALL: tuple[Checker, ...] = (
     delays_are_kept,
     nothing_runs_before_it_is_due,
     no_wait_is_beyond_sqs,
+    what_is_given_back_is_visible,
     attempts_are_counted,
     attempts_are_within_the_policy,
     letters_say_why,

@@ -76,16 +76,47 @@ def _budget(invocation: Invocation, past: Past) -> dict[str, int]:
     beyond = sum("beyond the limit" in refusal.fields["text"] for refusal in invocation.refusals)
     is_fifo = any(life.queue.endswith(".fifo") for life in map(past.lives.__getitem__, invocation.batch))
     retried = len(invocation.refusals)
+    before, beats = _delivered_before(invocation), _beats(invocation)
     routes = len({event.fields["queue"] for event in invocation.sent})
     last_ways = any(_is_last_way(event) for each in past.received_by(invocation) for event in past.said_by(each))
     sends = sent if is_fifo else (routes + last_ways) * math.ceil(sent / 10)
     return {
         "SendMessageBatch": sends + retried,
-        "DeleteMessageBatch": sends,
-        # one of what waits and one of what is given back, in tens; and the leases of what is sent on, tested
-        "ChangeMessageVisibilityBatch": math.ceil(failed / 10) + (failed > 0) + beyond + sends,
-        "GetQueueAttributes": 0 if _is_clean(invocation, past) else 2 * len(past.queues),
+        "DeleteMessageBatch": sends + _early_deletes(invocation, before) + beats,
+        # one of what waits and one of what is given back, in tens; the leases of what is sent on, tested; what was
+        # delivered before, set apart, or renewed on FIFO; what is kept alive
+        "ChangeMessageVisibilityBatch": math.ceil(failed / 10)
+        + (failed > 0)
+        + beyond
+        + sends
+        + math.ceil((len(invocation.batch) if is_fifo else before if before > 1 else 0) / 10)
+        + beats * math.ceil(len(invocation.batch) / 10),
+        "GetQueueAttributes": 0 if _is_clean(invocation, past) and not beats else 2 * len(past.queues),
     }
+
+
+def _delivered_before(invocation: Invocation) -> int:
+    receives = invocation.handed.fields["receives"] if invocation.handed else []
+    return sum(count > 1 for _, count in receives)
+
+
+def _early_deletes(invocation: Invocation, before: int) -> int:
+    """The most that may go out before the answer: in tens, or one a second (SPEC G3, G4)."""
+    is_eager = invocation.consumed is not None and invocation.consumed.fields["acks_eagerly"]
+    if not (is_eager or _beats(invocation) or (before and len(invocation.batch) > 1)):
+        return 0
+    done = len(invocation.batch) - len(invocation.failed)
+    return math.ceil(done / 10) + math.ceil(before / 10) + int(_seconds(invocation))
+
+
+def _beats(invocation: Invocation) -> int:
+    """How often leases may have been extended (SPEC I4)."""
+    every = invocation.consumed.fields["keepalive"] if invocation.consumed is not None else None
+    return 0 if every is None else int(_seconds(invocation) / every)
+
+
+def _seconds(invocation: Invocation) -> float:
+    return 0.0 if invocation.answered is None else invocation.answered.at - invocation.invoked.at
 
 
 def _is_last_way(event: Event) -> bool:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tarry.policy import SHORTEST_UNHANDLED_WAIT
-from tarry.sqs.settlement import REPEAT_ON_FIFO_SECONDS
-from tarry.testing.checkers.delays import half_of_its_life
+from tarry.testing.checkers.delays import shortest_when_stuck
 from tarry.testing.checkers.doubles import is_by_sqs
 from tarry.testing.checkers.violation import MOMENT, Found, violation
 from tarry.testing.lives import FAILED
@@ -21,8 +19,8 @@ def attempts_are_counted(past: Past) -> Found:
     failures so far and this run, and never more than the receives.
     """
     for delivery in past.deliveries():
-        life, base = delivery.life, attempts_before(delivery.life)
-        if _has_twins(life):
+        life, base = delivery.life, attempts_before(delivery.life, past)
+        if life.has_twins or base is None:
             continue
         failed = sum(1 for other in life.deliveries if other.count < delivery.count and _has_failed(other, past))
         most = base + delivery.count - _hidden_at_first(life)
@@ -33,15 +31,6 @@ def attempts_are_counted(past: Past) -> Found:
                 expected = str(most) if least == most else f"{least} to {most}"
                 text = f"its run has the attempt {attempt}, not {expected}"
                 yield violation("attempts are counted", life, text, run.began.at)
-
-
-def _has_twins(life: Life | None) -> bool:
-    """Whether it cannot be told whose copy it is, or was before."""
-    while life is not None and life.came_from is not None:
-        if life.came_from.twins:
-            return True
-        life = life.came_from.life
-    return False
 
 
 def _has_failed(delivery: Delivery, past: Past) -> bool:
@@ -58,16 +47,34 @@ def _has_failed(delivery: Delivery, past: Past) -> bool:
     return not any(each in invocation.failed and past.lives[each].sent.fields.get("group") == group for each in before)
 
 
-def attempts_before(life: Life) -> int:
-    """The attempts before a life: those of the delivery whose copy it is, this one included unless it was deferred."""
+def attempts_before(life: Life, past: Past) -> int | None:
+    """The attempts before a life: those of the delivery whose copy it is, this one included unless it was deferred.
+
+    What SQS moved to a dead-letter queue and back has what it had; a dead letter of tarry's begins anew. None where
+    nobody can tell whether it was deferred.
+    """
+    if life.redriven_from is not None and not life.redriven_from.is_letter:
+        return attempts_before(life.redriven_from, past)
     before = life.came_from
     if before is None or life.is_letter:
         return 0
     number = before.run.attempt(before.life.delivery_id) if before.run is not None else None
     if number is None:  # not run: it was not due yet, and waits on as a copy
-        earlier = attempts_before(before.life)
+        earlier = attempts_before(before.life, past)
+        if earlier is None:
+            return None
         return max(earlier, earlier + before.count - _hidden_at_first(before.life) - 1)
-    return number - 1 if before.verdict == "defer" else number
+    was_deferred = _was_deferred(before, past)
+    return None if was_deferred is None else number - was_deferred
+
+
+def _was_deferred(delivery: Delivery, past: Past) -> bool | None:
+    """By its handler, or by a step that does as it likes, of which nothing but the log tells, if it got that far."""
+    run = delivery.run
+    if run is None or not run.has_own_steps(delivery.life.delivery_id):
+        return delivery.verdict == "defer"
+    states = [event.fields["event"] for event in past.said_by(delivery)]
+    return "deferred" in states if states else None
 
 
 def _hidden_at_first(life: Life) -> int:
@@ -85,32 +92,21 @@ def attempts_are_within_the_policy(past: Past) -> Found:
             why = _why_final(delivery)
             if why is None or not delivery.ended_well or not delivery.was_reported:
                 continue
-            run = delivery.run
-            assert run is not None
-            assert run.ended is not None
             for event in past.said_by(delivery):
                 if event.fields["event"] == "waiting_retry":
                     yield violation(rule, life, f"is to be tried again, {why}", event.at)
             following = life.delivery(delivery.count + 1)
             if following is None or is_by_sqs(delivery, following) or not following.runs:
                 continue
-            shortest = _shortest_when_stuck(delivery, run.ended.at, past)
-            if following.at < run.ended.at + shortest - MOMENT and not _is_excused(delivery, past):
+            shortest = shortest_when_stuck(delivery, delivery.decided_at, past)
+            if following.at < delivery.decided_at + shortest - MOMENT and not _is_excused(delivery, past):
                 yield violation(rule, life, f"came back within {shortest:g} s, {why}", following.at)
-
-
-def _shortest_when_stuck(delivery: Delivery, now: float, past: Past) -> float:
-    """How long what nothing could put away waits at least (SPEC E4)."""
-    assert delivery.invocation is not None
-    is_perhaps_sent = delivery.life.queue.endswith(".fifo") and delivery.invocation.struck("SendMessageBatch")
-    most = REPEAT_ON_FIFO_SECONDS if is_perhaps_sent else SHORTEST_UNHANDLED_WAIT
-    return min(most, half_of_its_life(delivery, now, past))
 
 
 def _why_final(delivery: Delivery) -> str | None:
     """Why a message is not to be tried again; None if it may be."""
     run, delivery_id = delivery.run, delivery.life.delivery_id
-    if run is None or run.verdict(delivery_id) not in FAILED:
+    if run is None or run.verdict(delivery_id) not in FAILED or run.has_own_steps(delivery_id):
         return None
     if run.verdict(delivery_id) == "reject":
         return "though it was rejected"

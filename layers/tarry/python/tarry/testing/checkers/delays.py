@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from tarry.delay import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
 from tarry.policy import SHORTEST_UNHANDLED_WAIT
-from tarry.sqs.settlement import SHORTEST_CUT_SECONDS
+from tarry.sqs.expiry import MARGIN_SECONDS, MARGIN_SHARE
+from tarry.sqs.settlement import REPEAT_ON_FIFO_SECONDS, SHORTEST_CUT_SECONDS
 from tarry.testing.checkers.doubles import is_by_sqs
 from tarry.testing.checkers.violation import MOMENT, Found, Violation, violation
 
@@ -21,8 +22,6 @@ NEVER = re.compile(
     "parameter DelaySeconds|parameter VisibilityTimeout|longer than|too many|Maximum number|not distinct"
 )
 TOO_LONG = "Total VisibilityTimeout"
-SETTLING_SECONDS = 60.0
-"""How long an invocation may take to settle, retries of its requests included."""
 RULE = "delays are kept"
 
 
@@ -40,60 +39,68 @@ def delays_are_kept(past: Past) -> Found:
 
 def _kept(delivery: Delivery, past: Past) -> Found:
     """In place, or by a copy that waits in the message's stead."""
-    life, run, invocation = delivery.life, delivery.run, delivery.invocation
+    life, run = delivery.life, delivery.run
     wait = run.wait(life.delivery_id) if run is not None else None
-    if run is None or run.ended is None or wait is None or invocation is None or not invocation.ended_well:
+    if run is None or run.ended is None or wait is None or not delivery.ended_well:
         return
-    ended, asked = run.ended.at, run.verdict(life.delivery_id) in ("retry", "defer")
-    copies = [past.lives[copy.fields["delivery_id"]] for copy in delivery.copies if copy.what == "sent"]
-    if copies:
-        for copy in copies:
-            is_deferred = run.verdict(life.delivery_id) == "defer" and not copy.is_letter and not delivery.twins
-            if is_deferred and _due(copy) < ended + wait[0] - MOMENT:
-                text = f"its copy is due {_due(copy) - ended:.3f} s after it was deferred for {wait[0]:g} s"
-                yield violation(RULE, life, text, copy.sent.at)
+    if delivery.copies:
+        yield from _kept_by_copy(delivery, delivery.decided_at, wait[0], past)
+    elif not delivery.was_reported or _is_excused(delivery, past):
         return
-    if not delivery.was_reported or _is_excused(delivery, past):
-        return
-    if not delivery.hidden:
-        yield violation(RULE, life, f"failed, and is not hidden for {wait[0]:g} s", ended)
-        return
-    hidden = delivery.hidden[-1]
-    longest = MAX_VISIBILITY_SECONDS - (hidden.at - delivery.at) - UNKNOWN_RECEIVE_SECONDS - 2
-    shortest = min(wait[0], longest, half_of_its_life(delivery, hidden.at, past))
-    if hidden.fields["visible_until"] < ended + shortest - MOMENT:
-        text = f"is hidden for {hidden.fields['seconds']} s, and is to wait at least {shortest:g} s"
-        yield violation(RULE, life, text, hidden.at)
-    stuck = max(SHORTEST_UNHANDLED_WAIT, _longest_of_policy(delivery)) if _is_stuck(delivery, past) else 0
-    if hidden.fields["seconds"] > max(math.ceil(wait[1]), stuck):
-        text = f"is hidden for {hidden.fields['seconds']} s, and is to wait at most {wait[1]:g} s"
-        yield violation(RULE, life, text, hidden.at)
-    if asked is False and hidden.at > ended + SETTLING_SECONDS + _length(delivery):
-        yield violation(RULE, life, f"was settled {hidden.at - ended:.1f} s after its handler ended", hidden.at)
+    elif not delivery.hidden:
+        yield violation(RULE, life, f"failed, and is not hidden for {wait[0]:g} s", delivery.decided_at)
+    else:
+        hidden = delivery.hidden[-1]
+        shortest, longest = _bounds(delivery, wait, hidden.at, past)
+        if (
+            hidden.fields["visible_until"] < delivery.decided_at + shortest - MOMENT
+            or hidden.fields["seconds"] > longest
+        ):
+            text = f"is hidden for {hidden.fields['seconds']} s, and is to wait from {shortest:g} to {longest:g} s"
+            yield violation(RULE, life, text, hidden.at)
 
 
-def half_of_its_life(delivery: Delivery, now: float, past: Past) -> float:
-    """What would expire and could not be sent on comes back in time to try that again (SPEC C10)."""
-    retention = past.queues.get(delivery.life.sent.fields["queue"], {}).get("MessageRetentionPeriod")
-    left = math.inf if retention is None else delivery.life.sent.at + int(retention) - now
-    return max(SHORTEST_CUT_SECONDS, math.floor(left / 2) - 1) if math.isfinite(left) else left
+def _kept_by_copy(delivery: Delivery, ended: float, shortest: float, past: Past) -> Found:
+    if delivery.twins or delivery.verdict != "defer":
+        return  # a failure step may send a copy at any time
+    if delivery.life.queue.endswith(".fifo") and _cut(delivery, shortest, ended, past) < shortest:
+        return  # it would have expired, and the failure steps had it
+    for copy in (past.lives[event.fields["delivery_id"]] for event in delivery.copies if event.what == "sent"):
+        if not copy.is_letter and _due(copy) < ended + shortest - MOMENT:
+            text = f"its copy is due {_due(copy) - ended:.3f} s after it was deferred for {shortest:g} s"
+            yield violation(RULE, copy, text, copy.sent.at)
 
 
-def _length(delivery: Delivery) -> float:
-    invocation = delivery.invocation
-    assert invocation is not None
-    assert invocation.answered is not None
-    return invocation.answered.at - invocation.invoked.at
+def _bounds(delivery: Delivery, wait: tuple[float, float], now: float, past: Past) -> tuple[float, float]:
+    """How long it has to wait at least, and at most."""
+    shortest, longest = wait
+    if any(event.fields["event"] == "unhandled" for event in past.said_by(delivery)):
+        assert delivery.run is not None
+        shortest, longest = shortest_when_stuck(delivery, now, past), delivery.run.began.fields["longest"]
+    possible = MAX_VISIBILITY_SECONDS - (now - delivery.at) - UNKNOWN_RECEIVE_SECONDS - 2
+    return min(shortest, possible, _cut(delivery, shortest, now, past)), math.ceil(longest)
 
 
-def _longest_of_policy(delivery: Delivery) -> float:
+def shortest_when_stuck(delivery: Delivery, now: float, past: Past) -> float:
+    """How long what nothing could put away waits at least (SPEC E4).
+
+    On FIFO what may have been sent is sent again while SQS swallows a second copy. It may have been about to wait for
+    longer, as its policy does, and have been cut.
+    """
+    assert delivery.invocation is not None
     assert delivery.run is not None
-    return float(delivery.run.began.fields["longest"])
+    is_perhaps_sent = delivery.life.queue.endswith(".fifo") and delivery.invocation.struck("SendMessageBatch")
+    most = REPEAT_ON_FIFO_SECONDS if is_perhaps_sent else SHORTEST_UNHANDLED_WAIT
+    return min(most, _cut(delivery, max(most, delivery.run.began.fields["longest"]), now, past))
 
 
-def _is_stuck(delivery: Delivery, past: Past) -> bool:
-    """Whether the log says that it waits since nothing wanted it: as long as the policy knows (SPEC E4)."""
-    return any(event.fields["event"] == "unhandled" for event in past.said_by(delivery))
+def _cut(delivery: Delivery, wait: float, now: float, past: Past) -> float:
+    """What would expire and could not be sent on comes back in time to try that again (SPEC C10)."""
+    retention = int(past.queues.get(delivery.life.sent.fields["queue"], {}).get("MessageRetentionPeriod", 0))
+    left = delivery.life.sent.at + retention - now
+    if not retention or left > wait + min(MARGIN_SECONDS, retention * MARGIN_SHARE) + MOMENT:
+        return wait
+    return max(SHORTEST_CUT_SECONDS, math.floor(left / 2) - 1)
 
 
 def _is_excused(delivery: Delivery, past: Past) -> bool:
@@ -101,8 +108,13 @@ def _is_excused(delivery: Delivery, past: Past) -> bool:
     invocation, life = delivery.invocation, delivery.life
     assert invocation is not None
     assert invocation.answered is not None
-    if invocation.struck("ChangeMessageVisibilityBatch", "ChangeMessageVisibility") or life.left_at is not None:
+    left = life.left_at is not None and life.left_at <= invocation.answered.at
+    if left or invocation.struck("ChangeMessageVisibilityBatch"):
         return True
+    if life.queue.endswith(".fifo") and delivery.held_until <= delivery.decided_at:
+        return True  # SQS takes a handle of FIFO only as long as the lease holds
+    if invocation.faults and any("not_settled" in event.fields for event in past.said_by(delivery)):
+        return True  # it began late, or what goes out first took the time that there was (SPEC G6)
     later = life.delivery(delivery.count + 1)
     return past.had_problem(delivery, "lease_lost") or (later is not None and later.at <= invocation.answered.at)
 

@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tarry.testing.checkers.violation import MOMENT, Found, violation
-from tarry.testing.lives import DONE
+from tarry.testing.lives import DONE, FAILED
 
 if TYPE_CHECKING:
-    from tarry.testing.lives import Delivery
+    from tarry.testing.lives import Delivery, Invocation
     from tarry.testing.past import Past
 
 UNANSWERED = frozenset({"lost_answer", "hang", "late", "garbled", "crash_after"})
@@ -26,27 +26,30 @@ def duplicates_have_a_cause(past: Past) -> Found:
         for delivery, following in pairwise(life.deliveries):
             if delivery.twins:
                 continue
-            if (delivery.copies or delivery.verdict in DONE) and (text := _accused(delivery, following)):
+            if (delivery.copies or delivery.verdict in DONE) and (text := _accused(delivery, following, past)):
                 yield violation(rule, life, text, following.at)
     for delivery in past.deliveries():
         kept = [copy for copy in delivery.copies if copy.what == "sent" and not delivery.twins]
-        if len(kept) > 1 and not may_be_sent_twice(delivery):
+        if len(kept) > 1 and delivery.invocation is not None and not _no_answer_came(delivery.invocation):
             text = f"sent on {len(kept)} times in one invocation, and no answer was lost"
             yield violation(rule, delivery.life, text, kept[-1].at)
         if kept and delivery.verdict in DONE:
             yield violation(rule, delivery.life, "sent on, though its handler was done with it", kept[-1].at)
 
 
-def _accused(delivery: Delivery, following: Delivery) -> str | None:
+def _accused(delivery: Delivery, following: Delivery, past: Past) -> str | None:
     """Why a second delivery should not have been; None if it has a cause."""
     if not delivery.ended_well or is_by_sqs(delivery, following):
         return None
     if delivery.was_reported:
         if not delivery.copies:
             return "its handler was done with it, and it was reported as failed"
-        return None if may_be_sent_twice(delivery) else "it was sent on, and reported as failed all the same"
+        return None if _may_be_sent_twice(delivery) else "it was sent on, and reported as failed all the same"
     if following.at >= delivery.lease_ends_at - MOMENT:
         return None  # nobody was in time to delete it
+    assert delivery.invocation is not None
+    if delivery.invocation.struck("ChangeMessageVisibilityBatch") and past.had_problem(delivery, "lease_lost"):
+        return None  # its lease could not be extended
     return "it was received again before its lease had ended, though it was done with"
 
 
@@ -58,23 +61,29 @@ def is_by_sqs(delivery: Delivery, following: Delivery) -> bool:
     return any("by" not in event.fields for event in shown)
 
 
-def may_be_sent_twice(delivery: Delivery) -> bool:
-    """Whether its invocation cannot have known what became of a send: no answer came, or none in time."""
+def _may_be_sent_twice(delivery: Delivery) -> bool:
+    """Whether its invocation cannot have known what became of a send: no answer came, or none before its own."""
     invocation = delivery.invocation
     assert invocation is not None
     assert invocation.answered is not None
+    return _no_answer_came(invocation) or delivery.copies[-1].at > invocation.answered.at - IN_FLIGHT_SECONDS
+
+
+def _no_answer_came(invocation: Invocation) -> bool:
     faults = (fault.fields for fault in invocation.faults)
-    no_answer = any(fault["kind"] in UNANSWERED and fault["operation"] == "SendMessageBatch" for fault in faults)
-    return no_answer or any(copy.at > invocation.answered.at - IN_FLIGHT_SECONDS for copy in delivery.copies)
+    return any(fault["kind"] in UNANSWERED and fault["operation"] == "SendMessageBatch" for fault in faults)
 
 
 def nothing_runs_again_once_it_is_done(past: Past) -> Found:
-    """In one invocation a message runs again only if it has failed, by `LocalRetry`; once deleted for good, never."""
+    """In one invocation a message runs again only if it has failed, by `LocalRetry`; once deleted for good, never.
+
+    A failure step of the user's may run it again whatever the failure.
+    """
     rule = "nothing runs again once it is done"
     for delivery in past.deliveries():
         for earlier, later in pairwise(delivery.runs):
             verdict = earlier.verdict(delivery.life.delivery_id)
-            if verdict != "fail":
+            if verdict != "fail" and not (verdict in FAILED and earlier.has_own_steps(delivery.life.delivery_id)):
                 text = f"ran again in the same invocation, after the verdict {verdict!r}"
                 yield violation(rule, delivery.life, text, later.began.at)
     for life in past.lives.values():

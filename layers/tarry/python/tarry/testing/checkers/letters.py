@@ -8,10 +8,10 @@ from tarry.envelope import ATTRIBUTE
 from tarry.sqs.limits import MAX_ATTRIBUTES, MAX_REQUEST_BYTES, message_size
 from tarry.testing.checkers.doubles import is_by_sqs
 from tarry.testing.checkers.violation import Found, violation
-from tarry.testing.lives import FAILED
+from tarry.testing.lives import FAILED, is_letter
 
 if TYPE_CHECKING:
-    from tarry.testing.lives import Delivery, Life
+    from tarry.testing.lives import Delivery, Life, Run
     from tarry.testing.past import Past
 
 REASONS = frozenset({"error", "exhausted", "fatal", "undecodable", "expiring"})
@@ -22,16 +22,26 @@ def letters_say_why(past: Past) -> Found:
     """What tarry dead-lettered has its record, complete, wherever there was room for one."""
     rule = "letters say why"
     for life in past.lives.values():
-        if life.came_from is None or not life.is_letter or life.came_from.twins:
+        if life.came_from is None or not life.is_letter or life.has_twins:
             continue
         if life.record is None:
             if _has_room(life, past):
                 yield violation(rule, life, "dead-lettered without a record, though there was room", life.sent.at)
             continue
+        if life.sent.fields["queue"] in (life.came_from.life.sent.fields["queue"], _died_in(life.came_from.life)):
+            yield violation(
+                rule, life, f"dead-lettered to {life.sent.fields['queue']}, where it came from", life.sent.at
+            )
         for what, wanted, told in _compared(life, life.came_from, past):
             if wanted != told:
                 text = f"its record says of its {what} {told!r:.200}, not {wanted!r:.200}"
                 yield violation(rule, life, text, life.sent.at)
+
+
+def _died_in(life: Life) -> str | None:
+    """The queue from which its record says that it was dead-lettered before."""
+    record = life.record or {}
+    return str(record.get("origin")).rpartition(":")[2] if "failure" in record and is_letter(record) else None
 
 
 def _has_room(life: Life, past: Past) -> bool:
@@ -47,20 +57,24 @@ def _compared(letter: Life, delivery: Delivery, past: Past) -> list[tuple[str, A
     failure: dict[str, Any] = record.get("failure") or {}
     run, queue = delivery.run, delivery.life.sent.fields["queue"]
     origin = str(record.get("origin")).rpartition(":")[2]
+    delay = letter.sent.fields["visible_at"] - letter.sent.at
+    is_fifo = letter.sent.fields["queue"].endswith(".fifo")
     compared: list[tuple[str, Any, Any]] = [
+        ("delay", 0, 0 if is_fifo else delay),  # the queue may have one of its own
         ("id", delivery.life.id, record.get("id")),
         ("origin", queue, origin),
-        ("reason", True, bool(failure.get("reason"))),
+        ("reason", True, bool(failure.get("reason")) or "failure" not in record),  # a redaction may take it out
         ("carried attempts", 0, record.get("carried", 0)),
         ("step counters", {}, record.get("steps", {})),
     ]
     if run is None:
-        never_ran = failure.get("reason") in ("undecodable", "expiring")
-        return [*compared, ("run of the handler", True, never_ran)]
+        is_undecodable = str(failure.get("type", "Undecodable")).endswith("Undecodable")  # whatever a step calls it
+        may_not_run = is_undecodable or failure.get("reason") == "expiring"
+        return [*compared, ("run of the handler", True, may_not_run)]
     said = run.verdict(delivery.life.delivery_id)
-    compared.append(
-        ("reason for a failure", True, said in FAILED or said == "left" or failure.get("reason") == "expiring")
-    )
+    had_reason = said in FAILED or said == "left" or failure.get("reason") == "expiring" or _is_given_up(run, failure)
+    of_its_own = run.has_own_steps(delivery.life.delivery_id) and failure.get("reason") not in REASONS
+    compared.append(("reason for a failure", True, had_reason or of_its_own))
     if failure.get("reason") == "exhausted":
         compared.append(("exhaustion", True, _is_exhausted(delivery, past)))
     if said == "reject":
@@ -79,10 +93,15 @@ def _compared(letter: Life, delivery: Delivery, past: Past) -> list[tuple[str, A
     return compared
 
 
+def _is_given_up(run: Run, failure: dict[str, Any]) -> bool:
+    """Whether its handler ran beyond its time, and its process was ended after it was settled (SPEC I3)."""
+    return run.ended is None and str(failure.get("type", TimeoutError.__name__)).endswith(TimeoutError.__name__)
+
+
 def _total_before(life: Life) -> int:
     """The attempts of earlier lives, which ended in a dead letter that was redriven."""
-    while life.came_from is not None and not life.is_letter:
-        life = life.came_from.life
+    while not life.is_letter and life.before is not None:
+        life = life.before
     failure = (life.record or {}).get("failure") or {}
     return int(failure.get("attempts") or 0)
 
@@ -116,10 +135,14 @@ def _may_be_bare(last: Delivery, before: list[Delivery], past: Past) -> bool:
     not_sent = any("not_sent" in event.fields for event in past.said_by(last))
     if invocation.struck("SendMessageBatch") or not_sent or past.look_up_failed(last):
         return True
+    if past.had_problem(last, "lease_lost"):
+        return True  # it was not sent on, since somebody else might have done that by then
     if len(before) > 1 and is_by_sqs(before[-2], last):
         return True
     if invocation.answered is not None and invocation.answered.at >= last.lease_ends_at:
         return True  # its lease was over by the time there was something to say
     run, delivery_id = last.run, last.life.delivery_id
     assert run is not None
+    if run.has_own_steps(delivery_id):
+        return True  # they may leave it where it is
     return run.verdict(delivery_id) != "reject" and not run.began.fields["dead_letters"][delivery_id]

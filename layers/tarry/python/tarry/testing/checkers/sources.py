@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.envelope import ATTRIBUTE
+from tarry.envelope import ATTRIBUTE, is_ours
 from tarry.testing.checkers.violation import Found, violation
 from tarry.testing.lives import TRANSFERS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tarry.testing.lives import Life
     from tarry.testing.past import Past
 
@@ -48,4 +50,8 @@ def _compared(original: Life, copy: Life) -> list[tuple[str, Any, Any]]:
 
 def _users(life: Life) -> dict[str, Any]:
     """The attributes that are not tarry's."""
-    return {name: value for name, value in life.attributes.items() if name != ATTRIBUTE or life.record is None}
+    return {name: value for name, value in life.attributes.items() if name != ATTRIBUTE or not _is_ours(value)}
+
+
+def _is_ours(attribute: Mapping[str, Any]) -> bool:
+    return is_ours({"stringValue": attribute.get("StringValue")})

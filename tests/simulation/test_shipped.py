@@ -1,0 +1,130 @@
+"""The shipped functions, as the template deploys them, while SQS, Lambda, the network and DynamoDB or S3 fail them.
+
+`Sandbox.run` checks what holds for any consumer. What each function is for is checked here: no order, entry or scan is
+lost, and none has an effect twice.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from moto import mock_aws
+
+from tarry.local.aws.resources import Resources
+from tarry.template import read_template
+from tarry.testing import Sandbox
+from tests.simulation.scenario import draw_faults, draw_realism
+
+TEMPLATE = read_template(Path(__file__).parents[2] / "template.yaml")
+TROUBLE_SECONDS = 1_800
+CLIENTS = {"orders": "dynamodb", "ledger": "dynamodb", "digest": "s3"}
+"""What each function calls its client."""
+
+Bodies = list[dict[str, Any]]
+SEEDS = range(4)
+
+
+@contextmanager
+def deployed(name: str, seed: int) -> Iterator[Sandbox]:
+    """One function of the template with its queues, and what it writes to, in moto."""
+    random = Random(f"shipped {name} {seed}")
+    [mapping] = [each for each in TEMPLATE.mappings if name in TEMPLATE.functions[each.function].name.lower()]
+    function = TEMPLATE.functions[mapping.function]
+    with mock_aws(), Sandbox(seed=seed, realism=draw_realism(random)) as sandbox:
+        resources = Resources(TEMPLATE, {queue: sandbox.sqs.url(queue) for queue in TEMPLATE.queues})
+        environment = {function.name: resources.environment(function)}
+        sandbox.add_template(replace(TEMPLATE, mappings=(mapping,)), environment=environment)
+        client = getattr(sandbox.module(mapping.function), CLIENTS[name])
+        client.meta.events.register(
+            "before-call", lambda **_: _throttled(random) if sandbox.elapsed < TROUBLE_SECONDS else None
+        )
+        for fault in draw_faults(random, timeout=30):
+            sandbox.faults.add(fault)
+        yield sandbox
+
+
+def _throttled(random: Random) -> None:
+    if random.random() < 0.2:
+        error = {"Error": {"Code": random.choice(["ThrottlingException", "SlowDown", "InternalServerError"])}}
+        raise ClientError(error, "PutItem")  # type: ignore[arg-type]
+
+
+def play(sandbox: Sandbox, queue: str, bodies: Bodies, group: str | None = None) -> Bodies:
+    """Sends everything within some minutes, lets it happen, and gives what is dead in the end."""
+    random = Random(sandbox.seed)
+    for body in bodies:
+        sandbox.send(queue, body, group_id=body[group] if group else None)
+        sandbox.advance(random.choice([0, 0, 1, 30]))
+    sandbox.run(for_=TROUBLE_SECONDS)
+    sandbox.faults.clear()
+    assert sandbox.run().settled
+    letters = queue.replace(".fifo", "-dlq.fifo") if queue.endswith(".fifo") else f"{queue}-dlq"
+    return [json.loads(letter.body) for letter in sandbox.messages(letters)]
+
+
+def rows(table: str) -> list[dict[str, Any]]:
+    resource: Any = boto3.resource("dynamodb", region_name="us-east-1")
+    [name] = [each.name for each in resource.tables.all() if table in each.name]
+    return list(resource.Table(name).scan()["Items"])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_version_of_an_order_is_written_or_dead(seed: int) -> None:
+    sent = [
+        {"order": f"o-{n}", "version": version, "customer": "ada", "currency": "EUR" if n else "XXX", "lines": []}
+        for n in range(5)
+        for version in (2, 1, 3)
+    ]
+    with deployed("orders", seed) as sandbox:
+        dead = play(sandbox, "orders", sent)
+        written = {row["order_id"]: row["version"] for row in rows("Orders")}
+    missing = [each for each in sent if each["version"] > written.get(each["order"], 0) and each not in dead]
+    assert missing == []
+    assert written
+    assert "o-0" not in written
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_entry_is_in_its_balance_once_or_dead(seed: int) -> None:
+    sent = [{"entry": f"e-{n}", "account": f"a-{n % 2}", "amount": [50, 20, -40, -60, 10][n % 5]} for n in range(15)]
+    with deployed("ledger", seed) as sandbox:
+        dead = play(sandbox, "ledger.fifo", sent, group="account")
+        applied = {row["entry_id"]: row for row in rows("Entries")}
+        balances = {row["account"]: row["balance"] for row in rows("Accounts")}
+    assert [each for each in sent if each["entry"] not in applied and each not in dead] == []
+    assert balances
+    for account, balance in balances.items():
+        assert balance == sum(row["amount"] for row in applied.values() if row["account"] == account) >= 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_scan_is_in_a_digest_or_dead_and_none_names_a_parcel_twice(seed: int) -> None:
+    sent = [
+        {"parcel": f"p-{n % 9}", "carrier": "dhl" if n % 7 else "owl", "status": "in_transit", "at": at(n)}
+        for n in range(30)
+    ]
+    with deployed("digest", seed) as sandbox:
+        dead = play(sandbox, "scans", sent)
+        digests = list(written_digests())
+    seen = {(scan["parcel"], scan["at"]) for digest in digests for scan in digest}
+    assert [each for each in sent if (each["parcel"], each["at"]) not in seen and each not in dead] == []
+    for digest in digests:
+        assert len({scan["parcel"] for scan in digest}) == len(digest)
+
+
+def at(minute: int) -> str:
+    return f"2027-01-15T08:{minute:02}:00Z"
+
+
+def written_digests() -> Iterator[Bodies]:
+    resource: Any = boto3.resource("s3", region_name="us-east-1")
+    for bucket in resource.buckets.all():
+        for each in bucket.objects.all():
+            yield [json.loads(line) for line in each.get()["Body"].read().decode().splitlines()]

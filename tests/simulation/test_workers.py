@@ -1,0 +1,26 @@
+"""What the campaign makes of a seed that does not come back."""
+
+import os
+
+import pytest
+
+from tests.simulation.workers import judge_each
+
+
+def judge(seed: int) -> tuple[int, str]:
+    if seed == 3:
+        os._exit(1)
+    while seed == 12:
+        pass
+    return seed, "judged"
+
+
+def lost(seed: int) -> tuple[int, str]:
+    return seed, "lost"
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_seed_that_ends_its_process_or_spins_is_lost_and_no_other(processes: int) -> None:
+    verdicts = dict(judge_each(range(25), judge, lost, processes, seed_seconds=0.5))
+    assert [seed for seed, verdict in verdicts.items() if verdict == "lost"] == [3, 12]
+    assert sorted(verdicts) == list(range(25))

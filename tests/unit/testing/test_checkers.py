@@ -1,0 +1,627 @@
+"""Each checker catches what it is there for: a runtime that is broken on purpose, or a history that is doctored."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from tarry import (
+    Batch,
+    BatchError,
+    Consumer,
+    Defer,
+    Failure,
+    Fixed,
+    LocalRetry,
+    Message,
+    Outcome,
+    Reject,
+    Retry,
+    RetryInPlace,
+    SendAgain,
+    batch_consumer,
+    consumer,
+)
+from tarry.attempts import attempt_number
+from tarry.consumer import Consumer as ConsumerClass
+from tarry.execution.groups import Groups
+from tarry.execution.run import Run
+from tarry.execution.verdicts import Verdicts
+from tarry.invocation import Invocation
+from tarry.simulator.history import Event
+from tarry.sqs import copies, leases, sending, settlement
+from tarry.sqs.settlement import Settlement
+from tarry.testing import Sandbox
+from tarry.testing.checkers import check
+from tarry.testing.past import Past
+
+Edit = Callable[[Event], Event | None]
+
+
+@pytest.fixture
+def sandbox() -> Iterable[Sandbox]:
+    with Sandbox() as made:
+        yield made
+
+
+def rules(sandbox: Sandbox, **run: Any) -> set[str]:
+    """The rules that a run has broken."""
+    return {violation.rule for violation in sandbox.run(check=False, **run).violations}
+
+
+def work(sandbox: Sandbox, handler: Consumer[Any], *bodies: str, **settings: Any) -> None:
+    """A queue with a dead-letter queue, and messages for a handler."""
+    name = "work.fifo" if settings.pop("fifo", False) else "work"
+    batch_size = settings.pop("batch_size", 10)
+    letters = "letters.fifo" if name.endswith(".fifo") else "letters"
+    sandbox.queue(letters, delay=settings.pop("letter_delay", 0), retention=14 * 86_400)
+    sandbox.queue(name, dead_letter=letters, **settings)
+    sandbox.connect(handler, name, batch_size=batch_size)
+    for body in bodies:
+        sandbox.send(name, body, group_id="g" if name.endswith(".fifo") else None)
+
+
+def fails(**settings: Any) -> Consumer[Any]:
+    @consumer(**settings)
+    def handler(message: Message) -> None:
+        raise ValueError("as always")
+
+    return handler
+
+
+def rejects() -> Consumer[Any]:
+    @consumer
+    def handler(message: Message) -> None:
+        raise Reject("no")
+
+    return handler
+
+
+def succeeds() -> Consumer[Any]:
+    @consumer
+    def handler(message: Message) -> None: ...
+
+    return handler
+
+
+# the runtime, broken on purpose
+
+
+def test_a_sound_runtime_breaks_no_rule(sandbox: Sandbox) -> None:
+    work(sandbox, fails(max_attempts=3), "a", "b")
+    assert rules(sandbox) == set()
+
+
+def test_an_original_that_is_deleted_before_its_letter_is_sent(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def delete_then_send(chunk: Any, known: set[str], lookups: Any) -> Any:
+        sending.delete([copy.message for copy in chunk], lookups)
+        errors = sending._send(chunk, 0, known, lookups)
+        return [sending.Sent(copy, errors[copy.message.delivery_id]) for copy in chunk]
+
+    monkeypatch.setattr(sending, "_send_then_delete", delete_then_send)
+    work(sandbox, rejects(), "a")
+    assert "nothing is lost" in rules(sandbox)
+
+
+def test_an_answer_that_reports_nothing(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ConsumerClass, "__call__", _answering(lambda answer: {"batchItemFailures": []}))
+    work(sandbox, fails(), "a")
+    assert "nothing is lost" in rules(sandbox)
+
+
+def test_a_letter_whose_md5_nobody_looked_at(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "doubt", lambda body, receipt: None)
+    work(sandbox, rejects(), "a")
+    sandbox.faults.add("garbled", operation="SendMessageBatch")
+    assert "nothing is lost" in rules(sandbox)
+
+
+def test_an_entry_that_was_refused_and_forgotten(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "failed_entries", lambda answer: {})
+    work(sandbox, fails(), "a")
+    sandbox.faults.add("partial_failure", operation="ChangeMessageVisibilityBatch")
+    assert "the log tells the truth" in rules(sandbox)
+
+
+def test_a_deduplication_id_that_is_used_for_two_messages(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = sending._entry
+
+    def same_id(*given: Any) -> dict[str, Any]:
+        return {**entry(*given), "MessageDeduplicationId": "always-the-same"}
+
+    monkeypatch.setattr(sending, "_entry", same_id)
+    work(sandbox, rejects(), "a", "b", fifo=True)
+    assert "nothing is lost" in rules(sandbox)
+
+
+def test_a_wait_that_outlasts_the_message(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settlement, "seconds_left_if_short", lambda *_: None)
+    work(sandbox, fails(max_attempts=9, backoff=Fixed(40_000)), "a", retention=86_400)
+    assert "nothing expires waiting" in rules(sandbox)
+
+
+@pytest.mark.parametrize("lost", ["body", "trace header", "attributes"])
+def test_a_copy_that_lacks_something(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    entry = sending._entry
+
+    def without(*given: Any) -> dict[str, Any]:
+        made = entry(*given)
+        match lost:
+            case "body":
+                made["MessageBody"] = "another"
+            case "trace header":
+                made.pop("MessageSystemAttributes")
+            case "attributes":
+                made["MessageAttributes"].pop("kind")
+        return made
+
+    monkeypatch.setattr(sending, "_entry", without)
+    monkeypatch.setattr(sending, "doubt", lambda body, receipt: None)
+    work(sandbox, rejects())
+    sandbox.client().send_message(
+        QueueUrl=sandbox.sqs.url("work"),
+        MessageBody="a",
+        MessageAttributes={"kind": {"DataType": "String", "StringValue": "order"}},
+        MessageSystemAttributes={"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1-2-3"}},
+    )
+    # A copy with another body is nobody's: its record does not belong to it.
+    assert ("nothing is lost" if lost == "body" else "nothing comes from nowhere") in rules(sandbox)
+
+
+def test_a_success_that_is_reported_as_failed(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = iter([True])
+    reported = lambda answer: _naming(answer, sandbox) if next(runs, False) else answer  # noqa: E731
+    monkeypatch.setattr(ConsumerClass, "__call__", _answering(reported))
+    work(sandbox, succeeds(), "a")
+    assert "duplicates have a cause" in rules(sandbox)
+
+
+def test_a_letter_that_is_sent_twice(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    send = sending._send
+
+    def twice(*given: Any) -> Any:
+        send(*given)
+        return send(*given)
+
+    monkeypatch.setattr(sending, "_send", twice)
+    work(sandbox, rejects(), "a")
+    assert "duplicates have a cause" in rules(sandbox)
+
+
+def test_a_success_that_is_run_again_in_the_same_invocation(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    each = Run._each
+
+    def twice(self: Run) -> None:
+        todo = list(self._todo)
+        for _ in range(2):
+            self._todo = iter(todo)
+            self._pending.update(dict(todo))
+            each(self)
+
+    monkeypatch.setattr(Run, "_each", twice)
+    work(sandbox, succeeds(), "a")
+    assert "nothing runs again once it is done" in rules(sandbox)
+
+
+def test_a_group_member_that_runs_behind_one_that_failed(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Groups, "is_stopped", lambda self, message: False)
+    work(sandbox, fails(), "a", "b", fifo=True)
+    assert "groups keep their order" in rules(sandbox)
+
+
+def test_a_tail_that_is_not_given_back(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide = Settlement._hide
+    without_releases = lambda self, decisions: hide(self, [d for d in decisions if d.outcome.kind != "release"])  # noqa: E731
+    monkeypatch.setattr(Settlement, "_hide", without_releases)
+    work(sandbox, fails(), "a", "b", fifo=True)
+    assert "what is given back is visible" in rules(sandbox)
+
+
+def test_the_rest_of_a_batch_that_is_not_given_back_after_a_system_exit(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(Verdicts, "release", lambda self, message: None)
+    work(sandbox, handler, "a", "b")
+    assert "what is given back is visible" in rules(sandbox)
+
+
+@pytest.mark.parametrize("seconds", [0, 29, 3_000])
+def test_a_wait_of_another_length(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
+    in_place = Settlement._seconds_in_place
+    monkeypatch.setattr(
+        Settlement, "_seconds_in_place", lambda self, message, wanted: seconds or in_place(self, message, 0)
+    )
+    work(sandbox, fails(backoff=Fixed(30)), "a")
+    assert "delays are kept" in rules(sandbox)
+
+
+def test_a_wait_that_is_dropped(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Settlement, "_hide", lambda self, decisions: None)
+    work(sandbox, fails(backoff=Fixed(300)), "a")
+    assert "delays are kept" in rules(sandbox)
+
+
+def test_a_deferral_whose_copy_comes_at_once(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        if message.receive_count == 1 and message.sent_at and message._envelope is None:
+            raise Defer(600)
+
+    monkeypatch.setattr(copies, "_parked", lambda delay, target, now: (0, None))
+    work(sandbox, handler, "a")
+    assert "delays are kept" in rules(sandbox)
+
+
+def test_a_message_that_runs_before_it_is_due(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Run, "_waits", lambda self, message: False)
+    work(sandbox, succeeds())
+    sandbox.send("work", "a", delay=5_000)
+    assert "nothing runs before it is due" in rules(sandbox)
+
+
+def test_a_wait_beyond_the_12_hours(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Message, "_longest_wait", lambda self: 43_200)
+    work(sandbox, fails(max_attempts=2, backoff=Fixed(43_200)), "a")
+    assert "no wait is beyond SQS" in rules(sandbox)
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+def test_an_attempt_that_is_miscounted(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, off: int) -> None:
+    def miscounted(*given: Any, **more: Any) -> int:
+        return max(1, attempt_number(*given, **more) + off)
+
+    monkeypatch.setattr("tarry.message.attempt_number", miscounted)
+    work(sandbox, fails(max_attempts=4), "a")
+    assert "attempts are counted" in rules(sandbox)
+
+
+def test_attempts_that_a_copy_forgets(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = copies.copy_record
+    monkeypatch.setattr(copies, "copy_record", lambda *given, **more: again(*given, **{**more, "carried": 0}))
+    work(sandbox, fails(on_failure=[SendAgain("again", times=3)]), "a")
+    assert "attempts are counted" in rules(sandbox)
+
+
+def test_a_retry_past_the_last_attempt(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    @consumer(max_attempts=2)
+    def handler(message: Message) -> None:
+        if message.receive_count < 5:
+            message.retry(30)
+
+    monkeypatch.setattr("tarry.decision._exhausted", lambda failure, *_: failure)
+    work(sandbox, handler, "a")
+    assert "attempts are within the policy" in rules(sandbox)
+
+
+def test_an_undecodable_body_that_is_retried(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        message.json()
+
+    monkeypatch.setattr("tarry.policy.RetryPolicy.reason", lambda self, error: "error")
+    work(sandbox, handler, "{")
+    assert "attempts are within the policy" in rules(sandbox)
+
+
+def test_a_letter_without_its_record(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "_with_record", lambda attributes, text: attributes)
+    work(sandbox, rejects(), "a")
+    assert "letters say why" in rules(sandbox)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"id": "another"},
+        {"origin": "arn:aws:sqs:us-east-1:123456789012:elsewhere"},
+        {"carried": 3},
+        {"steps": {"again": 1}},
+        {"failure": {}},
+        {"failure": {"reason": "rejected", "attempts": 9}},
+        {"failure": {"reason": "rejected", "request_id": "another"}},
+        {"failure": {"reason": "exhausted"}},
+    ],
+)
+def test_a_letter_whose_record_is_wrong(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    sound = copies.dead_letter_record
+    monkeypatch.setattr(copies, "dead_letter_record", lambda *given, **more: {**sound(*given, **more), **wrong})
+    work(sandbox, rejects(), "a")
+    assert rules(sandbox) & {"letters say why", "nothing comes from nowhere", "nothing is lost"}
+
+
+def test_a_letter_that_takes_its_queues_default_delay(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = sending._entry
+
+    def without_delay(*given: Any) -> dict[str, Any]:
+        made = entry(*given)
+        made.pop("DelaySeconds")
+        return made
+
+    monkeypatch.setattr(sending, "_entry", without_delay)
+    work(sandbox, rejects(), "a", letter_delay=60)
+    assert "letters say why" in rules(sandbox)
+
+
+def test_a_message_that_is_dead_lettered_into_its_own_queue(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        if message._envelope is None:
+            raise Reject("no")
+
+    monkeypatch.setattr(copies, "dead_letter_queue", lambda message, named, lookups: message._source)
+    work(sandbox, handler, "a")
+    assert "letters say why" in rules(sandbox)
+
+
+def test_a_last_delivery_that_is_not_known_to_be_the_last(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Settlement, "is_last_delivery", lambda self, message: False)
+    work(sandbox, fails(), "a", max_receive_count=2)
+    assert "bare moves have a cause" in rules(sandbox)
+
+
+def test_a_log_that_tells_of_a_letter_that_was_not_sent(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sent_to_nobody(copies: Any, lookups: Any) -> Any:
+        return [sending.Sent(copy, None) for copy in copies]
+
+    monkeypatch.setattr(settlement, "send_on", sent_to_nobody)
+    work(sandbox, rejects(), "a")
+    assert {"the log tells the truth", "nothing is lost"} <= rules(sandbox)
+
+
+def test_a_fault_of_tarrys_own(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fall_over(*_: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(Verdicts, "close", fall_over)
+    work(sandbox, fails(max_attempts=1), "a")
+    assert "tarry itself does not fail" in rules(sandbox, for_=300)
+
+
+@pytest.mark.parametrize("operation", ["get_queue_attributes", "change_message_visibility_batch"])
+def test_requests_that_a_clean_batch_does_not_need(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    def ask(sandbox: Sandbox, invocation: Invocation) -> None:
+        parameters: dict[str, Any] = {"QueueUrl": sandbox.sqs.url("work")}
+        if operation == "change_message_visibility_batch":
+            parameters["Entries"] = [{"Id": "0", "ReceiptHandle": "none", "VisibilityTimeout": 5}]
+        getattr(sandbox.client(), operation)(**parameters)
+
+    init = Invocation.__init__
+
+    def asks_first(self: Invocation, *given: Any, **more: Any) -> None:
+        init(self, *given, **more)
+        ask(sandbox, self)
+
+    monkeypatch.setattr(Invocation, "__init__", asks_first)
+    work(sandbox, succeeds(), "a")
+    assert "requests keep their budget" in rules(sandbox)
+
+
+def test_requests_one_by_one(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "tens", lambda hides: [[hide] for hide in hides])
+    work(sandbox, fails(), *"abcdefgh")
+    assert "requests keep their budget" in rules(sandbox)
+
+
+# answers
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"batchItemFailures": None},
+        {"batchItemFailures": [{"itemIdentifier": "of nobody"}]},
+        {"batchItemFailures": [{"id": "a wrong key"}]},
+        {"batchItemFailures": [], "more": 1},
+        None,
+    ],
+)
+def test_an_answer_that_is_none(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, wrong: Any) -> None:
+    monkeypatch.setattr(ConsumerClass, "__call__", _answering(lambda answer: wrong))
+    work(sandbox, succeeds(), "a")
+    assert "answers are well-formed" in rules(sandbox, for_=30)
+
+
+@pytest.mark.parametrize("edit", [lambda failed: failed[::-1], lambda failed: failed * 2])
+def test_an_answer_out_of_order_or_twice(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, edit: Any) -> None:
+    changed = _answering(lambda answer: {"batchItemFailures": edit(answer["batchItemFailures"])})
+    monkeypatch.setattr(ConsumerClass, "__call__", changed)
+    work(sandbox, fails(max_attempts=1, on_failure=[RetryInPlace()]), "a", "b", batch_size=2)
+    assert "answers are well-formed" in rules(sandbox, for_=30)
+
+
+def test_a_consumer_that_raises(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fall_over(answer: Any) -> Any:
+        raise ValueError("all have failed")
+
+    monkeypatch.setattr(ConsumerClass, "__call__", _answering(fall_over))
+    work(sandbox, succeeds(), "a")
+    assert "answers are well-formed" in rules(sandbox, for_=30)
+
+
+def _answering(change: Callable[[Any], Any]) -> Any:
+    call = ConsumerClass.__call__
+
+    def answer(self: Any, event: Any, context: Any = None) -> Any:
+        return change(call(self, event, context))
+
+    return answer
+
+
+def _naming(answer: Any, sandbox: Sandbox) -> Any:
+    """The same answer, with a message in it that was handled."""
+    return {"batchItemFailures": [{"itemIdentifier": sandbox.messages("work")[0].delivery_id}]}
+
+
+# doctored histories: what SQS, Lambda or the mapping alone could get wrong
+
+
+def doctored(events: Iterable[Event], edit: Edit) -> set[str]:
+    kept = [changed for event in events if (changed := edit(event)) is not None]
+    return {violation.rule for violation in check(Past(kept, settled=True))}
+
+
+def test_a_message_that_is_still_there_when_nothing_happens_any_more(sandbox: Sandbox) -> None:
+    work(sandbox, succeeds(), "a")
+    events = sandbox.run().events
+    assert "everything settles" in doctored(events, lambda event: None if event.what == "deleted" else event)
+
+
+def test_a_message_that_was_deleted_and_comes_again(sandbox: Sandbox) -> None:
+    work(sandbox, succeeds(), "a")
+    events = list(sandbox.run().events)
+    received = next(event for event in events if event.what == "received")
+    again = replace(received, at=events[-1].at + 60, fields={**received.fields, "receive_count": 2})
+    assert "nothing runs again once it is done" in doctored([*events, again], lambda event: event)
+
+
+def test_a_message_that_ran_where_it_was_not_handed_to(sandbox: Sandbox) -> None:
+    work(sandbox, succeeds(), "a", "b", batch_size=1)
+
+    def everywhere(event: Event) -> Event:
+        if event.what != "invoked":
+            return event
+        return replace(event, fields={**event.fields, "delivery_ids": []})
+
+    assert "nothing comes from nowhere" in doctored(sandbox.run().events, everywhere)
+
+
+def test_a_second_delivery_that_nothing_explains(sandbox: Sandbox) -> None:
+    work(sandbox, succeeds(), "a")
+    events = list(sandbox.run().events)
+    received = next(event for event in events if event.what == "received")
+    again = replace(received, at=received.at + 1, fields={**received.fields, "receive_count": 2})
+    place = next(index for index, event in enumerate(events) if event.what == "answered")
+    assert "duplicates have a cause" in doctored([*events[:place], again, *events[place:]], lambda event: event)
+
+
+def test_two_of_a_group_at_once(sandbox: Sandbox) -> None:
+    work(sandbox, succeeds(), "a", "b", fifo=True)
+
+    def overlapping(event: Event) -> Event:
+        return replace(event, at=event.at + 5) if event.what == "ended" else event
+
+    events = sorted((overlapping(event) for event in sandbox.run().events), key=lambda event: event.at)
+    assert "groups keep their order" in doctored(events, lambda event: event)
+
+
+# the innocent
+
+
+@pytest.mark.parametrize("kind", ["lost_answer", "hang", "throttle", "unavailable", "unreachable", "partial_failure"])
+@pytest.mark.parametrize("operation", ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
+def test_a_request_that_fails_is_no_fault_of_tarrys(sandbox: Sandbox, kind: str, operation: str) -> None:
+    work(sandbox, fails(max_attempts=2), "a", "b")
+    sandbox.faults.add(kind, operation=operation, times=2)
+    assert rules(sandbox) == set()
+
+
+@pytest.mark.parametrize("kind", ["crash_before", "crash_after"])
+@pytest.mark.parametrize("operation", ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
+def test_a_process_that_dies_is_no_fault_of_tarrys(sandbox: Sandbox, kind: str, operation: str) -> None:
+    work(sandbox, fails(max_attempts=2), "a", "b")
+    sandbox.faults.add(kind, operation=operation)
+    assert rules(sandbox) == set()
+
+
+def test_words_of_all_kinds_are_no_fault_of_tarrys(sandbox: Sandbox) -> None:
+    words = {"0": Retry(5), "1": Defer(5), "2": Reject("no"), "3": SystemExit(), "4": ValueError("x")}
+    bodies = list(words)
+
+    @consumer(max_attempts=2, on_failure=[LocalRetry(1), RetryInPlace(), SendAgain("again", times=1)])
+    def handler(message: Message) -> None:
+        if (word := words.pop(message.body, None)) is not None:
+            raise word
+
+    work(sandbox, handler, *bodies)
+    assert rules(sandbox) == set()
+
+
+def test_a_batch_error_on_fifo_is_no_fault_of_tarrys(sandbox: Sandbox) -> None:
+    @batch_consumer(backoff=Fixed(5))
+    def handler(batch: Batch) -> None:
+        if batch[0].receive_count == 1 and len(batch) > 2:
+            raise BatchError(index=1)
+
+    work(sandbox, handler, "a", "b", "c", "d", fifo=True)
+    assert rules(sandbox) == set()
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_a_handler_that_is_left_behind_in_its_thread_is_no_fault_of_tarrys(sandbox: Sandbox, fifo: bool) -> None:
+    """On FIFO its process ends itself, and the message at its last attempt is dead-lettered first (SPEC I3)."""
+
+    @consumer(concurrency=2, timeout=1, max_attempts=2, backoff=Fixed(5))
+    def handler(message: Message) -> None:
+        sandbox.sleep(40)
+
+    work(sandbox, handler, "a", "b", fifo=fifo, visibility_timeout=180)
+    assert rules(sandbox) == set()
+
+
+def test_a_copy_that_sqs_moves_bare_and_back_keeps_its_attempts(sandbox: Sandbox) -> None:
+    """It was not due at its last delivery: it waited, was moved by SQS, and goes on where it was."""
+
+    @consumer(on_failure=[SendAgain("again", times=2, delay=3_000)])
+    def handler(message: Message) -> None:
+        raise ValueError("no")
+
+    work(sandbox, handler, "a", max_receive_count=1)
+    assert rules(sandbox) == set()
+    sandbox.redrive("letters", to="work")
+    assert rules(sandbox) == set()
+
+
+@dataclass(frozen=True)
+class Stubborn:
+    """A failure step of a user's, which answers to everything with the same outcome, at most three times."""
+
+    outcome: Outcome
+
+    def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        is_over = failure.tries > 2 or failure.message.receive_count + failure.note("hops") > 2
+        return next_step(failure) if is_over else self.outcome
+
+
+@pytest.mark.parametrize(
+    "outcome", [Outcome.again(0.1), Outcome.defer(5), Outcome.retry(0), Outcome.dead_letter("mine"), Outcome.discard()]
+)
+@pytest.mark.parametrize("word", [Retry(5), Reject("no"), ValueError("x")])
+def test_what_a_step_of_the_users_decides_is_no_fault_of_tarrys(
+    sandbox: Sandbox, outcome: Outcome, word: Exception
+) -> None:
+    runs = iter(range(6))
+
+    @consumer(max_attempts=3, on_failure=[Stubborn(outcome), RetryInPlace()])
+    def handler(message: Message) -> None:
+        if next(runs, None) is not None:
+            raise word
+
+    work(sandbox, handler, "a")
+    assert rules(sandbox) == set()
+
+
+def test_a_group_whose_head_expires_is_no_fault_of_tarrys(sandbox: Sandbox) -> None:
+    """A handle of it is refused when the leases are renewed: the group is only reported (SPEC H4)."""
+
+    @batch_consumer(backoff=Fixed(50))
+    def handler(batch: Batch) -> None:
+        raise ValueError("no")
+
+    work(sandbox, handler, fifo=True, retention=60)
+    sandbox.send("work.fifo", "a", group_id="g")
+    sandbox.advance(20)
+    sandbox.send("work.fifo", "b", group_id="g")
+    sandbox.faults.add("slow", times=None, seconds=15)
+    assert rules(sandbox) == set()
