@@ -21,12 +21,12 @@ Resources:
     Type: AWS::SQS::Queue
     Properties:
       QueueName: jobs
-      VisibilityTimeout: 1
+      VisibilityTimeout: 2
       RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 3}
   Dead: {Type: AWS::SQS::Queue}
   Entries:
     Type: AWS::SQS::Queue
-    Properties: {FifoQueue: true, VisibilityTimeout: 1}
+    Properties: {FifoQueue: true, VisibilityTimeout: 2}
   Plain:
     Type: AWS::Serverless::Function
     Properties:
@@ -112,8 +112,11 @@ class Project:
 
     def run(self, *options: str) -> Result:
         """The command's result; stdout is no terminal."""
-        files = ["--event", str(self.event()), "--template", str(self.folder / "template.yaml")]
-        return CliRunner().invoke(app, ["local", *files, *options])
+        return self.invoke("--event", str(self.event()), *options)
+
+    def invoke(self, *arguments: str) -> Result:
+        """The same, without an event."""
+        return CliRunner().invoke(app, ["local", "--template", str(self.folder / "template.yaml"), *arguments])
 
 
 @pytest.fixture

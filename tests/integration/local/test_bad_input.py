@@ -62,7 +62,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     ),
     "a handler that does not import": (
         lambda project: project.write("plain/helper.py", "import no_such_library"),
-        "ModuleNotFoundError: No module named 'no_such_library'",
+        "No module named 'no_such_library'",
     ),
     "a message SQS refuses": (
         lambda project: project.records[0].update(messageAttributes={"AWS.x": {"dataType": "Odd", "stringValue": "1"}}),
@@ -75,8 +75,6 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_refused_in_one_line(project: Project, mistake: str, skip: list[str]) -> None:
     make, text = MISTAKES[mistake]
-    if skip:
-        project.edit("template.yaml", "VisibilityTimeout: 1", "VisibilityTimeout: 30")
     project.send()
     make(project)
     if mistake.startswith(("a queue", "a FIFO")):
@@ -97,6 +95,39 @@ def test_the_traceback_of_an_import_is_the_handlers_own(project: Project) -> Non
     assert lines[0].startswith("Traceback")
     assert 'plain/app.py", line 3' in lines[1]
     assert "importlib" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["Nobody"], "template.yaml has no function Nobody; it has Plain, Ordered"),
+        (["Alone"], "no queue feeds Alone: it has no SQS event. Queues feed Plain, Ordered. "),
+    ],
+)
+def test_a_function_that_cannot_be_run_alone_is_refused(project: Project, names: list[str], text: str) -> None:
+    if names == ["Alone"]:
+        project.edit(
+            "template.yaml",
+            "Resources:",
+            "Resources:\n  Alone: {Type: AWS::Serverless::Function, Properties: {CodeUri: plain}}",
+        )
+    result = project.invoke(*names)
+    assert result.exit_code == 2
+    assert text in result.stderr
+
+
+def test_a_template_in_which_no_queue_feeds_a_function_is_refused(project: Project) -> None:
+    project.write("template.yaml", "Resources: {Jobs: {Type: AWS::SQS::Queue}}")
+    result = project.invoke()
+    assert result.exit_code == 2
+    assert "no queue feeds a function here. A function gets one by an event of type SQS" in result.stderr
+
+
+def test_what_aws_would_refuse_is_refused(project: Project) -> None:
+    project.edit("template.yaml", "VisibilityTimeout: 2\n", "VisibilityTimeout: 1\n")
+    result = project.invoke()
+    assert result.exit_code == 2
+    assert "AWS refuses PlainJobs: Invalid request provided: Queue visibility timeout: 1 seconds" in result.stderr
 
 
 def test_a_parameter_needs_a_value(project: Project) -> None:

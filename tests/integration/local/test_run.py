@@ -1,18 +1,16 @@
-"""`tarry local` from the event file to the summary, on moto, in real time."""
+"""`tarry local --event` from the event file to the summary, in real time: functions as processes.  # SPEC N2
+
+Whole lives of messages are played in test_skip_time.py, and here only once: real time is dear.
+"""
 
 import re
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
-from tarry.cli.app import app
 
 from .conftest import Project
+from .process import Local
 
 
 def stories(stdout: str) -> dict[str, str]:
@@ -21,84 +19,49 @@ def stories(stdout: str) -> dict[str, str]:
     return dict(re.findall(r"^ *#(\d+) \w{8} \S+  (\S.*)$", summary.partition("\n\n")[0], re.MULTILINE))
 
 
-def test_a_batch_is_delivered_until_every_message_has_settled(project: Project) -> None:
+def test_messages_are_delivered_until_all_have_settled_and_each_story_is_told(project: Project) -> None:
     project.send()
     project.send(fail=1)
     project.send(fail=9)
+    project.send("Entries.fifo", group="a", fail=1)
+    project.send("Entries.fifo", group="a", discard=True)
     result = project.run()
     assert result.exit_code == 0, result.output
     assert stories(result.stdout) == {
         "1": "IN_FLIGHT 1 -> COMMITTED",
-        "2": "IN_FLIGHT 1 -> WAITING_RETRY 1 s -> IN_FLIGHT 2 -> COMMITTED",
-        "3": " -> ".join([f"IN_FLIGHT {attempt} -> WAITING_RETRY 1 s" for attempt in (1, 2, 3)] + ["DEAD_LETTERED"]),
+        "2": "IN_FLIGHT 1 -> WAITING_RETRY 2 s -> IN_FLIGHT 2 -> COMMITTED",
+        "3": " -> ".join([f"IN_FLIGHT {attempt} -> WAITING_RETRY 2 s" for attempt in (1, 2, 3)] + ["DEAD_LETTERED"]),
+        "4": "IN_FLIGHT 1 -> WAITING_RETRY 1 s -> IN_FLIGHT 2 -> COMMITTED",
+        "5": "IN_FLIGHT 1 -> READY -> IN_FLIGHT 1 -> DISCARDED  (not needed)",
     }
     assert "Dead  moved by SQS itself after 3 deliveries, without a record" in result.stdout
-    assert re.search(r"COMMITTED +2\b", result.stdout)
-    assert re.search(r"^3 messages settled in [\d.]+ s, none lost\.$", result.stdout, re.MULTILINE)
-
-
-def test_what_tarry_logs_is_shown_and_two_functions_do_not_mix(project: Project) -> None:
-    project.send("Entries.fifo", group="a", fail=1)
-    project.send("Entries.fifo", group="a", discard=True)
-    project.send()
-    result = project.run()
-    assert result.exit_code == 0, result.output
-    assert stories(result.stdout) == {
-        "1": "IN_FLIGHT 1 -> WAITING_RETRY 1 s -> IN_FLIGHT 2 -> COMMITTED",
-        "2": "IN_FLIGHT 1 -> READY -> IN_FLIGHT 2 -> DISCARDED  (not needed)",
-        "3": "IN_FLIGHT 1 -> COMMITTED",
-    }
     assert "WAITING_RETRY 1 s  (ValueError: ordered says no)" in result.stdout
-    assert "handled by plain Plain http://127.0.0.1:" in result.stderr
-
-
-def test_a_fifo_group_comes_back_head_first(project: Project) -> None:
-    """A whole group that becomes visible at once: moto by itself delivers its last message first."""
-    project.write("ordered/app.py", "def handler(event, context):\n    raise ValueError")
-    for _ in range(3):
-        project.send("Entries.fifo", group="a")
-    result = project.run("--give-up", "1.5")
-    assert re.findall(r"#(\d) .* IN_FLIGHT 2$", result.stdout, re.MULTILINE) == ["1", "2", "3"]
+    assert "Plain: handled by plain Plain http://127.0.0.1:" in result.stderr
+    assert re.search(r"COMMITTED +3\b", result.stdout)
+    assert re.search(r"^5 messages settled in [\d.]+ s, none lost\.$", result.stdout, re.MULTILINE)
 
 
 def test_a_function_that_raises_gets_the_whole_batch_again(project: Project) -> None:
+    project.edit("template.yaml", "maxReceiveCount: 3", "maxReceiveCount: 1")
     project.send()
     project.send(boom="\x1b[31mboom")
     result = project.run()
     assert result.exit_code == 0
     assert stories(result.stdout)["1"] == stories(result.stdout)["2"]
-    assert "IN_FLIGHT 1  " in result.stdout.replace("\n", "  ")
-    assert "(whole batch failed: RuntimeError: \\x1b[31mboom)" in result.stdout
+    assert "(RuntimeError: \\x1b[31mboom)" in result.stdout
     assert "\x1b" not in result.output
     assert 'app.py", line 12, in handler' in result.stderr
     assert "tarry/local" not in result.stderr
 
 
-def test_a_batch_of_a_function_that_overran_its_timeout_comes_back(project: Project) -> None:
-    project.write("plain/app.py", "import time\ndef handler(event, context): time.sleep(1.1)")
-    project.edit("template.yaml", "Timeout: 2", "Timeout: 1")
-    project.edit("template.yaml", "maxReceiveCount: 3", "maxReceiveCount: 1")
-    project.send()
-    result = project.run()
-    assert "(whole batch failed: Task timed out after 1.00 seconds)" in result.stdout
-    assert "DEAD_LETTERED" in stories(result.stdout)["1"]
-
-
-def test_what_does_not_settle_in_time_is_said_and_the_exit_code_is_1(project: Project) -> None:
-    project.edit("template.yaml", "VisibilityTimeout: 1\n      Redrive", "VisibilityTimeout: 600\n      Redrive")
+def test_what_cannot_settle_in_time_is_not_waited_for_and_the_exit_code_is_1(project: Project) -> None:
+    project.edit("template.yaml", "VisibilityTimeout: 2\n      Redrive", "VisibilityTimeout: 900\n      Redrive")
     project.send(fail=1)
-    result = project.run("--give-up", "1")
-    assert result.exit_code == 1
-    assert re.search(r"1 of 1 message did not settle, the last is due at \d\d:\d\d:\d\d\.", result.stdout)
-
-
-def test_nothing_is_waited_for_that_cannot_come_in_time(project: Project) -> None:
-    project.edit("ordered/app.py", "Fixed(1)", "Fixed(900)")
-    project.send("Entries.fifo", group="a", fail=1)
     began = time.monotonic()
     result = project.run("--give-up", "300")
     assert result.exit_code == 1
-    assert time.monotonic() - began < 30
+    assert re.search(r"1 of 1 message did not settle, the last is due at \d\d:\d\d:\d\d\.", result.stdout)
+    assert time.monotonic() - began < 60
 
 
 def test_a_message_that_is_deleted_while_tarry_says_it_waits_is_lost(project: Project) -> None:
@@ -116,7 +79,7 @@ def test_a_message_that_is_deleted_while_tarry_says_it_waits_is_lost(project: Pr
     assert "1 of 1 message LOST" in result.stdout
 
 
-def test_a_handlers_environment_knows_the_table_that_was_made(project: Project) -> None:
+def test_a_handlers_environment_knows_what_was_made_and_what_was_given(project: Project) -> None:
     table = (
         "Resources:\n  Table: {Type: AWS::Serverless::SimpleTable}\n"
         "  Bucket: {Type: AWS::S3::Bucket, Properties: {BucketName: !Sub 'b-${AWS::Region}'}}\n"
@@ -126,7 +89,7 @@ def test_a_handlers_environment_knows_the_table_that_was_made(project: Project) 
     project.edit(
         "template.yaml",
         "{QUEUE: !Ref Jobs}",
-        "{QUEUE: !Ref Jobs, TABLE: !Ref Table, BUCKET: !Sub '${Bucket}!', TOPIC: !Ref Topic}",
+        "{QUEUE: !Ref Jobs, TABLE: !Ref Table, BUCKET: !Sub '${Bucket}!', TOPIC: !Ref Topic, STAGE: production}",
     )
     project.edit(
         "plain/app.py",
@@ -134,11 +97,14 @@ def test_a_handlers_environment_knows_the_table_that_was_made(project: Project) 
         "failed = []\n"
         "    import boto3\n"
         "    assert boto3.client('dynamodb').describe_table(TableName=os.environ['TABLE'])\n"
+        "    assert boto3.client('sns').publish(TopicArn=os.environ['TOPIC'], Message='x')\n"
         "    assert os.environ['BUCKET'] == 'b-us-east-1!'\n"
-        "    assert os.environ['TOPIC'].endswith(':jobs-done')\n",
+        "    assert os.environ['STAGE'] == 'local'\n",
     )
+    project.edit("template.yaml", "Timeout: 2", "Timeout: 20")
+    project.edit("template.yaml", "VisibilityTimeout: 2", "VisibilityTimeout: 20")
     project.send()
-    result = project.run("--verbose")
+    result = project.run("--env", "STAGE=local", "--give-up", "15")
     assert result.exit_code == 0, result.output
 
 
@@ -155,26 +121,15 @@ def test_an_empty_event_is_a_success(project: Project) -> None:
     assert result.stdout == "\nThe event has no records: nothing to do.\n"
 
 
-def test_ctrl_c_ends_a_run_with_what_is_known_so_far(project: Project) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_a_run_with_what_is_known_so_far(project: Project, number: int) -> None:
+    project.edit("template.yaml", "VisibilityTimeout: 2\n      Redrive", "VisibilityTimeout: 600\n      Redrive")
     project.send()
     project.send(fail=1)
-    project.edit("template.yaml", "VisibilityTimeout: 1\n      Redrive", "VisibilityTimeout: 600\n      Redrive")
-    command = [sys.executable, "-c", "from tarry.cli import main; main()", "local", "-e", str(project.event())]
-    process = subprocess.Popen(command, cwd=project.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout
-    assert any("COMMITTED" in line for line in iter(process.stdout.readline, ""))
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "1 of 2 messages did not settle" in stdout
-    assert "interrupted" in stdout
-    assert "Traceback" not in stderr
-
-
-@pytest.mark.parametrize("name", ["all-well", "digest", "ledger"])
-def test_the_shipped_events_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository = Path(__file__).parents[3]
-    monkeypatch.chdir(repository)
-    result = CliRunner().invoke(app, ["local", "--event", f"events/{name}.json"])
-    assert result.exit_code == 0, result.output
-    assert "none lost" in result.stdout
+    local = Local(project.folder, "--event", str(project.event()), "--give-up", "900")
+    local.wait("COMMITTED")
+    assert local.end(number) == 130
+    assert "1 of 2 messages did not settle" in local.text
+    assert "interrupted" in local.text
+    assert "Traceback" not in local.text
+    assert local.left() == []

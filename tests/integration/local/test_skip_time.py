@@ -15,6 +15,7 @@ from botocore.session import Session
 from typer.testing import CliRunner
 
 from tarry.cli.app import app
+from tests.command import TARRY
 
 from .conftest import Project
 from .test_run import stories
@@ -26,7 +27,7 @@ REPOSITORY = Path(__file__).parents[3]
 def project(project: Project) -> Project:
     """With visibility timeouts that AWS would accept, and a backoff of 1.5 hours."""
     for rest in ("\n      Redrive", "}"):
-        project.edit("template.yaml", f"VisibilityTimeout: 1{rest}", f"VisibilityTimeout: 30{rest}")
+        project.edit("template.yaml", f"VisibilityTimeout: 2{rest}", f"VisibilityTimeout: 30{rest}")
     project.edit("ordered/app.py", "Fixed(1)", "Fixed(5400)")
     return project
 
@@ -205,7 +206,7 @@ def test_what_can_be_expected_is_said(project: Project, wrong: str) -> None:
 
 
 def test_without_tables_there_is_no_moto(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tarry.local.server", None)
+    monkeypatch.setitem(sys.modules, "tarry.local.aws.server", None)
     project.send()
     assert project.run("--skip-time").exit_code == 0
 
@@ -227,15 +228,7 @@ def test_ctrl_c_ends_it_with_what_has_happened_so_far(project: Project) -> None:
         "plain/app.py", "import sys\ndef handler(event, context):\n    open('now', 'w').close()\n    sys.stdin.read()\n"
     )
     project.send()
-    command = [
-        sys.executable,
-        "-c",
-        "from tarry.cli import main; main()",
-        "local",
-        "--skip-time",
-        "-e",
-        str(project.event()),
-    ]
+    command = [*TARRY, "local", "--skip-time", "-e", str(project.event())]
     process = subprocess.Popen(
         command, cwd=project.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

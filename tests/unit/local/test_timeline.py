@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from tarry.local.story import Story, coarse
-from tarry.local.timeline import lines_of, print_timeline
-from tarry.local.transcript import Said
+from tarry.local.runs.timeline import lines_of, print_timeline
+from tarry.local.runs.transcript import Said
+from tarry.local.show.story import Story, coarse
 from tarry.outcome import State
 from tarry.testing import Transition
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tarry.local.transcript import Said, Transcript
+from tarry.local.runs.transcript import Said, Transcript
 
 
 def test_lines_are_kept_with_their_times() -> None:

@@ -457,3 +457,87 @@ def test_handing_over_is_cheap(stage: Stage) -> None:
     began = time.perf_counter()
     stage.timeline.run()
     assert (time.perf_counter() - began) / (2 * 2 * steps) < 0.000_250, "it is about 0.00002"
+
+
+# interruptions
+
+
+class Stop(BaseException):
+    """What interrupts."""
+
+
+def test_an_actor_is_interrupted_where_it_sleeps(stage: Stage) -> None:  # SPEC I3
+    told: list[float] = []
+
+    def work() -> None:
+        interruption = stage.threads.interrupt(10, lambda _: Stop())
+        assert interruption is not None
+        try:
+            stage.clock.sleep(60)
+        except Stop:
+            told.append(stage.clock.monotonic())
+        interruption.cancel()
+        stage.clock.sleep(60)
+        told.append(stage.clock.monotonic())
+
+    stage.threads.start(work)
+    stage.timeline.run()
+    assert told == [10, 70]
+
+
+def test_an_actor_that_swallows_an_interruption_is_interrupted_again(stage: Stage) -> None:  # SPEC I3
+    told: list[float] = []
+
+    def work() -> None:
+        interruption = stage.threads.interrupt(10, lambda _: Stop())
+        assert interruption is not None
+        while len(told) < 3:
+            try:
+                stage.threads.event().wait()
+            except Stop:
+                told.append(round(stage.clock.monotonic(), 6))
+        interruption.cancel()
+
+    stage.threads.start(work)
+    stage.timeline.run()
+    assert told == [10, 10.1, 10.2]
+
+
+def test_an_interruption_may_be_put_off(stage: Stage) -> None:
+    told: list[float] = []
+
+    def work() -> None:
+        answers = iter([5.0, Stop()])
+        interruption = stage.threads.interrupt(10, lambda _: next(answers))
+        assert interruption is not None
+        with suppress(Stop):
+            stage.clock.sleep(60)
+        interruption.cancel()
+        told.append(stage.clock.monotonic())
+
+    stage.threads.start(work)
+    stage.timeline.run()
+    assert told == [15]
+
+
+def test_what_was_waited_for_is_not_missed_after_an_interruption(stage: Stage) -> None:
+    told: list[bool] = []
+    flag = stage.threads.event()
+
+    def work() -> None:
+        interruption = stage.threads.interrupt(10, lambda _: Stop())
+        assert interruption is not None
+        with suppress(Stop):
+            flag.wait()
+        interruption.cancel()
+        told.append(flag.wait(30))
+
+    stage.threads.start(work)
+    stage.timeline.after(20, flag.set)
+    stage.timeline.run()
+    assert told == [True]
+    assert stage.clock.monotonic() == 20
+
+
+def test_outside_of_actors_nothing_is_interrupted(stage: Stage) -> None:
+    assert stage.threads.interrupt(1, lambda _: Stop()) is None

@@ -1,5 +1,6 @@
 """The event source mapping, between a queue and a function that do what the test says."""
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -13,7 +14,8 @@ from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.history import History
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
-from tarry.simulator.timeline import START, Timeline, WallTimeline
+from tarry.simulator.timeline import START, Timeline
+from tarry.simulator.wall import LoopTimeline
 from tests.wire import arn
 
 LATENCY = 0.001
@@ -475,14 +477,17 @@ def test_a_mapping_that_was_stopped_asks_no_more_and_answers_for_what_runs() -> 
     assert desk.deleted == ["a", "b"]
 
 
-def test_the_same_mapping_runs_under_the_wall_clock() -> None:
-    timeline = WallTimeline()
-    desk = Desk(timeline=timeline, window_seconds=0.05)
+async def _under_the_wall_clock() -> Desk:
+    desk = Desk(timeline=LoopTimeline(), window_seconds=0.05)
     desk.takes_seconds = 0.01
     desk.send("a")
     desk.send("b", at=0.02)
-    timeline.after(0.2, timeline.stop)
-    timeline.run_forever()
+    await asyncio.sleep(0.2)
+    return desk
+
+
+def test_the_same_mapping_runs_under_the_wall_clock() -> None:
+    desk = asyncio.run(_under_the_wall_clock())
     assert (desk.batches, desk.deleted) == ([["a", "b"]], ["a", "b"])
 
 

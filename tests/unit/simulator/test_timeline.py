@@ -1,12 +1,10 @@
-"""The timeline: what happens when, in virtual time and in real time."""
+"""The timeline: what happens when, in virtual time."""
 
-import math
-import threading
 import time
 
 import pytest
 
-from tarry.simulator.timeline import START, Timeline, Timer, WallTimeline
+from tarry.simulator.timeline import START, Timeline, Timer
 
 
 @pytest.fixture
@@ -129,53 +127,3 @@ def test_a_hundred_thousand_events_take_less_than_a_second() -> None:
     began = time.perf_counter()
     timeline.run()
     assert time.perf_counter() - began < 1
-
-
-# under the wall clock
-
-
-def test_events_happen_when_they_are_due() -> None:
-    timeline = WallTimeline()
-    began = time.monotonic()
-    happened: list[tuple[str, float]] = []
-    timeline.after(0.06, timeline.stop)
-    timeline.after(0.04, lambda: happened.append(("second", time.monotonic() - began)))
-    timeline.after(0.02, lambda: happened.append(("first", time.monotonic() - began)))
-    timeline.run_forever()
-    assert [name for name, _ in happened] == ["first", "second"]
-    assert happened[0][1] >= 0.02
-    assert happened[1][1] >= 0.04
-
-
-def test_another_thread_can_post_to_a_timeline_that_waits() -> None:
-    timeline = WallTimeline()
-    happened: list[int | None] = []
-
-    def post() -> None:
-        timeline.post(lambda: happened.append(threading.get_ident()))
-        timeline.stop()
-
-    threading.Timer(0.02, post).start()
-    timeline.after(60, lambda: pytest.fail("it waited"))
-    timeline.run_forever()
-    assert happened == [threading.get_ident()]
-
-
-def test_its_time_is_the_time_of_day() -> None:
-    timeline = WallTimeline()
-    told: list[float] = []
-    timeline.after(0.01, lambda: told.append(timeline.now))
-    timeline.after(0.02, timeline.stop)
-    timeline.run_forever()
-    assert math.isclose(told[0], time.time(), abs_tol=1)
-
-
-def test_it_runs_again_after_a_stop() -> None:
-    timeline = WallTimeline()
-    happened: list[str] = []
-    timeline.post(timeline.stop)
-    timeline.run_forever()
-    timeline.after(0, lambda: happened.append("again"))
-    timeline.after(0.01, timeline.stop)
-    timeline.run_forever()
-    assert happened == ["again"]

@@ -181,3 +181,31 @@ def test_a_missing_template_and_an_unknown_parameter_are_refused(tmp_path: Path)
         read_template(tmp_path / "nowhere.yaml")
     with pytest.raises(TemplateError, match="no parameter Colour; it has Stage"):
         read(tmp_path, Colour="red")
+
+
+def test_the_layers_on_this_machine_are_known_those_of_all_functions_first(tmp_path: Path) -> None:
+    (tmp_path / "template.yaml").write_text("""
+Transform: AWS::Serverless-2016-10-31
+Globals:
+  Function: {Runtime: python3.13, Handler: app.handler, Layers: [!Ref Shared]}
+Resources:
+  Shared: {Type: AWS::Serverless::LayerVersion, Properties: {ContentUri: layers/shared}}
+  Uploaded: {Type: AWS::Serverless::LayerVersion, Properties: {ContentUri: s3://bucket/key}}
+  Own: {Type: AWS::Serverless::LayerVersion, Properties: {ContentUri: layers/own}}
+  Worker:
+    Type: AWS::Serverless::Function
+    Properties: {Layers: ["arn:aws:lambda:us-east-1:1:layer:public:3", !Ref Own, !Ref Uploaded]}
+""")
+    worker = read_template(tmp_path / "template.yaml").functions["Worker"]
+    assert worker.layers == (tmp_path / "layers/shared", tmp_path / "layers/own")
+
+
+def test_numbers_and_truth_are_text_in_the_environment_as_cloudformation_has_them(tmp_path: Path) -> None:
+    (tmp_path / "template.yaml").write_text("""
+Transform: AWS::Serverless-2016-10-31
+Resources:
+  Worker:
+    Type: AWS::Serverless::Function
+    Properties: {Runtime: python3.13, Handler: app.handler, Environment: {Variables: {DEBUG: true, COUNT: 3}}}
+""")
+    assert read_template(tmp_path / "template.yaml").functions["Worker"].environment == {"DEBUG": "true", "COUNT": "3"}

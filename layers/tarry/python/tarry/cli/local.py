@@ -1,4 +1,4 @@
-"""`tarry local`: run a template's consumers on this machine."""
+"""`tarry local`: run a template's system on this machine."""
 
 from __future__ import annotations
 
@@ -7,26 +7,38 @@ import sys
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from tarry.cli.options import pairs
+from tarry.cli.speaking import refuse
 from tarry.outcome import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tarry.local.plan import Plan, Settings
-    from tarry.local.report import Report
+    from tarry.local.runs.report import Report
 
-EXAMPLE = "[bold]Example[/]: tarry local --event events/orders.json --skip-time --expect committed=8,dead_lettered=2"
+EXAMPLE = (
+    "[bold]Examples[/]: tarry local --watch; "
+    "tarry local --event events/orders.json --skip-time --expect committed=8,dead_lettered=2"
+)
 
 
-def local(  # noqa: PLR0917 the options of the command
+def local(  # noqa: PLR0913, PLR0917 the options of the command
+    function: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FUNCTION", help="Functions to run; else all that a queue feeds.", show_default=False),
+    ] = None,
     event: Annotated[
-        Path, typer.Option("--event", "-e", metavar="FILE", help="An SQS event; its records are what is sent.")
-    ],
+        Path | None,
+        typer.Option(
+            "--event", "-e", metavar="FILE", help="An SQS event: its records are sent, and the run ends with them."
+        ),
+    ] = None,
     template: Annotated[
         Path, typer.Option("--template", "-t", metavar="FILE", help="The SAM template with queues and functions.")
     ] = Path("template.yaml"),
@@ -34,8 +46,29 @@ def local(  # noqa: PLR0917 the options of the command
         list[str] | None,
         typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A template parameter's value; repeatable."),
     ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env", metavar="FILE|NAME=VALUE", help="Environment variables that go before the template's; repeatable."
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            help="Where SQS answers: 4576, with --event any that is free.",
+            show_default=False,
+        ),
+    ] = None,
+    endpoint_url: Annotated[
+        str | None,
+        typer.Option("--endpoint-url", metavar="URL", help="Another SQS; missing queues are made there."),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Load a function anew when its code changes.")] = False,
     skip_time: Annotated[
-        bool, typer.Option("--skip-time", help="Skip all waits: hours of retries are told in a second or two.")
+        bool, typer.Option("--skip-time", help="With --event: skip all waits, hours of retries take a second or two.")
     ] = False,
     expect: Annotated[
         str | None,
@@ -55,72 +88,93 @@ def local(  # noqa: PLR0917 the options of the command
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show tarry's log lines with tracebacks.")] = False,
 ) -> None:
-    """Run an event's messages through their handlers, and tell what becomes of each.
+    """Run the template's queues and functions on this machine, until Ctrl-C.
 
-    The queues are made in this process, nothing reaches AWS. Waits are real,
-    or skipped with --skip-time.
+    SQS is served at http://127.0.0.1:4576 for any AWS SDK or CLI, each
+    function runs in processes of its own, as on Lambda. Nothing reaches AWS.
 
-    Exit code: 0 every message settled, 1 one was lost or still waits, or the
-    end is not as expected, 2 something given is wrong, 130 after Ctrl-C.
+    With --event, until its messages have settled. Exit code then: 0 every
+    message settled, 1 one was lost or still waits, or the end is not as
+    expected, 130 after Ctrl-C. Always: 2 something given is wrong.
     """
     with _libraries():
+        from tarry.local.aws.endpoint import endpoint_of
         from tarry.local.errors import UsageError
+        from tarry.local.functions.overrides import read_overrides
         from tarry.local.plan import Settings, make_plan
-        from tarry.local.summary import print_summary
-        from tarry.local.view import note
+        from tarry.local.show.view import note
         from tarry.template import TemplateError
 
-        import_module("tarry.local.virtual" if skip_time else "tarry.local.run")
+        import_module("tarry.local.runs.virtual" if skip_time else "tarry.local.session")
 
+    _check_together(event=event, skip_time=skip_time, expect=expect, give_up=give_up, watch=watch)
     console = Console(file=sys.stdout, highlight=False)  # stdout as it is now: it is turned aside while a handler runs
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    settings = Settings(
-        event,
-        template,
-        _pairs(parameter or []),
-        region,
-        give_up_seconds=give_up,
-        verbose=verbose,
-        skip_time=skip_time,
-        expected=_numbers(expect or ""),
-    )
     try:
+        settings = Settings(
+            template,
+            event,
+            functions=tuple(function or ()),
+            parameters=pairs(parameter or []),
+            overrides=read_overrides(env or []),
+            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
+            endpoint_url=endpoint_of(endpoint_url, {}) if endpoint_url else None,
+            port=port,
+            watch=watch,
+            give_up_seconds=give_up,
+            verbose=verbose,
+            skip_time=skip_time,
+            expected=_numbers(expect or ""),
+        )
         plan = make_plan(settings, note)
         report = (_play if skip_time else _run)(plan, settings, console)
     except UsageError as error:
         note(error.details)
-        _refuse(str(error))
+        refuse(str(error))
     except TemplateError as error:
-        _refuse(str(error))
+        refuse(str(error))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    print_summary(console, report)
-    raise typer.Exit(report.exit_code)
+    if report is not None:
+        from tarry.local.runs.summary import print_summary
+
+        print_summary(console, report)
+        raise typer.Exit(report.exit_code)
 
 
-def _run(plan: Plan, settings: Settings, console: Console) -> Report:
+def _run(plan: Plan, settings: Settings, console: Console) -> Report | None:
     """In real time, shown while it happens."""
-    from tarry.local.run import run
-    from tarry.local.story import Board
-    from tarry.local.view import LineView, TableView, View, note
+    from tarry.local.runs.report import Report
+    from tarry.local.session import run
+    from tarry.local.show.screen import Lines, Screen, View
+    from tarry.local.show.view import note
 
-    view: View = TableView(console) if console.is_terminal and not console.is_dumb_terminal else LineView(console)
-    board = Board(view.step)
-    with view.showing(board):
-        return run(plan, settings, board, note)
+    if settings.event is not None and not plan.samples:
+        return Report(expected=settings.expected)
+    view: View = Screen(console) if console.is_terminal and not console.is_dumb_terminal else Lines(sys.stdout)
+    return run(plan, settings, view, note)
 
 
 def _play(plan: Plan, settings: Settings, console: Console) -> Report:
     """In virtual time, told when it is over: that is soon."""
-    from tarry.local.timeline import print_timeline
-    from tarry.local.view import note
-    from tarry.local.virtual import play
+    from tarry.local.runs.timeline import print_timeline
+    from tarry.local.runs.virtual import play
+    from tarry.local.show.view import note
 
     played = play(plan, settings, note)
     print_timeline(console, played.report.stories, played.said, played.began)
     if played.problem:
-        _refuse(f"{played.problem}\nWithout --skip-time a run takes real time.", 1)
+        refuse(f"{played.problem}\nWithout --skip-time a run takes real time.", 1)
     return played.report
+
+
+def _check_together(
+    *, event: Path | None, skip_time: bool, expect: str | None, give_up: float | None, watch: bool
+) -> None:
+    for given, name in ((skip_time, "--skip-time"), (expect, "--expect"), (give_up is not None, "--give-up")):
+        if given and event is None:
+            raise typer.BadParameter(f"{name} is about the messages of an event: give it by --event FILE")
+    if watch and event is not None:
+        raise typer.BadParameter("--watch is for a cloud that goes on: leave --event out")
 
 
 @contextmanager
@@ -132,14 +186,7 @@ def _libraries() -> Iterator[None]:
         library = (error.name or "").partition(".")[0]
         if library == "tarry":
             raise
-        _refuse(f'tarry local needs {library}: pip install "tarry[local,local-aws]"')
-
-
-def _pairs(given: list[str]) -> dict[str, str]:
-    for each in given:
-        if "=" not in each:
-            raise typer.BadParameter(f"--parameter takes NAME=VALUE, got {each!r}")
-    return {name: value for name, _, value in (each.partition("=") for each in given)}
+        refuse(f'tarry local needs {library}: pip install "tarry[local,local-aws]"')
 
 
 def _numbers(given: str) -> dict[str, int]:
@@ -152,8 +199,3 @@ def _numbers(given: str) -> dict[str, int]:
             raise typer.BadParameter(f"--expect takes STATE=N, got {each!r}; the states are {states}")
         expected[state.upper()] = int(number)
     return expected
-
-
-def _refuse(text: str, code: int = 2) -> NoReturn:
-    typer.echo(f"tarry: {text}", err=True)
-    raise typer.Exit(code)

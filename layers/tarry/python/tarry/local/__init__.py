@@ -1,1 +1,1 @@
-"""Consumers run on this machine: their queues in an embedded SQS, their handlers in this process."""
+"""A template's system on this machine: queues in an embedded SQS, functions as processes. Or all in virtual time."""

@@ -42,6 +42,7 @@ class Actor:
         self._go.acquire()
         self._back.acquire()
         self._ticket: Ticket | None = None
+        self._error: BaseException | None = None
         self._last_words = LAST_WORDS
         process.add(self)
 
@@ -70,6 +71,12 @@ class Actor:
             self._end()
         elif self.is_alive():
             self._ticket = None
+            self._hand_over(self._go.release)
+
+    def interrupt(self, error: BaseException) -> None:
+        """Let it run on, with an error where it waits."""
+        if self._ticket is not None and not self.process.frozen:
+            self._ticket, self._error = None, error
             self._hand_over(self._go.release)
 
     def _hand_over(self, go: Work) -> None:
@@ -107,6 +114,9 @@ class Actor:
         self._back.release()
         self._go.acquire()
         self.check()
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
 
     def check(self) -> None:
         """Raise `Killed` if it was."""

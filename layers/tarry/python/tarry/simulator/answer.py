@@ -19,6 +19,22 @@ class Answer:
     request_id: str = ""
 
 
+def timed_out(seconds: float, request_id: str) -> Answer:
+    """What Lambda answers for an invocation that it killed at its deadline."""
+    return _broken_off("timeout", f"Task timed out after {seconds:.2f} seconds", "Sandbox.Timedout", request_id)
+
+
+def exited(why: str, request_id: str) -> Answer:
+    """What Lambda answers for an invocation whose process ended; ``why`` may be empty."""
+    text = f"Runtime exited with error: {why}" if why else "Runtime exited without providing a reason"
+    return _broken_off("crash", text, "Runtime.ExitError", request_id)
+
+
+def _broken_off(kind: Literal["timeout", "crash"], text: str, error_type: str, request_id: str) -> Answer:
+    value = {"errorType": error_type, "errorMessage": f"RequestId: {request_id} Error: {text}"}
+    return Answer(kind, value, text, request_id)
+
+
 class FunctionHost(Protocol):
     """Whoever runs a function."""
 

@@ -177,6 +177,10 @@ def _client_error(error: SqsError, metadata: dict[str, Any], operation: str) -> 
         "QueryErrorCode": error.name,
         "Type": "Sender" if error.sender_fault else "Receiver",
     }
-    response: Any = {"Error": described, "ResponseMetadata": metadata, "message": error.message}
+    response: Any = {"Error": described, "ResponseMetadata": metadata}
+    model: Any = service_model()
+    shape = model.shape_for_error_code(error.code)  # botocore looks for it by this one
+    if shape is not None and "message" in shape.members:
+        response["message"] = error.message
     found: ClientError = _exceptions().from_code(error.name)(response, operation)
     return found

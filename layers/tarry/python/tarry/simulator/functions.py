@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.simulator.answer import Answer
+from tarry.simulator.answer import Answer, exited, timed_out
 from tarry.simulator.context import LambdaContext
 from tarry.simulator.flag import Flag
 from tarry.simulator.history import History
 from tarry.simulator.marshalling import error_payload, exit_reason, through_json
 from tarry.simulator.process import Killed, Process
+from tarry.simulator.records import message_ids
 from tarry.simulator.stage import Stage
 from tarry.world import World, use
 
@@ -87,7 +88,7 @@ class Function:
             self.stage.timeline.after(0, partial(done, Answer("throttled", text="Rate Exceeded.")))
             return
         environment = self._free_environment()
-        call = Call(environment, self._ids.new_id(), json.dumps(event), _message_ids(event), done)
+        call = Call(environment, self._ids.new_id(), json.dumps(event), message_ids(event), done)
         self.running.append(call)
         environment.take(call)
 
@@ -197,9 +198,8 @@ class Environment:
         self._actors.start(partial(self._serve, process, self._work, self.function.world()), process)
 
     def _time_out(self, call: Call) -> None:
-        seconds = self.function.settings.timeout_seconds
         self._end_process()
-        self._answer(call, "timeout", f"Task timed out after {seconds:.2f} seconds", "Sandbox.Timedout")
+        self._end(call, timed_out(self.function.settings.timeout_seconds, call.request_id))
 
     def _died(self, process: Process, why: str) -> None:
         call = self._call
@@ -207,17 +207,12 @@ class Environment:
             return
         self._end_process()
         if call is not None:
-            text = f"Runtime exited with error: {why}" if why else "Runtime exited without providing a reason"
-            self._answer(call, "crash", text, "Runtime.ExitError")
+            self._end(call, exited(why, call.request_id))
 
     def _end_process(self) -> None:
         if self._process is not None:
             self._process.kill()
         self._process, self._has_died = None, True
-
-    def _answer(self, call: Call, kind: Any, text: str, error_type: str) -> None:
-        value = {"errorType": error_type, "errorMessage": f"RequestId: {call.request_id} Error: {text}"}
-        self._end(call, Answer(kind, value, text, call.request_id))
 
     def _end(self, call: Call, answer: Answer) -> None:
         if self._call is not call:
@@ -262,8 +257,3 @@ class Environment:
         except BaseException as error:  # noqa: BLE001 the real runtime client does not catch it either
             process.die(exit_reason(error))
         return Answer("returned", value, request_id=request_id)
-
-
-def _message_ids(event: Any) -> list[str]:
-    records = event.get("Records") if isinstance(event, dict) else None
-    return [record["messageId"] for record in records or [] if "messageId" in record]

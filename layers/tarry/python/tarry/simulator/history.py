@@ -1,4 +1,6 @@
-"""What happened in a simulation: an append-only list that checkers and stories are read from."""
+"""What happened in a simulation: an append-only list that checkers and stories are read from, and a bus for those who
+listen while it happens.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,33 @@ class Event:
 
 
 class History:
-    """All events, in the order in which they were recorded, whose times never run backwards."""
+    """All events, in the order in which they were recorded, whose times never run backwards.
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    With ``keep=False`` it holds none of them: what goes on for days is only listened to.
+    """
+
+    def __init__(self, now: Callable[[], float], *, keep: bool = True) -> None:
         self._now = now
+        self._keep = keep
+        self._listeners: list[Callable[[Event], None]] = []
         self.events: list[Event] = []
         self.by: str | None = None
-        """Who acts: the request id of an invocation, ``mapping``, or None for a test. Each event tells it."""
+        """Who acts, which each event tells: an invocation, by its request id, ``mapping``, ``http`` for whoever comes
+        with a client of their own, None for a test."""
+
+    def listen(self, callback: Callable[[Event], None]) -> None:
+        """Calls ``callback`` with each event as it is recorded, in the middle of what is happening.
+
+        It may look, and is to be quick; whoever wants to act does so later.
+        """
+        self._listeners.append(callback)
 
     def record(self, what: str, **fields: Any) -> None:
         """Adds an event that happens now."""
         if self.by is not None:
             fields["by"] = self.by
-        self.events.append(Event(self._now(), what, fields))
+        event = Event(self._now(), what, fields)
+        if self._keep:
+            self.events.append(event)
+        for tell in self._listeners:
+            tell(event)

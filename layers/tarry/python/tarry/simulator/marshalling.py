@@ -1,9 +1,21 @@
 """Between a handler and Lambda everything is JSON, as the real runtime client writes and reads it."""
 
 import json
+import signal
 import traceback
 from decimal import Decimal
 from typing import Any, NoReturn
+
+SIGNALS = {
+    signal.SIGABRT: "aborted",
+    signal.SIGFPE: "floating point exception",
+    signal.SIGILL: "illegal instruction",
+    signal.SIGINT: "interrupt",
+    signal.SIGSEGV: "segmentation fault",
+    signal.SIGTERM: "terminated",
+    9: "killed",
+}
+"""As Go names them, in which Lambda's supervisor is written."""
 
 
 class CannotMarshal(Exception):
@@ -20,6 +32,11 @@ def through_json(result: Any) -> Any:
         text = result.decode() if isinstance(result, bytes) else json.dumps(result, default=_number)
     except Exception as error:
         raise CannotMarshal(f"Unable to marshal response: {error}") from error
+    return read_response(text)
+
+
+def read_response(text: str) -> Any:
+    """What a function answered, as the mapping reads it; text that is no valid JSON (a NaN) is left a str."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except ValueError:
@@ -47,6 +64,9 @@ def exit_reason(error: BaseException) -> str:
 
 
 def exit_status(status: int) -> str:
+    """How Lambda speaks of a process that ended with a status, below 0 by that signal."""
+    if status < 0:
+        return f"signal: {SIGNALS.get(-status, -status)}"
     return f"exit status {status}" if status else ""
 
 

@@ -36,16 +36,16 @@ class Process:
         self._actors = actors
         self._on_death = on_death
         self._members: dict[Actor, None] = {}
-        self._frozen = False
+        self.frozen = False
         self._held: list[Ticket] = []
 
     def freeze(self) -> None:
         """None of them runs until `thaw`: what they wait for may happen, and they do not see it yet."""
-        self._frozen = True
+        self.frozen = True
 
     def thaw(self) -> None:
         """They run again, those first whose wait ended first."""
-        self._frozen = False
+        self.frozen = False
         held, self._held = self._held, []
         for ticket in held:
             self._actors.timeline.after(0, partial(self.resume, ticket))
@@ -72,7 +72,7 @@ class Process:
 
     def resume(self, ticket: Ticket) -> None:
         """Let an actor go on that waits with this ticket; if it waits no more, or with another one, nothing."""
-        if self._frozen:
+        if self.frozen:
             self._held.append(ticket)
         else:
             ticket.actor.resume(ticket)

@@ -2,12 +2,19 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tarry.simulator.actors import PATIENCE_SECONDS, Actor, Actors
 from tarry.simulator.flag import Flag
 from tarry.simulator.loop import VirtualLoop
 from tarry.simulator.reality import Guard
 from tarry.simulator.timeline import START, Timeline
+from tarry.world import INTERRUPT_AGAIN_SECONDS
+
+if TYPE_CHECKING:
+    from tarry.world import Fire
+
+SHORTEST_WAIT_SECONDS = 0.001
 
 
 class VirtualClock:
@@ -50,6 +57,34 @@ class SimulatedThreads:
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         return VirtualLoop(self._actors)
+
+    def interrupt(self, seconds: float, fire: "Fire") -> "Alarm | None":
+        """Any actor can be, where it waits; what runs outside of them cannot."""
+        actor = self._actors.current()
+        return None if actor is None else Alarm(self._actors.timeline, actor, seconds, fire)
+
+
+class Alarm:
+    """An interruption of an actor. `tarry.world.Interruption`."""
+
+    def __init__(self, timeline: Timeline, actor: Actor, seconds: float, fire: "Fire") -> None:
+        self._timeline = timeline
+        self._actor = actor
+        self._fire = fire
+        self._timer = timeline.after(max(0.0, seconds), self._ring)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+    def _ring(self) -> None:
+        if not self._actor.is_alive():
+            return
+        answer = self._fire(None)
+        if isinstance(answer, BaseException):
+            self._timer = self._timeline.after(INTERRUPT_AGAIN_SECONDS, self._ring)
+            self._actor.interrupt(answer)
+        else:
+            self._timer = self._timeline.after(max(answer, SHORTEST_WAIT_SECONDS), self._ring)
 
 
 class Stage:

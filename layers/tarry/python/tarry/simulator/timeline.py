@@ -1,13 +1,11 @@
-"""One heap of timed events, which drives everything: under a virtual clock time jumps from event to event, under the
-wall clock it waits for them.
+"""One heap of timed events, which drives everything: under a virtual clock time jumps from event to event; under the
+wall clock (`tarry.simulator.wall`) it waits for them.
 
 All model code runs on the timeline's own thread, so it needs no locks.
 """
 
 import math
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from heapq import heapify, heappop, heappush
@@ -44,8 +42,7 @@ class Timeline:
     """What is yet to happen, in virtual time."""
 
     def __init__(self, now: float = START) -> None:
-        self.now = now
-        """Seconds since the epoch, UTC."""
+        self._now = now
         self.running = False
         self.thread: int | None = None
         """Which thread runs it, if one does."""
@@ -57,6 +54,11 @@ class Timeline:
         self._limit = now
         self._until: Callable[[], bool] | None = None
         self._failure: BaseException | None = None
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch, UTC. It never runs backwards."""
+        return self._now
 
     def at(self, when: float, action: Action) -> Timer:
         """Let something happen at a time; what has passed is now. Equal times: in the order they were added."""
@@ -104,10 +106,10 @@ class Timeline:
                     return "idle"
                 self._step()
         if stop_at <= limit:
-            self.now = max(self.now, stop_at)
+            self._now = max(self.now, stop_at)
             return "until"
         if self._heap:
-            self.now = max(self.now, limit)
+            self._now = max(self.now, limit)
             return "limit"
         return "idle"
 
@@ -117,7 +119,7 @@ class Timeline:
             return False
         if self._until is not None and self._until():
             return False
-        self.now = max(self.now, when)
+        self._now = max(self.now, when)
         return True
 
     def fail(self, error: BaseException) -> None:
@@ -127,7 +129,7 @@ class Timeline:
     def _step(self) -> None:
         when, _, timer = heappop(self._heap)
         action, timer.action = timer.action, None
-        self.now = max(self.now, when)
+        self._now = max(self.now, when)
         if action is not None:
             action()
         if self._failure is not None:
@@ -151,40 +153,3 @@ class Timeline:
             self._heap = [entry for entry in self._heap if entry[2].action is not None]
             heapify(self._heap)
             self._cancelled = 0
-
-
-class WallTimeline(Timeline):
-    """What is yet to happen, in real time. ``now`` is when the event at hand began."""
-
-    def __init__(self) -> None:
-        super().__init__(time.time())
-        self._ahead = self.now - time.monotonic()  # so that a clock that is set does not move what is due
-        self._posted: deque[Action] = deque()
-        self._awake = threading.Event()
-        self._stopped = False
-
-    def post(self, action: Action) -> None:
-        """Let something happen at once. From any thread; all else here is for the timeline's own."""
-        self._posted.append(action)
-        self._awake.set()
-
-    def stop(self) -> None:
-        """Let `run_forever` return. From any thread."""
-        self.post(self._stop)
-
-    def run_forever(self) -> None:
-        """Let everything happen when it is due, until `stop`. Raises whatever one of the events raises."""
-        self._stopped = False
-        with self._held():
-            while not self._stopped:
-                self.now = time.monotonic() + self._ahead
-                if self._posted:
-                    self._posted.popleft()()
-                elif (when := self.next_at()) <= self.now:
-                    self._step()
-                else:
-                    self._awake.wait(min(when - self.now, threading.TIMEOUT_MAX))
-                    self._awake.clear()
-
-    def _stop(self) -> None:
-        self._stopped = True

@@ -69,6 +69,31 @@ def code_paths(document: dict[str, Any]) -> dict[str, str | None]:
     return paths
 
 
+def layer_paths(document: dict[str, Any]) -> dict[str, list[str]]:
+    """The local layers of each SAM function, by logical id, in their order, as written; others are left out."""
+    of_all = _listed(_properties(document.get("Globals", {}), "Function").get("Layers"))
+    paths = {
+        name: _properties(each).get("ContentUri", ".")
+        for name, each in document["Resources"].items()
+        if each["Type"] == "AWS::Serverless::LayerVersion"
+    }
+    return {
+        name: [
+            uri for each in [*of_all, *_listed(properties.get("Layers"))] if (uri := _local(each, paths)) is not None
+        ]
+        for name, properties in _functions(document).items()
+    }
+
+
+def _listed(layers: Any) -> list[Any]:
+    return layers if isinstance(layers, list) else []
+
+
+def _local(layer: Any, paths: dict[str, Any]) -> str | None:
+    uri = paths.get(layer.get("Ref", "")) if isinstance(layer, dict) else None
+    return uri if isinstance(uri, str) and not uri.startswith("s3://") else None
+
+
 def translate(document: dict[str, Any], region: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """The template in CloudFormation's own resources: Globals merged, SQS events turned into mappings.
 

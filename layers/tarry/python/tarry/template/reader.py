@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tarry.template.document import code_paths, load_document, translate
+from tarry.template.document import code_paths, layer_paths, load_document, translate
 from tarry.template.intrinsics import Intrinsics
 from tarry.template.model import (
     ACCOUNT,
@@ -68,11 +68,12 @@ def read_template(path: Path | str, parameters: Mapping[str, str] | None = None,
     named, attributes = _names(resources, scope, region)
     scope = Intrinsics(refs | named, attributes, mappings, conditions, pending=frozenset(resources))
     code = {name: path.parent / uri for name, uri in code_paths(document).items() if uri is not None}
+    layers = {name: tuple(path.parent / uri for uri in uris) for name, uris in layer_paths(document).items()}
     return Template(
         path=path,
         region=region,
         queues={queue.name: queue for queue in _queues(resources, scope)},
-        functions={function.name: function for function in _functions(resources, scope, code)},
+        functions={function.name: function for function in _functions(resources, scope, code, layers)},
         mappings=tuple(_mappings(resources, scope)),
         backing={
             name: {"Type": resource["Type"], "Properties": scope.resolve(resource.get("Properties", {}), name)}
@@ -148,7 +149,9 @@ def _queues(resources: Resources, scope: Intrinsics) -> Iterable[Queue]:
         )
 
 
-def _functions(resources: Resources, scope: Intrinsics, code: Mapping[str, Path]) -> Iterable[Function]:
+def _functions(
+    resources: Resources, scope: Intrinsics, code: Mapping[str, Path], layers: Mapping[str, tuple[Path, ...]]
+) -> Iterable[Function]:
     for logical_id, properties in _of_type(resources, "AWS::Lambda::Function"):
         plain = {
             key: scope.settled(properties[key], f"{logical_id}.{key}")
@@ -165,7 +168,11 @@ def _functions(resources: Resources, scope: Intrinsics, code: Mapping[str, Path]
             timeout_seconds=_integer(plain, "Timeout", DEFAULT_TIMEOUT_SECONDS, logical_id),
             memory_mb=_integer(plain, "MemorySize", DEFAULT_MEMORY_MB, logical_id),
             reserved_concurrency=_optional_integer(plain, "ReservedConcurrentExecutions", logical_id),
-            environment=scope.resolve(variables, f"{logical_id}.Environment.Variables"),
+            environment={
+                name: value if isinstance(value, dict) else _attribute(value)
+                for name, value in scope.resolve(variables, f"{logical_id}.Environment.Variables").items()
+            },
+            layers=layers.get(logical_id, ()),
         )
 
 

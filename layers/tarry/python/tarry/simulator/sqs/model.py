@@ -59,7 +59,12 @@ class Sqs:
 
     @property
     def endpoint_url(self) -> str:
+        """Where its queues' URLs say that it is."""
         return self._registry.endpoint
+
+    @endpoint_url.setter
+    def endpoint_url(self, url: str) -> None:
+        self._registry.endpoint = url
 
     def call(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a request, both checked against SQS's model. Raises `SqsError`."""

@@ -1,0 +1,103 @@
+"""`tarry invoke`: call a handler once, as Lambda does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tarry.cli.options import pairs
+from tarry.cli.speaking import refuse
+
+if TYPE_CHECKING:
+    from tarry.simulator.history import Event
+    from tarry.template import Function
+
+EXAMPLE = "[bold]Examples[/]: tarry invoke OrdersFunction -e events/orders.json; tarry invoke Digest -e - < event.json"
+
+
+def invoke(  # noqa: PLR0917 the options of the command
+    function: Annotated[str, typer.Argument(metavar="FUNCTION", help="Its logical id or name.")],
+    event: Annotated[
+        str, typer.Option("--event", "-e", metavar="FILE|-", help="The event, JSON, given to the handler as it is.")
+    ],
+    template: Annotated[
+        Path, typer.Option("--template", "-t", metavar="FILE", help="The SAM template with the function.")
+    ] = Path("template.yaml"),
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A template parameter's value; repeatable."),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env", metavar="FILE|NAME=VALUE", help="Environment variables that go before the template's; repeatable."
+        ),
+    ] = None,
+    region: Annotated[
+        str | None, typer.Option("--region", help="The region that AWS::Region stands for.", show_default=False)
+    ] = None,
+    endpoint_url: Annotated[
+        str | None,
+        typer.Option(
+            "--endpoint-url", metavar="URL", help="Where the function finds AWS; else nowhere.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Call a function's handler once, as Lambda does, and print what it answers.
+
+    The answer is JSON on stdout; what the handler logs goes to stderr. It runs
+    in a process of its own, from which nothing reaches AWS: what it asks of SQS
+    or of a table fails at once, unless --endpoint-url says where they are.
+
+    Exit code: 0 the handler returned, 1 it failed, timed out or crashed,
+    2 something given is wrong.
+    """
+    try:
+        from tarry.local.aws.endpoint import endpoint_of
+        from tarry.local.aws.endpoint import region as usual_region
+        from tarry.local.errors import UsageError
+        from tarry.local.functions.calling import call, read_event, variables
+        from tarry.local.functions.overrides import read_overrides
+        from tarry.local.plan import function_named
+        from tarry.local.show.log import Log
+        from tarry.local.show.view import note
+        from tarry.template import TemplateError, read_template
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library == "tarry":
+            raise
+        refuse(f'tarry invoke needs {library}: pip install "tarry[local]"')
+
+    log = Log(verbose=True)
+
+    def hear(event: Event) -> None:
+        for line in log.lines(event):
+            note(line.text)
+
+    try:
+        found = read_template(template, pairs(parameter or []), region or usual_region())
+        called: Function = function_named(function, found)
+        url = endpoint_url and endpoint_of(endpoint_url, os.environ)
+        given = variables(called, found, read_overrides(env or []), url)
+        answer = asyncio.run(call(called, given, read_event(event), hear))
+    except UsageError as error:
+        note(error.details)
+        refuse(str(error))
+    except TemplateError as error:
+        refuse(str(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    typer.echo(_shown(answer.value))
+    if answer.kind != "returned":
+        refuse(f"{called.logical_id}: {answer.text}", 1)
+
+
+def _shown(value: Any) -> str:
+    """JSON that cannot move a terminal's cursor."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return text if text.replace("\n", "").isprintable() else json.dumps(value, indent=2)

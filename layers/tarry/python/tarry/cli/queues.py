@@ -1,0 +1,74 @@
+"""`tarry queues`: what the queues hold."""
+
+import json
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tarry.cli.options import AsJson, Aws, EndpointUrl
+from tarry.cli.speaking import place, sqs_at
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tarry.local.aws.depths import QueueDepth
+
+EXAMPLE = "[bold]Example[/]: tarry queues --json"
+WIDE_ENOUGH = 250  # names are up to 80 characters long
+
+
+def queues(endpoint_url: EndpointUrl = None, aws: Aws = False, as_json: AsJson = False) -> None:
+    """List the queues of `tarry local`, and how many messages each holds.
+
+    Ready, in flight (received, or waiting for a retry), delayed, and how long
+    the oldest is there, which only `tarry local` tells. The numbers are SQS's
+    approximate ones.
+
+    Exit code: 0, 1 SQS is not there or refuses, 2 something given is wrong.
+    """
+    with sqs_at("tarry queues", endpoint_url, aws=aws) as client:
+        from tarry.local.aws.depths import queue_depths
+
+        depths = queue_depths(client)
+    now = time.time()
+    if as_json:
+        for depth in depths:
+            told = asdict(depth)
+            told["oldest_seconds"] = _age(told.pop("oldest"), now)
+            typer.echo(json.dumps(told))
+    elif depths:
+        _print(depths, now)
+    else:
+        typer.echo(f"no queues at {place(client)}", err=True)
+
+
+def _print(depths: "Sequence[QueueDepth]", now: float) -> None:
+    from tarry.testing.timeline import duration
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDE_ENOUGH
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("QUEUE", overflow="fold")
+    for name in ("READY", "IN FLIGHT", "DELAYED", "OLDEST"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("DEAD LETTERS TO", overflow="fold")
+    for depth in depths:
+        age = _age(depth.oldest, now)
+        table.add_row(
+            Text(depth.name, "bold" if depth.messages else ""),
+            *(Text(f"{count:,}", "" if count else "dim") for count in (depth.ready, depth.in_flight, depth.delayed)),
+            Text("-", "dim") if age is None else duration(age),
+            Text(depth.dead_letter_queue or "-", "" if depth.dead_letter_queue else "dim"),
+        )
+    console.print(table)
+
+
+def _age(oldest: float | None, now: float) -> int | None:
+    """In whole seconds."""
+    return None if oldest is None else max(0, int(now - oldest))

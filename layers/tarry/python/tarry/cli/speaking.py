@@ -1,0 +1,72 @@
+"""Speaking to an SQS from a command, and saying plainly what went wrong."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def sqs_at(command: str, endpoint_url: str | None, *, aws: bool) -> Iterator[Any]:
+    """A client of the SQS that the options name.
+
+    What is raised within becomes one line on stderr: exit 2 if something given is wrong, 1 if SQS fails.
+    """
+    try:
+        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.exceptions import ConnectionError as NobodyAnswers
+
+        from tarry.local.aws.endpoint import endpoint_of, sqs_client
+        from tarry.local.aws.foreign_port import is_gone
+        from tarry.local.errors import UsageError
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("tarry"):
+            raise
+        refuse(f'{command} needs {(error.name or "").partition(".")[0]}: pip install "tarry[local]"')
+    from tarry.errors import SendError
+
+    if aws and endpoint_url:
+        refuse("--aws and --endpoint-url are two places: name one of them")
+    client: Any = None
+    try:
+        client = sqs_client(endpoint_of(endpoint_url, os.environ, aws=aws))
+        yield client
+    except NobodyAnswers as error:
+        refuse(f"no SQS answers at {place(client)}: start tarry local, or say --endpoint-url or --aws ({error})", 1)
+    except ClientError as error:
+        if is_gone(error):
+            refuse(f"there is no such queue at {place(client)}: {_queues(client)}")
+        refuse(f"SQS at {place(client)}: {error}", 1)
+    except (BotoCoreError, SendError) as error:
+        refuse(str(error), 1)
+    except (UsageError, ValueError, TypeError) as error:  # the producer's, which say what is wrong with what was given
+        refuse(str(error))
+
+
+def place(client: Any) -> str:
+    """Where a client's SQS is."""
+    url: str = client.meta.endpoint_url
+    return url
+
+
+def refuse(text: str, code: int = 2) -> NoReturn:
+    """Says it, and ends."""
+    typer.echo(f"tarry: {text}", err=True)
+    raise typer.Exit(code)
+
+
+def _queues(client: Any) -> str:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        urls = client.list_queues(MaxResults=20).get("QueueUrls") or []
+    except (BotoCoreError, ClientError):
+        return "and its queues may not be listed"
+    names = ", ".join(sorted(url.rpartition("/")[2] for url in urls))
+    return f"there are {names}" if names else "there are none"

@@ -1,0 +1,1 @@
+"""What stands in for AWS: an SQS, ours or another, and moto for the rest."""

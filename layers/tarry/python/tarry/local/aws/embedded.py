@@ -1,0 +1,59 @@
+"""The SQS that comes with tarry, as a cloud uses it: the model in this process, served over HTTP to the functions."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tarry.local.errors import UsageError
+from tarry.simulator.client import SimulatedClient
+from tarry.simulator.mapping_settings import MappingSettings
+from tarry.simulator.ports import SqsPort
+from tarry.simulator.sqs import Sqs, SqsError
+from tarry.simulator.sqs.stock import Depth
+from tarry.simulator.timeline import Timeline
+from tarry.template import Queue
+from tarry.template.queues import make_queues
+from tarry.testing.assembly import at_once
+from tarry.world import WallClock
+
+
+class EmbeddedSqs:
+    """It is always there, and has the template's queues from the beginning."""
+
+    def __init__(self, model: Sqs, timeline: Timeline, queues: Iterable[Queue]) -> None:
+        self.model = model
+        self._timeline = timeline
+        self._queues = list(queues)
+        self.urls: dict[str, str] = {}
+        self.arns: dict[str, str] = {}
+
+    async def ready(self) -> None:
+        """Make the queues.
+
+        Raises:
+            UsageError: SQS would refuse one.
+        """
+        client = SimulatedClient(self.model, WallClock(), at_once)
+        try:
+            self.urls = make_queues(client, self._queues)
+        except client.exceptions.ClientError as error:
+            raise UsageError(f"SQS refuses a queue of the template: {error}") from error
+        self.arns = {name: self.model.arn(name) for name in self.urls}
+
+    def port(self, settings: MappingSettings) -> SqsPort:
+        """The way of a mapping to its queue."""
+        return SqsPort(self._timeline, self.model, settings)
+
+    async def send(self, request: Mapping[str, Any]) -> str:
+        """Send a message; its id.
+
+        Raises:
+            UsageError: it is refused.
+        """
+        try:
+            return str(self.model.call("SendMessage", request)["MessageId"])
+        except SqsError as error:
+            raise UsageError(error.message) from error
+
+    def depths(self) -> dict[str, Depth]:
+        """What each queue holds now."""
+        return {name: self.model.depth(name) for name in self.model.queues()}

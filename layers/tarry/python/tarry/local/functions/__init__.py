@@ -1,0 +1,1 @@
+"""Functions as processes of this machine, under a Lambda runtime client."""

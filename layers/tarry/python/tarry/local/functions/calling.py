@@ -1,0 +1,75 @@
+"""`tarry invoke`: one invocation of one function, without a queue."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tarry.local.aws.isolation import HOST
+from tarry.local.errors import UsageError
+from tarry.local.functions.host import ProcessFunction
+from tarry.local.functions.launcher import Launcher
+from tarry.local.functions.overrides import Overrides
+from tarry.local.functions.variables import Endpoints, variables_of
+from tarry.simulator.answer import Answer
+from tarry.simulator.history import Event, History
+from tarry.template import Function, Template
+from tarry.template.model import ACCOUNT
+from tarry.template.queues import with_foreign_queues
+from tarry.template.variables import variables_of as own_variables_of
+
+STDIN = "-"
+NO_AWS = f"http://{HOST}:9/tarry-invoke-has-no-AWS"
+"""Where the function looks for AWS if it is told no place: nobody listens, and the text is in its errors."""
+
+
+def read_event(name: str) -> Any:
+    """The event in a file, or for ``-`` on stdin.
+
+    Raises:
+        UsageError: there is no such file, or it is no JSON.
+    """
+    try:
+        data = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
+        return json.loads(data)
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror}") from error
+    except ValueError as error:
+        where = "stdin" if name == STDIN else name
+        raise UsageError(f"{where} is no JSON: {error}") from error
+
+
+def variables(function: Function, template: Template, overrides: Overrides, endpoint_url: str | None) -> dict[str, str]:
+    """A function's environment variables. Queues, tables and buckets are named as AWS would, and are not made.
+
+    Raises:
+        TemplateError: one refers to something that has no name here.
+    """
+    endpoints = Endpoints(sqs=endpoint_url or NO_AWS, is_foreign=endpoint_url is not None)
+    urls = {name: f"{endpoints.sqs.rstrip('/')}/{ACCOUNT}/{name}" for name in with_foreign_queues(template)}
+    own = own_variables_of(function, template, urls, overrides.of(function))
+    once = {} if endpoint_url else {"AWS_MAX_ATTEMPTS": "1"}
+    return variables_of(function, once | own, endpoints)
+
+
+async def call(function: Function, given: Mapping[str, str], event: Any, hear: Callable[[Event], None]) -> Answer:
+    """Invoke the function once; ``hear`` gets what it logs. Nothing of it is left afterwards.
+
+    Raises:
+        UsageError: its handler cannot be imported.
+    """
+    history = History(time.time, keep=False)
+    history.listen(hear)
+    launcher = Launcher()
+    host = ProcessFunction(function, given, history, launcher)
+    try:
+        await host.warm()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        host.invoke(event, answer.set_result)
+        return await answer
+    finally:
+        await host.close()
+        launcher.close()

@@ -1,0 +1,232 @@
+"""A function whose environments are processes of this machine."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tarry.local.errors import UsageError
+from tarry.local.functions.environment import MAX_INIT_SECONDS, Call, Environment, Report
+from tarry.local.functions.launcher import Launcher
+from tarry.local.functions.runtime_api import InitError
+from tarry.local.functions.runtime_process import Client, Exited, Program, RuntimeProcess, best_client
+from tarry.local.functions.starts import Starts
+from tarry.local.functions.tracebacks import is_of_failed_init, traceback_of
+from tarry.simulator.answer import Answer
+from tarry.simulator.functions import WARM_SECONDS
+from tarry.simulator.history import History
+from tarry.simulator.records import message_ids
+from tarry.template import Function
+
+Done = Callable[[Answer], None]
+
+MOST_ENVIRONMENTS = 10
+"""How many run at once of a function that reserves no concurrency. An account's 1,000 are too many for a laptop."""
+
+
+class ProcessFunction:
+    """`tarry.simulator.answer.FunctionHost`: environments up to the function's concurrency, the last used first.
+
+    It is made on the running loop, where all of it happens. It records
+
+    - ``invoked``: ``function``, ``request_id``, ``delivery_ids``, ``cold``;
+    - ``logged``, for each line of stdout or stderr: ``function``, ``request_id`` (None between invocations), ``line``,
+      ``fields`` (what it says, if it is a JSON object, else None);
+    - ``report``, just before the answer: ``function``, ``request_id``, ``kind`` (the answer's), ``seconds``,
+      ``init_seconds`` (None without a cold start of its own), ``batch`` (how many messages), ``memory_mb`` (the most
+      that the process ever had, None where it is not known).
+
+    Args:
+        function: What the template says of it. `warm` says if it has no code or handler here.
+        variables: All environment variables of its processes: see `tarry.local.functions.variables`.
+        history: Where it records.
+        launcher: What starts its processes.
+        client: The runtime client; None for the best there is.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        variables: Mapping[str, str],
+        history: History,
+        launcher: Launcher,
+        client: Client | None = None,
+    ) -> None:
+        reserved = function.reserved_concurrency
+        self.function = function
+        self.concurrency = MOST_ENVIRONMENTS if reserved is None else reserved
+        """How many invocations run at once; more are throttled."""
+        self._variables = variables
+        self._history = history
+        self._launcher = launcher
+        self._client: Client = client or best_client()
+        self._starts = Starts()
+        self._made = 0
+        self._warming = False
+        self._idle: list[tuple[float, Environment]] = []
+        self._busy: set[Environment] = set()
+        self._old: set[Environment] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def environments(self) -> list[Environment]:
+        """Those there are, at work or warm."""
+        return [*self._busy, *(environment for _, environment in self._idle)]
+
+    async def warm(self) -> None:
+        """Start an environment ahead of the first invocation, which finds it warm.
+
+        Raises:
+            UsageError: the handler cannot be imported; with the handler's own traceback.
+        """
+        function = self.function
+        if function.code is None or not function.handler:
+            raise UsageError(f"{function.logical_id} has no code here: it needs a local CodeUri and a Handler")
+        if not function.code.is_dir():
+            raise UsageError(f"{function.logical_id}: its CodeUri {function.code} is no directory")
+        environment = self._new_environment()
+        self._warming = True
+        try:
+            await environment.warm()
+        except InitError as error:
+            raise self._cannot_import(str(error), await self._traceback(error.error)) from error
+        except Exited as error:
+            raise self._cannot_import(f"the process ended, {str(error) or 'exit status 0'}") from error
+        except TimeoutError as error:
+            raise self._cannot_import("it takes longer than 10 seconds") from error
+        finally:
+            self._warming = False
+        self._idle.append((self._loop.time(), environment))
+
+    def invoke(self, event: Any, done: Done) -> None:
+        """Invoke it; ``done`` is called on the loop, later."""
+        if len(self._busy) >= self.concurrency:
+            self._loop.call_soon(done, Answer("throttled", text="Rate Exceeded."))
+            return
+        environment = self._free_environment()
+        self._busy.add(environment)
+        self._spawn(self._run(environment, event, done))
+
+    def restart(self) -> None:
+        """From the next invocation on the handler is loaded anew; those under way end with the code that they have."""
+        self._starts.worked()
+        self._old |= self._busy
+        idle, self._idle = self._idle, []
+        for _, environment in idle:
+            self._spawn(environment.close())
+
+    async def close(self) -> None:
+        """End all environments. Invocations under way are not answered any more."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        environments = self.environments
+        self._busy.clear()
+        self._idle.clear()
+        await asyncio.gather(*(environment.close() for environment in environments))
+
+    async def _run(self, environment: Environment, event: Any, done: Done) -> None:
+        call = Call(json.dumps(event).encode())
+        delivery_ids = message_ids(event)
+        name = self.function.name
+        self._history.record(
+            "invoked",
+            function=name,
+            request_id=call.request_id,
+            delivery_ids=delivery_ids,
+            cold=environment.is_cold,
+        )
+        answer, report = await environment.run(call)
+        self._busy.discard(environment)
+        if environment in self._old:
+            self._old.discard(environment)
+            self._spawn(environment.close())
+        else:
+            self._idle.append((self._loop.time(), environment))
+            self._loop.call_later(WARM_SECONDS, self._sweep)
+        self._record(answer, report, len(delivery_ids))
+        self._loop.call_soon(done, answer)
+
+    def _record(self, answer: Answer, report: Report, batch: int) -> None:
+        self._history.record(
+            "report",
+            function=self.function.name,
+            request_id=answer.request_id,
+            kind=answer.kind,
+            seconds=report.seconds,
+            init_seconds=report.init_seconds,
+            batch=batch,
+            memory_mb=report.memory_mb,
+        )
+
+    def _log(self, request_id: str | None, line: str) -> None:
+        fields = _fields(line)
+        if self._warming and fields and is_of_failed_init(fields):
+            return  # whoever warms it is told
+        said = fields.get("requestId") if fields else None
+        if isinstance(said, str) and said:
+            request_id = said
+        self._history.record("logged", function=self.function.name, request_id=request_id, line=line, fields=fields)
+
+    def _free_environment(self) -> Environment:
+        return self._idle.pop()[1] if self._idle else self._new_environment()
+
+    def _new_environment(self) -> Environment:
+        self._made += 1
+        program = self._program(self._client, f"environment-{self._made}")
+        return Environment(program, self.function.timeout_seconds, self._launcher, self._starts, self._log)
+
+    def _cannot_import(self, why: str, details: str = "") -> UsageError:
+        function = self.function
+        what = f"{function.logical_id}: its handler {function.handler} cannot be imported from {function.code}"
+        return UsageError(f"{what}: {why}", details)
+
+    async def _traceback(self, error: Mapping[str, Any]) -> str:
+        """The handler's own; AWS's client keeps it to itself where an import fails, ours tells it."""
+        if error.get("stackTrace") or self._client == "own":
+            return traceback_of(error)
+        process = RuntimeProcess(self._program("own", "explanation"), self._launcher, lambda line: None)
+        try:
+            async with asyncio.timeout(MAX_INIT_SECONDS):
+                await process.start()
+        except InitError as explained:
+            return traceback_of(explained.error)
+        except (Exited, TimeoutError):
+            return ""
+        await process.end()
+        return ""
+
+    def _program(self, client: Client, log_stream: str) -> Program:
+        function = self.function
+        assert function.code is not None
+        assert function.handler is not None
+        variables = {"AWS_LAMBDA_LOG_STREAM_NAME": log_stream, **self._variables}
+        return Program(function.handler, function.code.resolve(), variables, function.arn, client)
+
+    def _sweep(self) -> None:
+        """End those that had nothing to do for long."""
+        until = self._loop.time() - WARM_SECONDS + 1
+        while self._idle and self._idle[0][0] <= until:
+            self._spawn(self._idle.pop(0)[1].close())
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._loop.call_exception_handler({"message": f"{self.function.name} is not served", "exception": error})
+
+
+def _fields(line: str) -> dict[str, Any] | None:
+    if not line.startswith("{"):
+        return None
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) else None

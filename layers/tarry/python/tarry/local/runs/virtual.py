@@ -1,0 +1,146 @@
+"""One run in virtual time: the template's queues and functions in a sandbox, where waits take no time."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, replace
+
+from botocore.exceptions import ClientError
+
+from tarry.local.aws.clients import simulated_clients
+from tarry.local.aws.isolation import NOWHERE, isolated_from_aws
+from tarry.local.aws.resources import Resources, moto_for
+from tarry.local.errors import UsageError
+from tarry.local.plan import Note, Plan, Settings
+from tarry.local.runs.aftermath import letters_of, stories_of
+from tarry.local.runs.logs import listening
+from tarry.local.runs.report import Report
+from tarry.local.runs.transcript import Said, Transcript
+from tarry.local.show.story import Story
+from tarry.simulator.code import CodeError
+from tarry.simulator.errors import InvalidParameterValue, SimulationError
+from tarry.simulator.sqs import SqsError
+from tarry.template import EventSourceMapping, Template
+from tarry.template.queues import with_foreign_queues
+from tarry.testing import Sandbox
+
+
+@dataclass(frozen=True)
+class Play:
+    """A run that is over. ``began`` is in virtual epoch seconds; ``problem`` is why it ended too early, if it did."""
+
+    report: Report
+    said: Sequence[Said]
+    began: float
+    problem: str = ""
+
+
+def play(plan: Plan, settings: Settings, note: Note) -> Play:
+    """Run the plan to its end.
+
+    Raises:
+        UsageError: a resource cannot be made, a handler not imported, a message not sent.
+    """
+    if not plan.samples:
+        return Play(Report(expected=settings.expected), [], 0)
+    began = time.monotonic()
+    with (
+        _surroundings(plan.template),
+        Sandbox(region=plan.template.region) as sandbox,
+        simulated_clients(sandbox.client),
+    ):
+        mappings = _assemble(sandbox, plan, settings, note)
+        numbers = _send(sandbox, plan, note)
+        transcript = Transcript(lambda: sandbox.now)
+        problem, interrupted = _let_happen(sandbox, settings, transcript)
+        told = sandbox.report()
+        stories = stories_of(told, numbers, {mapping.queue for mapping in mappings})
+        report = Report(
+            stories=stories,
+            letters=letters_of(stories, sandbox.sqs, sandbox.now),
+            seconds=time.monotonic() - began,
+            interrupted=interrupted,
+            virtual_seconds=_seconds(stories, sandbox),
+            violations=[] if problem or interrupted else told.violations,
+            expected=settings.expected,
+        )
+        return Play(report, transcript.lines, sandbox.now - sandbox.elapsed, problem)
+
+
+def _seconds(stories: Sequence[Story], sandbox: Sandbox) -> float:
+    """How long it took; a run that is to be given up at some time goes on until then, though all has settled."""
+    ended = [step.at for story in stories for step in story.steps]
+    is_over = ended and all(story.is_settled for story in stories)
+    return max(ended) - (sandbox.now - sandbox.elapsed) if is_over else sandbox.elapsed
+
+
+@contextmanager
+def _surroundings(template: Template) -> Iterator[None]:
+    """What there is of AWS beside SQS: moto, if the template has anything for it."""
+    if not template.backing:
+        with isolated_from_aws(template.region, NOWHERE):
+            yield
+        return
+    with moto_for(template) as url, isolated_from_aws(template.region, url):
+        yield
+
+
+def _assemble(sandbox: Sandbox, plan: Plan, settings: Settings, note: Note) -> list[EventSourceMapping]:
+    """Make what the template says; the mappings that feed functions here."""
+    template = plan.template
+    resources = Resources(template, {name: sandbox.sqs.url(name) for name in with_foreign_queues(template)})
+    environment: dict[str, dict[str, str]] = {}
+    mappings = []
+    for mapping in template.mappings:
+        function = template.functions.get(mapping.function)
+        if function is None or function.code is None:
+            continue  # nothing here feeds on that queue
+        try:
+            environment[function.name] = resources.environment(function) | settings.overrides.of(function)
+        except UsageError as error:
+            if mapping in plan.mappings:
+                raise
+            note(f"{function.logical_id} is left out: {error}")
+            continue
+        mappings.append(mapping)
+    try:
+        sandbox.add_template(replace(template, mappings=tuple(mappings)), environment=environment)
+        with redirect_stdout(sys.stderr):
+            for mapping in plan.mappings:
+                sandbox.module(mapping.function)
+    except CodeError as error:
+        raise UsageError(str(error), error.details) from error
+    except (ClientError, InvalidParameterValue) as error:
+        raise UsageError(f"{template.path}: AWS refuses {error}") from error
+    return mappings
+
+
+def _send(sandbox: Sandbox, plan: Plan, note: Note) -> dict[str, int]:
+    """Put the records in their queues, in the order of the event; their numbers by SQS's ids."""
+    queues = with_foreign_queues(plan.template)
+    numbers: dict[str, int] = {}
+    for sample in plan.samples:
+        try:
+            request = sample.request(queues[sample.queue], sandbox.sqs.url(sample.queue))
+            message_id = sandbox.sqs.call("SendMessage", request)["MessageId"]
+        except SqsError as error:
+            raise UsageError(f"SQS refuses record {sample.number}: {error.message}") from error
+        if message_id in numbers:
+            note(f"SQS swallows record {sample.number}: its deduplication id was sent before.")
+        numbers.setdefault(message_id, sample.number)
+    return numbers
+
+
+def _let_happen(sandbox: Sandbox, settings: Settings, transcript: Transcript) -> tuple[str, bool]:
+    """Run until nothing is left to happen; what ended it before, and whether that was Ctrl-C."""
+    with transcript.recording(), listening(transcript.note, verbose=settings.verbose):
+        try:
+            sandbox.run(for_=settings.give_up_seconds, check=False)
+        except SimulationError as error:
+            return str(error), False
+        except CodeError as error:
+            raise UsageError(str(error), error.details) from error
+        except KeyboardInterrupt:
+            return "", True
+    return "", False

@@ -1,0 +1,1 @@
+"""What a developer sees of a cloud: states of messages, a screen, lines."""

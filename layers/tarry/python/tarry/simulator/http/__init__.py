@@ -1,0 +1,5 @@
+"""The model of SQS over HTTP, for boto3 and every other AWS SDK or CLI on this machine."""
+
+from tarry.simulator.http.server import HOST, PortTaken, serve
+
+__all__ = ["HOST", "PortTaken", "serve"]

@@ -1,0 +1,151 @@
+"""A function in a temporary folder, hosted as processes, and a look at what is left of them."""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from tarry.local.functions.host import ProcessFunction
+from tarry.local.functions.launcher import Launcher
+from tarry.local.functions.runtime_process import Client
+from tarry.local.functions.variables import Endpoints, variables_of
+from tarry.simulator.answer import Answer
+from tarry.simulator.history import Event, History
+from tarry.template import Function
+
+ARN = "arn:aws:lambda:us-east-1:123456789012:function:jobs"
+
+APP = """
+import decimal, json, logging, os, subprocess, sys, threading, time
+
+beats = 0
+def beat():
+    global beats
+    while True:
+        beats += 1
+        time.sleep(0.005)
+
+def handler(event, context):
+    match event:
+        case {"sleep": seconds}:
+            time.sleep(seconds)
+        case {"exit": status}:
+            sys.stdout.write("last words")
+            os._exit(status)
+        case {"sys.exit": status}:
+            sys.exit(status)
+        case {"signal": number}:
+            os.kill(os.getpid(), number)
+        case {"raise": text}:
+            raise ValueError(text)
+        case {"answer": "set"}:
+            return {1, 2}
+        case {"answer": "decimal"}:
+            return decimal.Decimal("1.5")
+        case {"answer": "nan"}:
+            return float("nan")
+        case {"answer": "bytes"}:
+            return b'{"a": 1}'
+        case {"answer": "api"}:
+            return os.environ["AWS_LAMBDA_RUNTIME_API"]
+        case {"answer": "long"}:
+            return "x" * (6 * 1024 * 1024 + 200)
+        case {"answer": "context"}:
+            return {name: getattr(context, name) for name in (
+                "aws_request_id", "function_name", "function_version", "invoked_function_arn", "memory_limit_in_mb",
+                "log_group_name", "log_stream_name")} | {"left": context.get_remaining_time_in_millis()}
+        case {"say": text}:
+            print(text)
+            print(text, file=sys.stderr)
+            logging.getLogger("jobs").warning("logged %s", text, extra={"count": 3})
+        case {"child": seconds}:
+            return subprocess.Popen(["sleep", str(seconds)]).pid
+        case {"stuck with child": seconds}:
+            print(subprocess.Popen(["sleep", str(seconds)]).pid)
+            time.sleep(seconds)
+        case {"beat": True}:
+            threading.Thread(target=beat, daemon=True).start()
+        case {"beats": True}:
+            return beats
+        case {"length": text}:
+            return len(text)
+    return {"pid": os.getpid(), "left": context.get_remaining_time_in_millis()}
+"""
+
+
+class Hosted:
+    """A function while it is hosted."""
+
+    def __init__(self, host: ProcessFunction, history: History) -> None:
+        self.host = host
+        self.history = history
+
+    def call(self, **event: Any) -> asyncio.Future[Answer]:
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.host.invoke(event, answer.set_result)
+        return answer
+
+    async def value(self, **event: Any) -> Any:
+        """What it returns."""
+        answer = await self.call(**event)
+        assert answer.kind == "returned", answer
+        return answer.value
+
+    def events(self, what: str) -> list[Event]:
+        return [event for event in self.history.events if event.what == what]
+
+    @property
+    def lines(self) -> list[str]:
+        return [event.fields["line"] for event in self.events("logged")]
+
+
+class Jobs:
+    """The function. Its code is in ``folder / "app.py"``."""
+
+    def __init__(self, folder: Path, client: Client) -> None:
+        self.folder = folder
+        self.client = client
+        self.code(APP)
+
+    def code(self, text: str, name: str = "app.py") -> None:
+        (self.folder / name).write_text(text)
+
+    def play(self, story: Callable[[Hosted], Awaitable[None]], **words: Any) -> Hosted:
+        """Host it, let the story happen, and close it; ``words`` are what a template says of it."""
+        words = {"timeout_seconds": 5, **words}
+        function = Function("Jobs", "jobs", ARN, self.folder, words.pop("handler", "app.handler"), **words)
+
+        async def hosted() -> Hosted:
+            history = History(time.time)
+            launcher = Launcher()
+            variables = variables_of(function, {}, Endpoints(sqs="http://127.0.0.1:9"))
+            host = Hosted(ProcessFunction(function, variables, history, launcher, self.client), history)
+            try:
+                await asyncio.wait_for(story(host), 20)
+            finally:
+                await host.host.close()
+                launcher.close()
+            return host
+
+        return asyncio.run(hosted(), debug=False)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process; one that only waits to be told of is none."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return Path("/proc").is_dir() is False
+
+
+def ends_soon(pid: int, seconds: float = 3) -> bool:
+    until = time.monotonic() + seconds
+    while is_alive(pid) and time.monotonic() < until:
+        time.sleep(0.01)
+    return not is_alive(pid)

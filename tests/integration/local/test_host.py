@@ -1,0 +1,368 @@
+"""Functions as processes of this machine, under AWS's runtime client and under our own."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tarry.local.errors import UsageError
+from tarry.local.functions import starts
+
+from .processes import Hosted, Jobs, ends_soon, is_alive
+
+CLIENTS = [
+    pytest.param("awslambdaric", marks=pytest.mark.skipif(not find_spec("awslambdaric"), reason="has no build here")),
+    "own",
+]
+
+
+@pytest.fixture(params=CLIENTS)
+def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Jobs:
+    return Jobs(tmp_path, request.param)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Jobs:
+    """For what the client has no part in."""
+    return Jobs(tmp_path, "own")
+
+
+# answers
+
+
+def test_what_the_handler_returns_comes_back_as_json_carries_it(jobs: Jobs) -> None:  # PLATFORM 25
+    async def story(hosted: Hosted) -> None:
+        assert await hosted.value(answer="decimal") == 1.5
+        assert await hosted.value(answer="nan") == "NaN"
+        assert await hosted.value(answer="bytes") == {"a": 1}
+
+    jobs.play(story)
+
+
+def test_the_context_is_lambdas(jobs: Jobs) -> None:
+    async def story(hosted: Hosted) -> None:
+        answer = await hosted.call(answer="context")
+        left = answer.value.pop("left")
+        assert 2_000 < left <= 3_000
+        assert answer.value == {
+            "aws_request_id": answer.request_id,
+            "function_name": "jobs",
+            "function_version": "$LATEST",
+            "invoked_function_arn": "arn:aws:lambda:us-east-1:123456789012:function:jobs",
+            "memory_limit_in_mb": "256",
+            "log_group_name": "/aws/lambda/jobs",
+            "log_stream_name": "environment-1",
+        }
+
+    jobs.play(story, timeout_seconds=3, memory_mb=256)
+
+
+def test_an_error_is_told_with_its_own_traceback_and_the_process_lives_on(jobs: Jobs) -> None:
+    async def story(hosted: Hosted) -> None:
+        before = await hosted.value()
+        answer = await hosted.call(**{"raise": "no luck"})
+        assert (answer.kind, answer.text) == ("error", "ValueError: no luck")
+        assert answer.value["errorType"] == "ValueError"
+        assert answer.value["requestId"] == answer.request_id
+        assert [frame.split(",")[0] for frame in answer.value["stackTrace"]] == [f'  File "{jobs.folder}/app.py"']
+        assert (await hosted.value())["pid"] == before["pid"]
+
+    jobs.play(story)
+
+
+def test_what_is_no_json_is_an_error(jobs: Jobs) -> None:
+    async def story(hosted: Hosted) -> None:
+        answer = await hosted.call(answer="set")
+        assert answer.kind == "error"
+        assert answer.value["errorType"] == "Runtime.MarshalError"
+        assert "Unable to marshal response" in answer.text
+
+    jobs.play(story)
+
+
+def test_events_of_six_megabytes_pass_and_longer_responses_do_not(jobs: Jobs) -> None:
+    async def story(hosted: Hosted) -> None:
+        assert await hosted.value(length="x" * 6_000_000) == 6_000_000
+        answer = await hosted.call(answer="long")
+        assert answer.kind == "error"
+        assert answer.text.startswith("Function.ResponseSizeTooLarge: ")
+        assert await hosted.value(length="x") == 1
+
+    jobs.play(story)
+
+
+# deaths
+
+
+@pytest.mark.parametrize(
+    ("wish", "text"),
+    [
+        ({"exit": 3}, "Runtime exited with error: exit status 3"),
+        ({"exit": 0}, "Runtime exited without providing a reason"),
+        ({"sys.exit": 4}, "Runtime exited with error: exit status 4"),
+        ({"signal": signal.SIGKILL}, "Runtime exited with error: signal: killed"),
+        ({"signal": signal.SIGSEGV}, "Runtime exited with error: signal: segmentation fault"),
+    ],
+)
+def test_a_crash_is_told_as_lambda_tells_it_and_a_new_process_goes_on(
+    own: Jobs, wish: dict[str, int], text: str
+) -> None:
+    async def story(hosted: Hosted) -> None:
+        before = await hosted.value()
+        answer = await hosted.call(**wish)
+        assert (answer.kind, answer.text) == ("crash", text)
+        assert answer.value["errorType"] == "Runtime.ExitError"
+        assert answer.value["errorMessage"] == f"RequestId: {answer.request_id} Error: {text}"
+        assert (await hosted.value())["pid"] != before["pid"]
+        assert [event.fields["cold"] for event in hosted.events("invoked")] == [True, False, True]
+
+    own.play(story)
+
+
+def test_a_crash_under_awss_client_too(jobs: Jobs) -> None:
+    async def story(hosted: Hosted) -> None:
+        assert (await hosted.call(exit=3)).text == "Runtime exited with error: exit status 3"
+        assert hosted.lines == ["last words"]  # without an end, and not lost
+        assert await hosted.value()
+
+    jobs.play(story)
+
+
+def test_at_its_timeout_the_process_is_killed_with_all_that_it_started(jobs: Jobs) -> None:  # PLATFORM 28
+    async def story(hosted: Hosted) -> None:
+        pid = (await hosted.value())["pid"]
+        began = time.monotonic()
+        answer = await hosted.call(**{"stuck with child": 30})
+        assert 1 <= time.monotonic() - began < 5
+        assert (answer.kind, answer.text) == ("timeout", "Task timed out after 1.00 seconds")
+        assert answer.value["errorType"] == "Sandbox.Timedout"
+        child = int(hosted.lines[0])
+        assert ends_soon(pid)
+        assert ends_soon(child)
+        assert hosted.events("report")[-1].fields["kind"] == "timeout"
+
+    jobs.play(story, timeout_seconds=1)
+
+
+def test_a_first_start_costs_nothing_and_one_after_a_crash_the_invocations_own_time(own: Jobs) -> None:  # PLATFORM 28
+    own.code("import time; time.sleep(0.4)\n" + (own.folder / "app.py").read_text())
+
+    async def story(hosted: Hosted) -> None:
+        assert (await hosted.value())["left"] > 1_700
+        await hosted.call(exit=1)
+        assert (await hosted.value())["left"] < 1_600
+        first, _, reborn = hosted.events("report")
+        assert first.fields["init_seconds"] > 0.4
+        assert first.fields["seconds"] < 0.3
+        assert reborn.fields["init_seconds"] is None
+        assert reborn.fields["seconds"] > 0.4
+
+    own.play(story, timeout_seconds=2)
+
+
+# environments
+
+
+def test_there_are_as_many_environments_as_run_at_once_and_more_than_reserved_are_throttled(own: Jobs) -> None:
+    async def story(hosted: Hosted) -> None:
+        both = [hosted.call(sleep=0.2), hosted.call(sleep=0.2)]
+        third = await hosted.call()
+        assert (third.kind, third.text) == ("throttled", "Rate Exceeded.")
+        pids = {(await answer).value["pid"] for answer in both}
+        assert len(pids) == 2
+        assert len(hosted.host.environments) == 2
+        # The last used is the first reused, and the other one stays warm beside it.
+        assert len({(await hosted.value())["pid"] for _ in range(3)}) == 1
+        assert len(hosted.events("invoked")) == 5
+
+    own.play(story, reserved_concurrency=2)
+
+
+def test_a_thread_that_outlives_its_invocation_wakes_up_in_the_next_one_only(jobs: Jobs) -> None:  # PLATFORM 26
+    async def story(hosted: Hosted) -> None:
+        await hosted.value(beat=True)
+        before = await hosted.value(beats=True)
+        await asyncio.sleep(0.3)
+        assert await hosted.value(beats=True) - before < 20  # of 60
+
+    jobs.play(story)
+
+
+def test_after_a_restart_the_handler_is_loaded_anew_and_what_runs_ends_with_what_it_has(own: Jobs) -> None:
+    async def story(hosted: Hosted) -> None:
+        await hosted.host.warm()
+        running = hosted.call(sleep=0.2)
+        await asyncio.sleep(0.05)
+        own.code("def handler(event, context): return 'new'")
+        hosted.host.restart()
+        assert (await hosted.call()).value == "new"
+        old = (await running).value["pid"]
+        assert (await hosted.call()).value == "new"
+        assert await asyncio.to_thread(ends_soon, old)
+
+    own.play(story)
+
+
+# what is recorded
+
+
+def test_each_line_is_recorded_with_its_invocation_before_the_report(jobs: Jobs) -> None:
+    async def story(hosted: Hosted) -> None:
+        await hosted.host.warm()
+        answer = await hosted.call(say="hello", Records=[{"messageId": "m-1"}, {"messageId": "m-2"}])
+        told = [event for event in hosted.history.events if event.fields["function"] == "jobs"]
+        assert [event.what for event in told] == ["invoked", "logged", "logged", "logged", "report"]
+        assert {event.fields["request_id"] for event in told} == {answer.request_id}
+        invoked, out, err, logged, report = (event.fields for event in told)
+        assert invoked["delivery_ids"] == ["m-1", "m-2"]
+        assert invoked["cold"] is False
+        assert (out["line"], err["line"], out["fields"]) == ("hello", "hello", None)
+        said = logged["fields"]
+        assert (said["message"], said["level"], said["logger"], said["count"]) == ("logged hello", "WARNING", "jobs", 3)
+        assert said["requestId"] == answer.request_id
+        assert (report["kind"], report["batch"], report["init_seconds"]) == ("returned", 2, None)
+        assert 0 < report["seconds"] < 1
+        assert report["memory_mb"] is None or report["memory_mb"] > 5
+
+    jobs.play(story)
+
+
+def test_lines_longer_than_the_log_takes_come_in_parts(own: Jobs) -> None:
+    own.code("def handler(event, context): print('x' * 600_000)")
+
+    async def story(hosted: Hosted) -> None:
+        await hosted.value()
+        assert sum(map(len, hosted.lines)) == 600_000
+        assert max(map(len, hosted.lines)) <= 256 * 1024
+
+    own.play(story)
+
+
+# handlers that cannot be loaded
+
+BROKEN = {
+    "a module that is missing": ("import helper", "No module named 'no_such_library'", "import no_such_library"),
+    "an error while it is loaded": ("int('x')", "ValueError: invalid literal for int()", "app.py"),
+    "a mistake in its syntax": ("def handler(:", "Syntax error in module 'app'", "app.py"),
+    "no such function": ("other = 1", "Handler 'handler' missing on module 'app'", ""),
+    "an exit": ("import sys; sys.exit(5)", "the process ended, exit status 5", ""),
+}
+
+
+@pytest.mark.parametrize("mistake", BROKEN)
+def test_a_handler_that_cannot_be_imported_is_refused_with_its_own_traceback(jobs: Jobs, mistake: str) -> None:
+    code, text, traceback = BROKEN[mistake]
+    jobs.code(code)
+    jobs.code("import no_such_library", "helper.py")
+
+    async def story(hosted: Hosted) -> None:
+        with pytest.raises(UsageError, match=r"Jobs: its handler app\.handler cannot be imported from") as refusal:
+            await hosted.host.warm()
+        assert text in str(refusal.value)
+        assert traceback in refusal.value.details
+        assert not any(part in refusal.value.details for part in ("awslambdaric", "tarry/local", "importlib"))
+        assert hosted.lines == []  # the client's own words would say it twice
+        assert hosted.host.environments == []
+
+    jobs.play(story)
+
+
+def test_what_a_handler_prints_before_it_fails_to_load_is_shown(own: Jobs) -> None:
+    own.code("print('connecting'); int('x')")
+
+    async def story(hosted: Hosted) -> None:
+        with pytest.raises(UsageError):
+            await hosted.host.warm()
+        assert hosted.lines == ["connecting"]
+
+    own.play(story)
+
+
+def test_a_handler_that_fails_to_load_later_is_an_error_and_not_started_in_a_hot_loop(
+    own: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starts, "FIRST_PAUSE_SECONDS", 0.3)
+    own.code("import time; print(time.monotonic()); int('x')")
+
+    async def story(hosted: Hosted) -> None:
+        for _ in range(3):
+            answer = await hosted.call()
+            assert answer.kind == "error"
+            assert answer.text.startswith("ValueError: invalid literal")
+        began = [float(line) for line in hosted.lines if not line.startswith("{")]
+        assert len(began) == 3
+        assert began[1] - began[0] > 0.3
+        assert began[2] - began[1] > 0.6
+        own.code("def handler(event, context): return 'repaired'")
+        waiting = hosted.call()
+        await asyncio.sleep(0.05)
+        hosted.host.restart()
+        assert (await asyncio.wait_for(waiting, 1)).value == "repaired"
+
+    own.play(story)
+
+
+# the end
+
+
+def test_nothing_is_left_when_it_is_closed_not_even_in_the_middle_of_an_invocation(jobs: Jobs) -> None:
+    pids: list[int] = []
+    ports: list[int] = []
+
+    async def story(hosted: Hosted) -> None:
+        pids.extend([(await hosted.value())["pid"], await hosted.value(child=30)])
+        ports.append(int((await hosted.value(answer="api")).rpartition(":")[2]))
+        running = hosted.call(sleep=30)
+        await asyncio.sleep(0.05)
+        assert is_alive(pids[0])
+        assert not running.done()
+
+    jobs.play(story)
+    assert all(ends_soon(pid) for pid in pids)
+    for port in ports:
+        with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            free.bind(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize("state", ["warm", "starting"])
+def test_nothing_outlives_the_process_that_started_it_though_it_is_killed(own: Jobs, state: str) -> None:
+    if state == "starting":
+        own.code("import os, time; print(os.getpid()); time.sleep(30)")
+    program = textwrap.dedent(f"""
+        import asyncio
+        from pathlib import Path
+        from tests.integration.local.processes import Jobs
+
+        async def story(hosted):
+            hosted.history.listen(lambda event: print(event.fields.get("line", ""), flush=True))
+            answer = await hosted.call(child=30)
+            print((await hosted.value())["pid"], answer.value, flush=True)
+            await asyncio.sleep(30)
+
+        jobs = Jobs.__new__(Jobs)
+        jobs.folder, jobs.client = Path({str(own.folder)!r}), "own"
+        jobs.play(story, timeout_seconds=60)
+    """)
+    root = Path(__file__).parents[3]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "layers/tarry/python"), str(root)])}
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
+    assert parent.stdout is not None
+    with parent, parent.stdout:
+        words: list[str] = []
+        while not words:
+            words = parent.stdout.readline().split()
+        pids = [int(word) for word in words]
+        time.sleep(0.05)
+        assert all(map(is_alive, pids))
+        parent.kill()
+        parent.wait()
+    assert all(ends_soon(pid) for pid in pids)

@@ -1,0 +1,206 @@
+"""`tarry invoke`: one call of a handler, in a process of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tarry.cli.app import app
+
+REPOSITORY = Path(__file__).parents[3]
+
+TEMPLATE = """
+Transform: AWS::Serverless-2016-10-31
+Parameters:
+  Stage: {Type: String, Default: dev}
+Globals:
+  Function:
+    Handler: app.handler
+    Runtime: python3.13
+    Timeout: 1
+    CodeUri: code
+    Layers: [!Ref Shared]
+    Environment: {Variables: {STAGE: !Ref Stage, QUEUE: !Ref Jobs, DEBUG: true}}
+Resources:
+  Jobs: {Type: AWS::SQS::Queue}
+  Shared: {Type: AWS::Serverless::LayerVersion, Properties: {ContentUri: layer}}
+  Plain: {Type: AWS::Serverless::Function}
+  Sender: {Type: AWS::Serverless::Function, Properties: {Handler: sender.handler, Timeout: 20}}
+  Broken: {Type: AWS::Serverless::Function, Properties: {Handler: broken.handler}}
+  Elsewhere: {Type: AWS::Serverless::Function, Properties: {CodeUri: s3://bucket/key}}
+  Unresolved:
+    Type: AWS::Serverless::Function
+    Properties: {Environment: {Variables: {ROLE: !GetAtt PlainRole.Arn}}}
+"""
+
+APP = """
+import os, time
+from shared import greeting
+
+def handler(event, context):
+    print(greeting, "prints")
+    match event:
+        case {"raise": text}: raise LookupError(text)
+        case {"sleep": seconds}: time.sleep(seconds)
+        case {"exit": status}: os._exit(status)
+        case {"variable": name}: return os.environ.get(name)
+    return {"event": event}
+"""
+
+SENDER = """
+import boto3, os
+
+def handler(event, context):
+    boto3.client("sqs").send_message(QueueUrl=os.environ["QUEUE"], MessageBody="x")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name, text in {
+        "template.yaml": TEMPLATE,
+        "code/app.py": APP,
+        "code/sender.py": SENDER,
+        "code/broken.py": "import no_such_library",
+        "layer/python/shared.py": "greeting = 'hello'",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def invoke(project: Path, event: object, *options: str, function: str = "Plain") -> Result:
+    text = event if isinstance(event, str) else json.dumps(event)
+    template = ["--template", str(project / "template.yaml")]
+    return CliRunner().invoke(app, ["invoke", function, "-e", "-", *template, *options], input=text)
+
+
+def test_the_answer_is_on_stdout_and_the_log_on_stderr(project: Path) -> None:
+    result = invoke(project, {"a": ["ü", 1]})
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == {"event": {"a": ["ü", 1]}}
+    lines = result.stderr.splitlines()
+    assert lines[0] == "hello prints"
+    assert "cold start" not in lines[1]  # it was loaded before
+
+
+def test_the_event_may_be_a_file(project: Path) -> None:
+    (project / "event.json").write_text('{"n": 1}')
+    files = ["-e", str(project / "event.json"), "-t", str(project / "template.yaml")]
+    assert json.loads(CliRunner().invoke(app, ["invoke", "Plain", *files]).stdout) == {"event": {"n": 1}}
+
+
+@pytest.mark.parametrize(
+    ("event", "error_type", "text"),
+    [
+        ({"raise": "no luck"}, "LookupError", "tarry: Plain: LookupError: no luck"),
+        ({"sleep": 3}, "Sandbox.Timedout", "tarry: Plain: Task timed out after 1.00 seconds"),
+        ({"exit": 3}, "Runtime.ExitError", "tarry: Plain: Runtime exited with error: exit status 3"),
+    ],
+)
+def test_an_invocation_that_fails_is_answered_as_by_lambda(
+    project: Path, event: object, error_type: str, text: str
+) -> None:
+    result = invoke(project, event)
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["errorType"] == error_type
+    assert result.stderr.splitlines()[-1] == text
+
+
+def test_an_errors_traceback_is_the_handlers_own(project: Path) -> None:
+    lines = invoke(project, {"raise": "no luck"}).stderr.splitlines()
+    assert "Traceback (most recent call last):" in lines
+    assert [line.split(",")[0].strip() for line in lines if "File" in line] == [f'File "{project}/code/app.py"']
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "value"),
+    [
+        ("STAGE", [], "dev"),
+        ("DEBUG", [], "true"),
+        ("STAGE", ["--parameter", "Stage=test"], "test"),
+        ("STAGE", ["--env", "STAGE=mine"], "mine"),
+        ("QUEUE", ["--endpoint-url", "http://127.0.0.1:4576"], "http://127.0.0.1:4576/123456789012/Jobs"),
+        ("AWS_ENDPOINT_URL", ["--endpoint-url", "http://127.0.0.1:4576"], "http://127.0.0.1:4576"),
+        ("AWS_REGION", ["--region", "eu-central-1"], "eu-central-1"),
+        ("_HANDLER", [], "app.handler"),
+    ],
+)
+def test_its_environment_is_lambdas_with_what_was_given(
+    project: Path, name: str, options: list[str], value: str
+) -> None:
+    assert json.loads(invoke(project, {"variable": name}, *options).stdout) == value
+
+
+def test_a_variable_that_the_template_cannot_tell_may_be_given(project: Path) -> None:
+    result = invoke(project, {"variable": "ROLE"}, "--env", "ROLE=mine", function="Unresolved")
+    assert json.loads(result.stdout) == "mine"
+
+
+def test_nothing_reaches_aws_and_the_error_says_why(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "production")
+    result = invoke(project, {}, function="Sender")
+    assert result.exit_code == 1
+    assert "tarry-invoke-has-no-AWS" in result.stderr
+
+
+MISTAKES = {
+    "an unknown function": (
+        {"function": "Nope"},
+        "template.yaml has no function Nope; it has Plain, Sender, Broken, Elsewhere, Unresolved",
+    ),
+    "no JSON": ({"event": "{"}, "stdin is no JSON: "),
+    "code that is elsewhere": ({"function": "Elsewhere"}, "Elsewhere has no code here"),
+    "a handler that does not import": (
+        {"function": "Broken"},
+        "Broken: its handler broken.handler cannot be imported from",
+    ),
+    "an intrinsic that cannot be resolved": (
+        {"function": "Unresolved"},
+        "Unresolved.Environment.Variables.ROLE: GetAtt PlainRole.Arn cannot be resolved here",
+    ),
+    "no such file of variables": ({"options": ["--env", "nowhere.env"]}, "--env takes NAME=VALUE or a file"),
+    "no URL": ({"options": ["--endpoint-url", "localhost"]}, "'localhost' is no endpoint URL"),
+    "no such parameter": ({"options": ["--parameter", "X=1"]}, "the template has no parameter X"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_refused_in_one_line(project: Path, mistake: str) -> None:
+    words, text = MISTAKES[mistake]
+    words = {"event": "{}", "options": [], "function": "Plain", **words}
+    result = invoke(project, words["event"], *words["options"], function=str(words["function"]))
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("tarry: ")
+    assert text in last
+    if mistake != "a handler that does not import":
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_without_its_libraries_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['aiohttp'] = None; from tarry.cli import main; main()"
+    command = [sys.executable, "-c", code, "invoke", "Plain", "-e", "-"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == 'tarry: tarry invoke needs aiohttp: pip install "tarry[local]"\n'
+
+
+def test_the_traceback_of_an_import_is_the_handlers_own(project: Path) -> None:
+    lines = invoke(project, {}, function="Broken").stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1] == f'  File "{project}/code/broken.py", line 1, in <module>'
+    assert lines[-2].endswith("No module named 'no_such_library'")
+
+
+def test_a_consumer_of_the_repository_answers_a_sample_event() -> None:
+    files = ["-e", str(REPOSITORY / "events/undecodable.json"), "-t", str(REPOSITORY / "template.yaml")]
+    result = CliRunner().invoke(app, ["invoke", "OrdersFunction", *files])
+    assert result.exit_code == 0, result.output
+    records = json.loads((REPOSITORY / "events/undecodable.json").read_text())["Records"]
+    failures = json.loads(result.stdout)["batchItemFailures"]
+    assert {each["itemIdentifier"] for each in failures} <= {record["messageId"] for record in records}

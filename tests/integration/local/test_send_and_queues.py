@@ -1,0 +1,200 @@
+"""`tarry send` and `tarry queues`, against a server as `tarry local` runs one."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto.server import ThreadedMotoServer
+from moto.sqs.models import sqs_backends
+from typer.testing import CliRunner, Result
+
+from tarry.cli.app import app
+from tarry.envelope import ATTRIBUTE
+from tarry.local.aws.endpoint import sqs_client
+from tests.network import free_port
+from tests.served import Served, served
+from tests.wire import ACCOUNT
+
+
+@pytest.fixture(autouse=True)
+def own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A developer's own, which must not matter."""
+    monkeypatch.setenv("AWS_PROFILE", "not-to-be-found")
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SQS", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A server with two queues, which the environment names."""
+    with served() as here:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", here.url)
+        here.queue("dead")
+        policy = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead", "maxReceiveCount": 3}
+        here.queue("orders", RedrivePolicy=json.dumps(policy))
+        here.queue("ledger.fifo")
+        yield here
+
+
+def tarry(*arguments: str, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(app, arguments, input=stdin)
+
+
+def received(site: Served, queue: str) -> list[dict[str, Any]]:
+    answer = site.client.receive_message(
+        QueueUrl=f"{site.url}/{ACCOUNT}/{queue}",
+        MaxNumberOfMessages=10,
+        MessageAttributeNames=["All"],
+        MessageSystemAttributeNames=["All"],
+    )
+    messages: list[dict[str, Any]] = answer.get("Messages", [])
+    return messages
+
+
+# sending
+
+
+def test_a_message_is_sent_and_its_id_told(site: Served) -> None:
+    result = tarry("send", "orders", '{"id": 1}', "--attribute", "tenant=acme=1")
+    assert result.exit_code == 0, result.stderr
+    [message] = received(site, "orders")
+    assert message["Body"] == '{"id": 1}'
+    assert message["MessageAttributes"]["tenant"] == {"StringValue": "acme=1", "DataType": "String"}
+    assert result.stdout == f"sent to orders at {site.url}: {message['MessageId']}\n"
+
+
+def test_a_body_comes_from_a_file_or_from_stdin_byte_for_byte(site: Served, tmp_path: Path) -> None:
+    (tmp_path / "body.json").write_bytes('{"name": "Zoë"}\n'.encode())
+    assert tarry("send", "orders", f"@{tmp_path}/body.json").exit_code == 0
+    assert tarry("send", "orders", "-", stdin=b"from stdin\r\n").exit_code == 0
+    assert [message["Body"] for message in received(site, "orders")] == ['{"name": "Zoë"}\n', "from stdin\r\n"]
+
+
+def test_a_message_is_sent_many_times(site: Served) -> None:
+    result = tarry("send", "orders", "x", "--count", "25")
+    assert result.stdout == f"sent 25 messages to orders at {site.url}\n"
+    assert site.on_the_loop(lambda: site.sqs.depth("orders").ready) == 25
+
+
+def test_ids_are_told_as_json_one_object_a_line(site: Served) -> None:
+    result = tarry("send", "orders", "x", "--count", "2", "--json")
+    told = [json.loads(line) for line in result.stdout.splitlines()]
+    ids = {message["MessageId"] for message in received(site, "orders")}
+    assert [each["queue"] for each in told] == ["orders", "orders"]
+    assert {each["message_id"] for each in told} == ids
+
+
+def test_a_fifo_queue_gets_group_and_deduplication_id(site: Served) -> None:
+    for _ in range(2):
+        assert tarry("send", "ledger.fifo", "x", "--group", "a", "--dedup", "once").exit_code == 0
+    [message] = received(site, "ledger.fifo")
+    attributes = message["Attributes"]
+    assert (attributes["MessageGroupId"], attributes["MessageDeduplicationId"]) == ("a", "once")
+
+
+def test_a_delay_beyond_what_sqs_keeps_is_the_consumers_to_keep(site: Served) -> None:  # SPEC J4
+    assert tarry("send", "orders", "x", "--delay", "3600").exit_code == 0
+    [message] = site.on_the_loop(lambda: site.sqs.peek("orders"))
+    assert message.visible_at - message.sent_at == 900
+    assert "due" in json.loads(message.attributes[ATTRIBUTE]["StringValue"])
+
+
+def test_a_queues_url_and_its_arn_are_taken_for_its_name(site: Served) -> None:
+    for queue in (f"{site.url}/{ACCOUNT}/orders", f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders"):
+        assert tarry("send", queue, "x").exit_code == 0
+    assert len(received(site, "orders")) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["nowhere", "x"], "there are dead, ledger.fifo, orders"),
+        (["ledger.fifo", "x"], "needs a group_id"),
+        (["orders", "x" * 1_048_577], "1048576"),  # SPEC J2
+        (["orders", "x", "--delay", "43201"], "43200"),  # SPEC J4
+        (["orders", "x", "--attribute", "tenant"], "--attribute takes NAME=VALUE, got 'tenant'"),
+        (["orders", "x", "--attribute", "AWS.tenant=1"], "AWS."),
+        (["orders", "@missing.json"], "missing.json cannot be read: No such file or directory"),
+        (["orders", "x", "--count", "0"], "--count"),
+        (["orders", "x", "--endpoint-url", "localhost:4576"], "'localhost:4576' is no endpoint URL"),
+        (["orders", "x", "--endpoint-url", "http://127.0.0.1:1", "--aws"], "--aws and --endpoint-url are two places"),
+    ],
+)
+def test_what_is_given_wrong_is_one_message(site: Served, arguments: list[str], text: str) -> None:
+    result = tarry("send", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert text in result.stderr
+    assert "Traceback" not in result.stderr
+    assert site.on_the_loop(lambda: sum(site.sqs.depth(queue).ready for queue in site.sqs.queues())) == 0
+
+
+def test_stdin_that_is_no_text_is_refused(site: Served) -> None:
+    result = tarry("send", "orders", "-", stdin=b"ab\xff")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "tarry: stdin is no text: byte 2 is not UTF-8, and SQS takes text alone\n",
+    )
+
+
+@pytest.mark.parametrize("command", [["send", "orders", "x"], ["queues"]])
+def test_where_no_sqs_answers_it_says_what_to_do(command: list[str]) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    result = tarry(*command, "--endpoint-url", url)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"tarry: no SQS answers at {url}: start tarry local, or say ")
+
+
+# the queues
+
+
+def test_the_queues_are_told_with_what_they_hold(site: Served) -> None:
+    for delay in ("0", "0", "60"):
+        tarry("send", "orders", "x", "--delay", delay)
+    received(site, "orders")
+    tarry("send", "orders", "x")
+    result = tarry("queues")
+    assert result.exit_code == 0, result.stderr
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert lines[0] == "QUEUE READY IN FLIGHT DELAYED OLDEST DEAD LETTERS TO".split()
+    assert lines[1] == ["dead", "0", "0", "0", "-", "-"]
+    assert lines[2] == ["ledger.fifo", "0", "0", "0", "-", "-"]
+    assert lines[3][:4] == ["orders", "1", "2", "1"]
+    assert lines[3][-2:] == ["s", "dead"]
+
+
+def test_the_queues_are_told_as_json_one_object_a_line(site: Served) -> None:
+    tarry("send", "orders", "x")
+    told = [json.loads(line) for line in tarry("queues", "--json").stdout.splitlines()]
+    assert [each["name"] for each in told] == ["dead", "ledger.fifo", "orders"]
+    assert told[2]["oldest_seconds"] in range(5)
+    del told[2]["oldest_seconds"]
+    counts = {"ready": 1, "in_flight": 0, "delayed": 0}
+    url = f"{site.url}/{ACCOUNT}/orders"
+    assert told[2] == {"name": "orders", "url": url, **counts, "dead_letter_queue": "dead"}
+
+
+@pytest.fixture
+def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of another SQS."""
+    monkeypatch.delenv("AWS_PROFILE")  # moto, in this process, would look for it
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    yield f"http://127.0.0.1:{server.get_host_and_port()[1]}"
+    server.stop()
+    for backend in sqs_backends[ACCOUNT].values():
+        backend.reset()
+
+
+def test_of_another_sqs_the_age_is_not_known(moto: str) -> None:
+    sqs_client(moto).create_queue(QueueName="elsewhere")
+    assert tarry("send", "elsewhere", "x", "--endpoint-url", moto).exit_code == 0
+    result = tarry("queues", "--endpoint-url", moto, "--json")
+    told = json.loads(result.stdout)
+    assert (told["name"], told["ready"], told["oldest_seconds"]) == ("elsewhere", 1, None)
+
+
+def test_an_sqs_without_queues_is_told_so(moto: str) -> None:
+    result = tarry("queues", "--endpoint-url", moto)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"no queues at {moto}\n")

@@ -1,0 +1,68 @@
+"""The model of SQS behind a real socket, served from a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from random import Random
+from typing import Any, TypeVar
+
+from tarry.local.aws.endpoint import sqs_client
+from tarry.simulator.history import Event, History
+from tarry.simulator.http import serve
+from tarry.simulator.sqs import Sqs
+from tarry.simulator.wall import LoopTimeline
+
+T = TypeVar("T")
+
+
+class Served:
+    """A server, and a boto3 client of it."""
+
+    def __init__(self, url: str, sqs: Sqs, loop: asyncio.AbstractEventLoop) -> None:
+        self.url = url
+        self.sqs = sqs
+        self.client: Any = sqs_client(url)
+        self._loop = loop
+
+    def queue(self, name: str, **attributes: str) -> str:
+        """The URL of a queue, made now."""
+        if name.endswith(".fifo"):
+            attributes["FifoQueue"] = "true"
+        url: str = self.client.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+        return url
+
+    def on_the_loop(self, work: Callable[[], T]) -> T:
+        """What ``work`` answers, where the model lives."""
+        answer: Future[T] = Future()
+        self._loop.call_soon_threadsafe(lambda: answer.set_result(work()))
+        return answer.result(5)
+
+    def events(self, what: str) -> list[Event]:
+        return self.on_the_loop(lambda: [event for event in self.sqs.history.events if event.what == what])
+
+
+@contextmanager
+def served(seed: int = 1) -> Iterator[Served]:
+    """A server without queues, for as long as the context lasts."""
+    started: Future[Served] = Future()
+    ended: Future[asyncio.Event] = Future()
+
+    async def main() -> None:
+        timeline, end = LoopTimeline(), asyncio.Event()
+        sqs = Sqs(lambda: timeline.now, Random(seed), History(lambda: timeline.now))
+        async with serve(sqs, timeline) as url:
+            ended.set_result(end)
+            started.set_result(Served(url, sqs, asyncio.get_running_loop()))
+            await end.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    here = started.result(10)
+    try:
+        yield here
+    finally:
+        end = ended.result()
+        here._loop.call_soon_threadsafe(end.set)
+        thread.join(10)

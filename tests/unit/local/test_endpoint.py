@@ -1,0 +1,59 @@
+"""Which SQS a command speaks to: never AWS by mistake."""
+
+import pytest
+
+from tarry.local.aws.endpoint import endpoint_of, sqs_client
+from tarry.local.errors import UsageError
+
+LOCAL = "http://127.0.0.1:4576"
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "expected"),
+    [
+        (None, {}, LOCAL),
+        (None, {"AWS_PROFILE": "production", "AWS_REGION": "eu-west-1"}, LOCAL),
+        (None, {"AWS_ENDPOINT_URL": ""}, LOCAL),
+        (None, {"AWS_ENDPOINT_URL": "http://localhost:4566/"}, "http://localhost:4566"),
+        (None, {"AWS_ENDPOINT_URL": "http://a", "AWS_ENDPOINT_URL_SQS": "http://b"}, "http://b"),
+        ("http://c", {"AWS_ENDPOINT_URL_SQS": "http://b"}, "http://c"),
+    ],
+)
+def test_it_is_the_one_that_is_named_or_tarry_local(
+    given: str | None, environment: dict[str, str], expected: str
+) -> None:
+    assert endpoint_of(given, environment) == expected
+
+
+def test_aws_is_asked_for_by_name() -> None:
+    assert endpoint_of(None, {"AWS_ENDPOINT_URL": "http://a"}, aws=True) is None
+
+
+@pytest.mark.parametrize("wrong", ["localhost:4576", "ftp://localhost", "http://", "x"])
+def test_what_is_no_url_is_refused(wrong: str) -> None:
+    with pytest.raises(UsageError, match=f"is no endpoint URL: it looks like {LOCAL}$"):
+        endpoint_of(wrong, {})
+
+
+def test_no_profile_is_read_for_a_server_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "not-to-be-found")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    client = sqs_client(LOCAL)
+    assert client.meta.endpoint_url == LOCAL
+    assert client._request_signer._credentials.access_key == "local"
+
+
+def test_an_emulator_gets_the_keys_that_the_environment_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "000000000042")  # LocalStack takes it for the account
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    assert sqs_client(LOCAL)._request_signer._credentials.access_key == "000000000042"
+
+
+@pytest.mark.parametrize("url", [None, "https://sqs.eu-west-1.amazonaws.com"])
+def test_aws_is_aws_whatever_the_environment_names(url: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", LOCAL)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    assert sqs_client(url).meta.endpoint_url == "https://sqs.eu-west-1.amazonaws.com"

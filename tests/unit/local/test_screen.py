@@ -1,0 +1,61 @@
+"""Where a cloud shows itself: the terminal, or lines."""
+
+import asyncio
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from tarry.local.background import in_background
+from tarry.local.show.log import Line
+from tarry.local.show.scene import QueueRow, Scene
+from tarry.local.show.screen import FRAME_SECONDS, Lines, Screen
+from tarry.local.show.story import Story
+from tarry.outcome import State
+from tarry.testing import Transition
+
+
+def waiting(why: str) -> Story:
+    step = Transition(0.0, State.WAITING_RETRY, "d", "orders", delay=30, why=why)
+    return Story("1f6c0a2b-ffff", "orders", 1, [step])
+
+
+def test_elsewhere_than_in_a_terminal_each_step_is_one_line_however_long(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.step(waiting("because\x1b " * 20))
+    lines.say(Line(0.0, "Orders", "hello"))
+    [line] = stream.getvalue().splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  #1 1f6c0a2b orders  WAITING_RETRY 30 s  \((because\\x1b )+\)", line)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d Orders: hello\n", capsys.readouterr().err)
+
+
+def test_a_terminal_gets_frames_and_in_the_end_what_was_said() -> None:
+    stream = io.StringIO()
+    screen = Screen(Console(file=stream, force_terminal=True, width=80, height=24))
+
+    async def show() -> None:
+        async with screen.showing(lambda: Scene("the title", 0.0, [QueueRow("orders", ready=len(screen.lines))])):
+            await asyncio.sleep(FRAME_SECONDS / 2)
+            screen.say(Line(0.0, "Orders", "said once"))
+            await asyncio.sleep(FRAME_SECONDS)
+
+    asyncio.run(show())
+    frames, _, after = stream.getvalue().partition("\x1b[?1049l")
+    assert frames.startswith("\x1b[?1049h")
+    assert frames.count("the title") >= 2
+    assert "said once" in after
+    assert "\x1b[?25h" in after + frames[-20:]  # the cursor is there again
+
+
+def test_work_beside_that_fails_is_not_overlooked() -> None:
+    async def fails() -> None:
+        raise ValueError("no frame")
+
+    async def run() -> None:
+        async with in_background(fails()):
+            await asyncio.sleep(60)
+
+    with pytest.raises(ValueError, match="no frame"):
+        asyncio.run(run())

@@ -1,0 +1,20 @@
+"""Which changes of a function's folder count."""
+
+from pathlib import Path
+
+from tarry.local.watch import stamps_of
+
+
+def test_all_files_below_count_but_for_what_python_and_editors_leave_there(tmp_path: Path) -> None:
+    for name in ("app.py", "lib/rules.json", "lib/__pycache__/x.pyc", ".git/index", "app.py~", "lib/.app.py.swp"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1")
+    before = stamps_of(tmp_path)
+    assert set(before) == {"app.py", "lib/rules.json"}
+    (tmp_path / "lib/rules.json").write_text("12")
+    assert {name for name, stamp in stamps_of(tmp_path).items() if stamp != before[name]} == {"lib/rules.json"}
+
+
+def test_a_folder_that_is_not_there_has_no_files(tmp_path: Path) -> None:
+    assert stamps_of(tmp_path / "gone") == {}
