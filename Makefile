@@ -13,15 +13,16 @@ export SAM_CLI_TELEMETRY := 0
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test simulate check format bench build aws-facts lock clean
+.PHONY: help setup run test simulate soak check format bench build aws-facts lock clean
 
 help:
 	@echo "make run     the sample orders, end to end, on this machine: two hours in two seconds"
 	@echo "make test    the checks and all tests"
 	@echo "make simulate SEEDS=20000   the campaign of tests/simulation with more seeds; SEED=123: one of them, told"
+	@echo "make soak MESSAGES=100000   so many messages in batches of 10 to 10,000, with failures, timeouts and crashes"
 	@echo "make check   lint, format, types, import rules"
 	@echo "make format  put the code in shape"
-	@echo "make bench   time a message, beside Powertools and a bare loop"
+	@echo "make bench   time a message, beside Powertools and a bare loop, and 100,000 in the sandbox"
 	@echo "make build   validate the template and build what is deployed"
 	@echo "make aws-facts  what SQS and Lambda do: seen in the simulator and moto, with STACK=... also at AWS"
 	@echo "make lock    resolve the newest versions into constraints.txt"
@@ -40,6 +41,11 @@ SEEDS ?= 5000
 simulate: $(READY)
 	@$(BIN)/python -m tests.simulation.campaign $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
+MESSAGES ?= 100000
+
+soak: $(READY)
+	@$(BIN)/python -m tests.soak --messages $(MESSAGES)
+
 check: $(READY)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
@@ -53,6 +59,7 @@ format: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/batch.py
+	@$(BIN)/python benchmarks/deliveries.py
 
 build: $(READY)
 	@$(BIN)/sam validate --lint

@@ -23,7 +23,7 @@ def test_without_the_extra_it_says_what_to_install(library: str) -> None:
     assert result.stderr == f'tarry: the command needs {library}: pip install "tarry[local,local-aws]"\n'
 
 
-@pytest.mark.parametrize("library", ["moto", "samtranslator", "yaml", "boto3"])
+@pytest.mark.parametrize("library", ["aiohttp", "samtranslator", "yaml", "boto3"])
 def test_a_command_without_its_libraries_says_so(library: str) -> None:
     result = tarry_without(library, "local", "--event", "event.json")
     assert (result.returncode, result.stdout) == (2, "")
@@ -31,9 +31,10 @@ def test_a_command_without_its_libraries_says_so(library: str) -> None:
     assert 'pip install "tarry[local,local-aws]"' in result.stderr
 
 
-def test_moto_is_wanted_in_virtual_time_only_for_what_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("skip", [["--skip-time"], []])
+def test_moto_is_wanted_only_for_what_it_makes(skip: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[3])
-    result = tarry_without("moto", "local", "--event", "events/ledger.json", "--skip-time")
+    result = tarry_without("moto", "local", "--event", "events/ledger.json", *skip)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("tarry: for OrdersTable, AccountsTable, ")
     assert result.stderr.endswith('tarry local needs moto: pip install "tarry[local,local-aws]"\n')
@@ -45,7 +46,31 @@ def test_the_help_has_an_example() -> None:
     assert "tarry local --event events/orders.json" in result.stdout
 
 
-def test_an_event_is_required() -> None:
-    result = CliRunner().invoke(app, ["local"])
+@pytest.mark.parametrize("option", [["--skip-time"], ["--expect", "committed=1"], ["--give-up", "3"]])
+def test_what_is_about_an_event_wants_one(option: list[str]) -> None:
+    result = CliRunner().invoke(app, ["local", *option])
     assert result.exit_code == 2
-    assert "--event" in result.stderr
+    assert "is about the messages of an event" in result.stderr
+
+
+def test_an_event_is_over_before_any_code_could_change() -> None:
+    result = CliRunner().invoke(app, ["local", "--event", "event.json", "--watch"])
+    assert result.exit_code == 2
+    assert "--watch is for a cloud that goes on" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("library", "arguments"),
+    [
+        ("boto3", ("show", "--queue", "dlq")),
+        ("jmespath", ("show", "--queue", "dlq", "--where", "attempts = 1")),
+        ("samtranslator", ("show",)),
+    ],
+)
+def test_failed_without_its_libraries_says_so(
+    library: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[3])
+    result = tarry_without(library, "failed", *arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f'tarry: this needs {library}: pip install "tarry[')

@@ -60,10 +60,12 @@ class FailureRecord(Value):
 class Envelope(Value):
     """A `Tarry` attribute that was read."""
 
-    __slots__ = ("id", "origin", "sent", "carried", "due", "hops", "steps", "failure")  # noqa: RUF023
+    __slots__ = ("id", "origin", "sent", "edited", "carried", "due", "hops", "steps", "failure")  # noqa: RUF023
     id: str
     origin: str | None
     sent: str | None
+    edited: str | None
+    """When somebody last changed its body (`tarry failed retry --edit`)."""
     carried: int
     due: float | None
     hops: int
@@ -84,6 +86,7 @@ class Envelope(Value):
             id=message_id,
             origin=_text(record, "origin"),
             sent=_moment(record, "sent"),
+            edited=_moment(record, "edited"),
             carried=_whole("carried", record.get("carried", 0)),
             due=_due(record.get("due"), now),
             hops=_whole("hops", record.get("hops", 0)),
@@ -192,7 +195,7 @@ def dump(record: Mapping[str, Any]) -> str:
     return json.dumps(record, separators=(",", ":"), allow_nan=False)
 
 
-ESSENTIAL = ("v", "sum", "id", "origin", "sent", "carried", "due", "hops", "steps")
+ESSENTIAL = ("v", "sum", "id", "origin", "sent", "edited", "carried", "due", "hops", "steps")
 FLOORS_BYTES = ((1_024, 256), (512, 128), (256, 64), (0, 0))
 """Down to which the traceback and the message are cut, so that neither pushes out the other."""
 

@@ -67,12 +67,14 @@ def hops_of(message: Message[Any]) -> int:
 
 def _base(message: Message[Any], origin: str) -> dict[str, Any]:
     sent = message.sent_at
+    edited = message._envelope.edited if message._envelope else None
     return {
         "v": VERSION,
         "sum": body_sum(message.body),
         "id": message.id,
         "origin": origin,
         **({"sent": timestamp(sent.timestamp())} if sent else {}),
+        **({"edited": edited} if edited else {}),
     }
 
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from tarry.cli import local
+from tarry.cli import failed, invoke, local, queues, send
 
 app = typer.Typer(
     name="tarry",
@@ -19,3 +19,7 @@ def tarry() -> None:
 
 
 app.command("local", epilog=local.EXAMPLE)(local.local)
+app.command("invoke", epilog=invoke.EXAMPLE)(invoke.invoke)
+app.add_typer(failed.app)
+app.command("send", epilog=send.EXAMPLE)(send.send)
+app.command("queues", epilog=queues.EXAMPLE)(queues.queues)

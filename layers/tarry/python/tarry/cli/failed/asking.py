@@ -1,0 +1,136 @@
+"""Letter by letter, with a person who decides by one key."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from tarry import world
+from tarry.cli.failed.editing import NoEditor, in_editor
+from tarry.cli.failed.letters import in_short
+from tarry.failed import CannotEdit, edit
+from tarry.simulator.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+    from tarry.cli.failed.stopping import Stopping
+    from tarry.failed import Letter, Look, Result
+
+KEYS = {"r": "retry", "e": "edit", "d": "delete", "s": "skip", "q": "quit"}
+END_OF_INPUT = ("", "\x04")
+
+
+def someone_is_there() -> bool:
+    """Whether there is a person to ask, at a terminal that can be asked by one key."""
+    try:
+        import termios  # noqa: F401 there is none on Windows
+    except ModuleNotFoundError:
+        return False
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+class Asking:
+    """What a person decides of each letter. ``retry`` and ``delete`` do it."""
+
+    def __init__(
+        self,
+        console: Console,
+        stopping: Stopping,
+        retry: Callable[[Letter], Result],
+        delete: Callable[[Letter], Result],
+        skip: Callable[[Letter], Result],
+    ) -> None:
+        self._console = console
+        self._stopping = stopping
+        self._does = {"r": retry, "d": delete, "s": skip}
+
+    def letters(self, look: Look) -> Iterator[Result]:
+        """Offers each letter once; ends when the person wants to, or nothing more is to be seen."""
+        for letters in look.polls(1):
+            for letter in letters:
+                if letter.id in look.done:
+                    look.not_offered += 1
+                    continue
+                result = self._decide(letter)
+                if result is None:
+                    return
+                yield result
+
+    def _decide(self, letter: Letter) -> Result | None:
+        """What came of it; None to quit."""
+        shown: Letter | None = None
+        while True:
+            if shown != letter:
+                self._console.print()
+                self._console.print(in_short(letter))
+                self._console.print()
+                shown = letter
+            keys = "edsq" if letter.is_undecodable else "redsq"
+            match ask(self._console, self._stopping, "  ".join(f"[{key}]{KEYS[key][1:]}" for key in keys) + " ", keys):
+                case "q":
+                    return None
+                case "e":
+                    letter = self._edited(letter)
+                case key:
+                    return self._does[key](letter)
+
+    def _edited(self, letter: Letter) -> Letter:
+        try:
+            return edit(letter, in_editor(letter.body), world.current().clock.time())
+        except (NoEditor, CannotEdit) as error:
+            self._console.print(Text(printable(str(error)), "yellow"), soft_wrap=True)
+            return letter
+
+
+def confirms(console: Console, stopping: Stopping, question: str) -> bool:
+    """Whether the answer is yes."""
+    return ask(console, stopping, f"{question} [y/N] ", "yn") == "y"
+
+
+def ask(console: Console, stopping: Stopping, question: str, keys: str) -> str:
+    """The key that was pressed; at the end of all input the last one."""
+    with stopping.at_prompt(), _by_key():  # before the question: whoever has read it may press a key
+        console.print(Text(printable(question)), end="", soft_wrap=True)
+        console.file.flush()
+        while True:
+            key = _read_key().lower()
+            if key in END_OF_INPUT:
+                key = keys[-1]
+            if key in keys:
+                console.print(Text(KEYS.get(key, key), "bold"))
+                return key
+
+
+@contextmanager
+def _by_key() -> Iterator[None]:
+    """Keys come as they are pressed, and are not shown; signals come as ever."""
+    import termios
+    import tty
+
+    file = sys.stdin.fileno()
+    before = termios.tcgetattr(file)
+    try:
+        tty.setcbreak(file, termios.TCSADRAIN)  # what was typed ahead is not thrown away
+        yield
+    finally:
+        termios.tcsetattr(file, termios.TCSADRAIN, before)
+
+
+def _read_key() -> str:
+    """One key; of what a key sends that is no character (an arrow's escape sequence), nothing is taken for one."""
+    import select
+
+    file = sys.stdin.fileno()
+    key = os.read(file, 1)
+    if key == b"\x1b":
+        while select.select([file], [], [], 0.02)[0] and os.read(file, 1):
+            pass
+        return "\x1b"
+    return key.decode(errors="replace")

@@ -1,0 +1,270 @@
+"""`tarry failed show`, `retry` and `remove`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tarry import failed
+from tarry.cli.failed.asking import confirms, someone_is_there
+from tarry.cli.failed.job import Job, working
+from tarry.cli.failed.letters import WIDTH_ELSEWHERE, table, whole
+from tarry.cli.failed.options import (
+    All,
+    AsJson,
+    Concurrency,
+    Conditions,
+    EndpointUrl,
+    Force,
+    Ids,
+    Keepalive,
+    Parameters,
+    Profile,
+    QueueName,
+    Region,
+    StackName,
+    TemplateFile,
+    Via,
+)
+from tarry.cli.failed.places import UsageError, Where
+from tarry.cli.failed.refusing import refusals
+from tarry.cli.failed.reporting import Report, afterwards, note, write_json
+from tarry.cli.failed.ways import Way, asked, edited
+from tarry.failed.look import KEEPALIVE_SECONDS
+from tarry.failed.showing import MOST_SHOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tarry.failed import Letter, Look, Result, Selection
+
+SHOW_EXAMPLE = "[bold]Example[/]: tarry failed show --queue orders-dlq --where 'type = app.CardDeclined'"
+RETRY_EXAMPLE = "[bold]Example[/]: tarry failed retry --stack shop --where 'failed_at > 2026-11-21T08:00Z'"
+REMOVE_EXAMPLE = "[bold]Example[/]: tarry failed remove 636e0ad2-2096-46ab-9069-64496372034b --queue orders-dlq"
+
+
+def show(  # noqa: PLR0913, PLR0917 the options of the command
+    ids: Ids = None,
+    queue: QueueName = None,
+    template: TemplateFile = None,
+    stack: StackName = None,
+    parameter: Parameters = None,
+    where: Conditions = None,
+    most: Annotated[
+        int, typer.Option("--max", metavar="N", min=1, help="Show at most so many of a queue.")
+    ] = MOST_SHOWN,
+    as_json: AsJson = False,
+    as_event: Annotated[
+        bool, typer.Option("--event", help="The letters as the SQS event that their function would get.")
+    ] = False,
+    endpoint_url: EndpointUrl = None,
+    region: Region = None,
+    profile: Profile = None,
+    keepalive: Keepalive = KEEPALIVE_SECONDS,
+) -> None:
+    """Show what is in a dead-letter queue, and why. With an id: all that is known of that letter.
+
+    SQS shows a message only by delivering it: the letters are hidden from
+    others while they are looked at, and shown again, whatever ends it.
+
+    Exit code: 0 all was found, 1 an id is no letter's, 2 something given is wrong.
+    """
+    with refusals():
+        selection = failed.select(ids or (), where or ())
+        if as_json and as_event:
+            raise UsageError("--json or --event: not both")
+    with working(Where(queue, template, stack, _pairs(parameter), endpoint_url, region, profile)) as job:
+        missing = list(selection.ids)
+        shown: list[Letter] = []
+        for found in job.queues:
+            wanted = failed.select(missing) if selection.ids else selection
+            with job.opened(found, keepalive) as look:
+                answer = failed.show(look, wanted, most)
+            missing = list(answer.missing)
+            shown += answer.letters
+            if not as_event:
+                _print(answer.letters, look, as_json=as_json, in_whole=bool(selection.ids))
+            afterwards(look)
+            if job.stopping() or (selection.ids and not missing):
+                break
+        if as_event:
+            write_json(failed.as_event(shown))
+        for each in missing:
+            note(f"tarry: there is no letter {each!r} in {', '.join(found.name for found in job.queues)}")
+        job.exit(1 if missing else 0)
+
+
+def retry(  # noqa: PLR0913, PLR0917 the options of the command
+    ids: Ids = None,
+    queue: QueueName = None,
+    template: TemplateFile = None,
+    stack: StackName = None,
+    parameter: Parameters = None,
+    everything: All = False,
+    where: Conditions = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="NAME|URL", help="Send to this queue, not to where each came from.")
+    ] = None,
+    via: Annotated[
+        Via, typer.Option("--via", help="Send it back to its queue, or run its handler here, in this process.")
+    ] = Via.queue,
+    edit: Annotated[bool, typer.Option("--edit", help="Open each body in $EDITOR first.")] = False,
+    force: Force = False,
+    as_json: AsJson = False,
+    endpoint_url: EndpointUrl = None,
+    region: Region = None,
+    profile: Profile = None,
+    keepalive: Keepalive = KEEPALIVE_SECONDS,
+    concurrency: Concurrency = 1,
+) -> None:
+    """Send letters back to the queues they came from: sent, confirmed, then deleted.
+
+    Without ids, --all or --where it shows one letter after the other, and asks:
+    retry, edit, delete, skip or quit, by one key.
+
+    Exit code: 0 all well, 1 something failed, 2 something given is wrong and
+    nothing was done, 128 and more after a signal.
+    """
+    with refusals():
+        selection = failed.select(ids or (), where or (), everything=everything)
+        if edit and not selection.ids:
+            raise UsageError(
+                "--edit is for letters that are named by their ids; without any, each can be edited anyway"
+            )
+        if via is Via.local and concurrency > 1:
+            raise UsageError("--via local runs one letter after the other: drop --concurrency")
+        asks = _asks(selection, force=force)
+    given = Where(queue, template, stack, _pairs(parameter), endpoint_url, region, profile)
+    with working(given, needs_handlers=via is Via.local) as job:
+        report = job.report(as_json=as_json, shows_all=asks)
+        way = Way(job, to, local=via is Via.local)
+        routes = [way.routes(found) for found in job.queues]
+        if not asks and not force and someone_is_there() and not _confirms(job, selection, "Retry"):
+            job.exit(0)
+        missing: tuple[str, ...] = selection.ids
+        for found, route in zip(job.queues, routes, strict=True):
+            with job.opened(found, keepalive) as look, report.progress():
+                if asks:
+                    results = asked(job, look, way, route)
+                elif edit:
+                    results = edited(job, look, missing, way, route)
+                else:
+                    wanted = failed.select(missing) if selection.ids else selection
+                    results = way.retry(look, wanted, route, concurrency)
+                missing = _tell(report, look, results, last=found is job.queues[-1])
+            afterwards(look)
+            if job.stopping() or (selection.ids and not missing):
+                break
+        job.end(report)
+
+
+def remove(  # noqa: PLR0913, PLR0917 the options of the command
+    ids: Ids = None,
+    queue: QueueName = None,
+    template: TemplateFile = None,
+    stack: StackName = None,
+    parameter: Parameters = None,
+    everything: All = False,
+    where: Conditions = None,
+    force: Force = False,
+    as_json: AsJson = False,
+    endpoint_url: EndpointUrl = None,
+    region: Region = None,
+    profile: Profile = None,
+    keepalive: Keepalive = KEEPALIVE_SECONDS,
+    concurrency: Concurrency = 1,
+) -> None:
+    """Delete letters, for good.
+
+    Exit code: 0 all well, 1 something failed, 2 something given is wrong and
+    nothing was done, 128 and more after a signal.
+    """
+    with refusals():
+        selection = failed.select(ids or (), where or (), everything=everything)
+        if selection.is_empty:
+            raise UsageError("say which letters: ids, --where or --all")
+    with working(Where(queue, template, stack, _pairs(parameter), endpoint_url, region, profile)) as job:
+        report = job.report(as_json=as_json, shows_all=False)
+        if not force and someone_is_there() and not _confirms(job, selection, "Delete for good"):
+            job.exit(0)
+        missing: tuple[str, ...] = selection.ids
+        for found in job.queues:
+            with job.opened(found, keepalive) as look, report.progress():
+                wanted = failed.select(missing) if selection.ids else selection
+                missing = _tell(
+                    report, look, failed.remove(look, wanted, concurrency=concurrency), last=found is job.queues[-1]
+                )
+            afterwards(look)
+            if job.stopping() or (selection.ids and not missing):
+                break
+        job.end(report)
+
+
+def _tell(report: Report, look: Look, results: Iterable[Result], *, last: bool) -> tuple[str, ...]:
+    """Reports each result; the ids of which no letter was found, and may be in another queue."""
+    missing: list[str] = []
+    for result in results:
+        if result.letter is None and not last:
+            missing.append(result.id)
+        else:
+            report.add(result)
+            report.tick(look)
+    return tuple(missing)
+
+
+def _print(letters: Iterable[Letter], look: Look, *, as_json: bool, in_whole: bool) -> None:
+    letters = list(letters)
+    if as_json:
+        for letter in letters:
+            write_json(failed.as_json(letter))
+        return
+    console = Console(file=sys.stdout, highlight=False)
+    if not console.is_terminal:
+        console = Console(file=sys.stdout, highlight=False, width=WIDTH_ELSEWHERE)
+    if in_whole:
+        for letter in letters:
+            console.print(whole(letter))
+            console.print()
+    elif letters:
+        console.print(Text(look.queue.name, "bold"))
+        console.print(table(letters, console))
+    else:
+        note(f"{look.queue.name}: nothing to show")
+
+
+# what was given
+
+
+def _asks(selection: Selection, *, force: bool) -> bool:
+    """Whether each letter is asked for: nothing was named, and somebody is there."""
+    if not selection.is_empty:
+        return False
+    if force or not someone_is_there():
+        raise UsageError("say which letters: ids, --where or --all; there is nobody to be asked")
+    return True
+
+
+def _confirms(job: Job, selection: Selection, what: str) -> bool:
+    """Whether the person who is there wants it."""
+    names = ", ".join(queue.name for queue in job.queues)
+    letters = sum(queue.about for queue in job.queues)
+    if selection.ids:
+        which = f"{len(selection.ids)} letter{'s'[: len(selection.ids) != 1]}"
+    elif selection.conditions:
+        which = f"of about {letters:,} letters those " + " and ".join(
+            f"where {each.text}" for each in selection.conditions
+        )
+    else:
+        which = f"all of about {letters:,} letters"
+    return confirms(job.guidance, job.stopping, f"{what} {which} of {names}?")
+
+
+def _pairs(given: list[str] | None) -> dict[str, str]:
+    for each in given or ():
+        if "=" not in each:
+            raise typer.BadParameter(f"--parameter takes NAME=VALUE, got {each!r}")
+    return {name: value for name, _, value in (each.partition("=") for each in given or ())}

@@ -1,0 +1,85 @@
+"""What every command of `tarry failed` works with: the way to AWS, the queues, the signals."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
+from tarry import failed
+from tarry.cli.failed.places import Account, Place, Where, find_place
+from tarry.cli.failed.refusing import refusals
+from tarry.cli.failed.reporting import Report, about, note
+from tarry.cli.failed.stopping import Stopped, Stopping
+from tarry.world import use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tarry.failed import DeadLetterQueue, Look
+
+
+@dataclass
+class Job:
+    """What all commands need."""
+
+    where: Where
+    account: Account
+    place: Place
+    queues: list[DeadLetterQueue]
+    stopping: Stopping
+    guidance: Console
+    told: Report | None = None
+
+    def something_was_done(self) -> bool:
+        return self.told is not None and bool(self.told.counts["retried"] or self.told.counts["deleted"])
+
+    @contextmanager
+    def opened(self, queue: DeadLetterQueue, keepalive: float) -> Iterator[Look]:
+        about(queue)
+        try:
+            with failed.opened(queue, keepalive=keepalive, stop=self.stopping) as look:
+                yield look
+        finally:
+            if look.not_released:
+                note(
+                    f"{look.not_released:,} letters of {queue.name} could not be shown again: they are when their "
+                    "visibility timeout ends"
+                )
+
+    def report(self, *, as_json: bool, shows_all: bool) -> Report:
+        self.told = Report(self.guidance, as_json=as_json, shows_all=shows_all)
+        return self.told
+
+    def end(self, report: Report) -> None:
+        """The truth at the end."""
+        note(str(report))
+        self.exit(report.exit_code)
+
+    def exit(self, code: int) -> None:
+        raise typer.Exit(self.stopping.exit_code if self.stopping() else code)
+
+
+@contextmanager
+def working(where: Where, *, needs_handlers: bool = False) -> Iterator[Job]:
+    """The queues that are meant, with everything that may be wrong about them said in a line."""
+    stopping = Stopping()
+    guidance = Console(file=sys.stderr, highlight=False)
+    job: Job | None = None
+    with refusals(lambda: job is not None and job.something_was_done()):
+        account = Account(where)
+        with use(account.world()), stopping.listening():
+            try:
+                with stopping.at_prompt():  # nothing is at hand yet
+                    place = find_place(where, account, needs_template=needs_handlers)
+                    queues = [failed.find(each) for each in place.queues]
+                job = Job(where, account, place, queues, stopping, guidance)
+                yield job
+            except Stopped:
+                if job is not None and job.told is not None:
+                    note(f"\n{job.told}")
+                raise typer.Exit(stopping.exit_code) from None

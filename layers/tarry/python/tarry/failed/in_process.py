@@ -1,0 +1,206 @@
+"""Running a letter through its handler in this process: done with, it is deleted; failed, it lies there with that."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tarry import world
+from tarry.consumer import Consumer
+from tarry.decision import Decision
+from tarry.diagnosis import one_line
+from tarry.execution.intake import message_of
+from tarry.failed.copies import carrier, record_text
+from tarry.failed.deleting import GONE, check_may_delete, delete_patiently
+from tarry.failed.errors import NowhereToGo
+from tarry.failed.letter import as_record
+from tarry.failed.requests import LOG
+from tarry.failed.result import Result, failed, skipped
+from tarry.failed.retrying import UNDECODABLE, send_patiently
+from tarry.failed.selection import Selection, by_ids, not_found, offered
+from tarry.failure import Failure, FailureSteps
+from tarry.outcome import Outcome
+from tarry.sqs.client import client_of
+from tarry.sqs.copies import CopyWriter
+from tarry.sqs.limits import MAX_REQUEST_BYTES
+from tarry.sqs.sending import Copy
+from tarry.steps import RetryInPlace
+from tarry.world import World, use
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tarry.arn import QueueArn
+    from tarry.failed.letter import Letter
+    from tarry.failed.look import Look
+    from tarry.failed.routes import Routes
+    from tarry.failure import NextStep
+    from tarry.message import Message
+    from tarry.telemetry.logs import Log
+
+    Handler = Callable[[Any, Any], Any]
+    HandlerOf = Callable[[str], Handler]
+    """The Lambda handler for what comes from a queue, by its name."""
+
+
+def run(look: Look, selection: Selection, routes: Routes, handler_of: HandlerOf) -> Iterator[Result]:
+    """Runs the letters that are meant through their handlers, one by one; what came of each.
+
+    A handler gets the event that its function would get, and no context. What failed, whatever is to
+    follow by its failure steps, gets a new letter with the new error and one attempt more; once that is confirmed, the
+    one it was is deleted. What is deferred is left as it was, but on a standard queue: the consumer sends it there.
+
+    Raises what `tarry.failed.retry` raises.
+    """
+    check_may_delete(look)
+    if not selection.ids:
+        for letters in look.polls(1):
+            for letter in offered(look, letters, selection):
+                yield run_letter(look, letter, routes, handler_of, by_id=False)
+        return
+    found = by_ids(look, selection.ids)
+    for letter in found.values():
+        if not letter.is_undecodable:
+            routes.target(letter)
+    results: dict[str, Result] = {}
+    for name in selection.ids:
+        if look.is_stopped:
+            return
+        if name not in found:
+            yield Result(name, "failed", not_found(look))
+            continue
+        letter = found[name]
+        if letter.delivery_id not in results:
+            results[letter.delivery_id] = run_letter(look, letter, routes, handler_of)
+        yield results[letter.delivery_id]
+
+
+def run_letter(look: Look, letter: Letter, routes: Routes, handler_of: HandlerOf, *, by_id: bool = True) -> Result:
+    """Runs one. ``by_id``: it was named, so that it is a failure if it cannot be run."""
+    if letter.id in look.done:
+        return skipped(letter, "a letter of this id was run already: it is a double")
+    if letter.is_undecodable:
+        return failed(letter, UNDECODABLE, "undecodable") if by_id else skipped(letter, UNDECODABLE)
+    try:
+        origin = routes.target(letter)
+    except NowhereToGo as error:
+        return failed(letter, str(error), "nowhere")
+    if look.message(letter) is None:
+        return failed(letter, GONE)
+    look.done.add(letter.id)
+    ran = _run(letter, origin, handler_of(origin.name))
+    if ran.failure is not None:
+        return _left_dead(look, letter, ran)
+    if ran.stays:
+        return skipped(letter, "its handler put it off: it is left as it was")
+    if why := delete_patiently(look, [letter]).get(letter.delivery_id):
+        return failed(letter, f"its handler is done with it, and it could not be deleted ({why}): remove it")
+    return Result(letter.id, "retried", letter=letter)
+
+
+class Ran:
+    """What came of a run: the failure, if it was one, and how its consumer writes records."""
+
+    def __init__(self) -> None:
+        self.failure: Failure | None = None
+        self.stays = False
+        """Whether the handler reported it as failed, though it did not fail."""
+        self.is_tarry = False
+        self.was_interrupted = False
+        self.steps = FailureSteps()
+        self.log: Log = LOG
+
+    def watch(self, consumer: Consumer[Any]) -> Consumer[Any]:
+        """The consumer that runs in its place, wherever it was called: what fails is noted, and nothing else done."""
+        if not self.is_tarry:
+            self.is_tarry, self.steps, self.log = True, consumer.steps, consumer.log
+        return consumer.replace(on_failure=[self, RetryInPlace()], max_attempts=1, keepalive=None, ack="on_return")
+
+    def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
+        """A failure step: takes note."""
+        self.failure = failure
+        return Outcome.release()
+
+
+def _run(letter: Letter, origin: QueueArn, handler: Handler) -> Ran:
+    here, ran = world.current(), Ran()
+    now = here.clock.time()
+    text = record_text(letter, MAX_REQUEST_BYTES)
+    record = as_record(letter, origin.text, now, text)
+    inside = World(here.clock, here.random, lambda: client_of(here), here.threads, ran.watch)
+    raised: BaseException | None = None
+    answer: Any = None
+    called = ran.watch(handler) if isinstance(handler, Consumer) else handler
+    with use(inside), _quiet(letter.delivery_id):
+        try:
+            answer = called({"Records": [record]}, None)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 whatever it is, the letter stays
+            raised = error
+    ran.was_interrupted = ran.failure is not None and isinstance(ran.failure.error, KeyboardInterrupt)
+    if ran.failure is None:
+        reported = raised is not None or _reports(answer)
+        if reported and (raised is not None or not ran.is_tarry):
+            ran.failure = Failure(_message(letter, record, inside), raised, "exhausted")
+        ran.stays = reported
+    return ran
+
+
+def _message(letter: Letter, record: dict[str, Any], inside: World) -> Message[Any]:
+    from tarry.invocation import Invocation
+
+    return message_of(record, letter.delivery_id, Invocation(inside, None, lambda _: None, LOG), LOG)
+
+
+def _reports(answer: Any) -> bool:
+    """Whether the answer says that it failed, as far as Lambda would understand it."""
+    listed = answer.get("batchItemFailures") if isinstance(answer, dict) else None
+    return bool(listed)
+
+
+def _left_dead(look: Look, letter: Letter, ran: Ran) -> Result:
+    """Writes the letter anew, with what it died of this time; then the one it was is deleted."""
+    failure = ran.failure
+    assert failure is not None
+    error = "its handler wants it to be retried" if failure.error is None else one_line(failure.error)
+    if ran.was_interrupted:
+        return failed(letter, "interrupted: it is left as it was")
+    held = look.message(letter)
+    if held is None:
+        return failed(letter, f"{error}; {GONE}, so this is not in its record")
+    try:
+        copy = _new_letter(look, failure, ran)
+    except Exception as trouble:  # noqa: BLE001 a hook of the user's, a body that does not fit: it is where it was
+        return failed(letter, f"{error}; that could not be written into its record: {trouble}")
+    copy = Copy(carrier(letter, held), copy.target, copy.variants, copy.delay, copy.on_too_large)
+    [sent] = send_patiently(look, [copy])
+    if sent.error is not None:
+        return failed(letter, f"{error}; that could not be written into its record: {sent.error}")
+    if sent.not_deleted is not None and (why := delete_patiently(look, [letter]).get(letter.delivery_id)):
+        return failed(letter, f"{error}; the letter without that is there too, and could not be deleted: {why}")
+    look.forget([letter])
+    return failed(letter, error)
+
+
+def _new_letter(look: Look, failure: Failure, ran: Ran) -> Copy:
+    writer = CopyWriter(ran.steps, look.lookups, ran.log)
+    outcome = Outcome.dead_letter(failure.reason, look.queue.arn.text)
+    now = world.current().clock.time()
+    return writer.dead_letter(failure, Decision(failure.message, outcome, failure, now), now)
+
+
+@contextmanager
+def _quiet(delivery_id: str) -> Iterator[None]:
+    """Without the line that it was given back: it was not."""
+
+    def is_wanted(line: logging.LogRecord) -> bool:
+        return (getattr(line, "event", None), getattr(line, "delivery_id", None)) != ("released", delivery_id)
+
+    logger = logging.getLogger("tarry")
+    logger.addFilter(is_wanted)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_wanted)

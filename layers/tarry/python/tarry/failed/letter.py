@@ -1,0 +1,214 @@
+"""A dead letter, as a value: what is known of a message that lies in a dead-letter queue."""
+
+from __future__ import annotations
+
+import json
+from hashlib import md5
+from typing import TYPE_CHECKING, Any
+
+from tarry.arn import queue_arn
+from tarry.delay import epoch_seconds
+from tarry.envelope import (
+    ATTRIBUTE,
+    VERSION,
+    Envelope,
+    FailureRecord,
+    UnreadableRecord,
+    body_sum,
+    is_ours,
+    read_envelope,
+    timestamp,
+)
+from tarry.failed.errors import CannotEdit
+from tarry.message import attribute_value
+from tarry.sqs.limits import check_body
+from tarry.sqs.received import event_record
+from tarry.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tarry.arn import QueueArn
+
+BEGINS_ANEW = frozenset({"carried", "due", "hops", "steps"})
+"""What a letter that was sent back does not bring along (SPEC F2): it would die of it at once, or wait again."""
+
+
+class Letter(Value):
+    """A message in a dead-letter queue."""
+
+    __slots__ = (  # noqa: RUF023
+        "delivery_id", "id", "queue", "origin", "sent_at", "body", "attributes", "failure", "history", "group_id",
+        "receive_count", "edited", "_source", "_record", "_told",
+    )  # fmt: skip
+    delivery_id: str
+    """SQS's own id."""
+    id: str
+    """The stable id; SQS's where no record says another."""
+    queue: str
+    """The name of the dead-letter queue."""
+    origin: str | None
+    """The ARN of the queue it was dead-lettered from; None if neither its record nor SQS says it."""
+    sent_at: str | None
+    """When it was first sent, in UTC, ISO 8601."""
+    body: str
+    attributes: Mapping[str, Any]
+    """The user's, as `Message.attributes` has them; the record is not among them."""
+    failure: FailureRecord | None
+    """Why it died, or failed last; None if it has no record: SQS moved it, bare."""
+    history: tuple[Mapping[str, Any], ...]
+    """Its failures as far as they were recorded: ``attempt``, ``at``, ``error``, ``delay``."""
+    group_id: str | None
+    receive_count: int
+    """How often SQS has delivered it, this look included."""
+    edited: str | None
+    """When its body was last changed by hand, in UTC; None if it never was."""
+
+    _source: QueueArn
+    _record: Mapping[str, Any]
+    """As the event source mapping would hand it over."""
+    _told: Mapping[str, Any]
+    """What its `Tarry` attribute says; empty if there is none that can be read."""
+
+    def __hash__(self) -> int:
+        return hash(self.delivery_id)
+
+    @property
+    def is_undecodable(self) -> bool:
+        """Whether it died of its body, which no handler can read. Somebody has to edit it first."""
+        is_changed = self.body != self._record["body"]
+        return self.failure is not None and self.failure.reason == "undecodable" and not is_changed
+
+    def __repr__(self) -> str:
+        why = "without a record" if self.failure is None else self.failure.reason
+        return f"<Letter {self.id!r} in {self.queue}: {why}>"
+
+
+def letter_of(received: Mapping[str, Any], source: QueueArn, now: float) -> Letter:
+    """The letter that SQS answered a receive with."""
+    record = event_record(received, source.text, source.text.split(":")[3])
+    attribute = record["messageAttributes"].get(ATTRIBUTE)
+    envelope, told = _read(attribute, record["body"], now)
+    system, letter = record["attributes"], Letter()
+    failure = envelope.failure if envelope else None
+    sent = epoch_seconds(system.get("SentTimestamp"))
+    letter._freeze(
+        delivery_id=record["messageId"],
+        id=envelope.id if envelope else record["messageId"],
+        queue=source.name,
+        origin=(envelope.origin if envelope else None) or system.get("DeadLetterQueueSourceArn"),
+        sent_at=(envelope.sent if envelope else None) or (None if sent is None else timestamp(sent)),
+        body=record["body"],
+        attributes={
+            name: attribute_value(value)
+            for name, value in record["messageAttributes"].items()
+            if not (name == ATTRIBUTE and is_ours(value))
+        },
+        failure=failure,
+        history=failure.history if failure else (),
+        group_id=system.get("MessageGroupId"),
+        receive_count=int(system.get("ApproximateReceiveCount", 1)),
+        edited=envelope.edited if envelope else None,
+        _source=source,
+        _record=record,
+        _told=told,
+    )
+    return letter
+
+
+def _read(attribute: Mapping[str, Any] | None, body: str, now: float) -> tuple[Envelope | None, Mapping[str, Any]]:
+    """A record that cannot be read is treated as absent, as a consumer does."""
+    if attribute is None:
+        return None, {}
+    try:
+        envelope = read_envelope(attribute, body, now)
+    except UnreadableRecord:
+        return None, {}
+    return envelope, json.loads(attribute["stringValue"])
+
+
+def edit(letter: Letter, body: str, now: float) -> Letter:
+    """The letter with another body; what is sent of it says when it was edited (``now``, in epoch seconds).
+
+    The same body is no edit. Raises `CannotEdit` for a body that is no JSON where the letter's was, and for one that
+    SQS would refuse.
+    """
+    if body == letter.body:
+        return letter
+    try:
+        check_body(body)
+    except ValueError as error:
+        raise CannotEdit(f"letter {letter.id} cannot have that body: {error}") from error
+    if _is_json(letter.body):
+        try:
+            json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise CannotEdit(f"the body of letter {letter.id} was JSON, and is none now: {error}") from error
+    edited = Letter()
+    fields = {name: getattr(letter, name) for name in Letter.__slots__}
+    edited._freeze(**{**fields, "body": body, "edited": timestamp(now)})
+    return edited
+
+
+def _is_json(body: str) -> bool:
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def fresh_record(letter: Letter) -> dict[str, Any]:
+    """The record with which it is sent back: who it is and all its failures, and nothing of its attempts.
+
+    So does SQS's own redrive, which moves a letter as it is, since a letter of tarry's has none of that in it. What SQS
+    moved by itself may have: a copy that was sent again, and then killed its process.
+    """
+    record: dict[str, Any] = {"v": VERSION, "sum": "", "id": letter.id, "origin": letter.origin, "sent": letter.sent_at}
+    record |= {name: value for name, value in letter._told.items() if name not in BEGINS_ANEW}
+    record |= {"sum": body_sum(letter.body), "edited": letter.edited}
+    return {name: value for name, value in record.items() if value is not None}
+
+
+def as_record(letter: Letter, origin: str, now: float, record: str | None) -> dict[str, Any]:
+    """The record of the event that its function would get if it were sent back to ``origin`` (an ARN).
+
+    ``record`` is its `Tarry` attribute. It has no receipt handle: nothing that is made of it can reach the letter.
+    """
+    milliseconds = str(int(now * 1000))
+    system = {
+        name: value
+        for name, value in letter._record["attributes"].items()
+        if name not in ("DeadLetterQueueSourceArn", "AWSTraceHeader")
+    }
+    system |= {"ApproximateReceiveCount": "1", "ApproximateFirstReceiveTimestamp": milliseconds}
+    if header := without_lineage(letter._record["attributes"].get("AWSTraceHeader")):
+        system["AWSTraceHeader"] = header
+    attributes = user_attributes(letter)
+    if record is not None:
+        text = {"stringListValues": [], "binaryListValues": [], "dataType": "String", "stringValue": record}
+        attributes = {**attributes, ATTRIBUTE: text}
+    source = queue_arn(origin)
+    return {
+        "messageId": letter.delivery_id,
+        "receiptHandle": "",
+        "body": letter.body,
+        "attributes": system,
+        "messageAttributes": attributes,
+        "md5OfBody": md5(letter.body.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest(),
+        "eventSource": "aws:sqs",
+        "eventSourceARN": source.text,
+        "awsRegion": source.text.split(":")[3],
+    }
+
+
+def user_attributes(letter: Letter) -> dict[str, Any]:
+    """Its attributes as an event has them, without our record."""
+    attributes: Mapping[str, Any] = letter._record["messageAttributes"]
+    return {name: value for name, value in attributes.items() if not (name == ATTRIBUTE and is_ours(value))}
+
+
+def without_lineage(trace_header: str | None) -> str | None:
+    """The trace header without what Lambda counts hops by: sent back by hand, a letter is at its first again."""
+    parts = [part for part in (trace_header or "").split(";") if part and not part.startswith("Lineage=")]
+    return ";".join(parts) or None

@@ -1,0 +1,268 @@
+"""Looking into a dead-letter queue: SQS can only be received from, so what is looked at is held, and given back.
+
+Whatever ends a look, what it holds is shown again. Only a process that was killed leaves that to the visibility
+timeout, which is short for that reason, and extended as long as somebody looks.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tarry import world
+from tarry.delay import MAX_VISIBILITY_SECONDS
+from tarry.errors import ConfigurationError
+from tarry.failed.letter import letter_of
+from tarry.failed.queues import ALL, find
+from tarry.failed.requests import LOG, lookups
+from tarry.message import Message
+from tarry.sqs.deletes import delete
+from tarry.sqs.leases import Hide, change_visibility
+from tarry.sqs.limits import MAX_ENTRIES, tens
+from tarry.sqs.refusals import error_code, is_stale_handle
+from tarry.telemetry.logs import WARNING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from tarry.failed.letter import Letter
+    from tarry.failed.queues import DeadLetterQueue
+    from tarry.world import Event, Thread
+
+KEEPALIVE_SECONDS = 5.0
+INTERVALS = 3
+"""What is held is held for so many keepalives: two extensions may fail."""
+HELD_A_SECOND = 50
+"""Held longer where many are held, so that extending them takes at most five requests a second."""
+WAIT_SECONDS = 1
+"""How long a poll waits for a letter; one that waits asks all of SQS's servers."""
+POLLS_IN_VAIN = 2
+"""Polls that bring nothing new, after which there is nothing more to be seen."""
+MOST_HELD = 100_000
+"""Of the 120,000 that a queue can have in flight: consumers of the queue, if it has any, keep some."""
+
+
+class Held(NamedTuple):
+    """A letter that is hidden from everybody else, until then."""
+
+    message: Message[Any]
+    until: float
+
+
+class Look:
+    """A dead-letter queue that is being looked into. Made by `opened`."""
+
+    def __init__(self, queue: DeadLetterQueue, keepalive: float, stop: Callable[[], bool]) -> None:
+        if isinstance(keepalive, bool) or not 1 <= keepalive <= MAX_VISIBILITY_SECONDS / INTERVALS:
+            raise ConfigurationError(f"keepalive is from 1 to 14400 seconds, got {keepalive!r}")
+        self.queue = queue
+        self.is_full = False
+        """Whether it has ended since SQS, or tarry, lets no more be held at once."""
+        self.done: set[str] = set()
+        """The stable ids of what was tried: it is not offered again, though it may die again meanwhile."""
+        self.not_offered = 0
+        """Letters that were left for that reason: doubles, or dead again."""
+        self.stopped_groups: dict[tuple[str, str], str] = {}
+        """Groups of FIFO queues (by ARN and group id) in which nothing more is sent, since this letter was not."""
+        self.not_released = 0
+        """Letters that could not be shown again: their visibility timeout does it."""
+        self.lookups = lookups()
+        self._stop = stop
+        self._every = keepalive
+        self._world = world.current()
+        self._held: dict[str, Held] = {}
+        self._seen: set[str] = set()
+        self._counted: set[str] = set()
+        self._ended: Event | None = None
+        self._thread: Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"<Look {self.queue.name}: {self.scanned} scanned>"
+
+    @property
+    def scanned(self) -> int:
+        """How many letters were seen, each counted once."""
+        return len(self._counted)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody wants it to end."""
+        return self._stop()
+
+    # looking
+
+    def polls(self, most: int = MAX_ENTRIES) -> Iterator[list[Letter]]:
+        """Letters that were not seen before, at most so many at a time, until nothing new is seen."""
+        in_vain = 0
+        while in_vain < POLLS_IN_VAIN and not self.is_stopped and not self.is_full:
+            letters = [letter for received in self._receive(most) for letter in self._take(received)]
+            in_vain = 0 if letters else in_vain + 1
+            if letters:
+                yield letters
+
+    def letters(self) -> Iterator[Letter]:
+        """The same one by one, each received when it is asked for."""
+        for letters in self.polls(1):
+            yield from letters
+
+    def _receive(self, most: int) -> list[dict[str, Any]]:
+        seconds, arn = self._lease_seconds(), self.queue.arn
+        asked_at = self._world.clock.time()
+
+        def poll(number: int) -> dict[str, Any]:
+            return self.lookups.requests.call(
+                "receive_message",
+                QueueUrl=self.lookups.url(arn),
+                MaxNumberOfMessages=number,
+                VisibilityTimeout=seconds,
+                WaitTimeSeconds=WAIT_SECONDS,
+                MessageSystemAttributeNames=ALL,
+                MessageAttributeNames=ALL,
+            )
+
+        sizes = [min(MAX_ENTRIES, most - start) for start in range(0, most, MAX_ENTRIES)]
+        answers = self.lookups.requests.all([partial(poll, size) for size in sizes])
+        received = [each for answer in answers if isinstance(answer, dict) for each in answer.get("Messages", [])]
+        for each in received:
+            each["until"] = asked_at + seconds
+        for answer in answers:
+            if isinstance(answer, Exception):
+                if error_code(answer) != "OverLimit":
+                    for each in received:  # they are held, and nobody else knows of them
+                        self._take(each)
+                    raise answer
+                self.is_full = True
+        return received
+
+    def _take(self, received: dict[str, Any]) -> list[Letter]:
+        """The letter, if it is new; one that came back takes its new receipt handle."""
+        letter = letter_of(received, self.queue.arn, self._world.clock.time())
+        message: Message[Any] = Message(dict(letter._record), letter.delivery_id, self.lookups.requests.invocation)
+        self._held[letter.delivery_id] = Held(message, received["until"])
+        self.is_full = self.is_full or len(self._held) >= MOST_HELD
+        if letter.delivery_id in self._seen:
+            return []
+        self._seen.add(letter.delivery_id)
+        self._counted.add(letter.delivery_id)
+        return [letter]
+
+    # holding
+
+    def message(self, letter: Letter) -> Message[Any] | None:
+        """The letter as it was received last; None if it is not held any more: it is gone, or somebody else's."""
+        held = self._held.get(letter.delivery_id)
+        if held is not None and held.until - self._world.clock.time() < self._every:
+            self._extend([held])
+            held = self._held.get(letter.delivery_id)
+        return None if held is None else held.message
+
+    def forget(self, letters: Iterable[Letter]) -> None:
+        """They are deleted: there is nothing to give back."""
+        for letter in letters:
+            self._held.pop(letter.delivery_id, None)
+
+    def delete(self, letters: Sequence[Letter]) -> dict[str, Exception | None]:
+        """Deletes them; what is not deleted, by delivery id, and why (None: somebody else has it)."""
+        kept: dict[str, Exception | None] = {}
+        messages = []
+        for letter in letters:
+            message = self.message(letter)
+            if message is None:
+                kept[letter.delivery_id] = None
+            else:
+                messages.append(message)
+        chunks = list(tens(messages))
+        answers = self.lookups.requests.all([partial(delete, chunk, self.lookups) for chunk in chunks])
+        for chunk, answer in zip(chunks, answers, strict=True):
+            if isinstance(answer, Exception):
+                kept |= dict.fromkeys((each.delivery_id for each in chunk), answer)
+            else:
+                kept |= answer
+        self.forget(letter for letter in letters if letter.delivery_id not in kept)
+        return kept
+
+    def release(self, but: Collection[str] = ()) -> None:
+        """Shows again what is held, but for letters of these delivery ids. What fails, the visibility timeout does."""
+        with self._not_extending():
+            going = [held for delivery_id, held in self._held.items() if delivery_id not in but]
+            hides = [Hide(held.message, 0) for held in going]
+            for hidden in change_visibility(hides, self.queue.arn, self.lookups):
+                self._held.pop(hidden.hide.message.delivery_id, None)
+                self._seen.discard(hidden.hide.message.delivery_id)  # and can be seen again
+                self.not_released += hidden.error is not None and not is_stale_handle(hidden.error)
+
+    def _lease_seconds(self) -> int:
+        return min(MAX_VISIBILITY_SECONDS, math.ceil(max(self._every * INTERVALS, len(self._held) / HELD_A_SECOND)))
+
+    # the thread that extends
+
+    def open(self) -> None:
+        """Begins to extend what is held."""
+        self._ended = self._world.threads.event()
+        self._thread = self._world.threads.start(partial(self._keep_alive, self._ended))
+
+    def close(self) -> None:
+        """Ends that, also what is under way: an extension that came later would hide what was shown again."""
+        if self._ended is not None and self._thread is not None:
+            self._ended.set()
+            self._thread.join()
+        self._ended = self._thread = None
+
+    @contextmanager
+    def _not_extending(self) -> Iterator[None]:
+        was_open = self._thread is not None
+        self.close()
+        try:
+            yield
+        finally:
+            if was_open:
+                self.open()
+
+    def _keep_alive(self, ended: Event) -> None:
+        while not ended.wait(self._every):
+            try:
+                horizon = self._world.clock.time() + self._every * (INTERVALS - 1)
+                self._extend([held for held in list(self._held.values()) if held.until <= horizon])
+            except Exception as error:  # noqa: BLE001 it must not end with one bad answer
+                LOG.problem("runtime_failed", "letters could not be held longer", error=error, level=WARNING)
+
+    def _extend(self, due: Sequence[Held]) -> None:
+        if not due:
+            return
+        seconds, asked_at = self._lease_seconds(), self._world.clock.time()
+        hides = [Hide(held.message, seconds) for held in due]
+        for hidden in change_visibility(hides, self.queue.arn, self.lookups):
+            message = hidden.hide.message
+            held = self._held.get(message.delivery_id)
+            if held is None or held.message is not message:
+                continue  # done with meanwhile, or received once more
+            if hidden.error is None:
+                self._held[message.delivery_id] = Held(message, asked_at + hidden.hide.seconds)
+            elif hidden.is_lost:
+                del self._held[message.delivery_id]
+
+
+@contextmanager
+def opened(
+    name_or_url: str | DeadLetterQueue,
+    *,
+    keepalive: float = KEEPALIVE_SECONDS,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Look]:
+    """Opens a dead-letter queue for a look; in the end, however it comes, what is held is shown again.
+
+    ``keepalive``: every so many seconds what is held is held anew, for three times as long: so long what was held stays
+    hidden if this process is killed. ``stop`` is asked before each step: True ends the work when what is at hand is
+    done.
+
+    Raises `UnknownQueue`, and whatever botocore raises.
+    """
+    look = Look(name_or_url if not isinstance(name_or_url, str) else find(name_or_url), keepalive, stop)
+    look.open()
+    try:
+        yield look
+    finally:
+        look.close()
+        look.release()

@@ -1,0 +1,51 @@
+"""Requests of an operator: no deadline, and patience with an SQS that throttles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tarry import world
+from tarry.backoff import Exponential
+from tarry.invocation import Invocation
+from tarry.sqs.client import Requests
+from tarry.sqs.lookups import Lookups
+from tarry.sqs.refusals import error_code
+from tarry.telemetry.logs import Log, LogOptions
+
+TRIES = 6
+BACKOFF = Exponential(0.5, 2, maximum=8, jitter="equal")
+"""Between them; the client's own tries come on top."""
+
+LOG = Log("tarry.failed", LogOptions())
+
+
+class PatientRequests(Requests):
+    """A request that was throttled is made again: nothing was done."""
+
+    def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
+        for number in range(1, TRIES):
+            try:
+                return super().call(operation, **parameters)
+            except Exception as error:
+                if not is_throttled(error):
+                    raise
+            wait(number)
+        return super().call(operation, **parameters)
+
+
+def is_throttled(error: Exception) -> bool:
+    """Whether SQS has refused it for now, and done nothing."""
+    code = error_code(error)
+    return "Throttl" in code or code in {"ServiceUnavailable", "RequestLimitExceeded", "SlowDown"}
+
+
+def wait(number: int) -> None:
+    """The wait after the ``number``-th try."""
+    here = world.current()
+    here.clock.sleep(BACKOFF.delay(number, here.random))
+
+
+def lookups() -> Lookups:
+    """A way to SQS, in the current world."""
+    invocation = Invocation(world.current(), None, lambda _: None, LOG)
+    return Lookups(PatientRequests(invocation), LOG)

@@ -1,0 +1,308 @@
+"""`tarry failed` as a process of its own, against the model of SQS behind a socket: killed, stopped, at a terminal."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.command import TARRY
+from tests.served import Served, served
+from tests.unit.failed.letters import record_of
+from tests.wire import arn
+
+COMMAND = [*TARRY, "failed"]
+PATIENCE_SECONDS = 30.0
+
+
+class Shop:
+    """A served SQS with letters in it, and the command."""
+
+    def __init__(self, sqs: Served, folder: Path) -> None:
+        self.sqs = sqs
+        self.folder = folder
+        sqs.queue("orders-dlq")
+        sqs.queue("orders", RedrivePolicy=json.dumps({"deadLetterTargetArn": arn("orders-dlq"), "maxReceiveCount": 15}))
+        self.where = ["--queue", "orders-dlq", "--endpoint-url", sqs.url]
+
+    def put(self, count: int, **more: str) -> None:
+        def work() -> None:
+            url = self.sqs.sqs.url("orders-dlq")
+            for index in range(count):
+                body = json.dumps({"id": index})
+                told = json.dumps(record_of(body, f"id-{index}", **more))
+                attributes = {"Tarry": {"DataType": "String", "StringValue": told}}
+                parameters = {"QueueUrl": url, "MessageBody": body, "MessageAttributes": attributes}
+                self.sqs.sqs.call("SendMessage", parameters)
+
+        self.sqs.on_the_loop(work)
+
+    def bodies(self, queue: str) -> list[int]:
+        return self.sqs.on_the_loop(lambda: [json.loads(each.body)["id"] for each in self.sqs.sqs.peek(queue)])
+
+    def in_flight(self) -> int:
+        return self.sqs.on_the_loop(lambda: self.sqs.sqs.depth("orders-dlq").in_flight)
+
+    def environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        path = os.pathsep.join(filter(None, sys.path))
+        own = {"PYTHONPATH": path, "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+        return {**kept, **own, "AWS_EC2_METADATA_DISABLED": "true", "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+
+    @contextmanager
+    def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        process = subprocess.Popen(
+            [*COMMAND, *arguments, *self.where],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=(self.folder / "stderr").open("w"),
+            text=True,
+            cwd=self.folder,
+            env=self.environment(),
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def told(self) -> str:
+        """The guidance of the last command that was started."""
+        return (self.folder / "stderr").read_text()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    with served() as sqs:
+        yield Shop(sqs, tmp_path)
+
+
+def rest_of(process: subprocess.Popen[str]) -> list[str]:
+    """The lines that it prints until its end."""
+    assert process.stdout is not None
+    lines = process.stdout.readlines()
+    process.wait(PATIENCE_SECONDS)
+    return lines
+
+
+def some_lines(process: subprocess.Popen[str], count: int) -> list[str]:
+    """The first lines that it prints: it is in the middle of its work then."""
+    assert process.stdout is not None
+    return [process.stdout.readline() for _ in range(count)]
+
+
+def test_killed_in_the_middle_nothing_is_lost_and_run_again_it_goes_on(shop: Shop) -> None:  # SPEC M3, M5
+    shop.put(400)
+    with shop.started("retry", "--all", "--json", "--keepalive", "1") as process:
+        some_lines(process, 40)
+        process.kill()
+        process.wait()
+    both = Counter(shop.bodies("orders")) + Counter(shop.bodies("orders-dlq"))
+    assert set(both) == set(range(400))
+    assert sum(both.values()) - 400 <= 10  # what was sent, and not yet deleted
+    assert len(shop.bodies("orders-dlq")) >= 300
+    time.sleep(3)  # what it held is shown again by itself
+    with shop.started("retry", "--all", "--json") as process:
+        rest_of(process)
+    assert process.returncode == 0
+    assert "if this process is killed, at most 10 letters may then arrive twice" in shop.told()
+    orders = Counter(shop.bodies("orders"))
+    assert set(orders) == set(range(400))
+    assert sum(orders.values()) - 400 <= 10
+    assert shop.bodies("orders-dlq") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
+def test_a_signal_lets_it_finish_what_is_at_hand_and_give_back_the_rest(
+    shop: Shop, number: signal.Signals
+) -> None:  # SPEC M5
+    shop.put(400)
+    with shop.started("retry", "--where", "body.id >= 0", "--json") as process:
+        lines = some_lines(process, 15)
+        process.send_signal(number)
+        lines += rest_of(process)
+    assert process.returncode == 128 + number
+    done = [json.loads(line)["id"] for line in lines]
+    assert {f"id-{each}" for each in shop.bodies("orders")} == set(done)
+    assert len(done) == len(set(done)) < 400
+    assert sorted(shop.bodies("orders") + shop.bodies("orders-dlq")) == list(range(400))
+    assert shop.in_flight() == 0
+    assert f"retried {len(done)}, failed 0" in shop.told()
+
+
+# at a terminal
+
+
+class Terminal:
+    """The command at a terminal, with somebody who presses keys."""
+
+    def __init__(self, shop: Shop, *arguments: str, **environment: str) -> None:
+        self._process_id, self._file = pty.fork()
+        if self._process_id == 0:
+            os.chdir(shop.folder)
+            os.execve(sys.executable, [*COMMAND, *arguments, *shop.where], {**shop.environment(), **environment})
+        self.seen = ""
+        self._read = 0
+
+    def until(self, text: str) -> str:
+        """What was shown since the last time, until this text is."""
+        ends_at = time.monotonic() + PATIENCE_SECONDS
+        while text not in self.seen[self._read :]:
+            assert time.monotonic() < ends_at, f"{text!r} does not come; there is {self.seen!r}"
+            if not self._take(0.5):
+                raise AssertionError(f"it ended without {text!r}: {self.seen!r}")
+        end = self.seen.index(text, self._read) + len(text)
+        shown, self._read = self.seen[self._read : end], end
+        return shown
+
+    def press(self, key: str) -> None:
+        os.write(self._file, key.encode())
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self._process_id, number)
+
+    def exit_code(self) -> int:
+        while self._take(PATIENCE_SECONDS):
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self._process_id, 0)[1])
+
+    def _take(self, seconds: float) -> bool:
+        """Whether it still runs."""
+        if select.select([self._file], [], [], seconds)[0]:
+            try:
+                data = os.read(self._file, 65_536)
+            except OSError:
+                return False
+            self.seen += data.decode(errors="replace")
+            return bool(data)
+        return True
+
+
+PROMPT = "[q]uit "
+
+
+def test_a_person_decides_by_one_key(shop: Shop) -> None:  # SPEC M3
+    """Retry, skip, delete, quit; each letter is offered once, with what one must know."""
+    shop.put(5, traceback='  File "/var/task/app.py", line 12, in handler\n    charge(order)\n', message="\x1b[2Jno")
+    terminal = Terminal(shop, "retry")
+    first = terminal.until(PROMPT)
+    for text in ("id-0", "app.CardDeclined: \\x1b[2Jno", "line 12, in handler", "[r]etry  [e]dit  [d]elete  [s]kip"):
+        assert text in first
+    assert "\x1b[2J" not in first
+    for key in "rsxdr":  # x is no key
+        terminal.press(key)
+        if key != "x":
+            terminal.until(PROMPT)
+    assert shop.in_flight() == 2  # the one that was skipped, and the one that is shown
+    terminal.press("q")
+    assert terminal.exit_code() == 0
+    assert "retried 2, failed 0, skipped 1, deleted 1" in terminal.seen
+    assert shop.bodies("orders") == [0, 3]
+    assert sorted(shop.bodies("orders-dlq")) == [1, 4]
+    assert shop.in_flight() == 0
+
+
+def test_a_body_is_edited_and_shown_again_before_it_is_sent(shop: Shop) -> None:  # SPEC M3, M4
+    shop.put(1, reason="undecodable")
+    editor = shop.folder / "editor"
+    editor.write_text('#!/bin/sh\nprintf \'{"id": 77}\' > "$1"\n')
+    editor.chmod(0o755)
+    terminal = Terminal(shop, "retry", EDITOR=str(editor), VISUAL="")
+    assert "[r]etry" not in terminal.until(PROMPT)  # not as it is
+    terminal.press("e")
+    again = terminal.until(PROMPT)
+    assert '{"id": 77}' in again
+    assert "[r]etry" in again
+    terminal.press("r")
+    assert terminal.exit_code() == 0
+    assert shop.bodies("orders") == [77]
+
+
+@pytest.mark.parametrize(("how", "code"), [("\x03", 130), ("\x04", 0), ("TERM", 143)])
+def test_at_the_prompt_it_ends_at_once_and_gives_everything_back(shop: Shop, how: str, code: int) -> None:  # SPEC M5
+    """By Ctrl-C, at the end of all input, by a signal."""
+    shop.put(3)
+    terminal = Terminal(shop, "retry")
+    terminal.until(PROMPT)
+    if how == "TERM":
+        terminal.send_signal(signal.SIGTERM)
+    else:
+        terminal.press(how)
+    assert terminal.exit_code() == code
+    assert "retried 0, failed 0, skipped 0, deleted 0" in terminal.seen
+    assert shop.in_flight() == 0
+    assert sorted(shop.bodies("orders-dlq")) == [0, 1, 2]
+
+
+def test_what_concerns_many_is_asked_for_once(shop: Shop) -> None:  # SPEC M3
+    shop.put(3)
+    terminal = Terminal(shop, "remove", "--all")
+    assert "Delete for good all of about 3 letters of orders-dlq? [y/N] " in terminal.until("[y/N] ")
+    terminal.press("n")
+    assert terminal.exit_code() == 0
+    assert len(shop.bodies("orders-dlq")) == 3
+    terminal = Terminal(shop, "remove", "--all", "--force")
+    assert terminal.exit_code() == 0
+    assert "deleted 3" in re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", terminal.seen)
+    assert shop.bodies("orders-dlq") == []
+
+
+# in this process
+
+TEMPLATE = """
+Transform: AWS::Serverless-2016-10-31
+Resources:
+  Orders:
+    Type: AWS::SQS::Queue
+    Properties:
+      QueueName: orders
+      RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 15}
+  Dead: {Type: AWS::SQS::Queue, Properties: {QueueName: orders-dlq}}
+  Handler:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: .
+      Handler: app.handler
+      Runtime: python3.13
+      Events: {Orders: {Type: SQS, Properties: {Queue: !GetAtt Orders.Arn}}}
+"""
+APP = """
+import time
+from tarry import consumer
+
+@consumer
+def handler(message):
+    print("started", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_handler_that_does_not_end_is_ended_by_the_second_signal(shop: Shop) -> None:  # SPEC M5
+    shop.put(2)
+    (shop.folder / "template.yaml").write_text(TEMPLATE)
+    (shop.folder / "app.py").write_text(APP)
+    with shop.started("retry", "--all", "--via", "local", "--json") as process:
+        ends_at = time.monotonic() + PATIENCE_SECONDS
+        while "started" not in shop.told():  # what a handler prints is guidance too
+            assert time.monotonic() < ends_at, shop.told()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert process.poll() is None  # it is to finish what is at hand
+        process.send_signal(signal.SIGINT)
+        lines = rest_of(process)
+    assert process.returncode == 130
+    [told] = [json.loads(line) for line in lines]
+    assert (told["outcome"], told["error"]) == ("failed", "interrupted: it is left as it was")
+    assert sorted(shop.bodies("orders-dlq")) == [0, 1]
+    assert shop.in_flight() == 0

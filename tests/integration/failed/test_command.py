@@ -1,0 +1,423 @@
+"""`tarry failed` on moto: what it prints where, and how it exits."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+from typer.testing import CliRunner, Result
+
+from tarry.cli.app import app
+from tests.unit.failed.letters import record_of
+from tests.wire import arn
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07 [bold red]money[/] \u202egnp.exe \x9b31m"
+
+TEMPLATE = """
+Transform: AWS::Serverless-2016-10-31
+Resources:
+  Orders:
+    Type: AWS::SQS::Queue
+    Properties:
+      QueueName: orders
+      RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 15}
+  Dead: {Type: AWS::SQS::Queue, Properties: {QueueName: orders-dlq}}
+  Handler:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: code
+      Handler: app.handler
+      Runtime: python3.13
+      Environment: {Variables: {QUEUE: !Ref Orders, LIMIT: "3"}}
+      Events:
+        Orders:
+          Type: SQS
+          Properties: {Queue: !GetAtt Orders.Arn, FunctionResponseTypes: [ReportBatchItemFailures]}
+"""
+
+APP = """
+import os
+from tarry import Message, consumer
+
+@consumer
+def handler(message: Message) -> None:
+    print("handling", message.queue, os.environ["QUEUE"].rpartition("/")[2])
+    if message.json()["id"] >= int(os.environ["LIMIT"]):
+        raise ValueError("too many")
+"""
+
+
+class Shop:
+    """Queues on moto, letters in them, and the command."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.sqs: Any = boto3.client("sqs", region_name="us-east-1")
+        self.dlq = self.queue("orders-dlq")
+        self.queue(
+            "orders", RedrivePolicy=json.dumps({"deadLetterTargetArn": arn("orders-dlq"), "maxReceiveCount": 15})
+        )
+
+    def queue(self, name: str, **attributes: str) -> str:
+        url: str = self.sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+        return url
+
+    def put(self, count: int = 1, first: int = 0, record: bool = True, **more: Any) -> None:
+        for index in range(first, first + count):
+            body = more.get("body", json.dumps({"id": index}))
+            fields = {name: value for name, value in more.items() if name != "body"}
+            told = json.dumps(record_of(body, f"id-{index}", **{"attempts": index + 1, **fields}))
+            attributes = {"Tarry": {"DataType": "String", "StringValue": told}} if record else {}
+            self.sqs.send_message(QueueUrl=self.dlq, MessageBody=body, MessageAttributes=attributes)
+
+    def template(self) -> None:
+        (self.folder / "code").mkdir()
+        (self.folder / "code/app.py").write_text(APP)
+        (self.folder / "template.yaml").write_text(TEMPLATE)
+
+    def run(self, *arguments: str, queue: str | None = "orders-dlq") -> Result:
+        named = ("--queue", queue) if queue else ()
+        return CliRunner().invoke(app, ["failed", *arguments, *named])
+
+    def depths(self) -> tuple[int, int, int]:
+        """What is in orders; in orders-dlq to be seen; in orders-dlq held."""
+        return self._count("orders", ""), self._count("orders-dlq", ""), self._count("orders-dlq", "NotVisible")
+
+    def _count(self, queue: str, what: str) -> int:
+        name = f"ApproximateNumberOfMessages{what}"
+        url = self.sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+        return int(self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setattr("tarry.failed.look.WAIT_SECONDS", 0)  # real seconds, in which moto would wait
+    with mock_aws():
+        yield Shop(tmp_path)
+
+
+def objects(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+# show
+
+
+def test_show_prints_a_table_to_stdout_and_how_much_it_saw_to_stderr(shop: Shop) -> None:  # SPEC M2, M6
+    shop.put(3)
+    shop.put(record=False)
+    result = shop.run("show")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "orders-dlq"
+    assert lines[1].split() == ["id", "when", "error", "attempts", "origin"]
+    assert any("id-1" in line and "app.CardDeclined: no" in line and "orders" in line for line in lines)
+    assert any("no record: SQS moved it by itself" in line for line in lines)
+    assert result.stderr == "orders-dlq: scanned 4 of about 4\n"
+    assert shop.depths() == (0, 4, 0)
+
+
+def test_show_twice_shows_the_same(shop: Shop) -> None:  # SPEC M2
+    shop.put(100)
+    first, second = shop.run("show", "--max", "100"), shop.run("show", "--max", "100")
+    assert len(first.stdout.splitlines()) == 103
+    assert first.stdout == second.stdout
+    assert shop.depths() == (0, 100, 0)
+
+
+def test_show_stops_at_its_maximum(shop: Shop) -> None:  # SPEC M2
+    shop.put(60)
+    assert "scanned 50 of about 60" in shop.run("show").stderr
+    assert len(objects(shop.run("show", "--json", "--max", "7"))) == 7
+
+
+def test_show_as_json_is_one_object_a_line(shop: Shop) -> None:  # SPEC M2
+    shop.put(2)
+    told = objects(shop.run("show", "--json", "--where", "attempts = 2"))
+    assert [each["id"] for each in told] == ["id-1"]
+    assert told[0]["origin"] == arn("orders")
+
+
+def test_show_with_an_id_shows_all_that_is_known(shop: Shop) -> None:  # SPEC M2
+    frames = '  File "/var/task/app.py", line 12, in handler\n    charge(order)'
+    shop.put(2, traceback=frames, history=[{"attempt": 1, "at": "2026-11-21T08:00:00Z", "error": "Earlier: one"}])
+    result = shop.run("show", "id-1")
+    assert result.exit_code == 0
+    for text in ("exhausted, after 2 attempts", "9f2c61d0a4be", frames, "Earlier: one", '{"id": 1}'):
+        assert text in result.stdout
+
+
+def test_show_with_the_id_of_no_letter_says_so(shop: Shop) -> None:  # SPEC M2
+    shop.put(1)
+    result = shop.run("show", "nobody")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "there is no letter 'nobody' in orders-dlq" in result.stderr
+
+
+def test_a_letter_without_a_record_says_so_and_how_to_find_its_log(shop: Shop) -> None:  # SPEC M2
+    shop.put(record=False)
+    [letter] = objects(shop.run("show", "--json"))
+    result = shop.run("show", letter["id"])
+    assert "no record: SQS moved it by itself" in result.stdout
+    assert f'filter @message like "{letter["id"]}"' in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [("show",), ("show", "id-0"), ("show", "--json"), ("show", "--event")])
+def test_hostile_text_is_harmless(shop: Shop, arguments: tuple[str, ...]) -> None:  # SPEC M2
+    """No control character of a message reaches the terminal; no markup is taken for one."""
+    shop.put(body="\u202e \U0001f600 [link=x]body[/link]", message=HOSTILE, type="[red]Type", function=HOSTILE)
+    result = shop.run(*arguments)
+    assert result.exit_code == 0
+    assert not set(result.output) & {"\x1b", "\x07", "\x9b", "\u202e", "\r"}
+    if arguments == ("show",):
+        assert "[bold red]money[/]" in result.stdout
+        assert "\\x1b[2J" in result.stdout
+
+
+def test_show_as_an_event_is_what_tarry_local_takes(shop: Shop) -> None:  # SPEC M2
+    shop.put(2)
+    [event] = objects(shop.run("show", "--event", "id-1", "id-0"))
+    assert [record["eventSourceARN"] for record in event["Records"]] == [arn("orders")] * 2
+    assert [json.loads(record["body"])["id"] for record in event["Records"]] == [1, 0]
+
+
+def test_a_dead_letter_queue_with_a_redrive_policy_is_warned_of(shop: Shop) -> None:  # SPEC M2, PLATFORM 22
+    shop.queue("worse")
+    policy = json.dumps({"deadLetterTargetArn": arn("worse"), "maxReceiveCount": 5})
+    shop.sqs.set_queue_attributes(QueueUrl=shop.dlq, Attributes={"RedrivePolicy": policy})
+    assert "after 5 of them SQS moves a letter to worse" in shop.run("show").stderr
+
+
+# retry and remove
+
+
+def test_retry_tells_of_each_as_json(shop: Shop) -> None:  # SPEC M6
+    shop.put(30)
+    result = shop.run("retry", "id-20", "nobody", "id-3", "--json")
+    assert result.exit_code == 1
+    assert objects(result) == [
+        {"id": "id-20", "outcome": "retried"},
+        {"id": "nobody", "outcome": "failed", "error": "no such letter in orders-dlq: scanned 30 of about 30"},
+        {"id": "id-3", "outcome": "retried"},
+    ]
+    assert result.stderr.splitlines()[-1] == "retried 2, failed 1, skipped 0, deleted 0"
+    assert shop.depths() == (2, 28, 0)
+
+
+def test_retry_all_of_a_hundred(shop: Shop) -> None:  # SPEC M3
+    shop.put(100)
+    result = shop.run("retry", "--all", "--concurrency", "4")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.splitlines()[-1] == "retried 100, failed 0, skipped 0, deleted 0"
+    assert "at most 40 letters may then arrive twice" in result.stderr
+    assert shop.depths() == (100, 0, 0)
+
+
+def test_retry_by_a_filter(shop: Shop) -> None:  # SPEC M3
+    shop.put(20)
+    result = shop.run("retry", "--where", "attempts > 15", "--json")
+    assert sorted(each["id"] for each in objects(result)) == [f"id-{index}" for index in range(15, 20)]
+    assert shop.depths() == (5, 15, 0)
+
+
+def test_remove_removes(shop: Shop) -> None:  # SPEC M1
+    shop.put(20)
+    assert objects(shop.run("remove", "id-3", "--json")) == [{"id": "id-3", "outcome": "deleted"}]
+    assert shop.run("remove", "--where", "body.id < 10", "--force").exit_code == 0
+    assert shop.depths() == (0, 10, 0)
+
+
+def test_retry_of_a_mixed_queue_does_what_it_can_and_exits_1(shop: Shop) -> None:  # SPEC M3, M4
+    shop.put(3)
+    shop.put(first=3, reason="undecodable")
+    shop.put(record=False)
+    result = shop.run("retry", "--all")
+    assert result.exit_code == 1
+    assert "id-3  skipped: no handler can read its body" in result.stdout
+    assert "name a queue to send it to (--to QUEUE)" in result.stdout
+    assert result.stderr.splitlines()[-1] == "retried 3, failed 1, skipped 1, deleted 0"
+    assert shop.depths() == (3, 2, 0)
+
+
+EDITOR = """#!{python}
+import sys, pathlib
+path = pathlib.Path(sys.argv[1])
+path.write_text(path.read_text().replace("{old}", "{new}") + "\\n")
+"""
+
+
+def editor(shop: Shop, monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    path = shop.folder / "editor"
+    path.write_text(EDITOR.format(python=sys.executable, old=old, new=new))
+    path.chmod(0o755)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", str(path))
+
+
+def test_an_edited_body_is_sent(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC M3
+    shop.put(2, reason="undecodable")
+    editor(shop, monkeypatch, "1}", "7}")
+    assert objects(shop.run("retry", "id-1", "--edit", "--json")) == [{"id": "id-1", "outcome": "retried"}]
+    [message] = shop.sqs.receive_message(
+        QueueUrl=shop.sqs.get_queue_url(QueueName="orders")["QueueUrl"], MessageAttributeNames=["All"]
+    )["Messages"]
+    assert message["Body"] == '{"id": 7}'
+    record = json.loads(message["MessageAttributes"]["Tarry"]["StringValue"])
+    assert (record["id"], "edited" in record) == ("id-1", True)
+
+
+def test_a_body_that_is_no_json_any_more_is_not_sent(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC M3
+    shop.put(1)
+    editor(shop, monkeypatch, "}", "")
+    [told] = objects(shop.run("retry", "id-0", "--edit", "--json"))
+    assert (told["outcome"], "was JSON, and is none now" in told["error"]) == ("failed", True)
+    editor(shop, monkeypatch, "nothing", "")
+    assert "its body was not changed" in shop.run("retry", "id-0", "--edit").stdout
+    assert shop.depths() == (0, 1, 0)
+
+
+def test_via_local_runs_the_templates_handler(shop: Shop) -> None:  # SPEC M3
+    shop.template()
+    shop.put(5)
+    result = shop.run("retry", "--all", "--via", "local", "--json", queue=None)
+    assert result.exit_code == 1
+    assert sorted((each["id"], each["outcome"]) for each in objects(result)) == [
+        ("id-0", "retried"), ("id-1", "retried"), ("id-2", "retried"), ("id-3", "failed"), ("id-4", "failed"),
+    ]  # fmt: skip
+    assert "handling orders orders" in result.stderr
+    assert shop.depths() == (0, 2, 0)
+    failures = [each["failure"] for each in objects(shop.run("show", "--json", queue=None))]
+    assert {(failure["attempts"], failure["message"]) for failure in failures} == {(5, "too many"), (6, "too many")}
+
+
+def test_a_template_names_its_queues(shop: Shop) -> None:  # SPEC M1
+    shop.template()
+    shop.put(1)
+    assert shop.run("show", queue=None).stdout.startswith("orders-dlq\n")
+    assert shop.run("show", "--template", "template.yaml", queue="Dead").stdout.startswith("orders-dlq\n")
+    result = shop.run("show", "--template", "template.yaml", queue="nope")
+    assert (result.exit_code, result.stderr) == (2, "tarry: there is no queue 'nope'; there are orders-dlq\n")
+
+
+def test_a_stack_names_its_queues(shop: Shop) -> None:  # SPEC M1
+    plain = {
+        "Resources": {
+            "Jobs": {
+                "Type": "AWS::SQS::Queue",
+                "Properties": {
+                    "RedrivePolicy": {"deadLetterTargetArn": {"Fn::GetAtt": ["Dead", "Arn"]}, "maxReceiveCount": 3}
+                },
+            },
+            "Dead": {"Type": "AWS::SQS::Queue"},
+        }
+    }
+    boto3.client("cloudformation", region_name="us-east-1").create_stack(
+        StackName="shop", TemplateBody=json.dumps(plain)
+    )
+    result = shop.run("show", "--stack", "shop", queue=None)
+    assert result.exit_code == 0
+    assert "Dead" in result.stderr
+    assert shop.run("show", "--stack", "shop", queue="Dead").exit_code == 0
+    result = shop.run("show", "--stack", "nope", queue=None)
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+# used wrongly: a line, exit 2, nothing touched
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("retry",), "say which letters: ids, --where or --all; there is nobody to be asked"),
+        (("remove",), "say which letters: ids, --where or --all"),
+        (("retry", "id-0", "--all"), "name ids, or say which by --where or --all: not both"),
+        (("remove", "id-0", "--where", "attempts = 1"), "name ids, or say which by --where or --all: not both"),
+        (("show", "--where", "body.[ = 1"), "the filter 'body.[ = 1' is wrong at column 11: a bracket is not closed"),
+        (("show", "--json", "--event"), "--json or --event: not both"),
+        (("retry", "--all", "--edit"), "--edit is for letters that are named by their ids"),
+        (("retry", "--all", "--to", "nope"), "there is no queue 'nope'; there are orders-dlq, orders"),
+        (("retry", "--all", "--to", "orders-dlq"), "orders-dlq is the dead-letter queue itself"),
+        (("retry", "--all", "--via", "local"), "there is no template.yaml here, whose functions are to be run"),
+    ],
+)
+def test_used_wrongly_it_says_in_a_line_what_to_do(
+    shop: Shop, arguments: tuple[str, ...], line: str
+) -> None:  # SPEC M6
+    shop.put(1)
+    result = shop.run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"tarry: {line}")
+    assert result.stderr.count("\n") == 1
+    assert shop.depths() == (0, 1, 0)
+
+
+def test_an_unknown_queue_is_an_error_that_names_those_there_are(shop: Shop) -> None:  # SPEC M1
+    result = shop.run("show", queue="nope")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "tarry: there is no queue 'nope'; there are orders-dlq, orders\n"
+
+
+def test_nothing_to_look_at_is_said(shop: Shop) -> None:  # SPEC M1
+    result = shop.run("show", queue=None)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "tarry: there is no template.yaml here: name a template (--template FILE), a deployed stack (--stack NAME) or "
+        "a queue (--queue NAME)\n"
+    )
+
+
+@pytest.mark.parametrize("more", [(), ("--all",)])
+def test_a_letter_that_has_nowhere_to_go_is_exit_2(shop: Shop, more: tuple[str, ...]) -> None:  # SPEC M3
+    shop.put(record=False)
+    [letter] = objects(shop.run("show", "--json"))
+    result = shop.run("retry", *(more or (letter["id"],)))
+    assert result.exit_code == 2
+    assert "--to QUEUE" in result.output
+    assert shop.depths() == (0, 1, 0)
+    assert shop.run("retry", "--all", "--to", "orders").exit_code == 0
+
+
+def test_an_origin_that_is_no_source_is_exit_2(shop: Shop) -> None:  # SPEC M3
+    shop.queue("payroll")
+    shop.put(origin="payroll")
+    result = shop.run("retry", "id-0")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "which is no source of orders-dlq (its sources: orders)" in result.stderr
+    assert shop.depths() == (0, 1, 0)
+
+
+def test_without_credentials_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    result = CliRunner().invoke(app, ["failed", "show", "--queue", "orders-dlq"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("tarry: there are no AWS credentials")
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    result = CliRunner().invoke(app, ["failed", "show", "--queue", "orders-dlq"])
+    assert (result.exit_code, "set AWS_REGION" in result.stderr) == (2, True)
+
+
+def test_where_nobody_answers_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.cli.failed.places.TRIES", 1)
+    result = CliRunner().invoke(app, ["failed", "show", "--queue", "dlq", "--endpoint-url", "http://127.0.0.1:9"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("tarry: AWS cannot be reached")
+
+
+@pytest.mark.parametrize("command", ["show", "retry", "remove"])
+def test_the_help_has_an_example(command: str) -> None:
+    result = CliRunner().invoke(app, ["failed", command, "--help"])
+    assert result.exit_code == 0
+    assert f"tarry failed {command}" in result.stdout
