@@ -397,7 +397,7 @@ def test_a_task_that_never_ends_is_left_behind_and_the_process_ends(caplog: pyte
     """SPEC I3. What is settled is settled before: nothing is lost by it, and nothing done twice."""
     work, over = never_ends()
     with orders() as wire, pytest.raises(SystemExit):
-        slow_async(work, timeout=None)(batch_of(4), Context(remaining=2))
+        slow_async(work, timeout=None)(batch_of(4), Context(remaining=4))
     over.set()
     assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 0, "handle-m3": 0}
     assert [entry["ReceiptHandle"] for entry in wire.sent("DeleteMessageBatch")[0].entries] == ["handle-m0"]
