@@ -201,6 +201,28 @@ def test_what_the_user_has_set_for_sigalrm_is_put_back() -> None:  # SPEC I3
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.parametrize("puts_back", [True, False])
+def test_a_handler_that_uses_sigalrm_itself_costs_the_next_one_no_interruption(puts_back: bool) -> None:  # SPEC I3
+    @consumer(timeout=0.1, backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        if message.id == "m0":
+            before = signal.signal(signal.SIGALRM, lambda *_: None)
+            signal.alarm(LONG)
+            time.sleep(0.005)
+            signal.alarm(0)
+            if puts_back:
+                signal.signal(signal.SIGALRM, before)
+        else:
+            time.sleep(LONG)
+
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        with orders():
+            assert failed(handler(batch_of(2), Context())) == ["m1"]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_on_another_thread_a_sync_handler_runs_to_its_end_and_the_log_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # SPEC I3

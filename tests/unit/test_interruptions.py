@@ -147,3 +147,48 @@ def test_a_thread_that_is_not_the_main_one_cannot_be_interrupted() -> None:  # S
     thread.start()
     thread.join()
     assert results == [None]
+
+
+def test_a_timer_that_somebody_has_stopped_is_renewed() -> None:  # SPEC I3
+    interruption = interrupt(10)
+    signal.alarm(0)
+    interruption.renew()
+    with pytest.raises(Stop):
+        time.sleep(10)
+    interruption.cancel()
+
+
+def test_a_signal_that_somebody_has_taken_is_taken_back_until_the_end() -> None:  # SPEC I3
+    def own(*_: Any) -> None: ...
+
+    interruption = interrupt(10)
+    signal.signal(signal.SIGALRM, own)
+    signal.alarm(60)
+    interruption.renew()
+    with pytest.raises(Stop):
+        time.sleep(10)
+    interruption.cancel()
+    assert signal.getsignal(signal.SIGALRM) is own
+    assert 50 < signal.getitimer(signal.ITIMER_REAL)[0] <= 60
+
+
+def test_one_that_still_comes_is_left_as_it_is() -> None:
+    interruption = interrupt(10)
+    interruption.renew()
+    assert 9 < signal.getitimer(signal.ITIMER_REAL)[0] <= 10
+    interruption.cancel()
+
+
+def test_a_handler_of_somebody_elses_is_not_rung_by_our_timer() -> None:  # SPEC A6
+    interruption = interrupt(10)
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    interruption.cancel()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_nor_when_it_was_taken_back_meanwhile() -> None:  # SPEC A6
+    interruption = interrupt(10)
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    interruption.renew()
+    interruption.cancel()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)

@@ -107,12 +107,19 @@ class Threads(Protocol):
 class Interruption(Protocol):
     """What was asked for by `Threads.interrupt`."""
 
+    def renew(self) -> None:
+        """Makes sure that it still comes, whatever ran in the thread meanwhile has done to the signal."""
+
     def cancel(self) -> None:
         """No more. Whatever interrupted the thread before does so again."""
 
 
 INTERRUPT_AGAIN_SECONDS = 0.1
 """For a handler that swallows an interruption."""
+RENEWED_SECONDS = 0.05
+"""When it is asked again whether to interrupt, once somebody else had the signal."""
+OWN_TIMER_SECONDS = 0.01
+"""How far a timer that was set here may be from where it should be."""
 
 
 class RealThreads:
@@ -145,7 +152,7 @@ class RealThreads:
 class Alarm:
     """An interruption of the main thread. The signal handler and the timer of before are put back in the end."""
 
-    __slots__ = ("_before", "_fire", "_handler", "_is_cancelled", "_left", "_set_at")
+    __slots__ = ("_before", "_fire", "_handler", "_is_cancelled", "_left", "_rings_at", "_set_at")
 
     def __init__(self, seconds: float, fire: Fire) -> None:
         self._fire = fire
@@ -153,12 +160,24 @@ class Alarm:
         self._handler = self._ring
         self._set_at = monotonic()
         self._before = _signal.signal(_signal.SIGALRM, self._handler)
-        self._left = _set_timer(seconds)
+        self._left = self._ring_in(seconds)
+
+    def renew(self) -> None:
+        handler, timer = _signal.getsignal(_signal.SIGALRM), _signal.getitimer(_signal.ITIMER_REAL)
+        if handler is None or (handler is self._handler and timer[0]):
+            return
+        if handler is not self._handler:  # somebody has taken the signal meanwhile, and has it back in the end
+            self._before = _signal.signal(_signal.SIGALRM, self._handler)
+            if not self._is_own(timer[0]):
+                self._set_at, self._left = monotonic(), timer
+        self._ring_in(RENEWED_SECONDS)
 
     def cancel(self) -> None:
         self._is_cancelled = True
-        if _signal.getsignal(_signal.SIGALRM) is not self._handler:
-            return  # somebody has taken the signal meanwhile, and keeps it
+        if _signal.getsignal(_signal.SIGALRM) is not self._handler:  # somebody has taken the signal, and keeps it
+            if self._is_own(_signal.getitimer(_signal.ITIMER_REAL)[0]):
+                _signal.setitimer(_signal.ITIMER_REAL, 0)
+            return
         _signal.setitimer(_signal.ITIMER_REAL, 0)
         _signal.signal(_signal.SIGALRM, self._before)
         seconds, interval = self._left
@@ -170,9 +189,17 @@ class Alarm:
             return
         answer = self._fire(frame)
         if isinstance(answer, BaseException):
-            _set_timer(INTERRUPT_AGAIN_SECONDS)
+            self._ring_in(INTERRUPT_AGAIN_SECONDS)
             raise answer
-        _set_timer(answer)
+        self._ring_in(answer)
+
+    def _ring_in(self, seconds: float) -> tuple[float, float]:
+        self._rings_at = monotonic() + seconds
+        return _set_timer(seconds)
+
+    def _is_own(self, left: float) -> bool:
+        """Whether a timer with so many seconds left is the one that was set here."""
+        return left > 0 and abs(monotonic() + left - self._rings_at) < OWN_TIMER_SECONDS
 
 
 def _set_timer(seconds: float, interval: float = 0) -> tuple[float, float]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tarry.execution.suspects import Suspects
     from tarry.execution.verdicts import Again, Handling, Settling, Verdicts
     from tarry.invocation import Invocation
+    from tarry.world import Interruption
 
 
 _source_of, _user_attributes_of = itemgetter("eventSourceARN"), itemgetter("messageAttributes")
@@ -68,6 +69,7 @@ class Run:
         is_loaded = invocation.world.is_loaded
         self._deadline = Deadline(invocation.deadline, invocation.began_with, is_loaded, handling.timeout)
         self._watch = Watch(self._deadline, self._monotonic)
+        self._interruption: Interruption | None = None
         self._is_ended = False
         self.must_end_process: str | None = None
         """Why the process is not to take another invocation, if so: something runs in it that cannot be ended."""
@@ -123,18 +125,18 @@ class Run:
     def _watched(self, steps: Callable[[], None]) -> None:
         """Takes the steps, with what runs in them interrupted when its time is up."""
         self._tell_of_timeout()
-        due, interruption = self._deadline.due(now := self._monotonic()), None
+        due = self._deadline.due(now := self._monotonic())
         if due != math.inf:
-            interruption = self._invocation.world.threads.interrupt(due - now, self._watch.fire)
-            if interruption is None and self._handling.timeout is not None:
+            self._interruption = self._invocation.world.threads.interrupt(due - now, self._watch.fire)
+            if self._interruption is None and self._handling.timeout is not None:
                 self._handling.log.once(self._invocation.world, "cannot_interrupt", CANNOT_INTERRUPT)
         try:
             steps()
         except BaseException as error:  # noqa: BLE001 a fault of our own
             self._end(None, error)
         finally:
-            if interruption is not None:
-                interruption.cancel()
+            if self._interruption is not None:
+                self._interruption.cancel()
 
     def _tell_of_timeout(self) -> None:
         if self._deadline.is_timeout_cut and self._handling.timeout is not None:
@@ -154,7 +156,7 @@ class Run:
 
     def _each(self) -> None:  # noqa: C901, PLR0912 one loop with no call of ours in it: it runs for every message
         function, invocation, pending, watch = self._after_validation(), self._invocation, self._pending, self._watch
-        is_fifo, deadline, monotonic = self._is_fifo, self._deadline, self._monotonic
+        is_fifo, deadline, monotonic, interruption = self._is_fifo, self._deadline, self._monotonic, self._interruption
         look_at, acks, suspects = deadline.look_at, invocation.acks, self._suspects
         context, have_attributes = (before := copy_context()).copy(), any_attributes(self._records)
         for message_id, record in self._todo if suspects is None else chain(self._todo, self._late):
@@ -169,6 +171,8 @@ class Run:
                     look_at = now  # who comes next has its own to give way to
                     continue
                 look_at = deadline.look_at
+                if interruption is not None:
+                    interruption.renew()
             if suspects is not None and message_id in suspects:
                 if not self._may_start(message, suspects):
                     look_at = now
@@ -231,6 +235,8 @@ class Run:
             self._invocation.world.clock.sleep(again.delay)
         message, raised = again.failure.message, None
         self._deadline.look(self._monotonic())
+        if self._interruption is not None:
+            self._interruption.renew()
         try:
             self._watch.running = message
             context = copy_context()

@@ -73,6 +73,9 @@ class Alarm:
         self._fire = fire
         self._timer = timeline.after(max(0.0, seconds), self._ring)
 
+    def renew(self) -> None:
+        """Nobody else can have it."""
+
     def cancel(self) -> None:
         self._timer.cancel()
 
