@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -221,6 +222,21 @@ def test_a_handler_that_uses_sigalrm_itself_costs_the_next_one_no_interruption(p
             assert failed(handler(batch_of(2), Context())) == ["m1"]
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+def test_validating_a_batch_takes_none_of_its_messages_time() -> None:  # SPEC I3
+    @dataclass
+    class Slow:
+        def __post_init__(self) -> None:
+            time.sleep(0.06)
+
+    @batch_consumer(timeout=0.1, model=Slow)
+    def handler(batch: Batch[Slow]) -> None: ...
+
+    records = [record({}, f"m{index}") for index in range(3)]
+    with orders() as wire:
+        assert failed(handler(event(*records), Context())) == []
+    assert wire.requests == []
 
 
 def test_on_another_thread_a_sync_handler_runs_to_its_end_and_the_log_says_so_once(

@@ -300,6 +300,7 @@ class Run:
 
     def _is_valid(self, message: Message[Any], batch: Batch[Any]) -> bool:
         """Whether a message may join its batch; one without a payload is settled before the handler runs."""
+        self._deadline.resume(self._monotonic())
         try:
             self._watch.running = message
             _ = message.payload
