@@ -303,6 +303,30 @@ def test_a_context_variable_is_not_seen_by_other_messages_nor_afterwards(
     assert seen == ["the caller's"] * 7
 
 
+def test_what_a_message_leaves_in_the_context_is_not_compared_with_what_was_there() -> None:  # SPEC I1
+    class Table:
+        """As an array is: comparing two of them has no answer that is true or false."""
+
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("ambiguous")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    table: ContextVar[Table] = ContextVar("table")
+    token, the_callers = table.set(Table()), table.get()
+    seen: list[bool] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        seen.append(table.get() is the_callers)
+        table.set(Table())
+
+    with orders():
+        assert failed(handler(batch_of(3), Context())) == []
+    table.reset(token)
+    assert seen == [True, True, True]
+
+
 def test_a_coroutine_runs_in_the_context_of_the_function_that_made_it() -> None:  # SPEC I1, A4
     seen: list[str] = []
 

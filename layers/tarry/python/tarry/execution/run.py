@@ -158,7 +158,7 @@ class Run:
         function, invocation, pending, watch = self._after_validation(), self._invocation, self._pending, self._watch
         is_fifo, deadline, monotonic, interruption = self._is_fifo, self._deadline, self._monotonic, self._interruption
         look_at, acks, suspects = deadline.look_at, invocation.acks, self._suspects
-        context, have_attributes = (before := copy_context()).copy(), any_attributes(self._records)
+        before, have_attributes = copy_context(), any_attributes(self._records)
         for message_id, record in self._todo if suspects is None else chain(self._todo, self._late):
             message: Message[Any] = Message(record, message_id, invocation)
             if have_attributes and record.get("messageAttributes") and self._waits_by_its_record(message):
@@ -180,8 +180,7 @@ class Run:
                 acks, look_at = invocation.acks, deadline.look_at
             raised: BaseException | None = None
             try:
-                if context != before:  # what a message has set there, no other message sees
-                    context = before.copy()
+                context = before.copy()  # what a message sets there, no other message sees
                 watch.running = message
                 result = context.run(function, message)
                 if result is not None:
