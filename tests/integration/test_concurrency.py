@@ -418,6 +418,32 @@ def test_what_ends_a_batch_lets_what_runs_beside_it_end(kind: str) -> None:  # S
     assert wire.visibilities() == {"handle-m0": 60, "handle-m2": 0, "handle-m3": 0}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hook_that_ends_the_batch_lets_what_runs_beside_it_end(kind: str) -> None:  # SPEC A5, A6
+    ended: list[str] = []
+    exited = threading.Event()
+
+    def exits(_: Failure) -> None:
+        exited.set()
+        raise SystemExit
+
+    async def beside(message: Message) -> None:
+        if message.group_id == "g0":
+            raise RuntimeError
+        await asyncio.to_thread(exited.wait, 10)
+        await asyncio.sleep(0.01)
+        ended.append(message.id)
+
+    def run(message: Message) -> None:
+        asyncio.run(beside(message))
+
+    handler = consumer(concurrency=2, retry_when=exits)(beside if kind == "async" else run)
+    records = [record(index, f"m{index}", "orders.fifo", group=f"g{index}") for index in range(2)]
+    with orders():
+        assert failed(handler(event(*records), Context())) == ["m0"]
+    assert ended == ["m1"]
+
+
 # time
 
 

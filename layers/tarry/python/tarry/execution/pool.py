@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tarry.invocation import Invocation
 
 STUCK_ON_FIFO = "a sync handler of a FIFO message did not end in time, and the next of its group must not run beside it"
+LEFT_BEHIND = "tarry itself failed beside handlers that still run, and must not meet another batch"
 STUCK_THREADS = "as many sync handlers as may run at once did not end in time, and no place is free for another"
 
 
@@ -57,8 +58,9 @@ class Pool(Run):
             else:
                 driver.run_sync(self._in_threads(steps))
         except BaseException as error:  # noqa: BLE001 a fault of our own
-            if self._jobs is not None:
+            if self._jobs is not None and len(self._jobs):
                 self._jobs.leave_all()
+                self.must_end_process = LEFT_BEHIND
             self._end(None, error)
 
     async def _in_tasks(self, steps: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -98,7 +100,10 @@ class Pool(Run):
         jobs = self._running
         while self._start_what_may(jobs):
             for job in await jobs.ended():
-                self._note_end(job)
+                try:
+                    self._note_end(job)
+                except BaseException as error:  # noqa: BLE001 a fault of our own, or of a hook: the others still end
+                    self._end(None, error)
 
     def _turn_to(self, suspects: Suspects) -> None:
         """Makes ready for those that were delivered before: nothing else runs any more."""
