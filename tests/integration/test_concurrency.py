@@ -444,6 +444,18 @@ def test_a_hook_that_ends_the_batch_lets_what_runs_beside_it_end(kind: str) -> N
     assert ended == ["m1"]
 
 
+def test_a_task_that_a_handler_cancels_before_it_has_begun_has_failed() -> None:  # SPEC A5
+    @consumer(concurrency=3, backoff=Fixed(60))
+    async def handler(message: Message) -> None:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0)
+
+    with orders() as wire:
+        assert failed(handler(batch_of(3), None)) == ["m1", "m2"]
+    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 60}
+
+
 # time
 
 

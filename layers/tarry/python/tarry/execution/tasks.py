@@ -41,6 +41,7 @@ class Tasks:
     def start(self, job: Job) -> None:
         job.handle = self._loop.create_task(self._body(job))
         self._jobs[job.handle] = job
+        job.handle.add_done_callback(self._cancelled)
 
     async def ended(self, seconds: float) -> list[Job]:
         if not self._ended and seconds > 0:
@@ -49,8 +50,6 @@ class Tasks:
         return ended
 
     def stop(self, job: Job) -> None:
-        if job.handle.cancelling() == 0:
-            job.handle.add_done_callback(self._cancelled)
         job.handle.cancel()
 
     def leave(self, job: Job) -> None:
@@ -99,7 +98,7 @@ class Tasks:
         self._over(job)
 
     def _cancelled(self, task: asyncio.Task[Any]) -> None:
-        """A task that was told to end may have been so before its first step."""
+        """A task may be told to end before its first step, also by a handler that cancels all that it finds."""
         if (job := self._jobs.get(task)) is not None:
             job.raised = asyncio.CancelledError()
             self._over(job)
