@@ -23,6 +23,7 @@ from tarry import (
     batch_consumer,
     consumer,
 )
+from tarry.execution import driver
 from tarry.execution.crew import Crew
 from tarry.testing import Sandbox
 from tarry.world import current
@@ -454,6 +455,26 @@ def test_a_task_that_a_handler_cancels_before_it_has_begun_has_failed() -> None:
     with orders() as wire:
         assert failed(handler(batch_of(3), None)) == ["m1", "m2"]
     assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 60}
+
+
+def test_a_task_factory_that_a_handler_sets_runs_no_other_message() -> None:  # SPEC A6, I1
+    made: list[object] = []
+
+    def factory(loop: asyncio.AbstractEventLoop, steps: Any, **_: Any) -> asyncio.Future[Any]:
+        made.append(steps)
+        return asyncio.Task(steps, loop=loop)
+
+    @consumer
+    async def handler(message: Message) -> None:
+        asyncio.get_running_loop().set_task_factory(factory)
+
+    try:
+        with orders():
+            handler(batch_of(2), Context())
+            handler(batch_of(2), Context())
+    finally:
+        driver.event_loop().set_task_factory(None)
+    assert made == []
 
 
 # time

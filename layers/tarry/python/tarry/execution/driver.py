@@ -77,7 +77,7 @@ def run_async(steps: Coroutine[Any, Any, None], on_exit: Callable[[BaseException
 
         loop = event_loop()
         earlier = asyncio.all_tasks(loop)
-        task = loop.create_task(steps)
+        task = asyncio.Task(steps, loop=loop)  # by no factory that a handler has set on the loop
         while not task.done():
             try:
                 loop.run_until_complete(task)

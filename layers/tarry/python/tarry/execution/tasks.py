@@ -39,7 +39,7 @@ class Tasks:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, job: Job) -> None:
-        job.handle = self._loop.create_task(self._body(job))
+        job.handle = asyncio.Task(self._body(job), loop=self._loop)  # by no factory that a handler has set on the loop
         self._jobs[job.handle] = job
         job.handle.add_done_callback(self._cancelled)
 
