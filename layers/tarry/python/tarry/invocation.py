@@ -68,7 +68,7 @@ class Invocation:
 
     @property
     def leases(self) -> Leases:
-        """What is known of its messages' leases; most invocations never ask."""
+        """What is known of its messages' leases; most invocations never ask. Who starts a thread asks first."""
         if self._leases is None:
             from tarry.lease import Leases
 

@@ -44,6 +44,7 @@ class Acks:
         self._log = log
         self._waits = waits
         self._invocation = invocation
+        self._leases = invocation.leases
         self._threads = invocation.world.threads
         self._lock = threading.Lock()
         self._waiting: list[Message[Any]] = []
@@ -90,7 +91,7 @@ class Acks:
 
     def _take(self, message: Message[Any]) -> bool:
         """Whether it is to be deleted, and was not taken before. Where the lease is lost, somebody else has it."""
-        leases = self._invocation.leases
+        leases = self._leases
         if message.delivery_id in leases.given_up or message.delivery_id in leases.lost:
             return False
         leases.given_up.add(message.delivery_id)
