@@ -156,7 +156,8 @@ class Run:
 
     def _each(self) -> None:  # noqa: C901, PLR0912 one loop with no call of ours in it: it runs for every message
         function, invocation, pending, watch = self._after_validation(), self._invocation, self._pending, self._watch
-        is_fifo, deadline, monotonic, interruption = self._is_fifo, self._deadline, self._monotonic, self._interruption
+        is_fifo, deadline, monotonic = self._is_fifo, self._deadline, self._monotonic
+        interruption: Interruption | None = None  # the one there is has just been set, for the first message
         look_at, acks, suspects = deadline.look_at, invocation.acks, self._suspects
         before, have_attributes = copy_context(), any_attributes(self._records)
         for message_id, record in self._todo if suspects is None else chain(self._todo, self._late):
@@ -173,6 +174,7 @@ class Run:
                 look_at = deadline.look_at
                 if interruption is not None:
                     interruption.renew()
+                interruption = self._interruption
             if suspects is not None and message_id in suspects:
                 if not self._may_start(message, suspects):
                     look_at = now
