@@ -142,6 +142,30 @@ def test_mappings_come_from_sam_events_and_from_resources(tmp_path: Path) -> Non
     assert (by_resource.batch_size, by_resource.window_seconds, by_resource.reports_failures) == (10, 0, False)
 
 
+def test_a_function_fed_by_a_stream_is_no_hindrance(tmp_path: Path) -> None:
+    """SPEC N1: the template's queues run, whatever else is in it."""
+    template = read(
+        tmp_path,
+        TEMPLATE
+        + """
+  Projector:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: worker
+      Handler: app.handler
+      Events:
+        Orders: {Type: DynamoDB, Properties: {Stream: !GetAtt Table.StreamArn, StartingPosition: LATEST}}
+        Broker: {Type: MQ, Properties: {Broker: !GetAtt Mq.Arn, Queues: [x], SourceAccessConfigurations: [
+          {Type: BASIC_AUTH, URI: !Ref Secret}]}}
+  Mq: {Type: AWS::AmazonMQ::Broker, Properties: {}}
+  Secret: {Type: AWS::SecretsManager::Secret, Properties: {}}
+""",
+    )
+
+    assert template.functions["Projector"].handler == "app.handler"
+    assert {mapping.function for mapping in template.mappings} == {m.function for m in read(tmp_path).mappings}
+
+
 def test_a_mapping_has_its_concurrency_and_the_patterns_of_its_filters(tmp_path: Path) -> None:
     by_events, by_resource = sorted(read(tmp_path).mappings, key=lambda mapping: mapping.queue, reverse=True)
     assert by_events.maximum_concurrency == 7

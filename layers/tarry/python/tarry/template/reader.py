@@ -40,6 +40,9 @@ QUEUE_ATTRIBUTES = (
 BACKING_TYPES = frozenset({"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SNS::Topic", "AWS::KMS::Key"})
 """What may be made beside the queues. Functions, alarms, dashboards and policies have no place on a laptop."""
 
+OF_OTHER_EVENTS = frozenset({"StartingPosition", "Queues", "SelfManagedEventSource"})
+"""What only mappings of streams, brokers and Kafka have: they feed functions, but not from SQS."""
+
 Resources = Mapping[str, Mapping[str, Any]]
 
 
@@ -178,6 +181,8 @@ def _functions(
 
 def _mappings(resources: Resources, scope: Intrinsics) -> Iterable[EventSourceMapping]:
     for logical_id, properties in _of_type(resources, "AWS::Lambda::EventSourceMapping"):
+        if OF_OTHER_EVENTS & properties.keys():
+            continue  # its source, such as a table's stream, often has no name before it is made
         plain = {
             key: scope.settled(value, f"{logical_id}.{key}")
             for key, value in properties.items()
