@@ -39,7 +39,7 @@ def deployed(name: str, seed: int) -> Iterator[Sandbox]:
     function = TEMPLATE.functions[mapping.function]
     with mock_aws(), Sandbox(seed=seed, realism=draw_realism(random)) as sandbox:
         resources = Resources(TEMPLATE, {queue: sandbox.sqs.url(queue) for queue in TEMPLATE.queues})
-        environment = {function.name: resources.environment(function)}
+        environment = {function.name: resources.environment(function, {})}
         sandbox.add_template(replace(TEMPLATE, mappings=(mapping,)), environment=environment)
         client = getattr(sandbox.module(mapping.function), CLIENTS[name])
         client.meta.events.register(

@@ -31,6 +31,10 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         lambda project: project.edit("template.yaml", "!Ref Jobs", "!Ref Nothing"),
         "Plain.Environment.Variables.QUEUE: Ref Nothing cannot be resolved",
     ),
+    "an intrinsic of another stack": (
+        lambda project: project.edit("template.yaml", "!Ref Jobs", "!ImportValue other"),
+        "Plain.Environment.Variables.QUEUE: Fn::ImportValue cannot be resolved here: give the variable a value",
+    ),
     "an intrinsic that names what is not made": (
         lambda project: project.edit("template.yaml", "!Ref Jobs", "!GetAtt PlainRole.Arn"),
         "Plain.Environment.Variables.QUEUE: GetAtt PlainRole.Arn cannot be resolved: tarry local makes no PlainRole",

@@ -56,6 +56,19 @@ def test_a_value_has_the_name_of_what_it_refers_to(value: str, found: str, tmp_p
     assert value_of(value, tmp_path) == found
 
 
+@pytest.mark.parametrize("value", ["!ImportValue other", "!GetAtt Secret.Arn", "'{{resolve:ssm:x}}'", "!Ref Nothing"])
+def test_what_is_given_goes_before_what_nobody_can_answer(value: str, tmp_path: Path) -> None:
+    assert value_of(value, tmp_path, VALUE="mine") == "mine"
+
+
+def test_what_nobody_can_answer_must_be_given(tmp_path: Path) -> None:
+    text = (
+        r"Function\.Environment\.Variables\.VALUE: Fn::ImportValue cannot be resolved here: give the variable a value"
+    )
+    with pytest.raises(TemplateError, match=text):
+        value_of("!ImportValue other", tmp_path)
+
+
 def test_what_has_no_name_here_must_be_given(tmp_path: Path) -> None:
     with pytest.raises(TemplateError, match=r"Variables\.VALUE: Ref Secret cannot be resolved here"):
         value_of("!Ref Secret", tmp_path)

@@ -19,6 +19,7 @@ from tarry.local.background import in_background
 from tarry.local.errors import UsageError
 from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
+from tarry.local.functions.overrides import Overrides
 from tarry.local.functions.variables import Endpoints, variables_of
 from tarry.local.plan import Note, Plan, Settings, settings_of
 from tarry.local.watch import watch
@@ -32,7 +33,7 @@ from tarry.template.queues import with_foreign_queues
 from tarry.template.variables import variables_of as own_variables_of
 
 Resolve = Callable[[Function], Mapping[str, str]]
-"""A function's own environment variables, with what they refer to. Raises `UsageError` or `TemplateError`."""
+"""A function's own environment variables, with what they refer to and what ``--env`` gives. Raises `UsageError` or `TemplateError`."""
 
 SETTLE_SECONDS = 1.0
 """How often what time does to messages that nobody looks at (it expires them) is done."""
@@ -86,13 +87,13 @@ async def running(plan: Plan, settings: Settings, hear: Callable[[Event], None],
         asyncio.get_running_loop().set_exception_handler(partial(_bug, history))
         sqs, url = await _sqs(plan, settings, timeline, history, stack)
         await sqs.ready()
-        resolve, others = await _variables(plan, sqs, stack)
+        resolve, others = await _variables(plan, settings.overrides, sqs, stack)
         endpoints = Endpoints(sqs=url, others=others, is_foreign=isinstance(sqs, ForeignSqs))
         launcher = Launcher()
         stack.callback(launcher.close)
 
         def host(function: Function, own: Mapping[str, str]) -> ProcessFunction:
-            variables = variables_of(function, {**own, **settings.overrides.of(function)}, endpoints)
+            variables = variables_of(function, own, endpoints)
             made = ProcessFunction(function, variables, history, launcher)
             stack.push_async_callback(made.close)
             return made
@@ -133,7 +134,9 @@ async def _sqs(
     return EmbeddedSqs(model, timeline, queues), url
 
 
-async def _variables(plan: Plan, sqs: EmbeddedSqs | ForeignSqs, stack: AsyncExitStack) -> tuple[Resolve, str | None]:
+async def _variables(
+    plan: Plan, given: Overrides, sqs: EmbeddedSqs | ForeignSqs, stack: AsyncExitStack
+) -> tuple[Resolve, str | None]:
     """What fills in the functions' own variables, and where AWS's services beside SQS are, if that is elsewhere.
 
     The template's tables, buckets and topics are made in moto, which is slow to start and asked nothing else. Beside
@@ -141,15 +144,16 @@ async def _variables(plan: Plan, sqs: EmbeddedSqs | ForeignSqs, stack: AsyncExit
     """
     template, loop = plan.template, asyncio.get_running_loop()
     if isinstance(sqs, ForeignSqs):
-        return lambda function: own_variables_of(function, template, sqs.urls, {}), None
+        return lambda function: own_variables_of(function, template, sqs.urls, given.of(function)), None
     if not template.backing:
-        return Resources(template, sqs.urls).environment, None
+        resources = Resources(template, sqs.urls)
+        return lambda function: resources.environment(function, given.of(function)), None
     moto = moto_for(template)
     url = await loop.run_in_executor(None, moto.__enter__)
     stack.push_async_callback(loop.run_in_executor, None, moto.__exit__, None, None, None)
     stack.enter_context(isolated_from_aws(template.region, url))  # moto itself makes clients of boto3
     resources = await loop.run_in_executor(None, Resources, template, sqs.urls)
-    return resources.environment, url
+    return lambda function: resources.environment(function, given.of(function)), url
 
 
 async def _functions(

@@ -64,6 +64,8 @@ class Function:
     memory_mb: int = DEFAULT_MEMORY_MB
     reserved_concurrency: int | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
+    unresolved: Mapping[str, str] = field(default_factory=dict)
+    """Of its environment what nobody can answer, by name, with the reason: to run it, these must be given a value."""
     layers: tuple[Path, ...] = ()
     """The directories of those of its layers that are on this machine. What a later one holds goes before the rest."""
 

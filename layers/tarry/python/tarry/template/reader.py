@@ -162,6 +162,7 @@ def _functions(
             if key in properties
         }
         variables = (properties.get("Environment") or {}).get("Variables") or {}
+        environment, unresolved = _environment(variables, scope, f"{logical_id}.Environment.Variables")
         yield Function(
             logical_id=logical_id,
             name=scope.refs[logical_id],
@@ -171,12 +172,22 @@ def _functions(
             timeout_seconds=_integer(plain, "Timeout", DEFAULT_TIMEOUT_SECONDS, logical_id),
             memory_mb=_integer(plain, "MemorySize", DEFAULT_MEMORY_MB, logical_id),
             reserved_concurrency=_optional_integer(plain, "ReservedConcurrentExecutions", logical_id),
-            environment={
-                name: value if isinstance(value, dict) else _attribute(value)
-                for name, value in scope.resolve(variables, f"{logical_id}.Environment.Variables").items()
-            },
+            environment=environment,
+            unresolved=unresolved,
             layers=layers.get(logical_id, ()),
         )
+
+
+def _environment(variables: Mapping[str, Any], scope: Intrinsics, where: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values, and why the others have none: only who runs the function knows whether it is given one instead."""
+    values: dict[str, Any] = {}
+    unresolved: dict[str, str] = {}
+    for name, value in variables.items():
+        try:
+            values |= scope.resolve({name: value}, where)
+        except TemplateError as error:
+            unresolved[name] = str(error)
+    return {name: value if isinstance(value, dict) else _attribute(value) for name, value in values.items()}, unresolved
 
 
 def _mappings(resources: Resources, scope: Intrinsics) -> Iterable[EventSourceMapping]:

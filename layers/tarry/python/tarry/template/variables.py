@@ -31,15 +31,25 @@ def variables_of(
     """
     scope = _scope(template, urls)
     found = dict(given)
-    for name, value in function.environment.items():
-        if name in given:
-            continue
+    for name, value in values_of(function, given).items():
         where = f"{function.logical_id}.Environment.Variables.{name}"
         resolved = scope.resolve(value, where)
         if left := references(resolved):
             raise TemplateError(f"{where}: {left[0]} cannot be resolved here: give the variable a value")
         found[name] = str(resolved)
     return found
+
+
+def values_of(function: Function, given: Mapping[str, str]) -> dict[str, Any]:
+    """What the template says of the variables that are not given; it may refer to resources.
+
+    Raises:
+        TemplateError: one of them nobody can answer.
+    """
+    for name, why in function.unresolved.items():
+        if name not in given:
+            raise TemplateError(f"{why}: give the variable a value")
+    return {name: value for name, value in function.environment.items() if name not in given}
 
 
 def _scope(template: Template, urls: Mapping[str, str]) -> Intrinsics:

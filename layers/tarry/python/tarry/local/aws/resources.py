@@ -9,7 +9,7 @@ from tarry.local.errors import UsageError
 from tarry.template import Function, Intrinsics, Template
 from tarry.template.intrinsics import Reference, references
 from tarry.template.model import ACCOUNT
-from tarry.template.variables import physical_name
+from tarry.template.variables import physical_name, values_of
 
 MODELS = {
     "AWS::DynamoDB::Table": "moto.dynamodb.models.table:Table",
@@ -55,16 +55,18 @@ class Resources:
         for logical_id in template.backing:
             self._make(logical_id)
 
-    def environment(self, function: Function) -> dict[str, str]:
-        """A function's environment variables.
+    def environment(self, function: Function, given: Mapping[str, str]) -> dict[str, str]:
+        """A function's environment variables; what is ``given`` goes before the template's.
 
         Raises:
             UsageError: a value refers to something that is not made here.
+            TemplateError: nobody can answer what it refers to.
         """
-        return {
+        found = {
             name: str(self._fill(value, f"{function.logical_id}.Environment.Variables.{name}"))
-            for name, value in function.environment.items()
+            for name, value in values_of(function, given).items()
         }
+        return found | dict(given)
 
     def _make(self, logical_id: str) -> Any:
         """The resource, made at the first call, after those it refers to."""

@@ -21,7 +21,7 @@ from tarry.local.show.story import Story
 from tarry.simulator.code import CodeError
 from tarry.simulator.errors import InvalidParameterValue, SimulationError
 from tarry.simulator.sqs import SqsError
-from tarry.template import EventSourceMapping, Template
+from tarry.template import EventSourceMapping, Template, TemplateError
 from tarry.template.queues import with_foreign_queues
 from tarry.testing import Sandbox
 
@@ -97,8 +97,8 @@ def _assemble(sandbox: Sandbox, plan: Plan, settings: Settings, note: Note) -> l
         if function is None or function.code is None:
             continue  # nothing here feeds on that queue
         try:
-            environment[function.name] = resources.environment(function) | settings.overrides.of(function)
-        except UsageError as error:
+            environment[function.name] = resources.environment(function, settings.overrides.of(function))
+        except (UsageError, TemplateError) as error:
             if mapping in plan.mappings:
                 raise
             note(f"{function.logical_id} is left out: {error}")
