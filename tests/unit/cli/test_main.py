@@ -23,6 +23,20 @@ def test_without_the_extra_it_says_what_to_install(library: str) -> None:
     assert result.stderr == f'tarry: the command needs {library}: pip install "tarry[local,local-aws]"\n'
 
 
+def test_ctrl_c_while_it_is_still_loading_is_no_traceback() -> None:
+    code = """
+import sys
+class Interrupted:
+    def find_spec(self, name, path, target=None):
+        if name == "typer":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+from tarry.cli import main; main()
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize("library", ["aiohttp", "samtranslator", "yaml", "boto3"])
 def test_a_command_without_its_libraries_says_so(library: str) -> None:
     result = tarry_without(library, "local", "--event", "event.json")

@@ -14,6 +14,8 @@ def main() -> None:
             raise
         sys.stderr.write(f'tarry: the command needs {library}: pip install "tarry[local,local-aws]"\n')
         sys.exit(2)
+    except KeyboardInterrupt:  # from now on the app sees to it
+        sys.exit(130)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # where a character cannot be shown, its number is
