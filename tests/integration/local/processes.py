@@ -62,6 +62,8 @@ def handler(event, context):
             logging.getLogger("jobs").warning("logged %s", text, extra={"count": 3})
         case {"child": seconds}:
             return subprocess.Popen(["sleep", str(seconds)]).pid
+        case {"daemon": seconds}:
+            return subprocess.Popen(["sleep", str(seconds)], start_new_session=True).pid
         case {"stuck with child": seconds}:
             print(subprocess.Popen(["sleep", str(seconds)]).pid)
             time.sleep(seconds)

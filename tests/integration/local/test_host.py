@@ -152,6 +152,20 @@ def test_at_its_timeout_the_process_is_killed_with_all_that_it_started(jobs: Job
     jobs.play(story, timeout_seconds=1)
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="the system does not tell the environment of processes")
+def test_what_a_handler_started_in_a_session_of_its_own_ends_with_it_too(own: Jobs) -> None:  # SPEC N1
+    async def story(hosted: Hosted) -> None:
+        daemons.append(await hosted.value(daemon=60))
+        await hosted.call(exit=1)
+        assert ends_soon(daemons[0])
+        daemons.append(await hosted.value(daemon=60))
+        assert is_alive(daemons[1])
+
+    daemons: list[int] = []
+    own.play(story)
+    assert ends_soon(daemons[1])
+
+
 def test_a_first_start_costs_nothing_and_one_after_a_crash_the_invocations_own_time(own: Jobs) -> None:  # PLATFORM 28
     own.code("import time; time.sleep(0.4)\n" + (own.folder / "app.py").read_text())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import tarry.local.functions.client
-from tarry.local.functions.launcher import Launcher, signal_group
+from tarry.local.functions.launcher import Launcher, kill_marked, signal_group
 from tarry.local.functions.lines import Lines
 from tarry.local.functions.runtime_api import Invocation, Reply, RuntimeApi
 from tarry.simulator.marshalling import exit_status
@@ -60,6 +60,7 @@ class RuntimeProcess:
         self._launcher = launcher
         self._api = RuntimeApi(program.function_arn, self._freeze)
         self._lines: Lines
+        self._address: str
         self._tell = tell
         self._process: asyncio.subprocess.Process
         self._ended: asyncio.Task[str]
@@ -75,10 +76,10 @@ class RuntimeProcess:
         reading, writing = os.pipe()
         self._lines = Lines(reading, self._tell)
         try:
-            address = await self._api.open()
+            self._address = await self._api.open()
             self._process = await self._launcher.start(
                 self._program.command,
-                environment={**self._program.variables, "AWS_LAMBDA_RUNTIME_API": address},
+                environment={**self._program.variables, "AWS_LAMBDA_RUNTIME_API": self._address},
                 directory=self._program.directory,
                 output=writing,
             )
@@ -130,6 +131,7 @@ class RuntimeProcess:
         """Wait for it, and leave nothing behind."""
         status = await self._process.wait()
         self._launcher.ended(self._process)
+        kill_marked("AWS_LAMBDA_RUNTIME_API", self._address)  # what is in a session of its own: the port is still ours
         self._lines.close()
         await self._api.close()
         return exit_status(status)
