@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import time
 import uuid
 from collections.abc import Callable
@@ -9,11 +10,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 VERSION = "/2018-06-01/runtime/"
 HOST = "127.0.0.1"
 MAX_RESPONSE_BYTES = 6 * 1024 * 1024 + 100
 """Lambda's own number, in its own words: 6291556 bytes."""
+
+_log = logging.getLogger(__name__)
+
+
+def _is_worth_a_word(record: logging.LogRecord) -> bool:
+    """A handler that forks has two processes at one connection: what they garble is refused, and no error of ours."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_log.addFilter(_is_worth_a_word)
 
 
 class InitError(Exception):
@@ -57,7 +69,7 @@ class RuntimeApi:
         self._asking: asyncio.Future[Invocation] | None = None
         self._waiting: Invocation | None = None
         self._current: Invocation | None = None
-        self._web = web.Server(self._serve, access_log=None)
+        self._web = web.Server(self._serve, access_log=None, logger=_log)
         self._server: asyncio.Server | None = None
 
     async def open(self) -> str:
