@@ -11,6 +11,7 @@ from tarry.simulator.printable import printable
 if TYPE_CHECKING:
     from tarry.testing.story import Story, Transition
 
+_OF_UNDECODABLE = re.compile(r"undecodable: Undecodable: the body of message \S+")
 BODY_CHARACTERS = 60
 WHY_CHARACTERS = 160
 _MODULES = re.compile(r"(?<![\w.])(?:\w+\.)+(?=[A-Z]\w*(?:: |$))")
@@ -55,8 +56,9 @@ def _delay(step: Transition) -> str:
 
 
 def brief(text: str) -> str:
-    """Why, without the modules of errors, and without tarry's own `Reject`, which the reason has said."""
-    return _MODULES.sub("", text).replace("rejected: Reject: ", "rejected: ")
+    """Why, without the modules of errors, without what of tarry's own errors the reason and the message's line say."""
+    text = _MODULES.sub("", text).replace("rejected: Reject: ", "rejected: ")
+    return _OF_UNDECODABLE.sub("undecodable: the body", text)
 
 
 def clock(seconds: float) -> str:
