@@ -67,6 +67,13 @@ def test_what_is_about_an_event_wants_one(option: list[str]) -> None:
     assert "is about the messages of an event" in result.stderr
 
 
+@pytest.mark.parametrize("option", [["--endpoint-url", "http://127.0.0.1:4566"], ["--port", "0"]])
+def test_skipped_time_has_no_sqs_that_others_could_reach(option: list[str]) -> None:
+    result = CliRunner().invoke(app, ["local", "--event", "event.json", "--skip-time", *option])
+    assert result.exit_code == 2
+    assert f"{option[0]} is for real time" in result.stderr
+
+
 def test_an_event_is_over_before_any_code_could_change() -> None:
     result = CliRunner().invoke(app, ["local", "--event", "event.json", "--watch"])
     assert result.exit_code == 2

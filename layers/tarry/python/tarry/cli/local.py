@@ -107,7 +107,15 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
 
         import_module("tarry.local.runs.virtual" if skip_time else "tarry.local.session")
 
-    _check_together(event=event, skip_time=skip_time, expect=expect, give_up=give_up, watch=watch)
+    _check_together(
+        event=event,
+        skip_time=skip_time,
+        expect=expect,
+        give_up=give_up,
+        watch=watch,
+        endpoint_url=endpoint_url,
+        port=port,
+    )
     console = Console(file=sys.stdout, highlight=False)  # stdout as it is now: it is turned aside while a handler runs
     try:
         settings = Settings(
@@ -168,11 +176,21 @@ def _play(plan: Plan, settings: Settings, console: Console) -> Report:
 
 
 def _check_together(
-    *, event: Path | None, skip_time: bool, expect: str | None, give_up: float | None, watch: bool
+    *,
+    event: Path | None,
+    skip_time: bool,
+    expect: str | None,
+    give_up: float | None,
+    watch: bool,
+    endpoint_url: str | None,
+    port: int | None,
 ) -> None:
     for given, name in ((skip_time, "--skip-time"), (expect, "--expect"), (give_up is not None, "--give-up")):
         if given and event is None:
             raise typer.BadParameter(f"{name} is about the messages of an event: give it by --event FILE")
+    for given, name in ((endpoint_url, "--endpoint-url"), (port is not None, "--port")):
+        if given and skip_time:
+            raise typer.BadParameter(f"{name} is for real time: with --skip-time SQS is in this process, at no address")
     if watch and event is not None:
         raise typer.BadParameter("--watch is for a cloud that goes on: leave --event out")
 
