@@ -33,7 +33,10 @@ from tarry.template.queues import with_foreign_queues
 from tarry.template.variables import variables_of as own_variables_of
 
 Resolve = Callable[[Function], Mapping[str, str]]
-"""A function's own environment variables, with what they refer to and what ``--env`` gives. Raises `UsageError` or `TemplateError`."""
+"""A function's own environment variables, with what they refer to and what ``--env`` gives.
+
+Raises `UsageError` or `TemplateError`.
+"""
 
 SETTLE_SECONDS = 1.0
 """How often what time does to messages that nobody looks at (it expires them) is done."""

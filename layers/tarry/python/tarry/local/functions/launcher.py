@@ -77,7 +77,7 @@ class Launcher:
 
 
 def kill_marked(name: str, value: str) -> None:
-    """Kill all processes with this environment variable, in whatever session they are, where the system tells (Linux)."""
+    """Kill all processes with this environment variable, in whatever session, where the system tells (Linux)."""
     mark = f"{name}={value}".encode()
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # it is over, or somebody else's
