@@ -297,6 +297,34 @@ def test_via_local_runs_the_templates_handler(shop: Shop) -> None:  # SPEC M3
     assert {(failure["attempts"], failure["message"]) for failure in failures} == {(5, "too many"), (6, "too many")}
 
 
+def test_via_local_a_queue_of_the_template_need_be_no_source(shop: Shop) -> None:  # SPEC M3
+    """SQS does not tell of it as a source, or tells of none: its handler is known all the same."""
+    shop.template()
+    shop.sqs.set_queue_attributes(
+        QueueUrl=shop.sqs.get_queue_url(QueueName="orders")["QueueUrl"], Attributes={"RedrivePolicy": ""}
+    )
+    shop.put(2)
+    assert objects(shop.run("retry", "id-1", "--via", "local", "--json")) == [{"id": "id-1", "outcome": "retried"}]
+    assert shop.depths() == (0, 1, 0)
+
+
+def test_via_local_a_letter_of_a_queue_without_a_function_is_exit_2(shop: Shop) -> None:  # SPEC M3
+    shop.template()
+    shop.put(2, origin="orders-dlq-too")
+    template = shop.folder / "template.yaml"
+    template.write_text(
+        template.read_text() + "  Too: {Type: AWS::SQS::Queue, Properties: {QueueName: orders-dlq-too}}\n"
+    )
+    shop.queue("orders-dlq-too")
+    result = shop.run("retry", "id-1", "id-0", "--via", "local")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no function of template.yaml is fed by orders-dlq-too" in result.stderr
+    result = shop.run("retry", "--all", "--via", "local", "--json")
+    assert [each["outcome"] for each in objects(result)] == ["failed", "failed"]
+    assert result.exit_code == 2
+    assert shop.depths() == (0, 2, 0)
+
+
 def test_a_template_names_its_queues(shop: Shop) -> None:  # SPEC M1
     shop.template()
     shop.put(1)

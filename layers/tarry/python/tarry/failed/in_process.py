@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Any, Any], Any]
     HandlerOf = Callable[[str], Handler]
-    """The Lambda handler for what comes from a queue, by its name."""
+    """The Lambda handler for what comes from a queue, by its name; raises `NowhereToGo` if there is none."""
 
 
 def run(look: Look, selection: Selection, routes: Routes, handler_of: HandlerOf) -> Iterator[Result]:
@@ -62,7 +62,7 @@ def run(look: Look, selection: Selection, routes: Routes, handler_of: HandlerOf)
     found = by_ids(look, selection.ids)
     for letter in found.values():
         if not letter.is_undecodable:
-            routes.target(letter)
+            handler_of(routes.target(letter).name)
     results: dict[str, Result] = {}
     for name in selection.ids:
         if look.is_stopped:
@@ -84,12 +84,13 @@ def run_letter(look: Look, letter: Letter, routes: Routes, handler_of: HandlerOf
         return failed(letter, UNDECODABLE, "undecodable") if by_id else skipped(letter, UNDECODABLE)
     try:
         origin = routes.target(letter)
+        handler = handler_of(origin.name)
     except NowhereToGo as error:
         return failed(letter, str(error), "nowhere")
     if look.message(letter) is None:
         return failed(letter, GONE)
     look.done.add(letter.id)
-    ran = _run(letter, origin, handler_of(origin.name))
+    ran = _run(letter, origin, handler)
     if ran.failure is not None:
         return _left_dead(look, letter, ran)
     if ran.stays:

@@ -10,7 +10,8 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from tarry.cli.failed.places import UsageError
-from tarry.simulator.code import Code
+from tarry.failed import NowhereToGo
+from tarry.simulator.code import Code, CodeError
 from tarry.simulator.context import LambdaContext
 from tarry.template.queues import with_foreign_queues
 from tarry.template.variables import variables_of
@@ -46,25 +47,37 @@ class Handlers:
         self._names = place.template_names
         self._codes: dict[str, tuple[Function, Code]] = {}
         real = {name: given for given, name in place.template_names.items()}
-        urls = {name: url_of(real.get(name, name)) for name in with_foreign_queues(self._template)}
-        endpoint = {"AWS_ENDPOINT_URL": where.endpoint_url} if where.endpoint_url else {}
+        self._urls = {name: url_of(real.get(name, name)) for name in with_foreign_queues(self._template)}
+        self._endpoint = {"AWS_ENDPOINT_URL": where.endpoint_url} if where.endpoint_url else {}
         for queue in queues:
-            function = self._function(queue)
-            own = {name: os.environ[name] for name in function.environment if name in os.environ}
-            code = Code(function, {**endpoint, **variables_of(function, self._template, urls, own)})
-            with redirect_stdout(sys.stderr):
-                code.load()
-            self._codes[queue] = function, code
+            self._load(queue)
 
     def of(self, queue: str) -> Handler:
-        """The handler for what comes from a queue."""
-        function, code = self._codes[queue]
+        """The handler for what comes from a queue.
+
+        A letter may come from a queue that SQS does not tell of as a source: its handler is imported when it is wanted.
+
+        Raises `NowhereToGo` if there is none.
+        """
+        try:
+            function, code = self._codes.get(queue) or self._load(queue)
+        except (UsageError, CodeError) as error:
+            raise NowhereToGo(str(error)) from error
 
         def handler(event: Any, _: Any) -> Any:
             with redirect_stdout(sys.stderr), code.running(), self._stopping.at_work():
                 return code.handler(event, _context(function))
 
         return handler
+
+    def _load(self, queue: str) -> tuple[Function, Code]:
+        function = self._function(queue)
+        own = {name: os.environ[name] for name in function.environment if name in os.environ}
+        code = Code(function, {**self._endpoint, **variables_of(function, self._template, self._urls, own)})
+        with redirect_stdout(sys.stderr):
+            code.load()
+        self._codes[queue] = function, code
+        return function, code
 
     def _function(self, queue: str) -> Function:
         name = self._names.get(queue, queue)
