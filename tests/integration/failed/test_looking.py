@@ -149,6 +149,26 @@ def test_on_fifo_only_the_first_of_a_group_are_seen_at_a_time(sandbox: Sandbox) 
     assert hidden(sandbox, "orders-dlq.fifo") == 0
 
 
+def test_one_by_one_those_of_a_group_follow_though_the_first_is_held(sandbox: Sandbox) -> None:  # PLATFORM 14, 22
+    dead_letters(sandbox, 4, "orders.fifo", group="a")
+    stops: list[bool] = []
+    with failed.opened("orders-dlq.fifo", stop=lambda: bool(stops)) as look:
+        letters = look.letters()
+        assert [next(letters).body for _ in range(3)] == [f'{{"id":{index}}}' for index in range(3)]
+        stops.append(True)
+        assert list(letters) == []
+    assert hidden(sandbox, "orders-dlq.fifo") == 0
+
+
+def test_one_by_one_no_more_are_held_than_were_asked_for(sandbox: Sandbox) -> None:  # SPEC M5
+    dead_letters(sandbox, 4)
+    with failed.opened("orders-dlq") as look:
+        letters = look.letters()
+        next(letters)
+        next(letters)
+        assert hidden(sandbox) == 2
+
+
 def test_a_queue_that_is_not_there_is_refused_with_those_that_are(sandbox: Sandbox) -> None:  # SPEC M1
     sandbox.queue("orders", dead_letter="orders-dlq")
     with pytest.raises(failed.UnknownQueue, match="there is no queue 'nope'; there are orders-dlq, orders"):

@@ -55,8 +55,8 @@ def run(look: Look, selection: Selection, routes: Routes, handler_of: HandlerOf)
     """
     check_may_delete(look)
     if not selection.ids:
-        for letters in look.polls(1):
-            for letter in offered(look, letters, selection):
+        for each in look.letters():
+            for letter in offered(look, [each], selection):
                 yield run_letter(look, letter, routes, handler_of, by_id=False)
         return
     found = by_ids(look, selection.ids)

@@ -103,9 +103,12 @@ class Look:
                 yield letters
 
     def letters(self) -> Iterator[Letter]:
-        """The same one by one, each received when it is asked for."""
-        for letters in self.polls(1):
-            yield from letters
+        """The same one by one, each received when it is asked for; on FIFO ten, since none follows a held one."""
+        for letters in self.polls(MAX_ENTRIES if self.queue.arn.is_fifo else 1):
+            for letter in letters:
+                if self.is_stopped:
+                    return
+                yield letter
 
     def _receive(self, most: int) -> list[dict[str, Any]]:
         seconds, arn = self._lease_seconds(), self.queue.arn

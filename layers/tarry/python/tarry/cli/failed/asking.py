@@ -53,15 +53,14 @@ class Asking:
 
     def letters(self, look: Look) -> Iterator[Result]:
         """Offers each letter once; ends when the person wants to, or nothing more is to be seen."""
-        for letters in look.polls(1):
-            for letter in letters:
-                if letter.id in look.done:
-                    look.not_offered += 1
-                    continue
-                result = self._decide(letter)
-                if result is None:
-                    return
-                yield result
+        for letter in look.letters():
+            if letter.id in look.done:
+                look.not_offered += 1
+                continue
+            result = self._decide(letter)
+            if result is None:
+                return
+            yield result
 
     def _decide(self, letter: Letter) -> Result | None:
         """What came of it; None to quit."""
