@@ -283,6 +283,19 @@ def test_a_body_that_is_no_json_any_more_is_not_sent(shop: Shop, monkeypatch: py
     assert shop.depths() == (0, 1, 0)
 
 
+def test_what_an_editor_shows_is_not_among_the_results(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:  # SPEC M6
+    shop.put(1)
+    path = shop.folder / "editor"
+    path.write_text("#!/bin/sh\necho the screen\n")
+    path.chmod(0o755)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", str(path))
+    assert objects(shop.run("retry", "id-0", "--edit", "--json")) == [{"id": "id-0", "outcome": "skipped"}]
+    assert capfd.readouterr() == ("", "the screen\n")
+
+
 def test_via_local_runs_the_templates_handler(shop: Shop) -> None:  # SPEC M3
     shop.template()
     shop.put(5)

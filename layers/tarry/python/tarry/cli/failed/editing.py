@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 
 class NoEditor(Exception):
     """There is none, or it failed."""
+
+
+STDERR = 2
 
 
 def in_editor(body: str) -> str:
@@ -27,7 +31,7 @@ def in_editor(body: str) -> str:
         path = Path(folder) / f"body{suffix}"
         path.write_bytes(body.encode("utf-8", "surrogatepass"))
         try:
-            done = subprocess.run([*shlex.split(editor), str(path)], check=False)
+            done = subprocess.run([*shlex.split(editor), str(path)], check=False, stdout=_screen())
         except (OSError, ValueError) as error:
             raise NoEditor(f"the editor {editor!r} cannot be started: {error}") from error
         if done.returncode != 0:
@@ -40,3 +44,8 @@ def in_editor(body: str) -> str:
         if edited.endswith(newline) and not body.endswith(newline):
             return edited.removesuffix(newline)
     return edited
+
+
+def _screen() -> int | None:
+    """Where an editor shows itself: results that are piped on must not be mixed with it."""
+    return None if sys.stdout.isatty() else STDERR
