@@ -382,6 +382,8 @@ def test_a_stack_names_its_queues(shop: Shop) -> None:  # SPEC M1
         (("remove", "id-0", "--where", "attempts = 1"), "name ids, or say which by --where or --all: not both"),
         (("show", "--where", "body.[ = 1"), "the filter 'body.[ = 1' is wrong at column 11: a bracket is not closed"),
         (("show", "--json", "--event"), "--json or --event: not both"),
+        (("show", "--endpoint-url", "localhost:4576"), "'localhost:4576' is no URL of an SQS: it is like http://"),
+        (("show", "--endpoint-url", "http://[::1"), "'http://[::1' is no URL of an SQS"),
         (("retry", "--all", "--edit"), "--edit is for letters that are named by their ids"),
         (("retry", "--all", "--to", "nope"), "there is no queue 'nope'; there are orders-dlq, orders"),
         (("retry", "--all", "--to", "orders-dlq"), "orders-dlq is the dead-letter queue itself"),

@@ -65,7 +65,7 @@ class Account:
             read_timeout=READ_TIMEOUT_SECONDS,
             retries={"total_max_attempts": TRIES, "mode": "standard"},
         )
-        is_local = where.endpoint_url is not None and urlsplit(where.endpoint_url).hostname in LOCAL_HOSTS
+        is_local = where.endpoint_url is not None and _host(where.endpoint_url) in LOCAL_HOSTS
         self.region: str | None = self._session.region_name or (LOCAL_REGION if where.endpoint_url else None)
         self._given: dict[str, str] = {}
         if is_local and self._session.get_credentials() is None:
@@ -84,6 +84,16 @@ class Account:
     def world(self) -> World:
         """The world of this account."""
         return World(client_factory=lambda: self.client("sqs"))
+
+
+def _host(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return parts.hostname
+    except ValueError:  # a port that is no number
+        pass
+    raise UsageError(f"{url!r} is no URL of an SQS: it is like http://127.0.0.1:4576")
 
 
 def find_place(where: Where, account: Account, *, needs_template: bool = False) -> Place:
