@@ -56,6 +56,14 @@ def test_it_says_how_much_it_saw(sandbox: Sandbox) -> None:  # SPEC M2, PLATFORM
         assert failed.scanned(look) == "scanned 20 of about 30"
 
 
+@pytest.mark.parametrize("most", [1, 7, 15, 29])
+def test_without_conditions_no_more_are_looked_at_than_are_shown(sandbox: Sandbox, most: int) -> None:  # SPEC M2
+    dead_letters(sandbox, 30)
+    with failed.opened("orders-dlq") as look:
+        assert len(failed.show(look, failed.select(), most).letters) == most
+        assert look.scanned == hidden(sandbox) == most
+
+
 def test_each_letter_is_seen_once_whatever_sqs_does() -> None:  # SPEC M2
     with Sandbox(seed=3, realism=Realism(reorder=True, partial=True, duplicate=0.3)) as sandbox:
         ids = dead_letters(sandbox, 40)

@@ -93,12 +93,12 @@ class Look:
 
     # looking
 
-    def polls(self, most: int = MAX_ENTRIES) -> Iterator[list[Letter]]:
-        """Letters that were not seen before, at most so many at a time, until nothing new is seen."""
-        in_vain = 0
-        while in_vain < POLLS_IN_VAIN and not self.is_stopped and not self.is_full:
-            letters = [letter for received in self._receive(most) for letter in self._take(received)]
-            in_vain = 0 if letters else in_vain + 1
+    def polls(self, most: int = MAX_ENTRIES, total: float = math.inf) -> Iterator[list[Letter]]:
+        """Letters that were not seen before, at most so many at a time and in all, until nothing new is seen."""
+        in_vain, left = 0, total
+        while left > 0 and in_vain < POLLS_IN_VAIN and not self.is_stopped and not self.is_full:
+            letters = [letter for received in self._receive(int(min(most, left))) for letter in self._take(received)]
+            in_vain, left = 0 if letters else in_vain + 1, left - len(letters)
             if letters:
                 yield letters
 

@@ -41,7 +41,7 @@ def show(look: Look, selection: Selection, most: int = MOST_SHOWN) -> Shown:
         letters = dict.fromkeys(each for each in (found.get(name) for name in selection.ids) if each is not None)
         return Shown(tuple(letters), tuple(name for name in selection.ids if name not in found))
     chosen: list[Letter] = []
-    for letters_at_once in look.polls(10 if selection.conditions else min(10, max(1, most))):
+    for letters_at_once in look.polls() if selection.conditions else look.polls(total=most):
         chosen += [letter for letter in letters_at_once if selection.holds(letter)]
         if len(chosen) >= most:
             break
