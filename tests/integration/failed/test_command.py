@@ -158,7 +158,7 @@ def test_show_with_the_id_of_no_letter_says_so(shop: Shop) -> None:  # SPEC M2
     shop.put(1)
     result = shop.run("show", "nobody")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "there is no letter 'nobody' in orders-dlq" in result.stderr
+    assert "no letter 'nobody' was found in orders-dlq" in result.stderr
 
 
 def test_a_letter_without_a_record_says_so_and_how_to_find_its_log(shop: Shop) -> None:  # SPEC M2
@@ -204,7 +204,11 @@ def test_retry_tells_of_each_as_json(shop: Shop) -> None:  # SPEC M6
     assert result.exit_code == 1
     assert objects(result) == [
         {"id": "id-20", "outcome": "retried"},
-        {"id": "nobody", "outcome": "failed", "error": "no such letter in orders-dlq: scanned 30 of about 30"},
+        {
+            "id": "nobody",
+            "outcome": "failed",
+            "error": "no such letter was found in orders-dlq: scanned 30 of about 30",
+        },
         {"id": "id-3", "outcome": "retried"},
     ]
     assert result.stderr.splitlines()[-1] == "retried 2, failed 1, skipped 0, deleted 0"

@@ -77,7 +77,7 @@ def by_ids(look: Look, ids: Iterable[str]) -> dict[str, Letter]:
 
 def not_found(look: Look) -> str:
     """What is said of an id that no letter has, as far as was seen."""
-    return f"no such letter in {look.queue.name}: {scanned(look)}"
+    return f"no such letter was found in {look.queue.name}: {scanned(look)}"
 
 
 def scanned(look: Look) -> str:

@@ -94,7 +94,7 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
         if as_event:
             write_json(failed.as_event(shown))
         for each in missing:
-            note(f"tarry: there is no letter {each!r} in {', '.join(found.name for found in job.queues)}")
+            note(f"tarry: no letter {each!r} was found in {', '.join(found.name for found in job.queues)}")
         job.exit(1 if missing else 0)
 
 

@@ -47,8 +47,7 @@ class Job:
         finally:
             if look.not_released:
                 note(
-                    f"{look.not_released:,} letters of {queue.name} could not be shown again: they are when their "
-                    "visibility timeout ends"
+                    f"{queue.name}: could not be shown again before their visibility timeout ends: {look.not_released:,}"
                 )
 
     def report(self, *, as_json: bool, shows_all: bool) -> Report:

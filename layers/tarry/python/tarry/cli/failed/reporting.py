@@ -60,7 +60,7 @@ def afterwards(look: Look) -> None:
     elif look.queue.arn.is_fifo and look.scanned < look.queue.about:
         note(f"{look.queue.name} is FIFO: behind the first letters of a group that are held SQS shows no others")
     if look.not_offered:
-        note(f"{look.not_offered:,} letters were left whose ids were dealt with in this run: doubles, or dead again")
+        note(f"left, since their ids were dealt with in this run (doubles, or dead again): {look.not_offered:,}")
 
 
 class Report:
@@ -83,7 +83,7 @@ class Report:
             told = {"id": result.id, "outcome": result.outcome}
             write_json(told if result.error is None else {**told, "error": result.error})
             if result.note:
-                note(f"{result.id}: {result.note}")
+                note(printable(f"{result.id}: {result.note}"))
         elif self._shows_all or result.outcome in ("failed", "skipped") or result.note:
             why = result.error or result.note
             line = f"{result.id}  {result.outcome}" + (f": {why}" if why else "")
