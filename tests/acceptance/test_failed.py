@@ -140,6 +140,20 @@ def test_a_signal_lets_it_finish_what_is_at_hand_and_give_back_the_rest(
     assert f"retried {len(done)}, failed 0" in shop.told()
 
 
+def test_where_nobody_reads_on_what_is_at_hand_is_finished_and_counted(shop: Shop) -> None:  # SPEC M5, M6
+    shop.put(60)
+    with shop.started("retry", "--all", "--json") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        assert process.wait(PATIENCE_SECONDS) == 1
+    gone = shop.bodies("orders")
+    assert 10 <= len(gone) < 60
+    assert f"retried {len(gone)}, failed 0" in shop.told()
+    assert sorted([*gone, *shop.bodies("orders-dlq")]) == list(range(60))
+    assert shop.in_flight() == 0
+
+
 # at a terminal
 
 

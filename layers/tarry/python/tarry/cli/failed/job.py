@@ -42,13 +42,14 @@ class Job:
     def opened(self, queue: DeadLetterQueue, keepalive: float) -> Iterator[Look]:
         about(queue)
         try:
-            with failed.opened(queue, keepalive=keepalive, stop=self.stopping) as look:
+            with failed.opened(queue, keepalive=keepalive, stop=self._is_to_end) as look:
                 yield look
         finally:
             if look.not_released:
-                note(
-                    f"{queue.name}: could not be shown again before their visibility timeout ends: {look.not_released:,}"
-                )
+                note(f"{queue.name}: not to be shown again before their visibility timeout ends: {look.not_released:,}")
+
+    def _is_to_end(self) -> bool:
+        return self.stopping() or (self.told is not None and self.told.is_cut_off)
 
     def report(self, *, as_json: bool, shows_all: bool) -> Report:
         self.told = Report(self.guidance, as_json=as_json, shows_all=shows_all)
@@ -56,6 +57,8 @@ class Job:
 
     def end(self, report: Report) -> None:
         """The truth at the end."""
+        if report.is_cut_off:
+            note("nobody reads the results any more: no others were begun")
         note(str(report))
         self.exit(report.exit_code)
 

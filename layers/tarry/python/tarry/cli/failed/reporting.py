@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -70,6 +71,8 @@ class Report:
         self.counts: Counter[str] = Counter()
         self.hindered = 0
         """Those for which nothing was done, for a reason that the caller can change."""
+        self.is_cut_off = False
+        """Whether nobody reads the results any more: what is at hand is finished, and no more begun."""
         self._as_json = as_json
         self._shows_all = shows_all
         self._progress = console
@@ -81,15 +84,24 @@ class Report:
         self.hindered += result.hindrance in ("nowhere", "denied")
         if self._as_json:
             told = {"id": result.id, "outcome": result.outcome}
-            write_json(told if result.error is None else {**told, "error": result.error})
+            self._tell(json.dumps(told if result.error is None else {**told, "error": result.error}))
             if result.note:
                 note(printable(f"{result.id}: {result.note}"))
         elif self._shows_all or result.outcome in ("failed", "skipped") or result.note:
             why = result.error or result.note
             line = f"{result.id}  {result.outcome}" + (f": {why}" if why else "")
             self._clear()
-            sys.stdout.write(printable(line) + "\n")
+            self._tell(printable(line))
+
+    def _tell(self, line: str) -> None:
+        if self.is_cut_off:
+            return
+        try:
+            sys.stdout.write(line + "\n")
             sys.stdout.flush()
+        except BrokenPipeError:
+            self.is_cut_off = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
 
     @contextmanager
     def progress(self) -> Iterator[None]:
@@ -129,4 +141,4 @@ class Report:
         failures = self.counts["failed"]
         if failures and failures == self.hindered and not self.counts["retried"] and not self.counts["deleted"]:
             return 2
-        return 1 if failures else 0
+        return 1 if failures or self.is_cut_off else 0
