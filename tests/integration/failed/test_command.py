@@ -351,6 +351,25 @@ def test_a_template_names_its_queues(shop: Shop) -> None:  # SPEC M1
     assert (result.exit_code, result.stderr) == (2, "tarry: there is no queue 'nope'; there are orders-dlq\n")
 
 
+@pytest.mark.parametrize("command", ["retry", "remove"])
+def test_an_id_that_is_in_none_of_several_queues_is_said_of_all(shop: Shop, command: str) -> None:  # SPEC M1
+    shop.template()
+    path = shop.folder / "template.yaml"
+    more = """
+  Worse: {Type: AWS::SQS::Queue, Properties: {QueueName: worse}}
+  Jobs:
+    Type: AWS::SQS::Queue
+    Properties: {QueueName: jobs, RedrivePolicy: {deadLetterTargetArn: !GetAtt Worse.Arn, maxReceiveCount: 9}}
+"""
+    path.write_text(path.read_text() + more.removeprefix("\n"))
+    shop.queue("worse")
+    shop.put(1)
+    result = shop.run(command, "nobody", "--json", queue=None)
+    error = "no such letter was found in orders-dlq, worse"
+    assert objects(result) == [{"id": "nobody", "outcome": "failed", "error": error}]
+    assert result.exit_code == 1
+
+
 def test_a_stack_names_its_queues(shop: Shop) -> None:  # SPEC M1
     plain = {
         "Resources": {

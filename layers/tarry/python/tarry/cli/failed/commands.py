@@ -38,9 +38,9 @@ from tarry.failed.look import KEEPALIVE_SECONDS
 from tarry.failed.showing import MOST_SHOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from tarry.failed import Letter, Look, Result, Selection
+    from tarry.failed import DeadLetterQueue, Letter, Look, Result, Selection
 
 SHOW_EXAMPLE = "[bold]Example[/]: tarry failed show --queue orders-dlq --where 'type = app.CardDeclined'"
 RETRY_EXAMPLE = "[bold]Example[/]: tarry failed retry --stack shop --where 'failed_at > 2026-11-21T08:00Z'"
@@ -155,7 +155,7 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
                 else:
                     wanted = failed.select(missing) if selection.ids else selection
                     results = way.retry(look, wanted, route, concurrency)
-                missing = _tell(report, look, results, last=found is job.queues[-1])
+                missing = _tell(report, look, results, job.queues)
             afterwards(look)
             if job.stopping() or (selection.ids and not missing):
                 break
@@ -195,24 +195,26 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
         for found in job.queues:
             with job.opened(found, keepalive) as look, report.progress():
                 wanted = failed.select(missing) if selection.ids else selection
-                missing = _tell(
-                    report, look, failed.remove(look, wanted, concurrency=concurrency), last=found is job.queues[-1]
-                )
+                missing = _tell(report, look, failed.remove(look, wanted, concurrency=concurrency), job.queues)
             afterwards(look)
             if job.stopping() or (selection.ids and not missing):
                 break
         job.end(report)
 
 
-def _tell(report: Report, look: Look, results: Iterable[Result], *, last: bool) -> tuple[str, ...]:
+def _tell(report: Report, look: Look, results: Iterable[Result], queues: Sequence[DeadLetterQueue]) -> tuple[str, ...]:
     """Reports each result; the ids of which no letter was found, and may be in another queue."""
     missing: list[str] = []
     for result in results:
-        if result.letter is None and not last:
+        if result.letter is None and look.queue is not queues[-1]:
             missing.append(result.id)
+            continue
+        if result.letter is None and len(queues) > 1:
+            names = ", ".join(queue.name for queue in queues)
+            report.add(failed.Result(result.id, "failed", f"no such letter was found in {names}"))
         else:
             report.add(result)
-            report.tick(look)
+        report.tick(look)
     return tuple(missing)
 
 
