@@ -242,14 +242,14 @@ def test_a_body_is_edited_and_shown_again_before_it_is_sent(shop: Shop) -> None:
     assert shop.bodies("orders") == [77]
 
 
-@pytest.mark.parametrize(("how", "code"), [("\x03", 130), ("\x04", 0), ("TERM", 143)])
+@pytest.mark.parametrize(("how", "code"), [("\x03", 130), ("\x04", 0), ("TERM", 143), ("HUP", 129)])
 def test_at_the_prompt_it_ends_at_once_and_gives_everything_back(shop: Shop, how: str, code: int) -> None:  # SPEC M5
     """By Ctrl-C, at the end of all input, by a signal."""
     shop.put(3)
     terminal = Terminal(shop, "retry")
     terminal.until(PROMPT)
-    if how == "TERM":
-        terminal.send_signal(signal.SIGTERM)
+    if how in ("TERM", "HUP"):
+        terminal.send_signal(signal.Signals[f"SIG{how}"])
     else:
         terminal.press(how)
     assert terminal.exit_code() == code

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-SIGNALS = ("SIGINT", "SIGTERM", "SIGQUIT")
+SIGNALS = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP")
+"""The last one: a terminal, or a connection, that is gone."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -37,6 +38,7 @@ class Stopping:
     def listening(self) -> Iterator[Stopping]:
         """Takes the signals; in the end they are as they were."""
         numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+        numbers = [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]  # as nohup wants it
         before = {number: signal.signal(number, self._take) for number in numbers}
         try:
             yield self
