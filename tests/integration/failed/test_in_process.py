@@ -82,6 +82,25 @@ def test_what_fails_is_dead_with_its_new_error_and_one_attempt_more(sandbox: San
     assert [entry["error"] for entry in failure.history] == ["app.CardDeclined: no", f"{__name__}.Declined: still not"]
 
 
+def test_a_letter_that_was_run_for_another_queue_still_belongs_to_its_own(sandbox: Sandbox) -> None:  # SPEC M3
+    """A later retry goes back to where it came from."""
+    put(sandbox)
+    sandbox.queue("tryout")
+
+    @consumer
+    def handler(message: Message) -> None:
+        raise Declined(f"in {message.queue}")
+
+    with failed.opened("orders-dlq") as look:
+        [result] = failed.run(look, failed.select(everything=True), Routes(look.queue, "tryout"), lambda _: handler)
+    assert result.error == f"{__name__}.Declined: in tryout"
+    with failed.opened("orders-dlq") as look:
+        assert [each.outcome for each in failed.retry(look, failed.select(everything=True), Routes(look.queue))] == [
+            "retried"
+        ]
+    assert [message.body for message in sandbox.messages("orders")] == ['{"id": 0}']
+
+
 def test_a_letter_is_run_once_in_a_run_though_it_is_written_anew(sandbox: Sandbox) -> None:  # SPEC M3
     put(sandbox, 12)
     runs: list[str] = []

@@ -12,10 +12,15 @@ if TYPE_CHECKING:
     from tarry.message import Message
 
 
-def dead_letter_record(failure: Failure, reason: str, died_at: float, *, include_traceback: bool) -> dict[str, Any]:
-    """The record of a death, whole. Without what was carried: redriven by whatever means, the message begins anew."""
+def dead_letter_record(
+    failure: Failure, reason: str, died_at: float, *, include_traceback: bool, origin: str | None = None
+) -> dict[str, Any]:
+    """The record of a death, whole. Without what was carried: redriven by whatever means, the message begins anew.
+
+    ``origin``: the ARN of the queue it goes back to, where that is not the one it came from now.
+    """
     told = _told(failure, reason, died_at, failure.attempt, include_traceback)
-    return _base(failure.message, failure.message._source.text) | told
+    return _base(failure.message, origin or failure.message._source.text) | told
 
 
 def waiting_record(message: Message[Any], carried: int, *, due: float | None) -> dict[str, Any]:

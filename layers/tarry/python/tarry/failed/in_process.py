@@ -172,7 +172,7 @@ def _left_dead(look: Look, letter: Letter, ran: Ran) -> Result:
     if held is None:
         return failed(letter, f"{error}; {GONE}, so this is not in its record")
     try:
-        copy = _new_letter(look, failure, ran)
+        copy = _new_letter(look, letter, failure, ran)
     except Exception as trouble:  # noqa: BLE001 a hook of the user's, a body that does not fit: it is where it was
         return failed(letter, f"{error}; that could not be written into its record: {trouble}")
     copy = Copy(carrier(letter, held), copy.target, copy.variants, copy.delay, copy.on_too_large)
@@ -185,11 +185,11 @@ def _left_dead(look: Look, letter: Letter, ran: Ran) -> Result:
     return failed(letter, error)
 
 
-def _new_letter(look: Look, failure: Failure, ran: Ran) -> Copy:
+def _new_letter(look: Look, letter: Letter, failure: Failure, ran: Ran) -> Copy:
     writer = CopyWriter(ran.steps, look.lookups, ran.log)
     outcome = Outcome.dead_letter(failure.reason, look.queue.arn.text)
     now = world.current().clock.time()
-    return writer.dead_letter(failure, Decision(failure.message, outcome, failure, now), now)
+    return writer.dead_letter(failure, Decision(failure.message, outcome, failure, now), now, letter.origin)
 
 
 @contextmanager

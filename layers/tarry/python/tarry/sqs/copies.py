@@ -41,8 +41,10 @@ class CopyWriter:
         self._lookups = lookups
         self._log = log
 
-    def dead_letter(self, failure: Failure, decision: Decision, now: float) -> Copy:
+    def dead_letter(self, failure: Failure, decision: Decision, now: float, origin: str | None = None) -> Copy:
         """The copy for the dead-letter queue; without a record where there is no room for one.
+
+        ``origin``: as for `dead_letter_record`.
 
         Raises `NoDeadLetterQueue`, also for a body that the target cannot hold.
         """
@@ -50,7 +52,7 @@ class CopyWriter:
         _refuse_no_text(message)
         target = dead_letter_queue(message, decision.outcome.queue, self._lookups)
         reason = decision.outcome.reason or failure.reason
-        whole = dead_letter_record(failure, reason, now, include_traceback=options.include_traceback)
+        whole = dead_letter_record(failure, reason, now, include_traceback=options.include_traceback, origin=origin)
         record = self._redacted(self._enriched(whole, failure, options), message, options)
         return self._fitted(message, target, record, delay=0, may_go_without=True)
 
