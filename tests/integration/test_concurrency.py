@@ -539,6 +539,20 @@ def test_a_thread_that_does_not_end_is_left_behind_and_its_words_count_no_more()
     assert wire.requests == []
 
 
+def test_a_step_cannot_have_a_message_run_beside_the_thread_that_still_runs_it() -> None:  # SPEC I3, I5
+    class Insists:
+        def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+            return Outcome.again(0)
+
+    stuck = Stuck("m1")
+    handler = consumer(concurrency=3, timeout=0.1, on_failure=[Insists()])(stuck)
+    with orders(clock=RunningClock()) as wire:
+        assert failed(handler(batch_of(3), Context())) == ["m1"]
+    stuck.gate.set()
+    wait_until(lambda: stuck.ended == ["m1"])
+    assert wire.visibilities() == {"handle-m1": 900}
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     for _ in range(1_000):
         if condition():

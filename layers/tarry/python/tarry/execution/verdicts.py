@@ -161,9 +161,11 @@ class Verdicts:
         steps = handling.steps.of(failure.queue)
         decision = ask_steps(failure, failed_at, handling.policy, steps, self._settling)
         if decision.outcome.kind == "again":
-            if failure.message._batch is None:
+            message = failure.message
+            if message._batch is None and message._word is None:
                 return Again(failure, decision.outcome.delay or 0)
-            decision = Decision(failure.message, Outcome.unhandled(), failure)  # no batch runs again in part
+            # No batch runs again in part, and no message of which a word holds, or which a thread still runs.
+            decision = Decision(message, Outcome.unhandled(), failure)
         self._note(decision)
         return None
 
