@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tarry.cli.options import pairs
+from tarry.cli.options import Env, Parameters, Template, pairs
 from tarry.cli.speaking import refuse
 
 if TYPE_CHECKING:
@@ -25,19 +25,9 @@ def invoke(  # noqa: PLR0917 the options of the command
     event: Annotated[
         str, typer.Option("--event", "-e", metavar="FILE|-", help="The event, JSON, given to the handler as it is.")
     ],
-    template: Annotated[
-        Path, typer.Option("--template", "-t", metavar="FILE", help="The SAM template with the function.")
-    ] = Path("template.yaml"),
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A template parameter's value; repeatable."),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env", metavar="FILE|NAME=VALUE", help="Environment variables that go before the template's; repeatable."
-        ),
-    ] = None,
+    template: Template = Path("template.yaml"),
+    parameter: Parameters = None,
+    env: Env = None,
     region: Annotated[
         str | None, typer.Option("--region", help="The region that AWS::Region stands for.", show_default=False)
     ] = None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from tarry.cli.options import pairs
+from tarry.cli.options import Env, Parameters, Template, pairs
 from tarry.cli.speaking import refuse
 from tarry.outcome import State
 
@@ -39,19 +39,9 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
             "--event", "-e", metavar="FILE", help="An SQS event: its records are sent, and the run ends with them."
         ),
     ] = None,
-    template: Annotated[
-        Path, typer.Option("--template", "-t", metavar="FILE", help="The SAM template with queues and functions.")
-    ] = Path("template.yaml"),
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A template parameter's value; repeatable."),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env", metavar="FILE|NAME=VALUE", help="Environment variables that go before the template's; repeatable."
-        ),
-    ] = None,
+    template: Template = Path("template.yaml"),
+    parameter: Parameters = None,
+    env: Env = None,
     port: Annotated[
         int | None,
         typer.Option(

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+Template = Annotated[Path, typer.Option("--template", "-t", metavar="FILE", help="The SAM template.")]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A template parameter's value; repeatable."),
+]
+Env = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env", metavar="FILE|NAME=VALUE", help="Environment variables that go before the template's; repeatable."
+    ),
+]
 EndpointUrl = Annotated[
     str | None,
     typer.Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tarry.attempts import receive_count
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 Records = dict[str, dict[str, Any]]
 """The records of a batch by their message ids, in the order of the batch."""
+
+_source_of, _user_attributes_of = itemgetter("eventSourceARN"), itemgetter("messageAttributes")
 
 
 def records_of(event: object) -> Records:
@@ -51,6 +54,23 @@ def _one_by_one(listed: list[Any]) -> Records:
         if message_id not in records or receives(record) > receives(records[message_id]):
             records[message_id] = record
     return records
+
+
+def any_attributes(records: Records) -> bool:
+    """Whether any of them has message attributes."""
+    try:
+        return any(map(_user_attributes_of, records.values()))
+    except KeyError:  # an odd record
+        return True
+
+
+def any_fifo(records: Records) -> bool:
+    """Whether any of them came from a FIFO queue."""
+    try:
+        sources = set(map(_source_of, records.values()))
+    except (KeyError, TypeError):  # an odd record
+        sources = {str(record.get("eventSourceARN")) for record in records.values()}
+    return any(str(source).endswith(".fifo") for source in sources)
 
 
 def receives(record: dict[str, Any]) -> int:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from contextvars import copy_context
 from itertools import chain
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tarry.execution import driver
 from tarry.execution.deadline import Deadline, out_of_time, timeout_cut
-from tarry.execution.intake import Records, message_of, read_attributes
+from tarry.execution.intake import Records, any_attributes, any_fifo, message_of, read_attributes
 from tarry.execution.order import fresh_first
 from tarry.execution.timeouts import Watch
 from tarry.message import ACK, Message
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from tarry.invocation import Invocation
     from tarry.world import Interruption
 
-
-_source_of, _user_attributes_of = itemgetter("eventSourceARN"), itemgetter("messageAttributes")
 
 RESULT_IGNORED = (
     "the handler returned batchItemFailures, which nobody reads: its messages count as done; say message.retry() or "
@@ -409,20 +406,3 @@ class Run:
                 self.verdicts.release(message)
                 given_back += 1
         return given_back
-
-
-def any_attributes(records: Records) -> bool:
-    """Whether any of them has message attributes."""
-    try:
-        return any(map(_user_attributes_of, records.values()))
-    except KeyError:  # an odd record
-        return True
-
-
-def any_fifo(records: Records) -> bool:
-    """Whether any of them came from a FIFO queue."""
-    try:
-        sources = set(map(_source_of, records.values()))
-    except (KeyError, TypeError):  # an odd record
-        sources = {str(record.get("eventSourceARN")) for record in records.values()}
-    return any(str(source).endswith(".fifo") for source in sources)

@@ -15,14 +15,12 @@ from tarry.cli.failed.job import Job, working
 from tarry.cli.failed.letters import WIDTH_ELSEWHERE, table, whole
 from tarry.cli.failed.options import (
     All,
-    AsJson,
     Concurrency,
     Conditions,
     EndpointUrl,
     Force,
     Ids,
     Keepalive,
-    Parameters,
     Profile,
     QueueName,
     Region,
@@ -34,6 +32,7 @@ from tarry.cli.failed.places import UsageError, Where
 from tarry.cli.failed.refusing import refusals
 from tarry.cli.failed.reporting import Report, afterwards, note, write_json
 from tarry.cli.failed.ways import Way, asked, edited
+from tarry.cli.options import AsJson, Parameters, pairs
 from tarry.failed.look import KEEPALIVE_SECONDS
 from tarry.failed.showing import MOST_SHOWN
 
@@ -77,7 +76,7 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
         selection = failed.select(ids or (), where or ())
         if as_json and as_event:
             raise UsageError("--json or --event: not both")
-    with working(Where(queue, template, stack, _pairs(parameter), endpoint_url, region, profile)) as job:
+    with working(Where(queue, template, stack, pairs(parameter or []), endpoint_url, region, profile)) as job:
         missing = list(selection.ids)
         shown: list[Letter] = []
         for found in job.queues:
@@ -138,7 +137,7 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
         if via is Via.local and concurrency > 1:
             raise UsageError("--via local runs one letter after the other: drop --concurrency")
         asks = _asks(selection, force=force)
-    given = Where(queue, template, stack, _pairs(parameter), endpoint_url, region, profile)
+    given = Where(queue, template, stack, pairs(parameter or []), endpoint_url, region, profile)
     with working(given, needs_handlers=via is Via.local) as job:
         report = job.report(as_json=as_json, shows_all=asks)
         way = Way(job, to, local=via is Via.local)
@@ -187,7 +186,7 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
         selection = failed.select(ids or (), where or (), everything=everything)
         if selection.is_empty:
             raise UsageError("say which letters: ids, --where or --all")
-    with working(Where(queue, template, stack, _pairs(parameter), endpoint_url, region, profile)) as job:
+    with working(Where(queue, template, stack, pairs(parameter or []), endpoint_url, region, profile)) as job:
         report = job.report(as_json=as_json, shows_all=False)
         if not force and someone_is_there() and not _confirms(job, selection, "Delete for good"):
             job.exit(0)
@@ -263,10 +262,3 @@ def _confirms(job: Job, selection: Selection, what: str) -> bool:
     else:
         which = f"all of about {letters:,} letters"
     return confirms(job.guidance, job.stopping, f"{what} {which} of {names}?")
-
-
-def _pairs(given: list[str] | None) -> dict[str, str]:
-    for each in given or ():
-        if "=" not in each:
-            raise typer.BadParameter(f"--parameter takes NAME=VALUE, got {each!r}")
-    return {name: value for name, _, value in (each.partition("=") for each in given or ())}

@@ -31,10 +31,6 @@ TemplateFile = Annotated[
 StackName = Annotated[
     str | None, typer.Option("--stack", metavar="NAME", help="All dead-letter queues of a deployed stack.")
 ]
-Parameters = Annotated[
-    list[str] | None,
-    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A template parameter's value; repeatable."),
-]
 Conditions = Annotated[
     list[str] | None,
     typer.Option(
@@ -45,7 +41,6 @@ Conditions = Annotated[
         "fingerprint, message, body, attributes, or a JMESPath into them; OP: = != < <= > >= ~ (regular expression).",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 EndpointUrl = Annotated[str | None, typer.Option("--endpoint-url", metavar="URL", help="Another SQS than AWS's.")]
 Region = Annotated[str | None, typer.Option("--region", metavar="REGION", help="The AWS region.")]
 Profile = Annotated[str | None, typer.Option("--profile", metavar="NAME", help="The profile of your AWS settings.")]
