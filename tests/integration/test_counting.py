@@ -30,8 +30,8 @@ from tests.wire import Queue, Request, TestClock, Wire, client_error
 NextStep = Callable[[Failure], Outcome]
 
 
-def orders(**more: Any) -> Wire:
-    return Wire(queues={"orders": Queue(dead_letter="orders-dlq")}, **more)
+def orders(visibility_timeout: int = 180, **more: Any) -> Wire:
+    return Wire(queues={"orders": Queue(dead_letter="orders-dlq", visibility_timeout=visibility_timeout)}, **more)
 
 
 def ledger(**more: Any) -> Wire:
@@ -259,7 +259,7 @@ def test_a_policy_of_its_own_holds_on_fifo_too() -> None:  # SPEC C7
 def test_a_policys_wait_is_cut_to_what_sqs_allows_and_logged(
     receives: int, age: float, handling: float, cut: int, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC C6
-    wire = orders()
+    wire = orders(visibility_timeout=1_000)
 
     @consumer(backoff=Fixed(43_200))
     def handler(message: Message) -> None:

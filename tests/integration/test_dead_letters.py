@@ -450,7 +450,7 @@ def test_attempts_of_copies_that_were_sent_again_are_counted_once() -> None:  # 
 
 
 def test_the_history_keeps_the_first_and_the_last_nine() -> None:  # SPEC E6, F2
-    wire = world_of()
+    wire = world_of(orders=Queue(dead_letter="orders-dlq", visibility_timeout=3_600))
     letter_record = record()
     for life in range(1, 15):
         wire.clock.now += 60

@@ -303,20 +303,20 @@ def slow(wire: Wire) -> Consumer[Any]:
 
     @consumer(backoff=Fixed(60))
     def handler(message: Message) -> None:
-        wire.clock.now += 100
+        wire.clock.now += 100 if message.id == "dead-1" else 0
         behave(message)
 
     return handler
 
 
-LATE_BATCH = event(*(record("{}", name) for name in ("ok-1", "dead-1", "retry-1")))
+LATE_BATCH = event(*(record("{}", name, "orders.fifo", group=name) for name in ("dead-1", "ok-1", "retry-1")))
 LATE_FATES: dict[str, Fate] = {"ok-1": DONE, "dead-1": DEAD, "retry-1": waits(60)}
 
 
 @pytest.mark.parametrize("fault", list(ERRORS))
 def test_a_handle_test_that_fails_says_nothing_of_the_handle(fault: str) -> None:  # SPEC E6, A8
     """Only what is refused is somebody else's: a throttle, or no permission to ask, is no such word."""
-    wire = standard_wire()
+    wire = fifo_wire()
     inject(wire, HANDLE_TEST, fault)
     with wire:
         found = fates(wire, slow(wire)(LATE_BATCH, Context(remaining=900)), LATE_BATCH)
@@ -327,7 +327,7 @@ def test_a_handle_test_that_fails_says_nothing_of_the_handle(fault: str) -> None
 def test_what_the_handle_test_refuses_is_not_sent_only_reported(
     code: str, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC E6
-    wire = standard_wire()
+    wire = fifo_wire()
     text = "Value handle-dead-1 for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
     wire.refuses["ChangeMessageVisibilityBatch"] = lambda request, _: (code, text) if HANDLE_TEST(request) else None
     with wire:
@@ -338,7 +338,7 @@ def test_what_the_handle_test_refuses_is_not_sent_only_reported(
 
 
 def test_a_handle_test_that_is_refused_as_a_whole_for_its_handle_is_not_sent() -> None:  # SPEC E6
-    wire = standard_wire()
+    wire = fifo_wire()
     wire.fails["ChangeMessageVisibilityBatch"] = lambda request: (
         client_error("ReceiptHandleIsInvalid", "The input receipt handle is invalid.") if HANDLE_TEST(request) else None
     )

@@ -260,7 +260,7 @@ class Later(WallClock):
 def test_a_delay_of_901_seconds_is_parked_then_hidden_then_run_at_its_first_attempt(cloud: Cloud) -> None:  # SPEC J4
     seen: list[tuple[str, int]] = []
     handler = consumer(lambda message: seen.append((message.id, message.attempt)))
-    cloud.queue("orders", "orders-dlq")
+    cloud.queue("orders", "orders-dlq", visibility=1_800)
     stable_id = Queue("orders").send({"id": 1}, delay=901)
     [parked] = moto_queue("orders")._messages
     assert parked.delayed_until / 1000 - datetime.now(UTC).timestamp() == pytest.approx(900, abs=2)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from tarry.backoff import Backoff
     from tarry.batch import Batch
-    from tarry.decision import Decision
     from tarry.execution.intake import Records
     from tarry.execution.verdicts import Handling
     from tarry.message import Message
@@ -196,15 +195,18 @@ class Consumer(Generic[T]):
 
                 invocation.acks = Acks(invocation, self.log, waits=not self.is_async)
             self._run(run, pending, invocation)
-            if decisions := run.close():
-                settlement.get().finish(decisions)
+            run.close()
+            if settlement.made is not None:
+                settlement.made.finish()
             if run.must_end_process is not None:
-                settlement.get().delete(run.acknowledged(settlement.away))
+                settlement().delete(run.acknowledged(settlement.away))
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
             text = "tarry itself failed; what was not settled is reported as failed"
             self.log.problem("runtime_failed", text, error=error)
         finally:
             invocation.ended = True
+            if settlement.made is not None:
+                settlement.made.stop()
             if invocation.acks is not None:
                 invocation.acks.close()
             for message_id in settlement.away:
@@ -240,34 +242,25 @@ class Consumer(Generic[T]):
 
 
 class LazySettlement:
-    """The settlement of one invocation, made when it is needed: a clean batch loads nothing of it."""
+    """The settlement of one invocation, made at its first use: a clean batch loads nothing of it."""
 
     def __init__(self, consumer: Consumer[Any], invocation: Invocation) -> None:
         self._consumer = consumer
         self._invocation = invocation
-        self._made: Settlement | None = None
+        self.made: Settlement | None = None
 
-    def get(self) -> Settlement:
-        if self._made is None:
+    def __call__(self) -> Settlement:
+        if self.made is None:
             from tarry.sqs.settlement import Settlement
 
             consumer = self._consumer
-            self._made = Settlement(self._invocation, consumer.policy, consumer.steps, consumer.log)
-        return self._made
+            self.made = Settlement(self._invocation, consumer.policy, consumer.steps, consumer.log)
+        return self.made
 
     @property
     def away(self) -> Collection[str]:
-        """The delivery ids of what was sent elsewhere for certain."""
-        return self._made.away if self._made is not None else ()
-
-    def is_last_delivery(self, message: Message[Any]) -> bool:
-        return self.get().is_last_delivery(message)
-
-    def would_expire(self, message: Message[Any], delay: float) -> bool:
-        return self.get().would_expire(message, delay)
-
-    def send_away(self, decisions: Sequence[Decision]) -> set[str]:
-        return self.get().send_away(decisions)
+        """The delivery ids of messages that are settled elsewhere for certain."""
+        return self.made.away if self.made is not None else ()
 
 
 def _concurrency(concurrency: object, takes_batch: bool) -> int:

@@ -1,8 +1,8 @@
-"""From what was said of a message to what is to be done with it."""
+"""From the verdict on a message to its outcome: pure functions of the message, the policy, the steps and the queue."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tarry.delay import whole_seconds
 from tarry.errors import DelayNotSupported
@@ -13,30 +13,23 @@ from tarry.signals import Defer, Discard, Retry, Signal, find_signal
 from tarry.value import Value
 
 if TYPE_CHECKING:
+    from tarry.facts import QueueFacts
     from tarry.policy import RetryPolicy
-
-
-class Facts(Protocol):
-    """What the queue knows and the decision needs. It may cost a request, so it is asked late."""
-
-    def is_last_delivery(self, message: Message[Any]) -> bool:
-        """Whether SQS will not deliver a message again if it fails now (SPEC C8)."""
-
-    def would_expire(self, message: Message[Any], delay: float) -> bool:
-        """Whether it would be about to expire, or gone, when that wait in place ends (SPEC C10)."""
 
 
 class Decision(Value):
     """An outcome, and the failure it came from."""
 
-    __slots__ = ("by_backoff", "failed_at", "failure", "message", "outcome", "trouble")
+    __slots__ = ("by_backoff", "decided_at", "failure", "message", "outcome", "trouble", "until")
     message: Message[Any]
     outcome: Outcome
+    decided_at: float
+    """When the verdict fell, in epoch seconds: its delay counts from then (SPEC C11)."""
     failure: Failure | None
-    failed_at: float | None
-    """When the handler was done with it, in epoch seconds, if it failed."""
+    until: float | None
+    """The epoch seconds until which it is to wait, where the handler asked for a ``datetime``."""
     trouble: Exception | None
-    """What was raised instead of an answer, by a failure step or by tarry; it left the message unhandled."""
+    """The exception that a failure step, or tarry, raised instead of deciding; it left the message unhandled."""
     by_backoff: bool
     """Whether the delay is the backoff's, to be cut to what SQS can keep in place. One that was asked for never is."""
 
@@ -44,37 +37,44 @@ class Decision(Value):
         self,
         message: Message[Any],
         outcome: Outcome,
+        decided_at: float,
         failure: Failure | None = None,
-        failed_at: float | None = None,
+        *,
+        until: float | None = None,
         trouble: Exception | None = None,
         by_backoff: bool = False,
     ) -> None:
         self._freeze(
             message=message,
             outcome=outcome,
+            decided_at=decided_at,
             failure=failure,
-            failed_at=failed_at,
+            until=until,
             trouble=trouble,
             by_backoff=by_backoff,
         )
-        message._decided = outcome
 
 
 def decide(
-    message: Message[Any], said: Word | None, raised: BaseException | None, policy: RetryPolicy, tries: int = 1
+    message: Message[Any],
+    said: Word | None,
+    raised: BaseException | None,
+    policy: RetryPolicy,
+    decided_at: float,
+    tries: int = 1,
 ) -> Decision | Failure:
-    """The decision on a message of which ``said`` was said, and whose handler raised ``raised``.
+    """The decision on a message about which ``said`` was said, and whose handler raised ``raised``.
 
-    Where it has failed, that is its `Failure`, and the failure steps decide.
+    A `Failure` where the handler failed: then the failure steps decide (`ask_steps`).
     """
     word = _word(message, said, raised)
     match word:
         case None | Ack():
-            return Decision(message, Outcome.ack())
+            return Decision(message, Outcome.ack(), decided_at)
         case Discard():
-            return Decision(message, Outcome.discard(word.reason))
+            return Decision(message, Outcome.discard(word.reason), decided_at)
         case Defer():
-            return Decision(message, Outcome.defer(word.delay))
+            return Decision(message, Outcome.defer(word.delay), decided_at, until=word.until)
     delay = word.delay if isinstance(word, Retry) else None
     seconds = None if delay is None else whole_seconds(delay)
     return Failure(
@@ -82,32 +82,40 @@ def decide(
         _error(word, said, raised),
         policy.reason(word),
         seconds,
+        failed_at=decided_at,
+        until=word.until if isinstance(word, Retry) else None,
         tries=tries,
         was_said=isinstance(word, Signal),
     )
 
 
-def ask_steps(failure: Failure, failed_at: float, policy: RetryPolicy, steps: StepList, facts: Facts) -> Decision:
-    """What the failure steps answer; where they fail, the message stays where it is."""
-    message = failure.message
+def ask_steps(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFacts) -> Decision:
+    """The decision of the failure steps; where one of them raises, the message is unhandled."""
     try:
-        failure = _exhausted(_with_opinion(failure, policy), policy, steps, facts)
-        outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy)
-        if message._source.is_fifo and _would_expire(message, outcome, policy, facts):
-            failure = failure.changed(reason="expiring")
-            outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy)
-        if outcome.kind == "retry" and facts.is_last_delivery(message):
-            outcome, by_backoff = _instead_of_bare(failure), False
+        return _asked(failure, policy, steps, facts)
     except Exception as trouble:  # noqa: BLE001 most likely a step of the user's
-        return Decision(message, Outcome.unhandled(), failure, failed_at, trouble)
-    return Decision(message, outcome, failure, failed_at, by_backoff=by_backoff)
+        failure = _exhausted(failure, policy, steps, facts)
+        return Decision(failure.message, Outcome.unhandled(), failure.failed_at, failure, trouble=trouble)
+
+
+def _asked(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFacts) -> Decision:
+    message = failure.message
+    failure = _exhausted(_with_opinion(failure, policy), policy, steps, facts)
+    outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy)
+    if message._source.is_fifo and _would_expire(failure, outcome, policy, facts):
+        failure = failure.changed(reason="expiring")
+        outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy)
+    if outcome.kind == "retry" and facts.is_last_delivery(message):
+        outcome, by_backoff = _instead_of_bare(failure), False
+    until = failure.until if outcome.kind == "retry" and outcome.delay == failure.delay else None
+    return Decision(message, outcome, failure.failed_at, failure, until=until, by_backoff=by_backoff)
 
 
 def _instead_of_bare(failure: Failure) -> Outcome:
-    """What becomes of a message that a step of the user's wants back, and SQS would move without a word (SPEC C8)."""
+    """The outcome of a message that a step of the user's wants back at the queue's last delivery (SPEC C8)."""
     text = (
         "a failure step asks for another try at the queue's last delivery, after which SQS would move the message "
-        "without a word: it is dead-lettered with its record; raise maxReceiveCount above what the step asks for"
+        "without a record: it is dead-lettered with its record; raise maxReceiveCount above what the step asks for"
     )
     failure.message._invocation.log.problem("no_delivery_left", text, failure.message)
     return Outcome.dead_letter(failure.reason)
@@ -128,12 +136,12 @@ def _with_delay(outcome: Outcome, failure: Failure, policy: RetryPolicy) -> tupl
     return Outcome.retry(backoff.delay(failure.attempt, failure.message._invocation.world.random)), True
 
 
-def _would_expire(message: Message[Any], outcome: Outcome, policy: RetryPolicy, facts: Facts) -> bool:
-    """Whether it is to wait in its queue, and would not outlast that. What nothing takes waits too (SPEC E4)."""
+def _would_expire(failure: Failure, outcome: Outcome, policy: RetryPolicy, facts: QueueFacts) -> bool:
+    """Whether it is to wait in its queue, and would not outlast the wait. An unhandled message waits too (SPEC E4)."""
     if outcome.kind not in ("retry", "defer", "unhandled"):
         return False
     delay = policy.longest_delay(fifo=True) if outcome.kind == "unhandled" else outcome.delay
-    return facts.would_expire(message, delay or 0)
+    return facts.would_expire(failure.message, delay or 0, failure.failed_at)
 
 
 def _with_opinion(failure: Failure, policy: RetryPolicy) -> Failure:
@@ -145,12 +153,11 @@ def _with_opinion(failure: Failure, policy: RetryPolicy) -> Failure:
         return failure
 
 
-def _exhausted(failure: Failure, policy: RetryPolicy, steps: StepList, facts: Facts) -> Failure:
+def _exhausted(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFacts) -> Failure:
     if failure.reason != "error":
         return failure
-    is_last = (steps.retries_in_place and failure.attempt >= policy.max_attempts) or facts.is_last_delivery(
-        failure.message
-    )
+    is_spent = steps.retries_in_place and failure.attempt >= policy.max_attempts
+    is_last = is_spent or facts.is_last_delivery(failure.message)
     return failure.changed(reason="exhausted") if is_last else failure
 
 

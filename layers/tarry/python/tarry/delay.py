@@ -39,6 +39,15 @@ def whole_seconds(delay: Delay) -> int:
     return math.ceil(seconds)
 
 
+def moment_of(delay: object) -> float | None:
+    """The epoch seconds of a delay given as a ``datetime``; None for one that counts from the failure (SPEC C11)."""
+    if delay is None or isinstance(delay, (int, float)):
+        return None
+    from datetime import datetime
+
+    return delay.timestamp() if isinstance(delay, datetime) and delay.utcoffset() is not None else None
+
+
 def _as_seconds(delay: object) -> float:
     if isinstance(delay, bool):
         raise ValueError(f"a delay is a number of seconds, a timedelta or an aware datetime, got {delay!r}")

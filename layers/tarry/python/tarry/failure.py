@@ -31,7 +31,10 @@ NEVER_UNHANDLED = frozenset({"fatal", "rejected", "undecodable", "expiring"})
 class Failure(Value):
     """One failed attempt, as the steps see it."""
 
-    __slots__ = ("message", "error", "attempt", "queue", "reason", "delay", "tries", "was_said", "does_not_fit")  # noqa: RUF023
+    __slots__ = (  # noqa: RUF023
+        "message", "error", "attempt", "queue", "reason", "delay", "failed_at", "until", "tries", "was_said",
+        "does_not_fit",
+    )  # fmt: skip
     message: Message[Any]
     error: BaseException | None
     """The exception; None where the handler only said `retry`."""
@@ -43,6 +46,10 @@ class Failure(Value):
     """``error``, ``exhausted``, ``fatal``, ``rejected``, ``undecodable`` or ``expiring``."""
     delay: int | None
     """The delay in seconds that the handler, or ``retry_when``, asked for."""
+    failed_at: float
+    """When the handler failed on it, in epoch seconds."""
+    until: float | None
+    """The epoch seconds of ``delay``, where the handler asked for a ``datetime``."""
     tries: int
     """Which run of the handler within this delivery it was, from 1 (`LocalRetry`)."""
     was_said: bool
@@ -50,13 +57,15 @@ class Failure(Value):
     does_not_fit: bool
     """Whether it was found that there is no room for a record beside the message, so that it cannot be sent again."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         message: Message[Any],
         error: BaseException | None,
         reason: str,
         delay: int | None = None,
         *,
+        failed_at: float | None = None,
+        until: float | None = None,
         tries: int = 1,
         was_said: bool = False,
         does_not_fit: bool = False,
@@ -68,6 +77,8 @@ class Failure(Value):
             queue=message.queue,
             reason=reason,
             delay=delay,
+            failed_at=message._invocation.world.clock.time() if failed_at is None else failed_at,
+            until=until,
             tries=tries,
             was_said=was_said,
             does_not_fit=does_not_fit,
@@ -75,7 +86,7 @@ class Failure(Value):
 
     def changed(self, **fields: Any) -> Failure:
         """The same failure with some fields changed."""
-        names = ("message", "error", "reason", "delay", "tries", "was_said", "does_not_fit")
+        names = ("message", "error", "reason", "delay", "failed_at", "until", "tries", "was_said", "does_not_fit")
         return Failure(**{**{name: getattr(self, name) for name in names}, **fields})
 
     def note(self, id: str) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     class Told(Protocol):
         """The log, as far as messages and failure steps tell it something."""
 
-        def ignored(self, message: Any, word: str, earlier: str) -> None: ...
+        def ignored(self, message: Any, verdict: str, why: str) -> None: ...
 
         def problem(
             self, event: str, text: str, message: Any = None, *, error: BaseException | None = None

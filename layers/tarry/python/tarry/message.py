@@ -58,6 +58,10 @@ class Message(Generic[T]):
     _envelope: Envelope | None = None
     _behind = False
     _payload: Any = _UNREAD
+    _is_closed = False
+    """Whether its handler has ended: a verdict that comes later is ignored."""
+    _verdict_at: float | None = None
+    """When its own verdict fell in a batch handler, in epoch seconds (SPEC C11)."""
 
     def __init__(self, record: dict[str, Any], message_id: str, invocation: Invocation) -> None:
         self._record = record
@@ -266,10 +270,14 @@ class Message(Generic[T]):
     # inside
 
     def _say(self, word: Word) -> None:
-        if self._word is None:
+        if self._is_closed:
+            self._ignore(word, None)
+        elif self._word is None:
             self._word = word
             if word is ACK:
                 self._ack_eagerly()
+            elif self._batch is not None:
+                self._verdict_at = self._invocation.world.clock.time()
         else:
             self._ignore(word, self._word)
 
@@ -279,12 +287,14 @@ class Message(Generic[T]):
         On FIFO that waits for the handler's return: the next of its group may not come while it runs.
         """
         acks = self._invocation.acks
-        if acks is not None and not self._source.is_fifo and (self._word is None or self._word is ACK):
+        is_free = not self._is_closed and (self._word is None or self._word is ACK)
+        if acks is not None and is_free and not self._source.is_fifo:
             self._word = ACK
             acks.add(self)
 
-    def _ignore(self, word: Word, earlier: Word) -> None:
-        self._invocation.log.ignored(self, type(word).__name__, type(earlier).__name__)
+    def _ignore(self, word: Word, earlier: Word | None) -> None:
+        why = "its handler had ended" if earlier is None else f"{type(earlier).__name__} was said before"
+        self._invocation.log.ignored(self, type(word).__name__, why)
 
     def _check_delay(self, word: Retry | Defer) -> None:
         """On FIFO it must be kept in place; elsewhere what is too long for that goes by a copy (SPEC J4)."""

@@ -13,13 +13,22 @@ if TYPE_CHECKING:
 
 
 def dead_letter_record(
-    failure: Failure, reason: str, died_at: float, *, include_traceback: bool, origin: str | None = None
+    failure: Failure,
+    reason: str,
+    died_at: float,
+    *,
+    include_traceback: bool,
+    origin: str | None = None,
+    text: str | None = None,
 ) -> dict[str, Any]:
     """The record of a death, whole. Without what was carried: redriven by whatever means, the message begins anew.
 
-    ``origin``: the ARN of the queue it goes back to, where that is not the one it came from now.
+    ``origin``: the ARN of the queue it goes back to, where that is not the one it came from now. ``text``: what is told
+    of a message that no error of its handler's ended.
     """
     told = _told(failure, reason, died_at, failure.attempt, include_traceback)
+    if text is not None and "message" not in told["failure"]:
+        told["failure"]["message"] = text
     return _base(failure.message, origin or failure.message._source.text) | told
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.delay import Delay, whole_seconds
+from tarry.delay import Delay, moment_of, whole_seconds
 
 if TYPE_CHECKING:
     from tarry.message import Message
@@ -27,11 +27,14 @@ class Retry(Signal):
     """
 
     delay: int | None = None  # a subclass may set its own, or forget super().__init__
+    until: float | None = None
+    """The epoch seconds of a delay that was given as a ``datetime``."""
 
     def __init__(self, delay: Delay | None = None) -> None:
         super().__init__(*(() if delay is None else (delay,)))
         delay = type(self).delay if delay is None else delay
         self.delay = None if delay is None else whole_seconds(delay)
+        self.until = moment_of(delay)
 
 
 class Reject(Signal):
@@ -61,10 +64,13 @@ class Defer(Signal):
     """
 
     delay: int = 1
+    until: float | None = None
+    """The epoch seconds of a delay that was given as a ``datetime``."""
 
     def __init__(self, delay: Delay) -> None:
         super().__init__(delay)
         self.delay = max(1, whole_seconds(delay))
+        self.until = moment_of(delay)
 
 
 class BatchError(Exception):

@@ -122,6 +122,9 @@ class Shift:
         if job.error is not None:
             job.error.__traceback__ = standing(job.handle.ident)
 
+    def wake(self) -> None:
+        self._some_ended.set()
+
     def is_blocked_by(self, frame: FrameType | None) -> bool:
         return False
 

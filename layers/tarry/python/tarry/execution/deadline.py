@@ -22,7 +22,7 @@ class Deadline:
     Kept for a message is its timeout, or the longest that one has taken in this invocation.
     """
 
-    __slots__ = ("_longest", "ends_at", "is_timeout_cut", "look_at", "looked_at", "margin", "timeout")
+    __slots__ = ("_longest", "ends_at", "is_timeout_cut", "look_at", "looked_at", "margin", "owed", "timeout")
 
     def __init__(self, ends_at: float, began_with: float, is_loaded: bool, timeout: float | None = None) -> None:
         self.ends_at = ends_at
@@ -30,6 +30,8 @@ class Deadline:
         wanted = MARGIN_SECONDS if is_loaded else MARGIN_SECONDS + LOADING_SECONDS
         self.margin = min(wanted, began_with * MARGIN_SHARE)
         """Kept for settling."""
+        self.owed = 0.0
+        """Seconds kept besides, for settling those that have failed so far."""
         self.timeout = timeout
         self.is_timeout_cut = timeout is not None and timeout > began_with - self.margin
         """Whether there is never the time that a message may take: it has what is left, and that is no reason not to
@@ -73,7 +75,7 @@ class Deadline:
         before them.
         """
         one = self._longest if self.timeout is None or self.is_timeout_cut else self.timeout
-        return self.ends_at - now >= self.margin + one + self._longest * waiting
+        return self.ends_at - now >= self.margin + self.owed + one + self._longest * waiting
 
     def due(self, started_at: float) -> float:
         """When the time of a message is up that was started then."""

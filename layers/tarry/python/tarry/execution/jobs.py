@@ -26,7 +26,8 @@ class Job:
     """One run of the handler."""
 
     __slots__ = (
-        "delay", "error", "handle", "has_ended", "is_left", "raised", "run", "started_at", "subject", "tries",
+        "delay", "ended_at", "error", "handle", "has_ended", "is_left", "raised", "run", "started_at", "subject",
+        "tries",
     )  # fmt: skip
 
     def __init__(self, run: Callable[[Any], Any], subject: Any, delay: float = 0, tries: int = 1) -> None:
@@ -38,6 +39,8 @@ class Job:
         self.tries = tries
         """Which run on this message it is within this delivery, from 1."""
         self.started_at = 0.0
+        self.ended_at = 0.0
+        """When the handler ended, in epoch seconds."""
         self.has_ended = False
         self.raised: BaseException | None = None
         """What it ended with."""
@@ -82,6 +85,9 @@ class Workers(Protocol):
     def leave(self, job: Job) -> None:
         """Leave a job behind that was told to end and does not."""
 
+    def wake(self) -> None:
+        """End a wait of `ended`; may be called in any thread."""
+
     def is_blocked_by(self, frame: FrameType | None) -> Job | bool:
         """Whether a job is what keeps the others from running, and which, if that can be told."""
 
@@ -102,6 +108,8 @@ class Jobs:
         self._leave_at = deadline.interrupt_at + min(LAST_SECONDS, deadline.margin / 2)
         self.left: list[Job] = []
         """Those that were left behind."""
+        self.between: Callable[[], None] = _nothing
+        """What is done whenever a wait for the next that ends was ended, by `wake` too."""
 
     @property
     def taken(self) -> int:
@@ -125,6 +133,7 @@ class Jobs:
         while True:
             seconds = self._look_at() - self._monotonic()
             ended = await self._workers.ended(0 if seconds <= 0 else max(seconds, SHORTEST_WAIT_SECONDS))
+            self.between()
             now = self._monotonic()
             for job in ended:
                 self._forget(job)
@@ -138,6 +147,10 @@ class Jobs:
             if ended:
                 self.left += [job for job in ended if job.is_left]
                 return ended
+
+    def wake(self) -> None:
+        """Have `between` called soon; may be called in any thread."""
+        self._workers.wake()
 
     def end_all(self, error: BaseException, seconds: float) -> None:
         """All that run have failed with ``error``, and have so many seconds to end."""
@@ -205,3 +218,7 @@ class Jobs:
         self._stopped.pop(job, None)
         if not self._stopped:
             self._stop_again_at = math.inf
+
+
+def _nothing() -> None:
+    """For a run that does nothing between."""

@@ -46,6 +46,8 @@ class Keepalive:
         self._acks = Acks(invocation, log, waits=False)
         self._clock = invocation.world.clock
         self._ended = invocation.world.threads.event()
+        self._idle = invocation.leases.idle = invocation.world.threads.event()
+        self._idle.set()
         self._thread: Thread | None = None
 
     def start(self) -> None:
@@ -68,11 +70,14 @@ class Keepalive:
     def _work(self) -> None:
         while not self._ended.wait(self._every):
             try:
+                self._idle.clear()
                 pending = self._pending.copy()
                 self._extend([self._message(*item) for item in pending.items()])
                 self._acks.delete_now(self._message(*item) for item in self._batch.items() if item[0] not in pending)
             except Exception as error:  # noqa: BLE001 a fault of our own must not end it
                 self._log.problem("runtime_failed", "tarry itself failed to extend leases", error=error)
+            finally:
+                self._idle.set()
 
     def _message(self, message_id: str, record: dict[str, Any]) -> Message[Any]:
         return Message(record, message_id, self._invocation)
@@ -110,14 +115,13 @@ class Keepalive:
 
     def _find_ends(self, messages: list[Message[Any]]) -> None:
         """Takes note of how long each is hidden by its receive, as far as the queue's visibility timeout is known."""
-        ends, began = self._invocation.leases.ends, self._invocation.started_at
+        leases = self._invocation.leases
         for message in messages:
-            if message.delivery_id not in ends and (timeout := self._visibility_timeout(message._source)) is not None:
-                received_at = message._first_received_at if message.receive_count == 1 else None
-                ends[message.delivery_id] = min(began, began if received_at is None else received_at) + timeout
+            if (end := leases.end_of(message, self._visibility_timeout(message._source))) is not None:
+                leases.ends[message.delivery_id] = end
 
     def _visibility_timeout(self, queue: QueueArn) -> int | None:
-        timeout = self._lookups.source(queue)[0].visibility_timeout
+        timeout = self._lookups.source(queue).visibility_timeout
         if timeout is not None and self._every >= timeout:
             text = (
                 f"keepalive={self._every:g} comes too late: the queue {queue.name} hides its messages for {timeout} s; "

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from tarry.execution.suspects import Suspects
-    from tarry.execution.verdicts import Again, Handling, Settling
+    from tarry.execution.verdicts import Again, Handling, LazySettlement
     from tarry.invocation import Invocation
 
 STUCK_ON_FIFO = "a sync handler of a FIFO message did not end in time, and the next of its group must not run beside it"
@@ -32,8 +32,12 @@ STUCK_THREADS = "as many sync handlers as may run at once did not end in time, a
 class Pool(Run):
     """One run, several messages beside each other."""
 
-    def __init__(self, handling: Handling, invocation: Invocation, pending: Records, settling: Settling) -> None:
-        super().__init__(handling, invocation, pending, settling)
+    _runs_alone = False
+
+    def __init__(
+        self, handling: Handling, invocation: Invocation, pending: Records, settlement: LazySettlement
+    ) -> None:
+        super().__init__(handling, invocation, pending, settlement)
         self._line = Line(iter(()))
         self._again: deque[Again] = deque()
         self._function = self._after_validation()
@@ -68,6 +72,7 @@ class Pool(Run):
 
         with jobs_in_tasks(self._run_async, self._deadline, self._invocation.world) as jobs:
             self._jobs = jobs
+            jobs.between = self._advance
             await steps()
         if jobs.left:
             driver.drop_event_loop(job.handle for job in jobs.left)
@@ -76,6 +81,7 @@ class Pool(Run):
     async def _in_threads(self, steps: Callable[[], Coroutine[Any, Any, None]]) -> None:
         crew = self._invocation.world.keep(Crew)
         self._jobs = Jobs(Shift(crew, self._run_sync), self._deadline, self._monotonic)
+        self._jobs.between = self._advance
         await steps()
         if self._jobs.left and self._is_fifo:
             self.must_end_process = STUCK_ON_FIFO
@@ -104,6 +110,11 @@ class Pool(Run):
                     self._note_end(job)
                 except BaseException as error:  # noqa: BLE001 a fault of our own, or of a hook: the others still end
                     self._end(None, error)
+
+    def _advance(self) -> None:
+        """Go on with what waited for a look-up."""
+        if self._verdicts is not None:
+            self._verdicts.advance()
 
     def _turn_to(self, suspects: Suspects) -> None:
         """Makes ready for those that were delivered before: nothing else runs any more."""
@@ -143,9 +154,10 @@ class Pool(Run):
             return Job(self._function, message)
         if again is None and self._may_ask() and self._verdicts is not None:
             again = self._verdicts.next_again()
-        return (
-            None if again is None else Job(self._function, again.failure.message, again.delay, again.failure.tries + 1)
-        )
+        if again is None:
+            return None
+        again.failure.message._is_closed = False
+        return Job(self._function, again.failure.message, again.delay, again.failure.tries + 1)
 
     def _may_ask(self) -> bool:
         """Whether it may be asked what has failed: when all messages have run (see `Verdicts.next_again`)."""
@@ -180,16 +192,24 @@ class Pool(Run):
         return -(-waiting // self._handling.concurrency)
 
     async def _run_async(self, job: Job) -> None:
+        clock = self._invocation.world.clock
         if job.delay:
-            await self._invocation.world.clock.asleep(job.delay)
-        result = job.run(job.subject)
-        self._look_at(await result if driver.is_awaitable(result) else result)
+            await clock.asleep(job.delay)
+        try:
+            result = job.run(job.subject)
+            self._look_at(await result if driver.is_awaitable(result) else result)
+        finally:
+            job.ended_at = clock.time()
 
     def _run_sync(self, job: Job) -> None:
+        clock = self._invocation.world.clock
         if job.delay:
-            self._invocation.world.clock.sleep(job.delay)
-        if (result := job.run(job.subject)) is not None:
-            self._complete(result, job.subject)
+            clock.sleep(job.delay)
+        try:
+            if (result := job.run(job.subject)) is not None:
+                self._complete(result, job.subject)
+        finally:
+            job.ended_at = clock.time()
 
     def _on_exit(self, error: BaseException) -> None:
         """The event loop was ended below the handlers that run: all of them were at hand."""
@@ -204,8 +224,14 @@ class Pool(Run):
                 acks.add(message)
         elif raised is not None and ends_batch(raised):
             self._end(message, raised)
-        elif (again := self.verdicts.on_message(message, message._word, raised, job.tries)) is not None:
-            return self._again.append(again)
+        else:
+            verdicts, early = self.verdicts, not job.is_left
+            verdicts.wake = self._running.wake
+            ended_at = job.ended_at or None
+            again = verdicts.on_message(message, message._word, raised, job.tries, ended_at=ended_at, early=early)
+            self._deadline.owed = verdicts.owed_seconds()
+            if again is not None:
+                return self._again.append(again)
         if not job.is_left:  # else the next of its group would run beside it
             self._line.free(message)
 

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from tarry.batch import Batch
-    from tarry.decision import Decision
     from tarry.execution.order import Item
     from tarry.execution.suspects import Suspects
-    from tarry.execution.verdicts import Again, Handling, Settling, Verdicts
+    from tarry.execution.verdicts import Again, Handling, LazySettlement, Verdicts
     from tarry.invocation import Invocation
     from tarry.world import Interruption
 
@@ -48,11 +47,13 @@ def ends_batch(raised: BaseException) -> bool:
 class Run:
     """One run, one message after the other. ``pending`` loses what is done; ``verdicts`` what becomes of the rest."""
 
-    def __init__(self, handling: Handling, invocation: Invocation, pending: Records, settling: Settling) -> None:
+    def __init__(
+        self, handling: Handling, invocation: Invocation, pending: Records, settlement: LazySettlement
+    ) -> None:
         self._handling = handling
         self._invocation = invocation
         self._pending = pending
-        self._settling = settling
+        self._settlement = settlement
         self._records = pending.copy()
         self._is_fifo = any_fifo(pending)
         self._todo: Iterator[Item] = iter(self._records.items())
@@ -77,12 +78,16 @@ class Run:
         if self._verdicts is None:
             from tarry.execution.verdicts import Verdicts
 
-            self._verdicts = Verdicts(self._handling, self._pending, self._settling)
+            self._verdicts = Verdicts(self._handling, self._pending, self._settlement, waits=self._runs_alone)
         return self._verdicts
 
-    def close(self) -> list[Decision]:
-        """What is left to be carried out; nothing for a clean batch."""
-        return [] if self._verdicts is None else self._verdicts.close()
+    _runs_alone = True
+    """Whether nothing of the user's runs while a verdict is dealt with."""
+
+    def close(self) -> None:
+        """Decide what is not decided yet."""
+        if self._verdicts is not None:
+            self._verdicts.close()
 
     def each(self) -> None:
         """Runs a handler of one message over the batch."""
@@ -220,7 +225,10 @@ class Run:
         if raised is not None and ends_batch(raised):
             self._end(message, raised)
             return None
-        return self.verdicts.on_message(message, message._word, raised, tries)
+        verdicts = self.verdicts
+        again = verdicts.on_message(message, message._word, raised, tries)
+        self._deadline.owed = verdicts.owed_seconds()
+        return again
 
     def _repeat(self, again: Again | None) -> bool:
         """Runs a message until it is decided; False once the batch has ended."""
@@ -232,6 +240,7 @@ class Run:
         if again.delay:
             self._invocation.world.clock.sleep(again.delay)
         message, raised = again.failure.message, None
+        message._is_closed = False
         self._deadline.look(self._monotonic())
         if self._interruption is not None:
             self._interruption.renew()

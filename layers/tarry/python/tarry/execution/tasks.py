@@ -55,6 +55,12 @@ class Tasks:
     def leave(self, job: Job) -> None:
         job.is_left = True
 
+    def wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:
+            return  # the loop is closed: nothing waits any more
+
     def is_blocked_by(self, frame: FrameType | None) -> Job | bool:
         task = asyncio.current_task(self._loop)
         if task is None or task is self._coordinator:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tarry.decision import Decision, Facts, ask_steps, decide
+from tarry.decision import Decision, ask_steps, decide
 from tarry.execution.groups import Groups
 from tarry.failure import Failure
 from tarry.message import ACK, Message, Word, said_outcome
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
     from tarry.execution.intake import Records
     from tarry.failure import FailureSteps
     from tarry.policy import RetryPolicy
+    from tarry.sqs.settlement import Settlement
+
+    class LazySettlement(Protocol):
+        """The settlement of an invocation, made at its first use."""
+
+        made: Settlement | None
+
+        def __call__(self) -> Settlement: ...
+
 
 DONE = frozenset({"ack", "discard"})
 """Outcomes with nothing to carry out: Lambda deletes what is not reported as failed."""
@@ -38,11 +48,16 @@ class Handling(Protocol):
     isolate: bool
 
 
-class Settling(Facts, Protocol):
-    """What is needed of the settlement before it carries out the rest."""
+class Held(NamedTuple):
+    """What waits for the look-up of its queue."""
 
-    def send_away(self, decisions: Sequence[Decision]) -> set[str]:
-        """Sends dead letters; the delivery ids of those that are in their queue for certain."""
+    decided: Decision | Failure
+    early: bool
+    """Whether it may be settled while the batch still runs."""
+
+    @property
+    def message(self) -> Message[Any]:
+        return self.decided.message
 
 
 class Again(NamedTuple):
@@ -52,16 +67,30 @@ class Again(NamedTuple):
     delay: float
 
 
-class Verdicts:
-    """One batch's. ``pending`` loses what is done; ``decisions`` gains what is still to be carried out."""
+LOOK_UP_PATIENCE_SECONDS = 1.0
+"""How long the first failure of a batch waits for the look-up of its queue; it goes on meanwhile."""
+LOOK_UP_SHARE = 0.05
+"""Of the time left, for the same."""
 
-    def __init__(self, handling: Handling, pending: Records, settling: Settling) -> None:
+
+class Verdicts:
+    """What becomes of the messages of one batch. ``pending`` loses what is done; the settlement gains all else."""
+
+    def __init__(self, handling: Handling, pending: Records, settlement: LazySettlement, *, waits: bool) -> None:
         self._handling = handling
         self._pending = pending
-        self._settling = settling
+        self._settlement = settlement
+        self._waits = waits
+        """Whether it may wait for a look-up: not where that holds up handlers that run at the same time."""
         self._groups = Groups()
-        self._failures: list[tuple[Failure, float]] = []
-        self.decisions: list[Decision] = []
+        self._held: deque[Held] = deque()
+        self._again: deque[Again] = deque()
+        """Messages that run again when all others have run."""
+        self._prepared: set[str] = set()
+        self._decided: set[str] = set()
+        """The delivery ids of messages in ``pending`` that have run, or will not."""
+        self.wake: Callable[[], None] = _nothing
+        """Called, in any thread, when a look-up has ended: then `advance` goes on."""
 
     def enter(self, message: Message[Any]) -> None:
         """Takes note of a message of a FIFO batch, in the order of the batch."""
@@ -80,8 +109,9 @@ class Verdicts:
         return self._groups.is_stopped(message) or message._invocation.leases.stops(message)
 
     def wait(self, message: Message[Any], seconds: int) -> None:
-        """A message that is not due yet: it is hidden until it is."""
-        self._note(Decision(message, Outcome.wait(seconds)))
+        """Make a message that is not due yet invisible until it is."""
+        now = message._invocation.world.clock.time()
+        self._take(Decision(message, Outcome.wait(seconds), now, until=message._due), early=True)
 
     def release(self, message: Message[Any]) -> None:
         """A message that was not started, and will not be."""
@@ -92,86 +122,154 @@ class Verdicts:
         """The same for a message that has entered; one whose group is lost is only reported as failed."""
         if message._invocation.leases.stops(message):
             return
-        self._note(Decision(message, Outcome.release()))
+        self._note(Decision(message, Outcome.release(), message._invocation.started_at))
 
     def on_message(
-        self, message: Message[Any], said: Word | None, raised: BaseException | None, tries: int = 1
+        self,
+        message: Message[Any],
+        said: Word | None,
+        raised: BaseException | None,
+        tries: int = 1,
+        *,
+        ended_at: float | None = None,
+        early: bool = True,
     ) -> Again | None:
-        """A message that ran, with what was said of it and what its handler raised.
+        """Decide about a message that ran, by what was said of it and what its handler raised.
 
-        On FIFO its failure steps are asked at once; they may want it to run again.
+        On FIFO its failure steps are asked at once; they may want it to run again. ``ended_at``: when its handler
+        ended, in epoch seconds, if not just now. ``early``: whether it may be settled while other messages run; not
+        where an abandoned thread may still run it.
         """
+        message._is_closed = True
         if raised is not None:
             let_go(raised)
-        log = self._handling.log
+        log, policy = self._handling.log, self._handling.policy
+        decided_at = message._verdict_at or ended_at or message._invocation.world.clock.time()
         try:
-            decision = decide(message, said, raised, self._handling.policy, tries)
+            decided = decide(message, said, raised, policy, decided_at, tries)
         except Exception as trouble:  # noqa: BLE001 an odd signal of the user's: this message's trouble alone
-            decision = Decision(message, Outcome.unhandled(), trouble=trouble)
-        if isinstance(decision, Decision) and message._source.is_fifo and decision.outcome.kind == "defer":
-            decision = self._unless_it_would_expire(decision)
-        if isinstance(decision, Failure):
-            failed = decision, message._invocation.world.clock.time()
-            if message._source.is_fifo or tries > 1:
-                return self._ask_steps(*failed)
-            self._failures.append(failed)
-            return None
-        if said is not None and raised is not None:
+            failure = Failure(message, trouble, "error", failed_at=decided_at)
+            decided = Decision(message, Outcome.unhandled(), decided_at, failure, trouble=trouble)
+        if said is not None and raised is not None and isinstance(decided, Decision):
             text = "the handler raised after it had said what becomes of the message; what it said holds"
             log.problem("raised_after_verdict", text, message, error=raised, level=WARNING)
-        self._note(decision)
+        if isinstance(decided, Failure) and tries > 1:
+            return self._ask(decided, early=early)
+        return self._take(decided, early=early)
+
+    def _take(self, decided: Decision | Failure, *, early: bool) -> Again | None:
+        """Go on with a message; what takes a look-up that was not made yet is held until it is, but on FIFO."""
+        if isinstance(decided, Decision) and decided.outcome.kind in DONE:
+            self._note(decided)
+            return None
+        message = decided.message
+        if message._source.is_fifo:
+            if isinstance(decided, Decision) and decided.outcome.kind == "defer":
+                decided = self._unless_it_would_expire(decided)
+            if isinstance(decided, Failure):
+                return self._ask(decided, early=False)
+            self._note(decided)
+            return None
+        self._decided.add(message.delivery_id)
+        self._held.append(Held(decided, early))
+        if self._others_run:
+            self.advance()
         return None
+
+    @property
+    def _others_run(self) -> bool:
+        """Whether other messages are still to run, or run now."""
+        return len(self._pending) > len(self._decided)
+
+    def advance(self) -> None:
+        """Go on with what is held, as far as its queues were looked up."""
+        while self._held and self._is_known(self._held[0].message):
+            self._go_on(self._held.popleft())
+
+    def _is_known(self, message: Message[Any]) -> bool:
+        """Whether its queue was looked up; if it was not, that is begun, and waited for, for a moment."""
+        settlement, queue = self._settlement(), message._source.text
+        if settlement.knows(message):
+            return True
+        if queue in self._prepared:
+            return False
+        self._prepared.add(queue)
+        invocation = message._invocation
+        ended = invocation.world.threads.event()
+
+        def then() -> None:
+            ended.set()
+            self.wake()
+
+        settlement.prepare(message, then)
+        if self._waits:
+            ended.wait(min(LOOK_UP_PATIENCE_SECONDS, max(0.0, invocation.time_left() * LOOK_UP_SHARE)))
+        return settlement.knows(message)
+
+    def _go_on(self, held: Held) -> None:
+        if not self._settlement().has_time:
+            self._settlement().report_only()
+        elif isinstance(held.decided, Decision):
+            self._note(held.decided, early=held.early)
+        elif (again := self._ask(held.decided, early=held.early)) is not None:
+            self._again.append(again)
 
     def _unless_it_would_expire(self, deferral: Decision) -> Decision | Failure:
         """A deferral on FIFO, where a wait cannot outlast the message by sending it again (SPEC C10)."""
-        message = deferral.message
-        if self._settling.would_expire(message, deferral.outcome.delay or 0):
-            return Failure(message, None, "expiring")
+        message, now = deferral.message, deferral.decided_at
+        facts = self._settlement().facts(message)
+        if facts.would_expire(message, deferral.outcome.delay or 0, now):
+            return Failure(message, None, "expiring", failed_at=now)
         return deferral
 
     def next_again(self) -> Again | None:
-        """Asks the failure steps of what has failed, up to the first message that they want to run again.
-
-        Where no order hangs on them they are asked only when all messages have run: what that may take (a look-up of
-        the queue, loading boto3, a pause) is not to cost the others their time.
-        """
-        while self._failures:
-            if (again := self._ask_steps(*self._failures.pop(0))) is not None:
-                return again
-        return None
+        """The next message that is to run again, when all others have run."""
+        while not self._again and self._held:
+            self._go_on(self._held.popleft())
+        return self._again.popleft() if self._again else None
 
     def sort(self, order: Sequence[str]) -> None:
-        """Puts what was taken down in the order of the batch, by delivery ids: nothing hangs on who was done first."""
+        """Put what was taken down in the order of the batch, by delivery ids: nothing hangs on who was done first."""
         place = {delivery_id: index for index, delivery_id in enumerate(order)}
-        self._failures.sort(key=lambda failed: place[failed[0].message.delivery_id])
-        self.decisions.sort(key=lambda decision: place[decision.message.delivery_id])
+        self._held = deque(sorted(self._held, key=lambda held: place[held.message.delivery_id]))
+        if self._settlement.made is not None:
+            self._settlement.made.sort(place.__getitem__)
 
-    def close(self) -> list[Decision]:
-        """All decisions that are to be carried out."""
+    def close(self) -> None:
+        """Decide all that is not decided yet; nothing runs any more."""
         while (again := self.next_again()) is not None:
             self.give_up(again)
-        return self.decisions
 
     def give_up(self, again: Again) -> None:
         """A message that is to run again, where there is nobody left to run it."""
-        self._note(Decision(again.failure.message, Outcome.unhandled(), again.failure))
+        failure = again.failure
+        self._note(Decision(failure.message, Outcome.unhandled(), failure.failed_at, failure))
 
-    def _ask_steps(self, failure: Failure, failed_at: float) -> Again | None:
-        handling = self._handling
+    def owed_seconds(self) -> float:
+        """What settling the messages that failed so far is going to cost."""
+        made = self._settlement.made
+        return 0.0 if made is None else made.owed_seconds()
+
+    def _ask(self, failure: Failure, *, early: bool) -> Again | None:
+        """Ask the failure steps."""
+        handling, message = self._handling, failure.message
         steps = handling.steps.of(failure.queue)
-        decision = ask_steps(failure, failed_at, handling.policy, steps, self._settling)
+        decision = ask_steps(failure, handling.policy, steps, self._settlement().facts(message))
         if decision.outcome.kind == "again":
-            message = failure.message
             if message._batch is None and message._word is None:
-                return Again(failure, decision.outcome.delay or 0)
+                return Again(decision.failure or failure, decision.outcome.delay or 0)
             # No batch runs again in part, and no message of which a word holds, or which a thread still runs.
-            decision = Decision(message, Outcome.unhandled(), failure)
-        self._note(decision)
+            decision = Decision(message, Outcome.unhandled(), failure.failed_at, decision.failure or failure)
+        self._note(decision, early=early)
         return None
 
     def on_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
         """A batch that ran as a whole (SPEC B4, B5, H2)."""
         self._groups.go_on()
+        ended_at = None
+        for message in batch:
+            message._is_closed = True
+            ended_at = ended_at or message._invocation.world.clock.time()
         culprit = culprit_of(batch, raised)
         said = [effective_word(message._word, batch._word) for message in batch]
         if raised is not None and all(word is not None and word is not raised for word in said):
@@ -184,31 +282,35 @@ class Verdicts:
             if self._groups.is_stopped(message) and not _stands_alone(word):
                 self.give_back(message)
             elif word is not None:
-                self.on_message(message, word, None)
+                self.on_message(message, word, None, ended_at=ended_at, early=False)
             elif culprit is None or index == culprit:
-                self.on_message(message, None, raised)
+                self.on_message(message, None, raised, ended_at=ended_at, early=False)
             elif index < culprit:
-                self.on_message(message, ACK, None)
+                self.on_message(message, ACK, None, ended_at=ended_at, early=False)
             else:
                 self.give_back(message)
 
-    def _note(self, decision: Decision) -> None:
-        """Takes a decision down; on FIFO it is carried out before its group goes on, where the order needs it."""
+    def _note(self, decision: Decision, *, early: bool = False) -> None:
+        """Hand a decision to the settlement; on FIFO what is sent away is sent before its group goes on."""
         message, outcome = decision.message, decision.outcome
+        message._decided = outcome
         if outcome.kind in DONE:
             self._log_end(decision)
+            self._decided.discard(message.delivery_id)
             del self._pending[message.delivery_id]
             if (acks := message._invocation.acks) is not None:
                 acks.add(message)
             return
-        self.decisions.append(decision)
+        self._decided.add(message.delivery_id)
+        settlement = self._settlement()
         if not message._source.is_fifo:
-            return
-        if outcome.kind in ("dead_letter", "resend") and message.delivery_id not in self._settling.send_away(
-            [decision]
-        ):
-            outcome = Outcome.unhandled()
-        self._groups.note(message, outcome)
+            settlement.add(decision, early=early and self._others_run)
+        elif outcome.kind in ("dead_letter", "resend", "unhandled", "defer"):
+            if not settlement.send_now(decision):
+                self._groups.note(message, Outcome.unhandled())
+        else:
+            settlement.add(decision, early=False)
+            self._groups.note(message, outcome)
 
     def _log_end(self, decision: Decision) -> None:
         """Tells of a message that is done with other than by a plain commit."""
@@ -217,6 +319,10 @@ class Verdicts:
             reason = outcome.reason or (failure.reason if failure is not None else None)
             error = failure.error if failure is not None else None
             self._handling.log.transition(decision.message, outcome, error=error, reason=reason)
+
+
+def _nothing() -> None:
+    """For a run that is woken by nothing."""
 
 
 def let_go(raised: BaseException) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tarry import world
 from tarry.consumer import Consumer
-from tarry.decision import Decision
 from tarry.diagnosis import one_line
 from tarry.execution.intake import message_of
 from tarry.failed.copies import carrier, record_text
@@ -189,7 +188,7 @@ def _new_letter(look: Look, letter: Letter, failure: Failure, ran: Ran) -> Copy:
     writer = CopyWriter(ran.steps, look.lookups, ran.log)
     outcome = Outcome.dead_letter(failure.reason, look.queue.arn.text)
     now = world.current().clock.time()
-    return writer.dead_letter(failure, Decision(failure.message, outcome, failure, now), now, letter.origin)
+    return writer.dead_letter(failure, outcome, now, origin=letter.origin)
 
 
 @contextmanager

@@ -108,8 +108,8 @@ def arn_of(name_or_url: str, beside: QueueArn) -> QueueArn:
 def is_dead_letter_queue_of(queue: QueueArn, source: QueueArn) -> bool:
     """Whether the source's own redrive policy says so; False where it cannot be read."""
     ways = lookups()
-    found, error = world.current().keep(Topology).source(source, ways.requests)
-    return error is None and found.dead_letter == queue
+    facts = world.current().keep(Topology).source(source, ways.requests)
+    return facts.error is None and facts.dead_letter == queue
 
 
 def is_no_queue(error: Exception) -> bool:

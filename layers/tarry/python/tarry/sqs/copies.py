@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tarry.decision import Decision
     from tarry.failure import Failure, FailureSteps
     from tarry.message import Message
+    from tarry.outcome import Outcome
     from tarry.sqs.lookups import Lookups
     from tarry.steps import DeadLetter
 
@@ -41,18 +43,21 @@ class CopyWriter:
         self._lookups = lookups
         self._log = log
 
-    def dead_letter(self, failure: Failure, decision: Decision, now: float, origin: str | None = None) -> Copy:
+    def dead_letter(
+        self, failure: Failure, outcome: Outcome, died_at: float, *, origin: str | None = None, text: str | None = None
+    ) -> Copy:
         """The copy for the dead-letter queue; without a record where there is no room for one.
 
-        ``origin``: as for `dead_letter_record`.
+        ``origin`` and ``text``: as for `dead_letter_record`.
 
         Raises `NoDeadLetterQueue`, also for a body that the target cannot hold.
         """
         message, options = failure.message, self._steps.of(failure.queue).dead_letter
         _refuse_no_text(message)
-        target = dead_letter_queue(message, decision.outcome.queue, self._lookups)
-        reason = decision.outcome.reason or failure.reason
-        whole = dead_letter_record(failure, reason, now, include_traceback=options.include_traceback, origin=origin)
+        target = dead_letter_queue(message, outcome.queue, self._lookups)
+        told = options.include_traceback
+        reason = outcome.reason or failure.reason
+        whole = dead_letter_record(failure, reason, died_at, include_traceback=told, origin=origin, text=text)
         record = self._redacted(self._enriched(whole, failure, options), message, options)
         return self._fitted(message, target, record, delay=0, may_go_without=True)
 
@@ -64,10 +69,11 @@ class CopyWriter:
         message, outcome, options = failure.message, decision.outcome, self._steps.of(failure.queue).dead_letter
         _refuse_no_text(message)
         target = named_queue(outcome.queue, message._source) if outcome.queue else message._source
-        delay, due = _parked(outcome.delay, target, now)
+        until = None if outcome.delay is None else decision.decided_at + outcome.delay
+        delay, due = _parked(outcome.delay, until, target, now)
         record = copy_record(
             failure,
-            now,
+            decision.decided_at,
             carried=failure.attempt,
             note=dict(outcome.note or {}),
             due=due,
@@ -75,15 +81,15 @@ class CopyWriter:
         )
         return self._travelling(message, target, self._redacted(record, message, options), delay)
 
-    def waiting(self, decision: Decision, seconds: int, now: float) -> Copy:
-        """The copy that waits ``seconds`` in the message's own queue, in the place of the message.
+    def waiting(self, decision: Decision, until: float, now: float) -> Copy:
+        """The copy that waits in the message's own queue, in its place, ``until`` then (epoch seconds).
 
         Raises `CannotSendAgain` where the record has no room.
         """
         message, failure = decision.message, decision.failure
         options = self._steps.of(message.queue).dead_letter
         _refuse_no_text(message)
-        delay, due = _parked(seconds, message._source, now)
+        delay, due = _parked(min(MAX_VISIBILITY_SECONDS, max(0, until - now)), until, message._source, now)
         if decision.outcome.kind == "wait" and due is not None:
             due = message._due  # as it was said, however much of it this copy waits
         counts = decision.outcome.kind not in ("defer", "wait")
@@ -92,7 +98,8 @@ class CopyWriter:
             record = waiting_record(message, carried, due=due)
         else:
             told = options.include_traceback
-            record = copy_record(failure, now, carried=carried, note={}, due=due, include_traceback=told)
+            failed_at = decision.decided_at
+            record = copy_record(failure, failed_at, carried=carried, note={}, due=due, include_traceback=told)
         return self._travelling(message, message._source, self._redacted(record, message, options), delay)
 
     def _travelling(self, message: Message[Any], target: QueueArn, record: Record, delay: int | None) -> Copy:
@@ -173,9 +180,12 @@ def _refuse_no_text(message: Message[Any]) -> None:
         raise NoDeadLetterQueue("its record has no text as body, so there is nothing to send on")
 
 
-def _parked(delay: float | None, target: QueueArn, now: float) -> tuple[int | None, float | None]:
-    """The DelaySeconds of a copy, and until when it waits if they do not reach that far."""
-    if delay is None or (delay == 0 and target.is_fifo):
+def _parked(delay: float | None, until: float | None, target: QueueArn, now: float) -> tuple[int | None, float | None]:
+    """The DelaySeconds of a copy, and until when it waits if they do not reach that far.
+
+    ``delay`` is what was asked for, ``until`` the moment at which that ends: some of it may be over by now.
+    """
+    if delay is None or until is None or (delay == 0 and target.is_fifo):
         return None, None
     if target.is_fifo:
         raise CannotSendAgain(f"SQS delays no message of a FIFO queue singly, and {delay:g} s were asked for")
@@ -183,8 +193,8 @@ def _parked(delay: float | None, target: QueueArn, now: float) -> tuple[int | No
         raise CannotSendAgain(
             f"SQS can delay a message by at most {MAX_VISIBILITY_SECONDS} s, and {delay:g} were asked for"
         )
-    seconds = int(delay)
-    return (seconds, None) if seconds <= MAX_DELAY_SECONDS else (MAX_DELAY_SECONDS, now + seconds)
+    seconds = max(0, math.ceil(until - now))
+    return (seconds, None) if seconds <= MAX_DELAY_SECONDS else (MAX_DELAY_SECONDS, until)
 
 
 def _nothing() -> None:

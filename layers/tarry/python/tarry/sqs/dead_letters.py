@@ -29,11 +29,12 @@ def dead_letter_queue(message: Message[Any], named: str | None, lookups: Lookups
         if not target.name:
             raise NoDeadLetterQueue(f"{named!r} is no SQS queue: name the dead-letter queue by name, URL or ARN")
     else:
-        known, error = lookups.source(source)
-        if error is not None:
+        known = lookups.source(source)
+        if known.error is not None:
+            name = source.name or "a queue without a name"
             raise NoDeadLetterQueue(
-                f"the redrive policy of {source.name or 'a queue without a name'} cannot be read ({error}); allow "
-                "sqs:GetQueueAttributes, or set TARRY_DEAD_LETTER_QUEUE_URL"
+                f"the redrive policy of {name} cannot be read ({known.error}); allow sqs:GetQueueAttributes, or set "
+                "TARRY_DEAD_LETTER_QUEUE_URL"
             )
         target = known.dead_letter or QueueArn("")
     if not target.name:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tarry.facts import ASSUMED_VISIBILITY_TIMEOUT_SECONDS, QueueFacts
 from tarry.sqs.permissions import TARGET_LIMIT, warn_of_missing_permission
 from tarry.sqs.refusals import error_code, is_denied
-from tarry.sqs.topology import Source, Topology
+from tarry.sqs.topology import Topology
 from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tarry.arn import QueueArn
     from tarry.sqs.client import Requests
-
-# SQS's defaults, where the queue's own may not be read
-ASSUMED_VISIBILITY_TIMEOUT = 30
-ASSUMED_RETENTION = 4 * 86_400
 
 
 class Lookups:
@@ -32,13 +31,17 @@ class Lookups:
         """See `Topology.url`."""
         return self._topology.url(queue)
 
-    def source(self, queue: QueueArn) -> tuple[Source, Exception | None]:
-        """What is known of the queue messages come from, and the error if SQS did not tell it."""
-        source, error = self._topology.source(queue, self.requests)
-        if error is not None:
+    def source(self, queue: QueueArn) -> QueueFacts:
+        """What is known of the queue messages come from."""
+        facts = self._topology.source(queue, self.requests)
+        if facts.error is not None:
             consequence = "its dead-letter queue and maxReceiveCount are unknown for now"
-            self._tell(error, "get_queue_attributes", queue, consequence)
-        return source, error
+            self._tell(facts.error, "get_queue_attributes", queue, consequence)
+        return facts
+
+    def prepare(self, queue: QueueArn, then: Callable[[], None]) -> None:
+        """See `Topology.prepare`."""
+        self._topology.prepare(queue, self.requests, then)
 
     def knows(self, queue: QueueArn) -> bool:
         """Whether the queue was looked up already, so that what is known of it costs no request."""
@@ -46,15 +49,7 @@ class Lookups:
 
     def visibility_timeout(self, queue: QueueArn) -> int:
         """The queue's, in seconds; SQS's default where it is not told."""
-        return self.source(queue)[0].visibility_timeout or ASSUMED_VISIBILITY_TIMEOUT
-
-    def retention(self, queue: QueueArn) -> int:
-        """For how many seconds the queue keeps a message; SQS's default where it is not told."""
-        return self.source(queue)[0].retention or ASSUMED_RETENTION
-
-    def last_known_retention(self, queue: QueueArn) -> int | None:
-        """The same as it was told last, however long ago; None if it never was. Asks nothing."""
-        return self._topology.last_known_retention(queue)
+        return self.source(queue).visibility_timeout or ASSUMED_VISIBILITY_TIMEOUT_SECONDS
 
     def maximum_message_size(self, queue: QueueArn) -> tuple[int, bool]:
         """In bytes, and whether that is known."""

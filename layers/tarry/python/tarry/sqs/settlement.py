@@ -1,14 +1,15 @@
-"""Carrying out what was decided: sends with their deletes, then delayed retries, then what is given back.
+"""Carrying out what was decided at SQS: sends with their deletes, then delayed retries, then releases.
 
-A message that waits does so in place. Where that would count an attempt that was none (a deferral), is longer than SQS
-hides a message, or than its queue keeps it, a copy is sent to its queue and waits in its stead.
+Most messages are settled when the batch has run. A short wait on a standard queue is asked for earlier, by a thread of
+its own, so that the message comes back in time; and where many messages fail, they are settled while the others run.
 
-A settlement that fails changes no other message's fate: whatever is not done for certain stays reported as failed,
-and SQS delivers it again.
+A settlement that fails changes no other message's fate: what is not done for certain stays reported as failed, and SQS
+delivers it again.
 """
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,32 +20,51 @@ from tarry.outcome import Outcome
 from tarry.sqs.client import Requests
 from tarry.sqs.copies import CannotSendAgain, CopyWriter
 from tarry.sqs.deletes import delete
-from tarry.sqs.expiry import seconds_left_if_short
+from tarry.sqs.early import EarlyWaits
 from tarry.sqs.leases import Hidden, Hide, change_visibility
-from tarry.sqs.limits import tens
+from tarry.sqs.limits import MAX_ENTRIES, tens
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.permissions import SEND_TO_ITSELF
+from tarry.sqs.plans import (
+    MANY_HOPS,
+    SENT_AWAY,
+    Plan,
+    Way,
+    may_hop,
+    seconds_to_wait,
+    waits_until,
+    ways_of,
+    why_it_could_not_wait,
+)
 from tarry.sqs.refusals import Refused, is_refused_for_good, is_stale_handle, may_be_applied
 from tarry.sqs.sending import Copy, Sent, send_on
 from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tarry.arn import QueueArn
+    from tarry.facts import QueueFacts
     from tarry.failure import FailureSteps
     from tarry.invocation import Invocation
     from tarry.message import Message
     from tarry.policy import RetryPolicy
 
-
-SENT_AWAY = frozenset({"dead_letter", "resend"})
-WAITS = frozenset({"retry", "defer", "wait"})
-
 SHORTEST_CUT_SECONDS = 60  # no wait is cut below, for the sake of an expiry that may be a guess
 
 REPEAT_ON_FIFO_SECONDS = 240
 """SQS swallows the second copy of a message for five minutes: when it is not known whether there was a first."""
+
+SLICE = 100
+"""So many messages are settled at once, and before the batch has run where so many have failed."""
+FIRST_COST_SECONDS = 0.002
+"""What settling a message is taken to cost until it was measured."""
+ANSWER_SECONDS = 0.3
+"""Kept of the time left, to answer in."""
+PATIENCE_SECONDS = 2.0
+"""How long an early request waits for an extension of ``keepalive`` that is under way."""
+MOMENT_SECONDS = 0.001
+"""How much earlier than its time a message may come back, rather than a second later: times are floats."""
 
 
 class Settlement:
@@ -52,56 +72,99 @@ class Settlement:
 
     def __init__(self, invocation: Invocation, policy: RetryPolicy, steps: FailureSteps, log: Log) -> None:
         self._invocation = invocation
+        self._leases = invocation.leases
         self._policy = policy
         self._steps = steps
         self._log = log
         self._lookups = Lookups(Requests(invocation), log)
         self._writer = CopyWriter(steps, self._lookups, log)
         self.away: set[str] = set()
-        """The delivery ids of what is done with here, and must not be reported as failed."""
-        self._decided: dict[str, Decision] = {}
-        """What was tried to send away, with what was decided of it in the end."""
-        self._not_sent: dict[str, str] = {}
-        self._perhaps_sent: set[str] = set()
-        """On FIFO, what SQS may have, or not."""
-        self._refused: set[str] = set()
-        """What was not sent for certain, nor will be the next time: it is in no queue but its own."""
-        self._longest: dict[bool, int] = {}
+        """The delivery ids of messages that are settled elsewhere, and must not be reported as failed."""
+        self._plans: list[Plan] = []
+        self._releases: list[Plan] = []
+        self._longest: dict[bool, float] = {}
+        self._cost = FIRST_COST_SECONDS
+        self._unsettled = self._too_late = 0
+        self._early = EarlyWaits(invocation, self._ask_early, log)
 
-    def is_last_delivery(self, message: Message[Any]) -> bool:
-        """Whether SQS would move it to the dead-letter queue, bare, at its next receive (SPEC C8)."""
-        limit = self._lookups.source(message._source)[0].max_receive_count
-        return limit is not None and message.receive_count >= limit
+    # what is known of the queues
 
-    def would_expire(self, message: Message[Any], delay: float) -> bool:
-        """Whether its queue has dropped it, or is about to, when it has waited so many seconds in place (SPEC C10)."""
-        return seconds_left_if_short(message, delay, self._lookups) is not None
+    def knows(self, message: Message[Any]) -> bool:
+        """Whether the message's queue was looked up."""
+        return self._lookups.knows(message._source)
 
-    def send_away(self, decisions: Sequence[Decision]) -> set[str]:
-        """Sends on what was decided so; the delivery ids of those that are done with for certain."""
-        lost = self._invocation.leases.lost
-        self._send(self._copy_of(decision) for decision in decisions if decision.message.delivery_id not in lost)
-        return {decision.message.delivery_id for decision in decisions} & self.away
+    def prepare(self, message: Message[Any], then: Callable[[], None]) -> None:
+        """Begin to look its queue up in a thread of its own."""
+        self._lookups.prepare(message._source, then)
 
-    def finish(self, decisions: Sequence[Decision]) -> None:
-        """Carries out what is left to do."""
-        undecided = [decision for decision in decisions if decision.message.delivery_id not in self._decided]
-        leaving = [each for each in undecided if each.outcome.kind in SENT_AWAY or self._waits_as_copy(each)]
-        self.send_away(leaving)
-        self._send(self._last_way(each.message) for each in leaving if each.message.delivery_id in self._refused)
-        lost = self._invocation.leases.lost
-        self._leave([each for each in decisions if each.message.delivery_id in lost - self.away])
-        gone = self.away | lost
-        staying = [
-            self._decided.get(decision.message.delivery_id, decision)
-            for decision in decisions
-            if decision.message.delivery_id not in gone
-        ]
-        self._hide([decision for decision in staying if decision.outcome.kind != "release"])
-        self._hide([decision for decision in staying if decision.outcome.kind == "release"])
+    def facts(self, message: Message[Any]) -> QueueFacts:
+        """What is known of the message's queue; it may take a request."""
+        return self._lookups.source(message._source)
+
+    # what is to be settled
+
+    def add(self, decision: Decision, *, early: bool) -> None:
+        """Settle a message with the others, or ``early`` where its wait ends before the invocation may.
+
+        The first look-up of its queue is made here if it was not before.
+        """
+        if decision.outcome.kind == "release":
+            self._releases.append(Plan(decision, [Way("in_place")]))
+            return
+        plan = self._planned(decision)
+        self._plans.append(plan)
+        if early and self._is_short(plan):
+            self._early.add(plan)
+        if len(self._plans) >= SLICE:
+            self._settle_full_requests()
+
+    def send_now(self, decision: Decision) -> bool:
+        """Carry out a decision that sends a message elsewhere; whether it is settled elsewhere for certain."""
+        plan = self._planned(decision)
+        self._send_all([plan])
+        if not plan.is_settled:
+            self._plans.append(plan)
+        return decision.message.delivery_id in self.away
+
+    def sort(self, place: Callable[[str], int]) -> None:
+        """Put what is to be settled in the order of the batch."""
+        for plans in (self._plans, self._releases):
+            plans.sort(key=lambda plan: place(plan.decision.message.delivery_id))
+
+    def finish(self) -> None:
+        """Carry out what is left to do, as far as there is time."""
+        self._early.stop()
+        plans, self._plans = [plan for plan in self._plans if not plan.is_settled], []
+        for plan in (*plans, *self._releases):
+            self._note_if_lost(plan)
+        self._in_slices([plan for plan in plans if plan.copy is not None], self._send_all)
+        self._in_slices([plan for plan in plans if not plan.is_settled], self._wait_in_place)
+        self._in_slices(self._releases, self._wait_in_place)
+        if self._unsettled:
+            self._log.problem("out_of_time", not_settled(self._unsettled), level=WARNING)
+
+    def stop(self) -> None:
+        """Make no request of its own any more."""
+        self._early.stop()
+
+    def owed_seconds(self) -> float:
+        """What the settlement of those that failed so far is going to cost."""
+        return len(self._plans) * self._cost
+
+    @property
+    def has_time(self) -> bool:
+        """Whether there is time to settle another message; of those for which there is none, a few are told of."""
+        if self._affordable() > 0:
+            return True
+        self._too_late += 1
+        return self._too_late <= MAX_ENTRIES
+
+    def report_only(self) -> None:
+        """Note a message that there is no time to settle."""
+        self._unsettled += 1
 
     def delete(self, messages: Sequence[Message[Any]]) -> None:
-        """Deletes what is acknowledged: there will be no answer after which Lambda does."""
+        """Delete acknowledged messages: there will be no answer after which Lambda does."""
         by_queue: dict[QueueArn, list[Message[Any]]] = {}
         for message in messages:
             by_queue.setdefault(message._source, []).append(message)
@@ -117,160 +180,279 @@ class Settlement:
                     text = "it is acknowledged, and could not be deleted: it is delivered again"
                     self._log.problem("delete_failed", text, message, error=error, level=WARNING)
 
+    # time
+
+    def _affordable(self) -> int:
+        """How many messages there is time to settle."""
+        left = self._invocation.time_left() - ANSWER_SECONDS
+        return SLICE if left == math.inf else int(left / self._cost) if left > 0 else 0
+
+    def _in_slices(self, plans: Sequence[Plan], carry_out: Callable[[Sequence[Plan]], None]) -> None:
+        start = 0
+        while start < len(plans):
+            size = min(SLICE, self._affordable())
+            if size <= 0 and start:
+                self._unsettled += len(plans) - start
+                return
+            self._timed(plans[start : start + max(MAX_ENTRIES, size)], carry_out)
+            start += max(MAX_ENTRIES, size)
+
+    def _timed(self, plans: Sequence[Plan], carry_out: Callable[[Sequence[Plan]], None]) -> None:
+        clock = self._invocation.world.clock
+        began = clock.monotonic()
+        carry_out(plans)
+        if len(plans) >= MAX_ENTRIES:
+            self._cost = max(FIRST_COST_SECONDS / 10, (clock.monotonic() - began) / len(plans))
+
+    def _settle_full_requests(self) -> None:
+        """Settle those that fill requests, and leave the others for the next: no request more is made for it."""
+        routes: dict[tuple[QueueArn, QueueArn | None], list[Plan]] = {}
+        for plan in self._plans:
+            if not plan.is_settled:
+                target = None if plan.copy is None else plan.copy.target
+                routes.setdefault((plan.decision.message._source, target), []).append(plan)
+        full = [plan for of_route in routes.values() for plan in of_route[: len(of_route) // MAX_ENTRIES * MAX_ENTRIES]]
+        ready = self._early.take(full)
+        taken = set(map(id, ready))
+        self._plans = [plan for plan in self._plans if not plan.is_settled and id(plan) not in taken]
+        for plan in ready:
+            self._note_if_lost(plan)
+        self._timed([plan for plan in ready if plan.copy is not None], self._send_all)
+        self._timed([plan for plan in ready if not plan.is_settled], self._wait_in_place)
+
+    # planning
+
+    def _planned(self, decision: Decision) -> Plan:
+        plan = Plan(decision, [])
+        self._replan(plan, decision)
+        return plan
+
+    def _replan(self, plan: Plan, decision: Decision) -> None:
+        plan.decided = plan.decision = decision
+        if decision.outcome.kind == "defer" and not may_hop(decision.message):
+            text = (
+                f"deferred in place: it was sent again {MANY_HOPS - 1} times, and Lambda stops a function at about 16"
+            )
+            self._log.problem("many_hops", f"{text}; see RecursiveLoop in docs/sending.md", decision.message)
+        plan.ways = ways_of(decision, self.facts(decision.message), self._longest_delay(decision), self._now())
+        self._prepare(plan)
+
+    def _prepare(self, plan: Plan) -> None:
+        """Make the copy for the next way; a way for which none can be made is passed over."""
+        plan.copy, plan.decision = None, plan.decided
+        while not plan.is_settled and (way := plan.next_way()).name != "in_place":
+            try:
+                plan.copy = self._copy_for(way, plan)
+            except Exception as error:  # noqa: BLE001 whatever it is, the message is still in its queue
+                failure = plan.decision.failure
+                if isinstance(error, CannotSendAgain) and failure is not None and way.name == "as_decided":
+                    text = f"{error}: the next failure step is asked"
+                    self._log.problem("step_passed_on", text, plan.decision.message)
+                    self._ask_further(plan, failure)
+                    return
+                plan.fails(str(error))
+            if plan.copy is not None:
+                return
+            plan.ways.pop(0)
+
+    def _copy_for(self, way: Way, plan: Plan) -> Copy | None:
+        """The copy that a way sends; None where it would be the same that was not sent before.
+
+        Raises what `CopyWriter` raises.
+        """
+        decision, now = plan.decided, self._now()
+        failure, outcome = decision.failure, decision.outcome
+        plan.decision = decision
+        if way.name == "copy_waits":
+            until = min(waits_until(decision, self._longest_delay(decision)), now + MAX_VISIBILITY_SECONDS)
+            return self._writer.waiting(decision, until, now)
+        if way.name != "as_decided":
+            return self._dead_letter_instead(way, plan)
+        if failure is None:
+            return None
+        if outcome.kind == "dead_letter":
+            return self._writer.dead_letter(failure, outcome, decision.decided_at)
+        return self._writer.again(failure, decision, now)
+
+    def _dead_letter_instead(self, way: Way, plan: Plan) -> Copy | None:
+        """The dead letter of a message that would be lost, or moved without a record, where it is."""
+        decision = plan.decided
+        failure = decision.failure or Failure(decision.message, None, "expiring", failed_at=decision.decided_at)
+        reason = "expiring" if way.name == "expiring" else decision.outcome.reason or failure.reason
+        named = self._steps.of(failure.queue).dead_letter.queue if way.name == "expiring" else None
+        dead = Outcome.dead_letter(reason, named if isinstance(named, str) else None)
+        text = why_it_could_not_wait(decision)
+        copy = self._writer.dead_letter(failure, dead, decision.decided_at, text=text)
+        if copy.target in plan.tried:
+            return None
+        plan.decision = Decision(decision.message, dead, decision.decided_at, failure, trouble=decision.trouble)
+        return copy
+
+    def _ask_further(self, plan: Plan, failure: Failure) -> None:
+        """Have the failure steps decide again, on a message that cannot be sent again."""
+        passed = failure.changed(does_not_fit=True)
+        decision = ask_steps(passed, self._policy, self._steps.of(failure.queue), self.facts(failure.message))
+        if decision.outcome.kind in ("resend", "again"):
+            decision = Decision(failure.message, Outcome.unhandled(), failure.failed_at, passed)
+        if decision.outcome.kind in ("ack", "discard"):
+            plan.decision, plan.is_settled = decision, True
+            self.away.add(failure.message.delivery_id)
+            self._transition(plan, decision.outcome, None)
+        else:
+            self._replan(plan, decision)
+
     # sending
 
-    def _send(self, made: Iterable[Copy | None]) -> None:
-        copies = [copy for copy in made if copy is not None]
-        self._find_lost_leases(copies)
-        leases = self._invocation.leases
-        leases.given_up.update(copy.message.delivery_id for copy in copies)
-        for sent in send_on([copy for copy in copies if copy.message.delivery_id not in leases.lost], self._lookups):
-            self._note_sent(sent, self._decided[sent.copy.message.delivery_id])
+    def _send_all(self, plans: Sequence[Plan]) -> None:
+        """Send the copies of these; where SQS refuses one, go the next way that sends one, until there is none."""
+        sending = [plan for plan in plans if plan.copy is not None and not plan.is_settled]
+        while sending:
+            self._send(sending)
+            sending = [plan for plan in sending if plan.copy is not None and not plan.is_settled]
 
-    def _waits_as_copy(self, decision: Decision) -> bool:
-        """Whether it waits as a copy of its own, rather than in place."""
-        message, outcome = decision.message, decision.outcome
-        if message._source.is_fifo or outcome.kind == "release":
-            return False
-        longest, seconds = message._longest_wait(), self._seconds_to_wait(decision)
-        was_asked_for = outcome.kind == "retry" and not decision.by_backoff
-        is_too_long = was_asked_for and longest < seconds <= MAX_VISIBILITY_SECONDS
-        return outcome.kind == "defer" or is_too_long or self._would_expire_here(decision)
+    def _send(self, plans: Sequence[Plan]) -> None:
+        self._find_lost_leases(plans)
+        by_id = {plan.decision.message.delivery_id: plan for plan in plans if not plan.is_settled}
+        self._leases.given_up.update(by_id)
+        for sent in send_on([plan.copy for plan in by_id.values() if plan.copy is not None], self._lookups):
+            self._note_sent(sent, by_id[sent.copy.message.delivery_id])
 
-    def _would_expire_here(self, decision: Decision) -> bool:
-        longest = decision.message._longest_wait()
-        return self.would_expire(decision.message, min(longest, self._seconds_to_wait(decision)))
+    def _find_lost_leases(self, plans: Sequence[Plan]) -> None:
+        """Find the messages whose lease is lost: another consumer may have them by now, and they are not sent (E6).
 
-    def _copy_of(self, decision: Decision) -> Copy | None:
-        """The copy to send; None if there is none, and the message stays."""
-        message, failure, kind = decision.message, decision.failure, decision.outcome.kind
-        self._decided[message.delivery_id] = decision
-        now = decision.failed_at or self._now()
-        try:
-            if kind not in SENT_AWAY:
-                return self._writer.waiting(decision, self._seconds_as_copy(decision), now)
-            if failure is None:
-                return None
-            if kind == "dead_letter":
-                return self._writer.dead_letter(failure, decision, now)
-            return self._writer.again(failure, decision, now)
-        except Exception as error:  # noqa: BLE001 whatever it is, the message is still in its queue
-            if isinstance(error, CannotSendAgain) and failure is not None and kind in SENT_AWAY:
-                self._log.problem("step_passed_on", f"{error}: the next failure step is asked", message)
-                return self._ask_further(failure, now)
-            self._not_sent[message.delivery_id] = str(error)
-            self._refused.add(message.delivery_id)
-            return None
-
-    def _last_way(self, message: Message[Any]) -> Copy | None:
-        """For what cannot go as it should, and would expire where it is: a copy in place of a letter, or the reverse.
-
-        A message that was not due is left where it is: its handler has not run (SPEC C9).
-        """
-        decision = self._decided[message.delivery_id]
-        kind, failed_at = decision.outcome.kind, decision.failed_at or self._now()
-        if kind == "wait" or decision.trouble is not None or not self._would_expire_here(decision):
-            return None
-        if kind in SENT_AWAY:
-            return self._copy_of(Decision(message, Outcome.unhandled(), decision.failure, failed_at))
-        failure = decision.failure or Failure(message, None, "expiring")
-        return self._ask_further(failure.changed(reason="expiring"), failed_at)
-
-    def _ask_further(self, failure: Failure, failed_at: float) -> Copy | None:
-        """What the failure steps say of a message that cannot be sent again."""
-        message = failure.message
-        steps = self._steps.of(failure.queue)
-        passed = failure.changed(does_not_fit=True)
-        decision = ask_steps(passed, failed_at, self._policy, steps, self)
-        if decision.outcome.kind in ("resend", "again"):
-            decision = Decision(message, Outcome.unhandled(), passed, failed_at)
-        self._decided[message.delivery_id] = decision
-        if decision.outcome.kind in ("ack", "discard"):
-            self.away.add(message.delivery_id)
-            self._transition(decision, decision.outcome, None)
-        leaves = decision.outcome.kind == "dead_letter" or self._waits_as_copy(decision)
-        return self._copy_of(decision) if leaves else None
-
-    def _leave(self, decisions: Sequence[Decision]) -> None:
-        """Tells of those whose lease is lost: whatever was decided, they are only reported as failed."""
-        for decision in decisions:
-            outcome = Outcome.unhandled() if decision.outcome.kind in SENT_AWAY else decision.outcome
-            self._transition(decision, outcome, None, not_settled="its lease is lost: it is only reported as failed")
-
-    def _find_lost_leases(self, copies: Sequence[Copy]) -> None:
-        """Finds those whose lease is gone. They may be with somebody else by now, and are not sent (SPEC E6).
-
-        Asked only when half of the visibility timeout has passed: before that the lease holds.
+        On FIFO, where SQS refuses an old receipt handle, the handles are tested once half of the visibility timeout has
+        passed. On a standard queue it takes them, and a test would change the newer delivery.
         """
         hides: dict[QueueArn, list[Hide]] = {}
-        for copy in copies:
-            message = copy.message
+        by_id = {}
+        for plan in plans:
+            message = plan.decision.message
+            self._note_if_lost(plan)
+            if plan.is_settled or not message._source.is_fifo:
+                continue
             timeout = self._lookups.visibility_timeout(message._source)
-            if self._invocation.elapsed() >= timeout / 2:
-                seconds = min(timeout, message._longest_wait())
-                hides.setdefault(message._source, []).append(Hide(message, seconds))
+            end = self._leases.end_of(message, timeout)
+            if end is not None and end - self._now() <= timeout / 2:
+                by_id[message.delivery_id] = plan
+                hides.setdefault(message._source, []).append(Hide(message, min(timeout, message._longest_wait())))
         for hidden in self._change(hides):
-            if hidden.error is not None and (isinstance(hidden.error, Refused) or is_stale_handle(hidden.error)):
-                message = hidden.hide.message
+            message = hidden.hide.message
+            if hidden.error is None:
+                self._leases.ends[message.delivery_id] = self._now() + hidden.hide.seconds
+            elif isinstance(hidden.error, Refused) or is_stale_handle(hidden.error):
                 text = "SQS refuses its receipt handle: it is not sent on here, only reported as failed"
                 self._log.problem("lease_lost", text, message, error=hidden.error, level=WARNING)
-                self._invocation.leases.lose(message)
+                self._leases.lose(message)
+                self._note_if_lost(by_id[message.delivery_id])
 
-    def _note_sent(self, sent: Sent, decision: Decision) -> None:
-        message = sent.copy.message
-        if sent.error is not None:
-            self._not_sent[message.delivery_id] = f"{sent.copy.target.name}: {sent.error}"
-            if sent.copy.target.is_fifo and may_be_applied(sent.error):
-                self._perhaps_sent.add(message.delivery_id)
-            if is_refused_for_good(sent.error):
-                self._refused.add(message.delivery_id)
-            operation = SEND_TO_ITSELF if sent.copy.target == message._source else "send_message_batch"
-            self._lookups.warn(sent.error, operation, sent.copy.target)
+    def _note_if_lost(self, plan: Plan) -> None:
+        """Settle a message whose lease is lost: whatever was decided, it is only reported as failed."""
+        message = plan.decision.message
+        if plan.is_settled:
             return
+        if message.delivery_id not in self._leases.lost:
+            timeout = self.facts(message).visibility_timeout if self._lookups.knows(message._source) else None
+            end = self._leases.end_of(message, timeout)
+            if end is None or end > self._now():
+                return
+            self._leases.lose(message)
+        plan.is_settled = True
+        outcome = plan.decision.outcome
+        outcome = Outcome.unhandled() if outcome.kind in SENT_AWAY else outcome
+        self._transition(plan, outcome, None, not_settled="its lease is lost: it is only reported as failed")
+
+    def _note_sent(self, sent: Sent, plan: Plan) -> None:
+        message, decision, copy = sent.copy.message, plan.decision, sent.copy
+        if sent.error is not None:
+            self._note_not_sent(plan, copy, sent.error)
+            return
+        plan.is_settled = True
         self.away.add(message.delivery_id)
-        where = "dead_letter_queue" if decision.outcome.kind == "dead_letter" else "sent_to"
-        more: dict[str, Any] = {where: sent.copy.target.name, **self._why_not_sent(message)}
+        is_dead = decision.outcome.kind == "dead_letter"
+        more: dict[str, Any] = {"dead_letter_queue" if is_dead else "sent_to": copy.target.name}
         delay = None if decision.outcome.delay is None else int(decision.outcome.delay)
         if decision.outcome.kind not in SENT_AWAY:
-            delay, wanted = self._seconds_as_copy(decision), self._seconds_to_wait(decision)
+            wanted = whole_seconds(seconds_to_wait(decision, self._longest_delay(decision)))
+            delay = min(MAX_VISIBILITY_SECONDS, wanted)
             more |= {"asked_for": wanted} if delay < wanted else {}
-        self._transition(decision, decision.outcome, delay, **more)
+        self._transition(plan, decision.outcome, delay, **more)
         if sent.not_deleted is not None:
             self._lookups.warn(sent.not_deleted, "delete_message_batch", message._source)
             text = "the message that was sent on is left to Lambda to delete"
             self._log.problem("delete_failed", text, message, error=sent.not_deleted, level=WARNING)
 
+    def _note_not_sent(self, plan: Plan, copy: Copy, error: Exception) -> None:
+        is_open = may_be_applied(error)
+        plan.fails(f"{copy.target.name}: {error}" + (" (it may be there all the same)" if is_open else ""))
+        plan.tried.add(copy.target)
+        plan.is_perhaps_sent |= is_open and copy.target.is_fifo
+        plan.is_refused = is_refused_for_good(error)
+        operation = SEND_TO_ITSELF if copy.target == copy.message._source else "send_message_batch"
+        self._lookups.warn(error, operation, copy.target)
+        plan.ways.pop(0)
+        self._prepare(plan)
+
     # waiting
 
-    def _seconds_to_wait(self, decision: Decision) -> int:
-        """As long as was decided; what is stuck here waits for the policy's longest delay (SPEC E4)."""
-        if decision.outcome.kind in WAITS:
-            return int(decision.outcome.delay or 0)
-        if decision.outcome.kind == "release":
+    def _is_short(self, plan: Plan) -> bool:
+        """Whether its wait may be over before the invocation is, so that it is asked for now (SPEC C11)."""
+        if plan.copy is not None or plan.is_settled or plan.decision.message._source.is_fifo:
+            return False
+        return self._until(plan) - self._now() < self._invocation.time_left()
+
+    def _until(self, plan: Plan) -> float:
+        if plan.decision.outcome.kind == "release":
             return 0
+        longest = self._longest_delay(plan.decision)
+        return waits_until(plan.decision, min(longest, REPEAT_ON_FIFO_SECONDS) if plan.is_perhaps_sent else longest)
+
+    def _longest_delay(self, decision: Decision) -> float:
         is_fifo = decision.message._source.is_fifo
         if is_fifo not in self._longest:
             self._longest[is_fifo] = whole_seconds(self._policy.longest_delay(fifo=is_fifo))
-        is_perhaps_sent = decision.message.delivery_id in self._perhaps_sent
-        return min(self._longest[is_fifo], REPEAT_ON_FIFO_SECONDS) if is_perhaps_sent else self._longest[is_fifo]
+        return self._longest[is_fifo]
 
-    def _seconds_as_copy(self, decision: Decision) -> int:
-        return min(MAX_VISIBILITY_SECONDS, self._seconds_to_wait(decision))
+    def _ask_early(self, plans: Sequence[Plan]) -> None:
+        """Ask for short waits while the batch still runs; what is not confirmed is left for the end."""
+        for plan in plans:
+            self._note_if_lost(plan)
+        plans = [plan for plan in plans if not plan.is_settled]
+        self._leases.given_up.update(plan.decision.message.delivery_id for plan in plans)
+        if (idle := self._leases.idle) is not None:
+            idle.wait(PATIENCE_SECONDS)  # an extension that arrives later would undo the wait
+        for plan in plans:
+            plan.has_asked = True
+        self._wait_in_place(plans, early=True)
 
-    def _hide(self, decisions: Sequence[Decision]) -> None:
+    def _wait_in_place(self, plans: Sequence[Plan], *, early: bool = False) -> None:
+        """Make these invisible until their time, and those that are released visible.
+
+        What SQS does not confirm ``early`` is asked for again at the end, if there is anything left of its wait.
+        """
         hides: dict[QueueArn, list[Hide]] = {}
-        by_id: dict[str, tuple[Decision, int]] = {}
-        for decision in decisions:
-            message, wanted = decision.message, self._seconds_to_wait(decision)
-            by_id[message.delivery_id] = decision, wanted
-            hides.setdefault(message._source, []).append(Hide(message, self._seconds_in_place(message, wanted)))
+        by_id: dict[str, Plan] = {}
+        now = self._now()
+        for plan in plans:
+            message, until = plan.decision.message, self._until(plan)
+            if plan.is_settled:
+                continue
+            if plan.has_asked and not early and until <= now:
+                self._note_perhaps_asked(plan)
+                continue
+            by_id[message.delivery_id] = plan
+            seconds = self._seconds_in_place(message, _seconds_until(until, now))
+            hides.setdefault(message._source, []).append(Hide(message, seconds))
         for hidden in self._change(hides):
-            self._note_hidden(hidden, *by_id[hidden.hide.message.delivery_id])
+            plan = by_id[hidden.hide.message.delivery_id]
+            if not plan.is_settled and not (early and hidden.error is not None):
+                self._note_hidden(hidden, plan)
 
     def _seconds_in_place(self, message: Message[Any], wanted: int) -> int:
         """As long as SQS can hide it. What would expire and could not be sent comes back in time to try that again."""
         seconds = min(wanted, message._longest_wait()) if wanted else 0
-        left = seconds_left_if_short(message, seconds, self._lookups) if seconds else None
+        if not seconds or not self._lookups.knows(message._source):
+            return seconds
+        left = self.facts(message).seconds_left_if_short(message, seconds, self._now())
         return seconds if left is None else min(seconds, max(SHORTEST_CUT_SECONDS, int(left / 2)))
 
     def _change(self, hides: dict[QueueArn, list[Hide]]) -> Iterable[Hidden]:
@@ -280,32 +462,54 @@ class Settlement:
                     self._lookups.warn(hidden.error, "change_message_visibility_batch", queue)
                 yield hidden
 
-    def _note_hidden(self, hidden: Hidden, decision: Decision, wanted: int) -> None:
+    def _note_hidden(self, hidden: Hidden, plan: Plan) -> None:
+        plan.is_settled = True
+        decision, more = plan.decided, dict[str, Any]()
         outcome = decision.outcome
-        more: dict[str, Any] = self._why_not_sent(decision.message)
         if outcome.kind in SENT_AWAY:
-            more.setdefault("not_sent", "no failure to tell of")
             outcome = Outcome.unhandled()
+            if not plan.not_sent:
+                plan.fails("no failure to tell of")
+        elif hidden.error is None:
+            self._leases.ends[decision.message.delivery_id] = self._now() + hidden.hide.seconds
+        wanted = _seconds_until(self._until(plan), self._now())
         if hidden.error is not None:
             more["not_settled"] = f"{hidden.error}; it comes back when the queue's visibility timeout ends"
         elif hidden.hide.seconds < wanted:
-            more["asked_for"] = wanted
-        self._transition(decision, outcome, None if hidden.error else hidden.hide.seconds, **more)
+            more["asked_for"] = whole_seconds(seconds_to_wait(decision, self._longest_delay(decision)))
+        self._transition(plan, outcome, None if hidden.error else hidden.hide.seconds, **more)
 
-    # what is said and looked up
+    def _note_perhaps_asked(self, plan: Plan) -> None:
+        plan.is_settled = True
+        text = "its wait was asked for, SQS did not confirm it, and it is over: another delivery may have begun"
+        self._transition(plan, plan.decision.outcome, None, not_settled=text)
+
+    # what is said
 
     def _now(self) -> float:
         return self._invocation.world.clock.time()
 
-    def _why_not_sent(self, message: Message[Any]) -> dict[str, str]:
-        why = self._not_sent.get(message.delivery_id)
-        return {} if why is None else {"not_sent": why}
-
-    def _transition(self, decision: Decision, outcome: Outcome, delay: int | None, **more: Any) -> None:
+    def _transition(self, plan: Plan, outcome: Outcome, delay: int | None, **more: Any) -> None:
+        decision = plan.decision
         failure = decision.failure
         if decision.trouble is not None:
-            text = "what was raised while it was decided what to do leaves the message in its queue"
+            text = "a failure step raised, or tarry did, while it was decided what becomes of the message"
             self._log.problem("step_failed", text, decision.message, error=decision.trouble)
+        if plan.not_sent:
+            more["not_sent"] = "; ".join(plan.not_sent)
         reason = outcome.reason or (failure.reason if failure is not None else None)
         error = failure.error if failure is not None else None
         self._log.transition(decision.message, outcome, error=error, delay=delay, reason=reason, **more)
+
+
+def _seconds_until(moment: float, now: float) -> int:
+    """The whole seconds that are left, at least 0."""
+    return max(0, math.ceil(moment - now - MOMENT_SECONDS))
+
+
+def not_settled(count: int) -> str:
+    """What is said of messages that failed, and that there was no time to settle."""
+    return (
+        f"{count} messages are only reported as failed, since there was no time left to settle them: they come back "
+        "when the queue's visibility timeout ends; set a smaller BatchSize, or give the function a longer Timeout"
+    )

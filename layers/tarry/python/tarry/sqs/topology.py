@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tarry.arn import QueueArn, queue_arn
-from tarry.sqs.client import NoAnswer, OutOfTime, client_of
+from tarry.facts import QueueFacts
+from tarry.sqs.client import NoAnswer, OutOfTime, client_of, result_of
 from tarry.sqs.limits import MAX_REQUEST_BYTES
 from tarry.value import Value
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tarry.sqs.client import Requests
-    from tarry.world import World
+    from tarry.world import Event, World
 
 KEPT_SECONDS = 900
 FAILURE_KEPT_SECONDS = 30
@@ -24,27 +29,6 @@ SOURCE_ATTRIBUTES = ("RedrivePolicy", "VisibilityTimeout", "MessageRetentionPeri
 TARGET_ATTRIBUTES = ("MaximumMessageSize",)
 
 DEAD_LETTER_QUEUE_VARIABLE = "TARRY_DEAD_LETTER_QUEUE_URL"
-
-
-class Source(Value):
-    """What is known of a queue that messages come from; None is unknown or unset."""
-
-    __slots__ = ("dead_letter", "max_receive_count", "retention", "visibility_timeout")
-    dead_letter: QueueArn | None
-    max_receive_count: int | None
-    visibility_timeout: int | None
-    """In seconds, as is the retention."""
-    retention: int | None
-
-    def __init__(self, attributes: dict[str, str]) -> None:
-        redrive = json.loads(attributes.get("RedrivePolicy") or "{}")
-        target = redrive.get("deadLetterTargetArn")
-        self._freeze(
-            dead_letter=queue_arn(target) if target else None,
-            max_receive_count=_whole(redrive.get("maxReceiveCount")),
-            visibility_timeout=_whole(attributes.get("VisibilityTimeout")),
-            retention=_whole(attributes.get("MessageRetentionPeriod")),
-        )
 
 
 class Lookup(Value):
@@ -65,23 +49,43 @@ class Topology:
     def __init__(self, world: World) -> None:
         self._world = world
         self._lookups: dict[str, Lookup] = {}
+        self._retentions: dict[str, int] = {}
+        """In seconds, as they were told last, however long ago: a queue's retention hardly ever changes."""
+        self._underway: dict[str, Event] = {}
+        """The look-ups that a thread of its own makes, by the queue's ARN."""
+        self._lock = threading.Lock()
 
     def knows(self, queue: QueueArn) -> bool:
         """Whether it was looked up as a queue messages come from."""
         return self._known(queue, SOURCE_ATTRIBUTES) is not None
 
-    def last_known_retention(self, queue: QueueArn) -> int | None:
-        """In seconds, as the latest look-up told it, even one of long ago: a queue's retention hardly ever changes."""
-        lookup = self._lookups.get(_key(queue, SOURCE_ATTRIBUTES))
-        return None if lookup is None else _whole(lookup.attributes.get("MessageRetentionPeriod"))
-
-    def source(self, queue: QueueArn, requests: Requests) -> tuple[Source, Exception | None]:
-        """What is known of the queue messages come from, and the error if SQS did not tell it."""
+    def source(self, queue: QueueArn, requests: Requests) -> QueueFacts:
+        """What is known of the queue messages come from."""
         lookup = self._look_up(queue, SOURCE_ATTRIBUTES, requests)
         try:
-            return Source(lookup.attributes), lookup.error
+            return _facts(lookup, self._retentions.get(queue.text))
         except (AttributeError, TypeError, ValueError) as error:
-            return Source({}), error
+            return QueueFacts(error=error)
+
+    def prepare(self, queue: QueueArn, requests: Requests, then: Callable[[], None]) -> None:
+        """Begin to look up a queue that messages come from, in a thread of its own; ``then`` is called in the end."""
+        with self._lock:
+            if queue.text in self._underway:
+                return
+            self._underway[queue.text] = underway = self._world.threads.event()
+
+        def work() -> None:
+            answer = result_of(partial(self._ask, queue, SOURCE_ATTRIBUTES, requests))
+            if isinstance(answer, Exception):
+                self._keep_failure(queue, SOURCE_ATTRIBUTES, answer)
+            self._underway.pop(queue.text, None)
+            underway.set()
+            then()
+
+        try:
+            self._world.threads.start(work)
+        except RuntimeError:  # the process may have no more threads: it is looked up when it has to be
+            self._underway.pop(queue.text, None)
 
     def maximum_message_size(self, queue: QueueArn, requests: Requests) -> tuple[int, Exception | None]:
         """In bytes; 1 MiB, and the error, if SQS does not tell it. Of a source it is known with all else."""
@@ -98,31 +102,52 @@ class Topology:
     def _look_up(self, queue: QueueArn, attributes: tuple[str, ...], requests: Requests) -> Lookup:
         if (known := self._known(queue, attributes)) is not None:
             return known
-        key = _key(queue, attributes)
+        underway = self._underway.get(queue.text) if attributes is SOURCE_ATTRIBUTES else None
 
         def ask() -> Lookup:
-            url = self.url(queue)
-            answer = requests.call("get_queue_attributes", QueueUrl=url, AttributeNames=list(attributes))
-            return self._keep(key, Lookup(answer.get("Attributes", {}), None, self._until(KEPT_SECONDS)))
+            if underway is not None and underway.wait() and (known := self._known(queue, attributes)) is not None:
+                return known
+            return self._ask(queue, attributes, requests)
 
         [answer] = requests.all([ask], share=LOOK_UP_SHARE)
-        if isinstance(answer, Lookup):
-            return answer
-        failed = Lookup({}, answer, self._until(FAILURE_KEPT_SECONDS))
-        says_nothing_of_the_queue = isinstance(answer, OutOfTime) and not isinstance(answer, NoAnswer)
-        return failed if says_nothing_of_the_queue else self._keep(key, failed)
+        return answer if isinstance(answer, Lookup) else self._keep_failure(queue, attributes, answer)
+
+    def _ask(self, queue: QueueArn, attributes: tuple[str, ...], requests: Requests) -> Lookup:
+        """An answer that arrives too late for its invocation is kept for the next one."""
+        answer = requests.call("get_queue_attributes", QueueUrl=self.url(queue), AttributeNames=list(attributes))
+        found = answer.get("Attributes", {})
+        if attributes is SOURCE_ATTRIBUTES and (retention := _whole(found.get("MessageRetentionPeriod"))) is not None:
+            self._retentions[queue.text] = retention
+        return self._keep(_key(queue, attributes), Lookup(found, None, self._until(KEPT_SECONDS)))
+
+    def _keep_failure(self, queue: QueueArn, attributes: tuple[str, ...], error: Exception) -> Lookup:
+        failed = Lookup({}, error, self._until(FAILURE_KEPT_SECONDS))
+        says_nothing_of_the_queue = isinstance(error, OutOfTime) and not isinstance(error, NoAnswer)
+        return failed if says_nothing_of_the_queue else self._keep(_key(queue, attributes), failed)
 
     def _known(self, queue: QueueArn, attributes: tuple[str, ...]) -> Lookup | None:
         known = self._lookups.get(_key(queue, attributes))
         return known if known is not None and known.until > self._world.clock.time() else None
 
     def _keep(self, key: str, lookup: Lookup) -> Lookup:
-        """An answer that nobody waits for any more is kept too."""
         self._lookups[key] = lookup
         return lookup
 
     def _until(self, seconds: float) -> float:
         return self._world.clock.time() + seconds
+
+
+def _facts(lookup: Lookup, last_known_retention: int | None) -> QueueFacts:
+    redrive = json.loads(lookup.attributes.get("RedrivePolicy") or "{}")
+    target = redrive.get("deadLetterTargetArn")
+    retention = _whole(lookup.attributes.get("MessageRetentionPeriod"))
+    return QueueFacts(
+        dead_letter=queue_arn(target) if target else None,
+        max_receive_count=_whole(redrive.get("maxReceiveCount")),
+        visibility_timeout=_whole(lookup.attributes.get("VisibilityTimeout")),
+        retention=last_known_retention if retention is None else retention,
+        error=lookup.error,
+    )
 
 
 def _key(queue: QueueArn, attributes: tuple[str, ...]) -> str:

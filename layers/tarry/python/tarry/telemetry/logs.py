@@ -90,9 +90,9 @@ class Log:
         else:
             self._message_line(level, event, message, error, fields)
 
-    def ignored(self, message: Message[Any], word: str, earlier: str) -> None:
-        """A word on a message that came too late."""
-        text = f"{word} is ignored: {earlier} was said before"
+    def ignored(self, message: Message[Any], verdict: str, why: str) -> None:
+        """Log a verdict that came too late."""
+        text = f"{verdict} is ignored: {why}"
         self._message_line(DEBUG, "ignored", message, None, {"text": text})
 
     def once(self, world: World, event: str, text: str) -> None:

@@ -84,13 +84,14 @@ def _budget(invocation: Invocation, past: Past) -> dict[str, int]:
         "SendMessageBatch": sends + retried,
         "DeleteMessageBatch": sends + _early_deletes(invocation, before) + beats,
         # one of what waits and one of what is given back, in tens; the leases of what is sent on, tested; what was
-        # delivered before, set apart, or renewed on FIFO; what is kept alive
+        # delivered before, set apart, or renewed on FIFO; what is kept alive; short waits, one request a second (C11)
         "ChangeMessageVisibilityBatch": math.ceil(failed / 10)
         + (failed > 0)
         + beyond
         + sends
         + math.ceil((len(invocation.batch) if is_fifo else before if before > 1 else 0) / 10)
-        + beats * math.ceil(len(invocation.batch) / 10),
+        + beats * math.ceil(len(invocation.batch) / 10)
+        + (0 if is_fifo else min(failed, math.ceil(_seconds(invocation)))),
         "GetQueueAttributes": 0 if _is_clean(invocation, past) and not beats else 2 * len(past.queues),
     }
 

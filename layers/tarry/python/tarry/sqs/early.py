@@ -1,0 +1,80 @@
+"""Short waits, asked for while the batch still runs, so that a message comes back when its delay is over (SPEC C11)."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from tarry.invocation import Invocation
+    from tarry.sqs.plans import Plan
+    from tarry.telemetry.logs import Log
+
+EARLY_SECONDS = 1.0
+"""A short wait is asked for after this time: others that fail meanwhile go into the same request."""
+PATIENCE_SECONDS = 2.0
+"""How long the end of a batch waits for a request that is under way."""
+SHARE = 0.1
+"""Of the time left, for the same."""
+
+
+class EarlyWaits:
+    """The short waits of one batch. A thread of its own has ``ask`` make the requests, a second after the first."""
+
+    def __init__(self, invocation: Invocation, ask: Callable[[Sequence[Plan]], None], log: Log) -> None:
+        self._invocation = invocation
+        self._ask = ask
+        self._log = log
+        self._lock = threading.Lock()
+        self._waiting: list[Plan] = []
+        self._under_way: list[Plan] = []
+        self._has_thread = False
+        threads = invocation.world.threads
+        self._some, self._over, self._idle = threads.event(), threads.event(), threads.event()
+        self._is_over = False
+
+    def add(self, plan: Plan) -> None:
+        """Have a wait asked for, within a second."""
+        with self._lock:
+            self._waiting.append(plan)
+            starts, self._has_thread = not self._has_thread, True
+        self._some.set()
+        if starts:
+            try:
+                self._invocation.world.threads.start(self._work)
+            except RuntimeError:  # the process may have no more threads: they are asked for at the end
+                self._is_over = True
+
+    def take(self, plans: Iterable[Plan]) -> list[Plan]:
+        """Those of ``plans`` for which no request is under way; none is made here any more."""
+        with self._lock:
+            free = [plan for plan in plans if plan not in self._under_way]
+            self._waiting = [plan for plan in self._waiting if plan not in free]
+        return free
+
+    def stop(self) -> None:
+        """Begin no further request, and wait for the one that is under way."""
+        self._is_over = True
+        self._over.set()
+        self._some.set()
+        if self._under_way:
+            self._idle.wait(min(PATIENCE_SECONDS, max(0.0, self._invocation.time_left() * SHARE)))
+
+    def _work(self) -> None:
+        while not self._is_over:
+            self._some.wait()
+            if self._over.wait(EARLY_SECONDS):
+                return
+            with self._lock:
+                self._under_way, self._waiting = self._waiting, []
+                self._some.clear()
+            self._idle.clear()
+            try:
+                self._ask(self._under_way)
+            except Exception as error:  # noqa: BLE001 a fault of our own: they are asked for at the end
+                self._log.problem("runtime_failed", "tarry itself failed to ask for short waits early", error=error)
+            finally:
+                self._under_way = []
+                self._idle.set()

@@ -1,0 +1,155 @@
+"""What can be done with one message, in order: the first way, and those that follow where it fails (SPEC C8, C10, E4).
+
+Pure functions of the decision and of what is known of the queue. `tarry.sqs.settlement` carries them out.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from tarry.delay import MAX_VISIBILITY_SECONDS
+from tarry.records import hops_of
+
+if TYPE_CHECKING:
+    from tarry.arn import QueueArn
+    from tarry.decision import Decision
+    from tarry.facts import QueueFacts
+    from tarry.message import Message
+    from tarry.sqs.sending import Copy
+
+MANY_HOPS = 12
+"""Lambda stops a function that keeps sending to its own queue at about 16 (PLATFORM 15b)."""
+RECURSIVE_LOOP_VARIABLE = "TARRY_RECURSIVE_LOOP"
+
+SENT_AWAY = frozenset({"dead_letter", "resend"})
+"""Outcomes whose message is sent elsewhere and deleted."""
+WAITS = frozenset({"retry", "defer", "wait"})
+"""Outcomes with a delay of their own."""
+
+Name = Literal["as_decided", "copy_waits", "last_resort", "expiring", "in_place"]
+
+
+class Way(NamedTuple):
+    """One way to deal with a message.
+
+    ``as_decided``: send it where the outcome says. ``copy_waits``: send it to its own queue again, where the copy
+    waits. ``last_resort``: dead-letter it with its record, since SQS would move it without one. ``expiring``:
+    dead-letter it, since its queue is about to drop it. ``in_place``: leave it in its queue, invisible until its time.
+    """
+
+    name: Name
+    only_if_refused: bool = False
+    """Only where SQS has refused the way before for certain, and would the next time."""
+
+
+class Plan:
+    """What is to be done with one message now, and what is known of the ways that failed."""
+
+    __slots__ = (
+        "copy", "decided", "decision", "has_asked", "is_perhaps_sent", "is_refused", "is_settled", "not_sent", "tried",
+        "ways",
+    )  # fmt: skip
+
+    def __init__(self, decision: Decision, ways: list[Way]) -> None:
+        self.decided = decision
+        self.decision = decision
+        """The same, or what is done in its stead: a dead letter."""
+        self.ways = ways
+        """Those that are left; the first is the next to be taken."""
+        self.copy: Copy | None = None
+        """The copy to be sent, where the next way sends one."""
+        self.tried: set[QueueArn] = set()
+        """The queues to which a copy could not be sent."""
+        self.not_sent: list[str] = []
+        """Why the ways before failed."""
+        self.is_refused = True
+        """Whether the way before has done nothing for certain, and would not the next time either."""
+        self.is_perhaps_sent = False
+        """Whether a copy on a FIFO queue may have been sent, or not."""
+        self.has_asked = False
+        """Whether its visibility was asked for while the batch still ran, without a confirmation."""
+        self.is_settled = False
+
+    def fails(self, why: str) -> None:
+        """Note why a way failed."""
+        if why not in self.not_sent:
+            self.not_sent.append(why)
+
+    def next_way(self) -> Way:
+        """Drop the ways that do not apply; the next one."""
+        while self.ways[0].only_if_refused and not self.is_refused:
+            self.ways.pop(0)
+        return self.ways[0]
+
+
+def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: float) -> list[Way]:
+    """The ways to deal with a message, best first; the last one is always ``in_place``.
+
+    ``longest_delay``: for how many seconds an unhandled message waits.
+    """
+    message, kind = decision.message, decision.outcome.kind
+    if kind == "release":
+        return [Way("in_place")]
+    is_standard = not message._source.is_fifo
+    is_last = facts.is_last_delivery(message)
+    seconds = seconds_to_wait(decision, longest_delay)
+    longest = message._longest_wait()
+    expires = is_standard and facts.would_expire(message, min(longest, seconds), now)
+    ways: list[Way] = []
+    if kind in SENT_AWAY:
+        ways.append(Way("as_decided"))
+    elif is_standard and (_waits_by_copy(decision, seconds, longest) or expires or (kind == "wait" and is_last)):
+        ways.append(Way("copy_waits"))
+    if is_last:
+        ways.append(Way("last_resort"))
+    if expires and decision.trouble is None:
+        if kind in SENT_AWAY:
+            ways.append(Way("copy_waits", only_if_refused=True))
+        elif kind != "wait":
+            ways.append(Way("expiring", only_if_refused=True))
+    ways.append(Way("in_place"))
+    return ways
+
+
+def _waits_by_copy(decision: Decision, seconds: float, longest: int) -> bool:
+    """Whether the copy is to wait in the message's stead: a deferral, or a delay that SQS does not keep in place."""
+    if decision.outcome.kind == "defer":
+        return may_hop(decision.message)
+    was_asked_for = decision.outcome.kind == "retry" and not decision.by_backoff
+    return was_asked_for and longest < seconds <= MAX_VISIBILITY_SECONDS
+
+
+def may_hop(message: Message[Any]) -> bool:
+    """Whether a deferral may be sent again without Lambda stopping the function for it (SPEC J5)."""
+    return os.environ.get(RECURSIVE_LOOP_VARIABLE) == "Allow" or hops_of(message) + 1 < MANY_HOPS
+
+
+def seconds_to_wait(decision: Decision, longest_delay: float) -> float:
+    """For how long a message waits, from the verdict on; an unhandled one for the policy's longest delay (SPEC E4)."""
+    if decision.outcome.kind in WAITS:
+        return decision.outcome.delay or 0
+    return 0 if decision.outcome.kind == "release" else longest_delay
+
+
+def waits_until(decision: Decision, longest_delay: float) -> float:
+    """The moment until which a message waits, in epoch seconds (SPEC C11)."""
+    if decision.until is not None and decision.outcome.kind in WAITS:
+        shortest = 1 if decision.outcome.kind == "defer" else 0
+        return max(decision.until, decision.decided_at + shortest)
+    return decision.decided_at + seconds_to_wait(decision, longest_delay)
+
+
+def why_it_could_not_wait(decision: Decision) -> str | None:
+    """What the record of a message says that was dead-lettered though its handler had not failed on it."""
+    delay = f"{decision.outcome.delay or 0:g} s"
+    if decision.outcome.kind == "wait":
+        return (
+            f"it was sent with a delay, of which {delay} were left at the queue's last delivery (maxReceiveCount), and "
+            "could not be sent again"
+        )
+    if decision.outcome.kind == "defer":
+        return (
+            f"it was deferred for {delay} at the queue's last delivery (maxReceiveCount), and could not be sent again"
+        )
+    return None
