@@ -28,6 +28,7 @@ from tarry.consumer import Consumer as ConsumerClass
 from tarry.execution.groups import Groups
 from tarry.execution.run import Run
 from tarry.execution.verdicts import Verdicts
+from tarry.facts import QueueFacts
 from tarry.invocation import Invocation
 from tarry.simulator.history import Event
 from tarry.sqs import copies, leases, sending, settlement
@@ -138,7 +139,7 @@ def test_a_deduplication_id_that_is_used_for_two_messages(sandbox: Sandbox, monk
 
 
 def test_a_wait_that_outlasts_the_message(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settlement, "seconds_left_if_short", lambda *_: None)
+    monkeypatch.setattr(QueueFacts, "seconds_left_if_short", lambda *_: None)
     work(sandbox, fails(max_attempts=9, backoff=Fixed(40_000)), "a", retention=86_400)
     assert "nothing expires waiting" in rules(sandbox)
 
@@ -213,9 +214,12 @@ def test_a_group_member_that_runs_behind_one_that_failed(sandbox: Sandbox, monke
 
 
 def test_a_tail_that_is_not_given_back(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    hide = Settlement._hide
-    without_releases = lambda self, decisions: hide(self, [d for d in decisions if d.outcome.kind != "release"])  # noqa: E731
-    monkeypatch.setattr(Settlement, "_hide", without_releases)
+    wait = Settlement._wait_in_place
+
+    def without_releases(self: Settlement, plans: Any) -> None:
+        wait(self, [plan for plan in plans if plan.decided.outcome.kind != "release"])
+
+    monkeypatch.setattr(Settlement, "_wait_in_place", without_releases)
     work(sandbox, fails(), "a", "b", fifo=True)
     assert "what is given back is visible" in rules(sandbox)
 
@@ -243,7 +247,7 @@ def test_a_wait_of_another_length(sandbox: Sandbox, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_wait_that_is_dropped(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Settlement, "_hide", lambda self, decisions: None)
+    monkeypatch.setattr(Settlement, "_wait_in_place", lambda self, plans: None)
     work(sandbox, fails(backoff=Fixed(300)), "a")
     assert "delays are kept" in rules(sandbox)
 
@@ -254,7 +258,7 @@ def test_a_deferral_whose_copy_comes_at_once(sandbox: Sandbox, monkeypatch: pyte
         if message.receive_count == 1 and message.sent_at and message._envelope is None:
             raise Defer(600)
 
-    monkeypatch.setattr(copies, "_parked", lambda delay, target, now: (0, None))
+    monkeypatch.setattr(copies, "_parked", lambda delay, until, target, now: (0, None))
     work(sandbox, handler, "a")
     assert "delays are kept" in rules(sandbox)
 
@@ -363,7 +367,7 @@ def test_a_message_that_is_dead_lettered_into_its_own_queue(sandbox: Sandbox, mo
 
 
 def test_a_last_delivery_that_is_not_known_to_be_the_last(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Settlement, "is_last_delivery", lambda self, message: False)
+    monkeypatch.setattr(QueueFacts, "is_last_delivery", lambda self, message: False)
     work(sandbox, fails(), "a", max_receive_count=2)
     assert "bare moves have a cause" in rules(sandbox)
 

@@ -108,8 +108,8 @@ class Jobs:
         self._leave_at = deadline.interrupt_at + min(LAST_SECONDS, deadline.margin / 2)
         self.left: list[Job] = []
         """Those that were left behind."""
-        self.between: Callable[[], None] = _nothing
-        """What is done whenever a wait for the next that ends was ended, by `wake` too."""
+        self.between: Callable[[], bool] = _nothing
+        """What is done whenever a wait for the next that ends is over, by `wake` too; whether it made any progress."""
 
     @property
     def taken(self) -> int:
@@ -129,11 +129,14 @@ class Jobs:
             heappush(self._dues, (due, self._started, job))
 
     async def ended(self) -> list[Job]:
-        """Waits for the next jobs that end, or are left behind; those whose time is up meanwhile are told to end."""
+        """Waits for the next jobs that end, or are left behind; those whose time is up meanwhile are told to end.
+
+        None where `between` made progress.
+        """
         while True:
             seconds = self._look_at() - self._monotonic()
             ended = await self._workers.ended(0 if seconds <= 0 else max(seconds, SHORTEST_WAIT_SECONDS))
-            self.between()
+            has_progress = self.between()
             now = self._monotonic()
             for job in ended:
                 self._forget(job)
@@ -144,7 +147,7 @@ class Jobs:
             ended += [job for job in self._stopped if job.is_left]
             for job in ended:
                 self._forget(job)
-            if ended:
+            if ended or has_progress:
                 self.left += [job for job in ended if job.is_left]
                 return ended
 
@@ -220,5 +223,6 @@ class Jobs:
             self._stop_again_at = math.inf
 
 
-def _nothing() -> None:
+def _nothing() -> bool:
     """For a run that does nothing between."""
+    return False

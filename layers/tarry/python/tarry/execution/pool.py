@@ -16,12 +16,13 @@ from tarry.execution.jobs import Job, Jobs
 from tarry.execution.lanes import Lanes, Line
 from tarry.execution.run import STUCK_TASKS, Run, ends_batch
 from tarry.message import ACK, Message
+from tarry.sqs.client import result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from tarry.execution.suspects import Suspects
-    from tarry.execution.verdicts import Again, Handling, LazySettlement
+    from tarry.execution.verdicts import Again, Handling, LazySettlement, Verdicts
     from tarry.invocation import Invocation
 
 STUCK_ON_FIFO = "a sync handler of a FIFO message did not end in time, and the next of its group must not run beside it"
@@ -43,6 +44,9 @@ class Pool(Run):
         self._function = self._after_validation()
         self._has_started = self._is_last_part = self._have_all_run = self._is_out_of_time = False
         self._jobs: Jobs | None = None
+        self._answers: deque[tuple[Callable[[object], None], object]] = deque()
+        """Of requests that were made in the background."""
+        self._requests_under_way = 0
 
     def each(self) -> None:
         self._renew(self._put_in_order())
@@ -111,10 +115,46 @@ class Pool(Run):
                 except BaseException as error:  # noqa: BLE001 a fault of our own, or of a hook: the others still end
                     self._end(None, error)
 
-    def _advance(self) -> None:
-        """Go on with what waited for a look-up."""
-        if self._verdicts is not None:
-            self._verdicts.advance()
+    def _advance(self) -> bool:
+        """Go on with what waited for a request; whether anything did."""
+        has_progress = False
+        while self._answers:
+            then, answer = self._answers.popleft()
+            self._requests_under_way -= 1
+            has_progress = True
+            then(answer)
+        if self._verdicts is not None and self._verdicts.advance():
+            has_progress = True
+        return has_progress
+
+    def _in_background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
+        """Make a request in a thread of its own, so that the handlers on the event loop run on."""
+
+        def make() -> None:
+            answer = result_of(work)
+            if isinstance(answer, Exception):
+                self._handling.log.problem("runtime_failed", "tarry itself failed to settle a message", error=answer)
+            self._answers.append((then, answer))
+            self._running.wake()
+
+        self._requests_under_way += 1
+        try:
+            self._invocation.world.threads.start(make)
+        except RuntimeError:  # the process may have no more threads
+            make()
+
+    def _settled(self, message: Message[Any], again: Again | None) -> None:
+        if again is not None:
+            self._again.append(again)
+        else:
+            self._line.free(message)
+
+    def _prepared(self, verdicts: Verdicts) -> Verdicts:
+        verdicts.wake = self._running.wake
+        if self._handling.is_async:
+            verdicts.settled = self._settled
+            verdicts.in_background = self._in_background
+        return verdicts
 
     def _turn_to(self, suspects: Suspects) -> None:
         """Makes ready for those that were delivered before: nothing else runs any more."""
@@ -143,7 +183,12 @@ class Pool(Run):
         """Starts as many as may be beside those that run; whether any run then."""
         while jobs.taken < self._handling.concurrency and (job := self._next()) is not None:
             jobs.start(job)
-        return len(jobs) > 0
+        return len(jobs) > 0 or self._requests_under_way > 0 or self._is_held
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether a FIFO group waits for the look-up of its queue."""
+        return self._verdicts is not None and self._verdicts.holds_groups
 
     def _next(self) -> Job | None:
         """The next run of the handler, if there is to be one now."""
@@ -225,14 +270,14 @@ class Pool(Run):
         elif raised is not None and ends_batch(raised):
             self._end(message, raised)
         else:
-            verdicts, early = self.verdicts, not job.is_left
-            verdicts.wake = self._running.wake
+            verdicts, early = self._prepared(self.verdicts), not job.is_left
             ended_at = job.ended_at or None
             again = verdicts.on_message(message, message._word, raised, job.tries, ended_at=ended_at, early=early)
             self._deadline.owed = verdicts.owed_seconds()
             if again is not None:
                 return self._again.append(again)
-        if not job.is_left:  # else the next of its group would run beside it
+        is_open = self._verdicts is not None and self._verdicts.is_under_way(message)
+        if not (job.is_left or is_open):  # else the next of its group would run beside it
             self._line.free(message)
 
     def _give_back_todo(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tarry.decision import Decision, ask_steps, decide
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from tarry.failure import FailureSteps
     from tarry.policy import RetryPolicy
     from tarry.sqs.settlement import Settlement
+
+    class InBackground(Protocol):
+        """Does ``work``, and then hands what it returned to ``then``, in the thread that decides."""
+
+        def __call__(self, work: Callable[[], object], then: Callable[[object], None]) -> None: ...
 
     class LazySettlement(Protocol):
         """The settlement of an invocation, made at its first use."""
@@ -86,9 +92,16 @@ class Verdicts:
         self._held: deque[Held] = deque()
         self._again: deque[Again] = deque()
         """Messages that run again when all others have run."""
-        self._prepared: set[str] = set()
+        self._prepared: dict[str, bool] = {}
+        """The queues whose look-up was begun, and whether it has ended."""
         self._decided: set[str] = set()
         """The delivery ids of messages in ``pending`` that have run, or will not."""
+        self._under_way: set[str] = set()
+        """The delivery ids of FIFO messages whose look-up or send is under way in the background."""
+        self.in_background: InBackground = _at_once
+        """How a request is made: here, or in a thread where this one must not be held up."""
+        self.settled: Callable[[Message[Any], Again | None], None] = _nothing
+        """Called for a FIFO message that was under way: its group may go on, or it runs again."""
         self.wake: Callable[[], None] = _nothing
         """Called, in any thread, when a look-up has ended: then `advance` goes on."""
 
@@ -163,13 +176,10 @@ class Verdicts:
             self._note(decided)
             return None
         message = decided.message
+        if message._source.is_fifo and (not self._handling.is_async or self._is_known(message)):
+            return self._decide_on_fifo(decided)
         if message._source.is_fifo:
-            if isinstance(decided, Decision) and decided.outcome.kind == "defer":
-                decided = self._unless_it_would_expire(decided)
-            if isinstance(decided, Failure):
-                return self._ask(decided, early=False)
-            self._note(decided)
-            return None
+            self._under_way.add(message.delivery_id)
         self._decided.add(message.delivery_id)
         self._held.append(Held(decided, early))
         if self._others_run:
@@ -181,10 +191,18 @@ class Verdicts:
         """Whether other messages are still to run, or run now."""
         return len(self._pending) > len(self._decided)
 
-    def advance(self) -> None:
-        """Go on with what is held, as far as its queues were looked up."""
+    def advance(self) -> bool:
+        """Go on with what is held, as far as its queues were looked up; whether anything did."""
+        has_progress = False
         while self._held and self._is_known(self._held[0].message):
             self._go_on(self._held.popleft())
+            has_progress = True
+        return has_progress
+
+    @property
+    def holds_groups(self) -> bool:
+        """Whether a FIFO group waits for the look-up of its queue, which is under way."""
+        return bool(self._under_way) and bool(self._held)
 
     def _is_known(self, message: Message[Any]) -> bool:
         """Whether its queue was looked up; if it was not, that is begun, and waited for, for a moment."""
@@ -192,21 +210,41 @@ class Verdicts:
         if settlement.knows(message):
             return True
         if queue in self._prepared:
-            return False
-        self._prepared.add(queue)
+            return self._prepared[queue]
+        self._prepared[queue] = False
         invocation = message._invocation
         ended = invocation.world.threads.event()
 
         def then() -> None:
+            self._prepared[queue] = True
             ended.set()
             self.wake()
 
         settlement.prepare(message, then)
         if self._waits:
             ended.wait(min(LOOK_UP_PATIENCE_SECONDS, max(0.0, invocation.time_left() * LOOK_UP_SHARE)))
-        return settlement.knows(message)
+        return self._prepared[queue]
+
+    def is_under_way(self, message: Message[Any]) -> bool:
+        """Whether what becomes of a FIFO message is still open: its group waits for it."""
+        return message.delivery_id in self._under_way
+
+    def _decide_on_fifo(self, decided: Decision | Failure) -> Again | None:
+        if isinstance(decided, Decision) and decided.outcome.kind == "defer":
+            decided = self._unless_it_would_expire(decided)
+        if isinstance(decided, Failure):
+            return self._ask(decided, early=False)
+        self._note(decided)
+        return None
 
     def _go_on(self, held: Held) -> None:
+        message = held.message
+        if message._source.is_fifo:
+            self._under_way.discard(message.delivery_id)
+            again = self._decide_on_fifo(held.decided)
+            if not self.is_under_way(message):
+                self.settled(message, again)
+            return
         if not self._settlement().has_time:
             self._settlement().report_only()
         elif isinstance(held.decided, Decision):
@@ -305,12 +343,21 @@ class Verdicts:
         settlement = self._settlement()
         if not message._source.is_fifo:
             settlement.add(decision, early=early and self._others_run)
+            if settlement.has_slice:
+                self.in_background(settlement.settle_full_requests, _nothing)
         elif outcome.kind in ("dead_letter", "resend", "unhandled", "defer"):
-            if not settlement.send_now(decision):
-                self._groups.note(message, Outcome.unhandled())
+            self._under_way.add(message.delivery_id)
+            self.in_background(partial(settlement.send_now, decision), partial(self._note_sent, message))
         else:
             settlement.add(decision, early=False)
             self._groups.note(message, outcome)
+
+    def _note_sent(self, message: Message[Any], sent: object) -> None:
+        """Note whether a FIFO message was sent away; if not, it stops its group."""
+        if sent is not True:
+            self._groups.note(message, Outcome.unhandled())
+        self._under_way.discard(message.delivery_id)
+        self.settled(message, None)
 
     def _log_end(self, decision: Decision) -> None:
         """Tells of a message that is done with other than by a plain commit."""
@@ -321,8 +368,12 @@ class Verdicts:
             self._handling.log.transition(decision.message, outcome, error=error, reason=reason)
 
 
-def _nothing() -> None:
-    """For a run that is woken by nothing."""
+def _nothing(*_: object) -> None:
+    """For what nobody waits for."""
+
+
+def _at_once(work: Callable[[], object], then: Callable[[object], None]) -> None:
+    then(work())
 
 
 def let_go(raised: BaseException) -> None:

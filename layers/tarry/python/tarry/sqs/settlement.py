@@ -10,6 +10,7 @@ delivers it again.
 from __future__ import annotations
 
 import math
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,7 @@ class Settlement:
         """The delivery ids of messages that are settled elsewhere, and must not be reported as failed."""
         self._plans: list[Plan] = []
         self._releases: list[Plan] = []
+        self._lock = threading.Lock()
         self._longest: dict[bool, float] = {}
         self._cost = FIRST_COST_SECONDS
         self._unsettled = self._too_late = 0
@@ -112,18 +114,23 @@ class Settlement:
             self._releases.append(Plan(decision, [Way("in_place")]))
             return
         plan = self._planned(decision)
-        self._plans.append(plan)
+        with self._lock:
+            self._plans.append(plan)
         if early and self._is_short(plan):
             self._early.add(plan)
-        if len(self._plans) >= SLICE:
-            self._settle_full_requests()
+
+    @property
+    def has_slice(self) -> bool:
+        """Whether so many messages have failed that they are to be settled while the others run."""
+        return len(self._plans) >= SLICE
 
     def send_now(self, decision: Decision) -> bool:
         """Carry out a decision that sends a message elsewhere; whether it is settled elsewhere for certain."""
         plan = self._planned(decision)
         self._send_all([plan])
         if not plan.is_settled:
-            self._plans.append(plan)
+            with self._lock:
+                self._plans.append(plan)
         return decision.message.delivery_id in self.away
 
     def sort(self, place: Callable[[str], int]) -> None:
@@ -204,8 +211,16 @@ class Settlement:
         if len(plans) >= MAX_ENTRIES:
             self._cost = max(FIRST_COST_SECONDS / 10, (clock.monotonic() - began) / len(plans))
 
-    def _settle_full_requests(self) -> None:
+    def settle_full_requests(self) -> None:
         """Settle those that fill requests, and leave the others for the next: no request more is made for it."""
+        with self._lock:
+            ready = self._take_full_requests()
+        for plan in ready:
+            self._note_if_lost(plan)
+        self._timed([plan for plan in ready if plan.copy is not None], self._send_all)
+        self._timed([plan for plan in ready if not plan.is_settled], self._wait_in_place)
+
+    def _take_full_requests(self) -> list[Plan]:
         routes: dict[tuple[QueueArn, QueueArn | None], list[Plan]] = {}
         for plan in self._plans:
             if not plan.is_settled:
@@ -215,10 +230,7 @@ class Settlement:
         ready = self._early.take(full)
         taken = set(map(id, ready))
         self._plans = [plan for plan in self._plans if not plan.is_settled and id(plan) not in taken]
-        for plan in ready:
-            self._note_if_lost(plan)
-        self._timed([plan for plan in ready if plan.copy is not None], self._send_all)
-        self._timed([plan for plan in ready if not plan.is_settled], self._wait_in_place)
+        return ready
 
     # planning
 

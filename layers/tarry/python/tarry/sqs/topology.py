@@ -71,7 +71,7 @@ class Topology:
         """Begin to look up a queue that messages come from, in a thread of its own; ``then`` is called in the end."""
         with self._lock:
             if queue.text in self._underway:
-                return
+                return then()  # by another invocation's thread: it is waited for when it has to be
             self._underway[queue.text] = underway = self._world.threads.event()
 
         def work() -> None:
@@ -86,6 +86,7 @@ class Topology:
             self._world.threads.start(work)
         except RuntimeError:  # the process may have no more threads: it is looked up when it has to be
             self._underway.pop(queue.text, None)
+            then()
 
     def maximum_message_size(self, queue: QueueArn, requests: Requests) -> tuple[int, Exception | None]:
         """In bytes; 1 MiB, and the error, if SQS does not tell it. Of a source it is known with all else."""
