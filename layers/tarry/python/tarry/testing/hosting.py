@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from tarry.simulator.functions import Handler
     from tarry.simulator.history import History
+    from tarry.simulator.recursion import Lineage
     from tarry.simulator.sqs import Sqs
     from tarry.simulator.stage import Stage
     from tarry.testing.faults import Faults
@@ -52,12 +53,13 @@ class Feed(NamedTuple):
 class Hosting:
     """Lambda, as far as a sandbox has it."""
 
-    def __init__(self, stage: Stage, sqs: Sqs, faults: Faults, history: History, seed: int) -> None:
+    def __init__(self, stage: Stage, sqs: Sqs, faults: Faults, history: History, seed: int, lineage: Lineage | None = None) -> None:
         self._stage = stage
         self._sqs = sqs
         self._faults = faults
         self._history = history
         self._seed = seed
+        self._lineage = lineage
         self._worlds = 0
         self._feeds: list[Feed] = []
         self._watched: dict[Consumer[Any], Consumer[Any]] = {}
@@ -132,7 +134,7 @@ class Hosting:
         names = (settings.name if number == 1 else f"{settings.name}-{number}" for number in count(1))
         named = replace(settings, name=next(name for name in names if name not in taken))
         heard = overheard(handler, self._history)
-        return Function(self._stage, partial(self._invoke, heard), self.world, self._history, named, around)
+        return Function(self._stage, partial(self._invoke, heard), self.world, self._history, named, around, self._lineage)
 
     def _visibility_timeout(self, queue: str) -> int:
         asked = {"QueueUrl": self._sqs.url(queue), "AttributeNames": ["VisibilityTimeout"]}

@@ -40,18 +40,10 @@ class FaultyPort(SqsPort):
         return answer
 
     def _perhaps_again(self, handle: str) -> None:
-        """A message of a standard queue may come a second time, while its first delivery is under way."""
-        fault = self._faults.of_delivery(self._queue)
-        if fault is not None and not self._queue.endswith(".fifo"):
-            show = partial(self._show, handle)
-            self._timeline.after(fault.seconds, show)
-
-    def _show(self, handle: str) -> None:
-        parameters = {"QueueUrl": self._url, "ReceiptHandle": handle, "VisibilityTimeout": 0}
-        try:
-            self._sqs.call("ChangeMessageVisibility", parameters)
-        except SqsError:
-            return  # it is gone, or was received again: nothing to double
+        """A message of a standard queue may come a second time, while its first delivery is under way or after it."""
+        fault = None if self._queue.endswith(".fifo") else self._faults.of_delivery(self._queue)
+        if fault is not None:
+            self._sqs.deliver_again(self._queue, handle, fault.seconds)
 
 
 class FaultyHost:
