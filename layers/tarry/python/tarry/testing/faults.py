@@ -66,6 +66,8 @@ class Fault:
     chance: float = 1.0
     """How likely it strikes where it applies."""
     seconds: float = 0.0
+    maybe: bool = False
+    """Whether a run may end without it having struck; else `Sandbox.run` accuses it (`faults_strike`)."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -88,12 +90,27 @@ class Faults:
     random: Random
     history: History
     _left: dict[Fault, int | None] = field(default_factory=dict)
+    _numbers: dict[Fault, int] = field(default_factory=dict)
 
     def add(self, kind: str | Fault, operation: str | None = None, queue: str | None = None, **more: Any) -> Fault:
-        """Adds a `Fault`, made or described: ``times=1, chance=1.0, seconds=0``."""
+        """Add a `Fault`, made or described: ``times=1, chance=1.0, seconds=0, maybe=False``.
+
+        A run that comes to rest before the fault has struck fails, so that no test passes for want of its fault;
+        ``maybe=True`` allows that. With ``times=n`` and ``chance=1`` it must strike n times, else at least once.
+        """
         fault = kind if isinstance(kind, Fault) else Fault(kind, operation, queue, **more)
         already = self._left.get(fault, 0)
         self._left[fault] = None if fault.times is None or already is None else already + fault.times
+        self.history.record(
+            "fault_added",
+            fault=self._numbers.setdefault(fault, len(self._numbers)),
+            kind=fault.kind,
+            operation=fault.operation,
+            queue=fault.queue,
+            times=fault.times,
+            chance=fault.chance,
+            maybe=fault.maybe,
+        )
         return fault
 
     def clear(self) -> None:
@@ -130,6 +147,7 @@ class Faults:
                 else:
                     self._left[fault] = left - 1
             who = {} if request_id is None else {"request_id": request_id}
-            self.history.record("fault", kind=fault.kind, operation=operation, queue=queue, **who)
+            number = self._numbers[fault]
+            self.history.record("fault", fault=number, kind=fault.kind, operation=operation, queue=queue, **who)
             return fault
         return None

@@ -120,6 +120,10 @@ class Past:
             case "ended":
                 run = self._runs[fields["run"]]
                 run.ended, run.was_abandoned = event, self.invocations[run.request_id].answered is not None
+            case "verdict":
+                run = self._runs[fields["run"]]
+                if run.ended is None:
+                    run.verdicts.append(event)
             case "said" | "problem" | "swallowed":
                 self._told(event)
             case "created" | "connected":

@@ -21,6 +21,7 @@ from tarry.testing.letters import Letter
 from tarry.testing.listening import listening
 from tarry.testing.misuse import Endless, Misuse, check_handler, listed
 from tarry.testing.report import Report
+from tarry.testing.stuck import stuck
 from tarry.world import use
 
 if TYPE_CHECKING:
@@ -274,8 +275,9 @@ class Sandbox:
         With a condition, ``for_`` is the longest that it is waited for.
 
         Raises `AssertionError`, with the message's timeline, where something happened that must never: a message lost,
-        doubled without a cause, back before its delay was over (`tarry.testing.checkers`); ``check=False`` leaves that
-        to the caller, who has the report. Raises `SimulationError` for a handler that takes real time, and for what
+        doubled without a cause, back before its delay was over (`tarry.testing.checkers`), where a fault never struck,
+        or where messages fail for ever in a queue without a dead-letter queue; ``check=False`` leaves that to the
+        caller, who has the report. Raises `SimulationError` for a handler that takes real time, and for what
         seems to go on for ever; `CodeError` for a template's function that cannot be imported.
         """
         if for_ is not None and not 0 <= for_ < math.inf:
@@ -290,6 +292,8 @@ class Sandbox:
         if check and self._checked < len(report.events):
             self._checked = len(report.events)
             report.check()
+        if check and until is None and for_ is None and not report.settled and (text := stuck(report.past)):
+            raise AssertionError(text)
         return report
 
     def advance(self, seconds: float) -> Report:

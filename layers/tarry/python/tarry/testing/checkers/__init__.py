@@ -16,7 +16,9 @@ from tarry.testing.checkers.answers import (
 from tarry.testing.checkers.attempts import attempts_are_counted, attempts_are_within_the_policy
 from tarry.testing.checkers.delays import delays_are_kept, no_wait_is_beyond_sqs, nothing_runs_before_it_is_due
 from tarry.testing.checkers.doubles import duplicates_have_a_cause, nothing_runs_again_once_it_is_done
+from tarry.testing.checkers.faults import faults_strike
 from tarry.testing.checkers.groups import groups_keep_their_order
+from tarry.testing.checkers.leases import lost_leases_are_left_alone
 from tarry.testing.checkers.letters import bare_moves_have_a_cause, letters_say_why
 from tarry.testing.checkers.losses import everything_settles, nothing_expires_waiting, nothing_is_lost
 from tarry.testing.checkers.releases import what_is_given_back_is_visible
@@ -42,6 +44,7 @@ ALL: tuple[Checker, ...] = (
     nothing_runs_before_it_is_due,
     no_wait_is_beyond_sqs,
     what_is_given_back_is_visible,
+    lost_leases_are_left_alone,
     attempts_are_counted,
     attempts_are_within_the_policy,
     letters_say_why,
@@ -51,6 +54,7 @@ ALL: tuple[Checker, ...] = (
     tarry_itself_does_not_fail,
     requests_keep_their_budget,
     everything_settles,
+    faults_strike,
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tarry.envelope import MAX_COUNT
 from tarry.testing.checkers.delays import shortest_when_stuck
 from tarry.testing.checkers.doubles import is_by_sqs
 from tarry.testing.checkers.violation import MOMENT, Found, violation
@@ -48,11 +49,17 @@ def _has_failed(delivery: Delivery, past: Past) -> bool:
 
 
 def attempts_before(life: Life, past: Past) -> int | None:
-    """The attempts before a life: those of the delivery whose copy it is, this one included unless it was deferred.
+    """The attempts before a life, as far as its record can tell (at most 1,000): those of the delivery whose copy it
+    is, this one included unless it was deferred.
 
     What SQS moved to a dead-letter queue and back has what it had; a dead letter of tarry's begins anew. None where
     nobody can tell whether it was deferred.
     """
+    attempts = _attempts_before(life, past)
+    return None if attempts is None else min(MAX_COUNT, attempts)
+
+
+def _attempts_before(life: Life, past: Past) -> int | None:
     if life.redriven_from is not None and not life.redriven_from.is_letter:
         return attempts_before(life.redriven_from, past)
     before = life.came_from
