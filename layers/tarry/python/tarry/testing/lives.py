@@ -220,11 +220,7 @@ class Delivery:
         if self.invocation is None:
             return []
         by, handle = self.invocation.request_id, self.received.fields["receipt_handle"]
-        return [
-            event
-            for event in self.life.all("hidden")
-            if event.fields.get("by") == by and event.fields["receipt_handle"] == handle
-        ]
+        return [event for event in self.life.changes.get(handle, ()) if event.fields.get("by") == by]
 
     def __hash__(self) -> int:
         return hash((self.life.delivery_id, self.count))
@@ -242,6 +238,8 @@ class Life:
     """Where it is, or was last."""
     events: list[Event] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
+    changes: dict[str, list[Event]] = field(default_factory=dict)
+    """The changes of its visibility, by the receipt handle that was used."""
     came_from: Delivery | None = None
     """The delivery in whose place it was sent."""
     redriven_from: Life | None = None
@@ -307,6 +305,8 @@ class Life:
         return (event for event in self.events if event.what in what)
 
     def delivery(self, count: int) -> Delivery | None:
+        if 0 < count <= len(self.deliveries) and self.deliveries[count - 1].count == count:
+            return self.deliveries[count - 1]
         return next((each for each in self.deliveries if each.count == count), None)
 
 

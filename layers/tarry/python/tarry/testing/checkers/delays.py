@@ -37,7 +37,8 @@ def delays_are_kept(past: Past) -> Found:
         for delivery in life.deliveries:
             yield from _kept(delivery, past)
         for delivery, following in pairwise(life.deliveries):
-            until = delivery.hidden[-1].fields["visible_until"] if delivery.hidden else 0.0
+            changes = [event for event in delivery.hidden if event.at <= following.at]  # later ones act on that one
+            until = changes[-1].fields["visible_until"] if changes else 0.0
             if following.at < until - MOMENT and not is_by_sqs(delivery, following):
                 text = f"came back {until - following.at:.3f} s before its wait was over"
                 yield violation(RULE, life, text, following.at)

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 from tarry.testing.checkers.violation import Found, violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tarry.simulator.history import Event
     from tarry.testing.lives import Delivery
     from tarry.testing.past import Past
 
-ON_ITS_WAY_SECONDS = 0.5
-"""How long a request may be under way that was made while the lease still held."""
-LATE = frozenset({"late", "hang", "slow_cpu"})
+ON_ITS_WAY_SECONDS = 0.05
+"""How long a request may be under way that was made while the lease still held, if no fault strikes it."""
 
 
 def lost_leases_are_left_alone(past: Past) -> Found:
@@ -25,12 +22,15 @@ def lost_leases_are_left_alone(past: Past) -> Found:
     """
     for delivery in past.deliveries():
         invocation = delivery.invocation
-        if invocation is None or invocation.consumed is None or past.look_up_failed(delivery):
+        if invocation is None or invocation.consumed is None:
             continue
-        if any(fault.fields["kind"] in LATE for fault in invocation.faults):
+        done = _done_for(delivery)
+        if not done or past.look_up_failed(delivery):
+            continue
+        if invocation.struck("SendMessageBatch", "ChangeMessageVisibilityBatch"):
             continue
         ends_at = _known_end(delivery)
-        for event in _done_for(delivery):
+        for event in done:
             if event.at > ends_at + ON_ITS_WAY_SECONDS:
                 what = "sent on" if event in delivery.copies else "its visibility was changed"
                 text = f"{what} {event.at - ends_at:.1f} s after its lease had ended"
@@ -47,14 +47,7 @@ def _known_end(delivery: Delivery) -> float:
     return (delivery.at if delivery.count == 1 else delivery.invocation.invoked.at) + seconds
 
 
-def _done_for(delivery: Delivery) -> Iterator[Event]:
-    """What its invocation did in the message's name, in order: sends, and changes of its visibility that were heard."""
-    assert delivery.invocation is not None
-    by, handle = delivery.invocation.request_id, delivery.received.fields["receipt_handle"]
-    changes = (
-        event
-        for event in delivery.life.all("hidden", "hide_ignored")
-        if event.fields.get("by") == by and event.fields["receipt_handle"] == handle
-    )
+def _done_for(delivery: Delivery) -> list[Event]:
+    """What its invocation did in the message's name, in order: sends, and changes of its visibility."""
     copies = [] if delivery.twins else delivery.copies
-    yield from sorted([*changes, *copies], key=lambda event: event.at)
+    return sorted([*delivery.hidden, *copies], key=lambda event: event.at)
