@@ -21,9 +21,9 @@ RequestFault = Literal[
     "throttle", "unavailable", "denied", "unreachable", "lost_answer", "partial_failure", "hang", "late",
     "garbled", "crash_before", "crash_after",
 ]  # fmt: skip
-InvocationFault = Literal["crash", "timeout", "slow"]
+InvocationFault = Literal["crash", "timeout", "slow", "slow_cpu"]
 DeliveryFault = Literal["duplicate"]
-MappingFault = Literal["throttled", "lost_delete"]
+MappingFault = Literal["throttled", "held", "lost_delete"]
 
 REQUEST_FAULTS: tuple[str, ...] = get_args(RequestFault)
 INVOCATION_FAULTS: tuple[str, ...] = get_args(InvocationFault)
@@ -48,12 +48,13 @@ class Fault:
     Of an invocation:
 
     ``crash``: the process dies after ``seconds`` in it. ``timeout``: it stands still until Lambda kills it. ``slow``:
-    it begins ``seconds`` late (a handler that outlives its visibility).
+    it begins ``seconds`` late (a handler that outlives its visibility). ``slow_cpu``: each time it looks at its clock,
+    ``seconds`` pass, as if the code in between took them.
 
     Of a delivery: ``duplicate``: a message of a standard queue comes a second time, ``seconds`` after the first.
 
     Of the mapping: ``throttled``: Lambda refuses an invocation, and it is tried again for as long as the messages stay
-    hidden. ``lost_delete``: it never hears that its delete was carried out, and deletes again.
+    hidden. ``held``: the poller holds a batch for ``seconds`` before it invokes the function. ``lost_delete``: it never hears that its delete was carried out, and deletes again.
     """
 
     kind: str

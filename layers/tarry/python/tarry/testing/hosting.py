@@ -15,6 +15,7 @@ from tarry.simulator.client import SimulatedClient
 from tarry.simulator.functions import Function, FunctionSettings, current_call
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
+from tarry.testing.cpu import SlowClock
 from tarry.testing.observed import observed, overheard
 from tarry.testing.port import FaultyHost, FaultyPort
 from tarry.testing.transport import Transport
@@ -60,6 +61,7 @@ class Hosting:
         self._history = history
         self._seed = seed
         self._lineage = lineage
+        self._clock = SlowClock(stage.clock)
         self._worlds = 0
         self._feeds: list[Feed] = []
         self._watched: dict[Consumer[Any], Consumer[Any]] = {}
@@ -67,7 +69,7 @@ class Hosting:
     def world(self) -> World:
         """A new world: a process's own client and randomness, in the sandbox's time."""
         self._worlds += 1
-        clock, of = self._stage.clock, f"{self._seed} world {self._worlds}"
+        clock, of = self._clock, f"{self._seed} world {self._worlds}"
         transport = Transport(self._sqs, self._stage, Random(f"{of} transport"), self._faults, self._history)
         return World(
             clock=clock,
@@ -167,6 +169,8 @@ class Hosting:
                     self._stage.timeline.after(fault.seconds, call.crash)
                 case "timeout":
                     self._stage.clock.sleep(context.get_remaining_time_in_millis() / 1000 + 1)
+                case "slow_cpu":
+                    self._clock.slow_down(context.aws_request_id, fault.seconds)
                 case "slow":
                     self._stage.clock.sleep(fault.seconds)
         return handler(event, context)

@@ -47,7 +47,7 @@ class FaultyPort(SqsPort):
 
 
 class FaultyHost:
-    """`FunctionHost`, throttled where a fault says so."""
+    """`FunctionHost`, throttled or invoked late where a fault says so."""
 
     def __init__(self, timeline: Timeline, function: FunctionHost, queue: str, faults: Faults) -> None:
         self._timeline = timeline
@@ -56,7 +56,9 @@ class FaultyHost:
         self._faults = faults
 
     def invoke(self, event: dict[str, Any], done: Callable[[Answer], None]) -> None:
-        if self._faults.of_mapping("throttled", self._queue) is None:
-            self._function.invoke(event, done)
-        else:
+        if self._faults.of_mapping("throttled", self._queue) is not None:
             self._timeline.after(0, partial(done, Answer("throttled", text="Rate Exceeded.")))
+        elif (held := self._faults.of_mapping("held", self._queue)) is not None:
+            self._timeline.after(held.seconds, partial(self._function.invoke, event, done))
+        else:
+            self._function.invoke(event, done)
