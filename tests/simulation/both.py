@@ -16,10 +16,12 @@ from moto import mock_aws
 from moto.sqs.models import sqs_backends
 
 from tarry.simulator.history import History
-from tarry.simulator.sqs import Sqs, SqsError
+from tarry.simulator.sqs import Realism, Sqs, SqsError
 from tests.wire import ACCOUNT
 
 REGION = "us-east-1"
+AS_MOTO = Realism(old_handles_act=False, late_changes_are_ignored=False)
+"""moto ignores old handles, and lets a handle hide a message whose lease has expired (PLATFORM 33)."""
 ASK_FOR_ALL = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"], "WaitTimeSeconds": 0}
 
 
@@ -36,7 +38,7 @@ class Both:
 
     def __init__(self, moto_client: Any) -> None:
         self.milliseconds = 1_800_000_000_000  # whole, so that both round alike
-        self.model = Sqs(self.now, Random(1), History(self.now))
+        self.model = Sqs(self.now, Random(1), History(self.now), realism=AS_MOTO)
         self.moto = moto_client
 
     def now(self) -> float:

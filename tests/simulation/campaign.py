@@ -93,6 +93,7 @@ def set_up(sandbox: Sandbox, scenario: Scenario) -> None:
             window=scenario.window,
             timeout=scenario.timeout,
             max_concurrency=scenario.max_concurrency,
+            recursive_loop=scenario.recursive_loop,
         )
     for fault in scenario.faults:
         sandbox.faults.add(fault)

@@ -19,6 +19,7 @@ from tarry import (
     Schedule,
     SendAgain,
 )
+from tarry.simulator.recursion import RecursiveLoop
 from tarry.testing import Fault, Realism
 
 HOUR, DAY = 3_600, 86_400
@@ -164,6 +165,8 @@ class Scenario:
     redrives: bool
     """Whether the dead letters are moved back once all has settled, and it all begins again."""
     model: type | None
+    recursive_loop: RecursiveLoop = "Allow"
+    """Stopped without a dead-letter queue, a loop would be received every visibility timeout until it expires."""
 
     @property
     def limits(self) -> dict[str, int | None]:
@@ -186,7 +189,7 @@ def _stalled(scenario: Scenario) -> Scenario:
         batch_size=1,
         sources=tuple(replace(source, visibility=30, retention=DAY) for source in scenario.sources),
         posts=tuple(replace(post, temper="slow") for post in scenario.posts),
-        faults=(Fault("throttled", times=None, chance=0.75),),
+        faults=(Fault("throttled", times=None, chance=0.75, maybe=True),),
         trouble_seconds=2 * HOUR,
     )
 
@@ -215,7 +218,12 @@ def _draw(seed: int, random: Random) -> Scenario:
         realism=draw_realism(random),
         redrives=random.random() < 0.15,
         model=Body if random.random() < 0.15 else None,
+        recursive_loop="Allow" if any(not source.receives for source in sources) else _loops(Random(f"{seed} loops")),
     )
+
+
+def _loops(random: Random) -> RecursiveLoop:
+    return random.choice(["Allow", "Terminate"])
 
 
 def _sources(random: Random, timeout: int, *, fifo: bool) -> list[Source]:
@@ -356,7 +364,7 @@ def draw_faults(random: Random, timeout: int) -> list[Fault]:
         kind, operation, seconds = random.choice(_FAULTS)
         if kind == "throttled":
             chance = random.choice([0.3, 0.7, 0.95])
-        faults.append(Fault(kind, operation, times=None, chance=chance, seconds=min(seconds, timeout + 1)))
+        faults.append(Fault(kind, operation, times=None, chance=chance, seconds=min(seconds, timeout + 1), maybe=True))
     return faults
 
 

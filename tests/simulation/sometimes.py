@@ -131,6 +131,14 @@ def _bare_after_crashes(past: Past) -> int:
     )
 
 
+def _old_handles(past: Past) -> int:
+    found = 0
+    for life in past.lives.values():
+        for first, second in pairwise(life.deliveries):
+            found += any(event.at > second.at for event in first.hidden)
+    return found
+
+
 SITUATIONS: dict[str, Met] = {
     "a crash between send and delete": _crash_between_send_and_delete,
     "a wait cut to the 12 hours": lambda past: _said(past, lambda told: "asked_for" in told),
@@ -190,6 +198,9 @@ SITUATIONS: dict[str, Met] = {
     "a batch for which the time was too short": _problems("out_of_time"),
     "a bare move after crashes": _bare_after_crashes,
     "a batch dropped since it was throttled": _events("dropped"),
+    "a message delivered again after its deletion": _events("reappeared"),
+    "an old handle that changed a newer delivery": _old_handles,
+    "a visibility change that came too late": _events("hide_ignored"),
     "12 hours in the queue": lambda past: _deliveries(past, lambda each: each.at - each.life.sent.at > 43_000),
 }
 

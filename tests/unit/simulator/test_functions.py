@@ -408,6 +408,7 @@ def test_what_was_invoked_is_recorded_with_its_messages(host: Make) -> None:
         "request_id": answer.request_id,
         "delivery_ids": ["m1", "m2"],
         "cold": True,
+        "deadline": event.at + 10,
     }
 
 

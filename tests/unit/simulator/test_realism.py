@@ -48,12 +48,44 @@ def test_a_message_may_be_delivered_again_while_it_is_hidden() -> None:
     assert [fields["delivery_id"] for fields in duplicates] == [message["MessageId"] for message in again]
 
 
-def test_a_deleted_message_is_not_delivered_again() -> None:
+def test_a_message_may_be_delivered_again_after_it_was_deleted_and_only_once() -> None:
     account = account_with(duplicate=1.0)
-    for message in account.receive("orders"):
+    deleted = account.receive("orders")
+    for message in deleted:
         account.delete("orders", message["ReceiptHandle"])
     account.wait(29.9)
-    assert account.bodies("orders") == [str(number) for number in range(10, 20)]
+    again = [each for _ in range(2) for each in account.receive("orders") if int(each["Body"]) < 10]
+    assert sorted(each["MessageId"] for each in again) == sorted(each["MessageId"] for each in deleted)
+    assert {each["Attributes"]["ApproximateReceiveCount"] for each in again} == {"2"}
+    assert len(account.happened("reappeared")) == 10
+    for message in again:
+        account.delete("orders", message["ReceiptHandle"])
+    account.wait(60)
+    assert len(account.happened("reappeared")) == 10
+
+
+def test_a_message_whose_visibility_was_changed_is_delivered_again_all_the_same() -> None:
+    account = account_with(duplicate=1.0)
+    for message in account.receive("orders"):
+        account.hide("orders", message["ReceiptHandle"], 600)
+    account.wait(29.9)
+    assert sum(int(body) < 10 for _ in range(2) for body in account.bodies("orders")) == 10
+
+
+def test_a_message_that_has_expired_or_moved_does_not_come_back() -> None:
+    account = Account(1, realism=Realism(duplicate=1.0))
+    account.queue("letters")
+    account.queue("short", dead_letter="letters", max_receives=1, MessageRetentionPeriod="60", VisibilityTimeout="50")
+    account.send("short", "moved")
+    account.receive("short", VisibilityTimeout=50)
+    account.wait(51)
+    assert account.receive("short") == []
+    assert account.bodies("letters") == ["moved"]
+    account.send("short", "expired")
+    account.wait(59.9)
+    account.delete("short", account.handle("short"))
+    account.wait(60)
+    assert account.receive("short") == []
 
 
 def test_fifo_queues_stay_in_order_and_exact() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.simulator.account import Account, refused
+from tests.unit.simulator.account import Account, Realism, refused
 
 BEYOND = "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]"
 GONE = "Message does not exist or is not available for visibility timeout change."
@@ -88,20 +88,33 @@ def test_a_deleted_message_cannot_be_hidden(account: Account) -> None:  # FACTS 
         account.hide("orders", handle, 10)
 
 
-def test_after_the_timeout_a_message_that_nobody_received_is_hidden_again(account: Account) -> None:  # FACTS 1.6
+def test_a_change_after_the_lease_has_expired_succeeds_and_hides_nothing(account: Account) -> None:  # PLATFORM 33
     handle = account.handle("orders")
-    account.wait(31)
+    account.wait(30)
     account.hide("orders", handle, 60)
-    assert account.receive("orders") == []
+    assert [what for what, _ in account.happened()][-1] == "hide_ignored"
+    assert len(account.receive("orders")) == 1
 
 
-def test_an_old_handle_changes_nothing_and_succeeds(account: Account) -> None:
+def test_an_older_handle_changes_the_visibility_of_the_newer_delivery(account: Account) -> None:  # PLATFORM 33
+    [first] = account.receive("orders", VisibilityTimeout=0)
+    account.receive("orders", VisibilityTimeout=30)
+    account.hide("orders", first["ReceiptHandle"], 0)
+    assert len(account.receive("orders")) == 1
+
+
+def test_an_account_can_be_told_to_ignore_old_handles_and_to_take_late_changes() -> None:
+    account = Account(realism=Realism(old_handles_act=False, late_changes_are_ignored=False))
+    account.queue("orders")
+    account.send("orders")
     old = account.handle("orders")
     account.wait(30)
-    account.receive("orders")
+    latest = account.handle("orders")
     account.hide("orders", old, 0)
     assert account.receive("orders") == []
-    assert [what for what, _ in account.happened()][-1] == "hide_ignored"
+    account.wait(31)
+    account.hide("orders", latest, 60)
+    assert account.receive("orders") == []
 
 
 def test_the_next_time_at_which_something_is_shown_is_known(account: Account) -> None:

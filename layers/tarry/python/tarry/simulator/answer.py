@@ -10,10 +10,10 @@ class Answer:
     """How an invocation ended.
 
     ``value`` is what the function returned, as JSON carries it; text that is no JSON is left a str. Of an error it is
-    what Lambda answers in its place. ``text`` is the error, as Lambda says it.
+    what Lambda answers in its place. Lambda never ran a ``throttled`` or ``recursive`` one. ``text`` is the error, as Lambda says it.
     """
 
-    kind: Literal["returned", "error", "timeout", "crash", "throttled"]
+    kind: Literal["returned", "error", "timeout", "crash", "throttled", "recursive"]
     value: Any = None
     text: str = ""
     request_id: str = ""

@@ -15,6 +15,7 @@ from tarry.simulator.history import History
 from tarry.simulator.marshalling import error_payload, exit_reason, through_json
 from tarry.simulator.process import Killed, Process
 from tarry.simulator.records import message_ids
+from tarry.simulator.recursion import Lineage, RecursiveLoop
 from tarry.simulator.stage import Stage
 from tarry.world import World, use
 
@@ -28,6 +29,12 @@ UNRESERVED_CONCURRENCY = 1_000  # an account's, unless it asks for more
 WARM_SECONDS = 600.0
 """How long an environment is kept without work; Lambda promises nothing here."""
 
+
+RECURSION_STOPPED = Answer(
+    "recursive",
+    {"errorType": "RecursiveInvocationException", "errorMessage": "Recursive invocation detected"},
+    "RecursiveInvocationException: Lambda refused the invocation, since the function keeps sending to its own queue",
+)
 
 _current: "ContextVar[Call | None]" = ContextVar("tarry.simulator.call", default=None)
 
@@ -48,6 +55,8 @@ class FunctionSettings:
     """How many invocations run at once; beyond that Lambda throttles. ``ReservedConcurrentExecutions``."""
     cold_start_seconds: float = 0.3
     arn: str = ""
+    recursive_loop: RecursiveLoop = "Terminate"
+    """The function's ``RecursiveLoop``: whether Lambda stops it when it keeps sending to a queue that feeds it."""
 
     @property
     def invoked_arn(self) -> str:
@@ -58,7 +67,7 @@ class Function:
     """One function. `tarry.simulator.answer.FunctionHost`.
 
     ``world`` makes the `World` of each new environment, whose clock and threads must be the stage's. ``around`` makes
-    what is entered while one of its threads runs.
+    what is entered while one of its threads runs. ``lineage`` detects recursive loops; None allows them.
     """
 
     def __init__(
@@ -69,6 +78,7 @@ class Function:
         history: History,
         settings: FunctionSettings | None = None,
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
+        lineage: Lineage | None = None,
     ) -> None:
         self.stage = stage
         self.handler = handler
@@ -76,6 +86,7 @@ class Function:
         self.history = history
         self.settings = settings or FunctionSettings()
         self.around = around
+        self._lineage = lineage if self.settings.recursive_loop == "Terminate" else None
         self.running: list[Call] = []
         """The invocations that are under way, oldest first."""
         self._idle: list[Environment] = []
@@ -87,9 +98,16 @@ class Function:
         if len(self.running) >= self.settings.concurrency:
             self.stage.timeline.after(0, partial(done, Answer("throttled", text="Rate Exceeded.")))
             return
+        name = self.settings.name
+        if self._lineage is not None and self._lineage.is_recursive(name, event):
+            self.history.record("recursion_stopped", function=name, delivery_ids=message_ids(event))
+            self.stage.timeline.after(0, partial(done, RECURSION_STOPPED))
+            return
         environment = self._free_environment()
         call = Call(environment, self._ids.new_id(), json.dumps(event), message_ids(event), done)
         self.running.append(call)
+        if self._lineage is not None:
+            self._lineage.begin(call.request_id, name, event)
         environment.take(call)
 
     def close(self) -> None:
@@ -112,6 +130,8 @@ class Function:
     def ended(self, call: "Call", answer: Answer) -> None:
         """An invocation has ended: its environment is free."""
         self.running.remove(call)
+        if self._lineage is not None:
+            self._lineage.end(call.request_id)
         call.environment.used_at = self.stage.timeline.now
         self._idle.append(call.environment)
         call.done(answer)
@@ -184,7 +204,12 @@ class Environment:
             return  # it has timed out, or was crashed, while the process started
         name = self.function.settings.name
         self.function.history.record(
-            "invoked", function=name, request_id=call.request_id, delivery_ids=call.message_ids, cold=is_cold
+            "invoked",
+            function=name,
+            request_id=call.request_id,
+            delivery_ids=call.message_ids,
+            cold=is_cold,
+            deadline=call.deadline,
         )
         if self._process is None:
             self._start()

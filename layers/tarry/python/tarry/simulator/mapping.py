@@ -224,7 +224,7 @@ class EventSourceMapping:
             failed=[message_id for message_id in batch.ids if message_id in failed],
             why=why,
         )
-        if answer.kind != "returned":
+        if answer.kind not in ("returned", "recursive"):
             self._scaling.failed(now, running)
         done = [record["receiptHandle"] for record in batch.records if record["messageId"] not in failed]
         self._running.remove(batch)

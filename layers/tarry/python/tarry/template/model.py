@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tarry.arn import queue_arn
 
@@ -63,6 +63,8 @@ class Function:
     timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS
     memory_mb: int = DEFAULT_MEMORY_MB
     reserved_concurrency: int | None = None
+    recursive_loop: Literal["Allow", "Terminate"] = "Terminate"
+    """Whether Lambda stops it when it keeps sending to a queue that feeds it."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     unresolved: Mapping[str, str] = field(default_factory=dict)
     """Of its environment what nobody can answer, by name, with the reason: to run it, these must be given a value."""

@@ -158,7 +158,7 @@ def _functions(
     for logical_id, properties in _of_type(resources, "AWS::Lambda::Function"):
         plain = {
             key: scope.settled(properties[key], f"{logical_id}.{key}")
-            for key in ("Handler", "Timeout", "MemorySize", "ReservedConcurrentExecutions")
+            for key in ("Handler", "Timeout", "MemorySize", "ReservedConcurrentExecutions", "RecursiveLoop")
             if key in properties
         }
         variables = (properties.get("Environment") or {}).get("Variables") or {}
@@ -172,6 +172,7 @@ def _functions(
             timeout_seconds=_integer(plain, "Timeout", DEFAULT_TIMEOUT_SECONDS, logical_id),
             memory_mb=_integer(plain, "MemorySize", DEFAULT_MEMORY_MB, logical_id),
             reserved_concurrency=_optional_integer(plain, "ReservedConcurrentExecutions", logical_id),
+            recursive_loop="Allow" if plain.get("RecursiveLoop") == "Allow" else "Terminate",
             environment=environment,
             unresolved=unresolved,
             layers=layers.get(logical_id, ()),

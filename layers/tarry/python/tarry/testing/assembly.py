@@ -87,4 +87,5 @@ def _settings(function: Function) -> FunctionSettings:
         memory_mb=function.memory_mb,
         concurrency=UNRESERVED_CONCURRENCY if reserved is None else reserved,
         arn=function.arn,
+        recursive_loop=function.recursive_loop,
     )

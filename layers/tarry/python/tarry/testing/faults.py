@@ -21,9 +21,9 @@ RequestFault = Literal[
     "throttle", "unavailable", "denied", "unreachable", "lost_answer", "partial_failure", "hang", "late",
     "garbled", "crash_before", "crash_after",
 ]  # fmt: skip
-InvocationFault = Literal["crash", "timeout", "slow"]
+InvocationFault = Literal["crash", "timeout", "slow", "slow_cpu"]
 DeliveryFault = Literal["duplicate"]
-MappingFault = Literal["throttled", "lost_delete"]
+MappingFault = Literal["throttled", "held", "lost_delete"]
 
 REQUEST_FAULTS: tuple[str, ...] = get_args(RequestFault)
 INVOCATION_FAULTS: tuple[str, ...] = get_args(InvocationFault)
@@ -48,12 +48,13 @@ class Fault:
     Of an invocation:
 
     ``crash``: the process dies after ``seconds`` in it. ``timeout``: it stands still until Lambda kills it. ``slow``:
-    it begins ``seconds`` late (a handler that outlives its visibility).
+    it begins ``seconds`` late (a handler that outlives its visibility). ``slow_cpu``: each time it looks at its clock,
+    ``seconds`` pass, as if the code in between took them.
 
     Of a delivery: ``duplicate``: a message of a standard queue comes a second time, ``seconds`` after the first.
 
     Of the mapping: ``throttled``: Lambda refuses an invocation, and it is tried again for as long as the messages stay
-    hidden. ``lost_delete``: it never hears that its delete was carried out, and deletes again.
+    hidden. ``held``: the poller holds a batch for ``seconds`` before it invokes the function. ``lost_delete``: it never hears that its delete was carried out, and deletes again.
     """
 
     kind: str
@@ -66,6 +67,8 @@ class Fault:
     chance: float = 1.0
     """How likely it strikes where it applies."""
     seconds: float = 0.0
+    maybe: bool = False
+    """Whether a run may end without it having struck; else `Sandbox.run` accuses it (`faults_strike`)."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -88,12 +91,27 @@ class Faults:
     random: Random
     history: History
     _left: dict[Fault, int | None] = field(default_factory=dict)
+    _numbers: dict[Fault, int] = field(default_factory=dict)
 
     def add(self, kind: str | Fault, operation: str | None = None, queue: str | None = None, **more: Any) -> Fault:
-        """Adds a `Fault`, made or described: ``times=1, chance=1.0, seconds=0``."""
+        """Add a `Fault`, made or described: ``times=1, chance=1.0, seconds=0, maybe=False``.
+
+        A run that comes to rest before the fault has struck fails, so that no test passes for want of its fault;
+        ``maybe=True`` allows that. With ``times=n`` and ``chance=1`` it must strike n times, else at least once.
+        """
         fault = kind if isinstance(kind, Fault) else Fault(kind, operation, queue, **more)
         already = self._left.get(fault, 0)
         self._left[fault] = None if fault.times is None or already is None else already + fault.times
+        self.history.record(
+            "fault_added",
+            fault=self._numbers.setdefault(fault, len(self._numbers)),
+            kind=fault.kind,
+            operation=fault.operation,
+            queue=fault.queue,
+            times=fault.times,
+            chance=fault.chance,
+            maybe=fault.maybe,
+        )
         return fault
 
     def clear(self) -> None:
@@ -130,6 +148,7 @@ class Faults:
                 else:
                     self._left[fault] = left - 1
             who = {} if request_id is None else {"request_id": request_id}
-            self.history.record("fault", kind=fault.kind, operation=operation, queue=queue, **who)
+            number = self._numbers[fault]
+            self.history.record("fault", fault=number, kind=fault.kind, operation=operation, queue=queue, **who)
             return fault
         return None

@@ -15,6 +15,7 @@ from tarry.simulator.client import SimulatedClient
 from tarry.simulator.functions import Function, FunctionSettings, current_call
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
+from tarry.testing.cpu import SlowClock
 from tarry.testing.observed import observed, overheard
 from tarry.testing.port import FaultyHost, FaultyPort
 from tarry.testing.transport import Transport
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from tarry.simulator.functions import Handler
     from tarry.simulator.history import History
+    from tarry.simulator.recursion import Lineage
     from tarry.simulator.sqs import Sqs
     from tarry.simulator.stage import Stage
     from tarry.testing.faults import Faults
@@ -52,12 +54,14 @@ class Feed(NamedTuple):
 class Hosting:
     """Lambda, as far as a sandbox has it."""
 
-    def __init__(self, stage: Stage, sqs: Sqs, faults: Faults, history: History, seed: int) -> None:
+    def __init__(self, stage: Stage, sqs: Sqs, faults: Faults, history: History, seed: int, lineage: Lineage | None = None) -> None:
         self._stage = stage
         self._sqs = sqs
         self._faults = faults
         self._history = history
         self._seed = seed
+        self._lineage = lineage
+        self._clock = SlowClock(stage.clock)
         self._worlds = 0
         self._feeds: list[Feed] = []
         self._watched: dict[Consumer[Any], Consumer[Any]] = {}
@@ -65,7 +69,7 @@ class Hosting:
     def world(self) -> World:
         """A new world: a process's own client and randomness, in the sandbox's time."""
         self._worlds += 1
-        clock, of = self._stage.clock, f"{self._seed} world {self._worlds}"
+        clock, of = self._clock, f"{self._seed} world {self._worlds}"
         transport = Transport(self._sqs, self._stage, Random(f"{of} transport"), self._faults, self._history)
         return World(
             clock=clock,
@@ -132,7 +136,7 @@ class Hosting:
         names = (settings.name if number == 1 else f"{settings.name}-{number}" for number in count(1))
         named = replace(settings, name=next(name for name in names if name not in taken))
         heard = overheard(handler, self._history)
-        return Function(self._stage, partial(self._invoke, heard), self.world, self._history, named, around)
+        return Function(self._stage, partial(self._invoke, heard), self.world, self._history, named, around, self._lineage)
 
     def _visibility_timeout(self, queue: str) -> int:
         asked = {"QueueUrl": self._sqs.url(queue), "AttributeNames": ["VisibilityTimeout"]}
@@ -165,6 +169,8 @@ class Hosting:
                     self._stage.timeline.after(fault.seconds, call.crash)
                 case "timeout":
                     self._stage.clock.sleep(context.get_remaining_time_in_millis() / 1000 + 1)
+                case "slow_cpu":
+                    self._clock.slow_down(context.aws_request_id, fault.seconds)
                 case "slow":
                     self._stage.clock.sleep(fault.seconds)
         return handler(event, context)

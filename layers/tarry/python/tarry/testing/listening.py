@@ -30,19 +30,31 @@ class _Ear(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         told, call = vars(record), current_call()
-        if "event" not in told or self._actors.unwinding:
+        if "event" not in told:
             return
         who = {} if call is None else {"request_id": call.request_id}
         what = "said" if told.get("state") and told.get("delivery_id") else "problem"
         self._history.record(what, **{name: told[name] for name in FIELDS if told.get(name) is not None}, **who)
 
 
+class _OnlyTheLiving(logging.Filter):
+    """Drops what a killed process logs while it unwinds: a real one logs nothing once it is dead."""
+
+    def __init__(self, actors: Actors) -> None:
+        super().__init__()
+        self._actors = actors
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not self._actors.unwinding
+
+
 @contextmanager
 def listening(history: History, actors: Actors) -> Iterator[None]:
     """Hears the log as long as the context lasts, also where a test has silenced it; it goes wherever else it goes."""
-    tarry, ear = logging.getLogger("tarry"), _Ear(history, actors)
+    tarry, ear, silence = logging.getLogger("tarry"), _Ear(history, actors), _OnlyTheLiving(actors)
     before = tarry.level, tarry.disabled, tarry.manager.disable
     tarry.addHandler(ear)
+    tarry.addFilter(silence)
     tarry.disabled = False
     if tarry.manager.disable >= logging.INFO:
         logging.disable(logging.DEBUG)
@@ -52,6 +64,7 @@ def listening(history: History, actors: Actors) -> Iterator[None]:
         yield
     finally:
         tarry.removeHandler(ear)
+        tarry.removeFilter(silence)
         tarry.setLevel(before[0])
         tarry.disabled = before[1]
         logging.disable(before[2])

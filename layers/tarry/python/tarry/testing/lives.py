@@ -32,6 +32,8 @@ class Run:
 
     began: Event
     ended: Event | None = None
+    verdicts: list[Event] = field(default_factory=list)
+    """The verdicts that it gave on its messages while it ran, in their order."""
     was_abandoned: bool = False
     """It was given up, in its thread: it ended after its invocation had answered."""
 
@@ -71,6 +73,27 @@ class Run:
     def error(self, delivery_id: str) -> str | None:
         """The name of the type of error with which it failed."""
         return None if self.ended is None else self.ended.fields["errors"].get(delivery_id)
+
+    def verdict_event(self, delivery_id: str) -> Event | None:
+        """The first verdict that it gave on a message; None if its end was the verdict."""
+        return next((each for each in self.verdicts if each.fields["delivery_id"] == delivery_id), None)
+
+    def promised(self, delivery_id: str) -> tuple[float, float] | None:
+        """The moments between which a message is to come back (SPEC C11), in epoch seconds; None where that is open.
+
+        A delay counts from the moment at which the verdict fell: the handler's end, or when the message's own verdict
+        was given. A verdict on the batch counts from the handler's end.
+        """
+        wait = self.wait(delivery_id)
+        if wait is None or self.ended is None:
+            return None
+        due = self.ended.fields["dues"].get(delivery_id)
+        if due is not None:
+            return due, due
+        own = self.verdict_event(delivery_id)
+        first = self.ended.at if own is None else own.at
+        last = self.ended.at if delivery_id in self.ended.fields["of_batch"] else first
+        return first + wait[0], last + math.ceil(wait[1])
 
     @property
     def how(self) -> str:
@@ -177,6 +200,16 @@ class Delivery:
         return min(invocation.answered.at, self.hidden[-1].at if self.hidden else math.inf)
 
     @property
+    def promised(self) -> tuple[float, float] | None:
+        """The moments between which it is to come back: see `Run.promised`; of a run that was abandoned, from then."""
+        run = self.run
+        promised = None if run is None else run.promised(self.life.delivery_id)
+        if run is None or run.ended is None or promised is None or not run.was_abandoned:
+            return promised
+        earlier = max(0.0, run.ended.at - self.decided_at)
+        return promised[0] - earlier, promised[1]
+
+    @property
     def held_until(self) -> float:
         """Until when it was its invocation's, by the receive and all that was asked for since."""
         return max([self.lease_ends_at, *(float(event.fields["visible_until"]) for event in self.hidden)])
@@ -187,11 +220,7 @@ class Delivery:
         if self.invocation is None:
             return []
         by, handle = self.invocation.request_id, self.received.fields["receipt_handle"]
-        return [
-            event
-            for event in self.life.all("hidden")
-            if event.fields.get("by") == by and event.fields["receipt_handle"] == handle
-        ]
+        return [event for event in self.life.changes.get(handle, ()) if event.fields.get("by") == by]
 
     def __hash__(self) -> int:
         return hash((self.life.delivery_id, self.count))
@@ -209,6 +238,8 @@ class Life:
     """Where it is, or was last."""
     events: list[Event] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
+    changes: dict[str, list[Event]] = field(default_factory=dict)
+    """The changes of its visibility, by the receipt handle that was used."""
     came_from: Delivery | None = None
     """The delivery in whose place it was sent."""
     redriven_from: Life | None = None
@@ -247,8 +278,17 @@ class Life:
 
     @property
     def end(self) -> Event | None:
-        """Its deletion, expiry or purge, or its redrive, which makes another life of it; None if it is still there."""
-        return next((event for event in self.events if event.what in GONE or "new_delivery_id" in event.fields), None)
+        """Its deletion, expiry or purge, or its redrive, which makes another life of it; None if it is still there.
+
+        SQS may deliver a message once more after its deletion: then its end is what became of it after that.
+        """
+        end = None
+        for event in self.events:
+            if event.what == "reappeared":
+                end = None
+            elif end is None and (event.what in GONE or "new_delivery_id" in event.fields):
+                end = event
+        return end
 
     @property
     def left_at(self) -> float | None:
@@ -265,6 +305,8 @@ class Life:
         return (event for event in self.events if event.what in what)
 
     def delivery(self, count: int) -> Delivery | None:
+        if 0 < count <= len(self.deliveries) and self.deliveries[count - 1].count == count:
+            return self.deliveries[count - 1]
         return next((each for each in self.deliveries if each.count == count), None)
 
 

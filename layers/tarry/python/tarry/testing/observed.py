@@ -5,6 +5,8 @@ Checkers judge by this, and trust nobody's log.
 
 from __future__ import annotations
 
+import sys
+from datetime import datetime
 from functools import partial, wraps
 from types import AsyncGeneratorType, GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +20,7 @@ from tarry.message import Ack, Message, Word
 from tarry.signals import Defer, Discard, Reject, Retry, find_signal
 from tarry.simulator.process import Killed
 from tarry.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
+from tarry.testing.heard import listen_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,6 +127,7 @@ class _Watch:
         self._number = len(history.events)
         self._subject = subject
         self._messages: list[Message[Any]] = [subject] if isinstance(subject, Message) else list(subject)
+        listen_to(self._messages, self)
         self._request_id = str(getattr(subject.context, "aws_request_id", None))
         terms = {message.delivery_id: handler.terms(message) for message in self._messages}
         history.record(
@@ -138,7 +142,19 @@ class _Watch:
             own_steps={each: known.has_own_steps for each, known in terms.items()},
             dead_letters={each: known.dead_letters for each, known in terms.items()},
             longest=handler.terms(self._messages[0]).longest,
+            is_batch=isinstance(subject, Batch),
         )
+
+    def hears(self, message: Message[Any], verdict: str) -> None:
+        """A verdict was given on a message; it counts from now, if it is the first one."""
+        if not isinstance(sys.exception(), Killed):
+            self._history.record(
+                "verdict",
+                run=self._number,
+                request_id=self._request_id,
+                delivery_id=message.delivery_id,
+                verdict=verdict,
+            )
 
     async def over(self, awaitable: Any) -> Any:
         """Awaits the rest of the call."""
@@ -164,6 +180,8 @@ class _Watch:
             verdicts={each: verdict.kind for each, verdict in said.items()},
             errors={each: type(verdict.error).__name__ for each, verdict in said.items() if verdict.error is not None},
             waits={each: wait for each, wait in waits.items() if wait is not None},
+            dues={each: verdict.due for each, verdict in said.items() if verdict.due is not None},
+            of_batch=[each for each, verdict in said.items() if verdict.is_of_batch],
         )
 
     def _wait(self, verdict: _Verdict) -> tuple[float, float] | None:
@@ -193,6 +211,10 @@ class _Verdict(NamedTuple):
     kind: str
     delay: float | None = None
     error: BaseException | None = None
+    due: float | None = None
+    """The moment it named instead of a delay, in epoch seconds."""
+    is_of_batch: bool = False
+    """Whether it was given on the batch as a whole."""
 
     @property
     def delivery_id(self) -> str:
@@ -216,6 +238,8 @@ def _verdicts(subject: Message[Any] | Batch[Any], raised: BaseException | None) 
         else:
             error = raised.__cause__ or raised if culprit is not None and raised is not None else raised
             verdict = _verdict(message, said, error)
+            if said is not None and said is subject._word:
+                verdict = verdict._replace(is_of_batch=True)
         if message._source.is_fifo:
             if message.group_id in stopped and (said is None or verdict.kind in STAYS):
                 verdict = _Verdict(message, "left")
@@ -235,7 +259,13 @@ def _verdict(message: Message[Any], said: Word | None, raised: BaseException | N
     delay = getattr(signal, "delay", None)
     if said is None and delay is not None and delay > _longest_delay(message):
         return _Verdict(message, "fail")  # it asks for what cannot be kept: an ordinary failure
-    return _Verdict(message, kind, delay)
+    return _Verdict(message, kind, delay, due=_moment_of(signal))
+
+
+def _moment_of(signal: BaseException) -> float | None:
+    """The ``datetime`` with which a signal was made, in epoch seconds; None if it was made with a duration."""
+    moment = signal.args[0] if signal.args else None
+    return moment.timestamp() if isinstance(moment, datetime) and moment.tzinfo is not None else None
 
 
 def _longest_delay(message: Message[Any]) -> float:

@@ -34,6 +34,7 @@ class Past:
         self.connected: dict[str, Event] = {}
         """What feeds on each queue."""
         self._runs: dict[int, Run] = {}
+        self._failed_look_ups: list[float] = []
         self._redriven: dict[str, Life] = {}
         for event in self.events:
             self._take(event)
@@ -99,15 +100,15 @@ class Past:
         assert delivery.invocation is not None
         began = delivery.invocation.invoked.at
         return delivery.invocation.struck("GetQueueAttributes") or any(
-            began - FAILURE_KEPT_SECONDS - 60 <= event.at <= began
-            for event in self.events
-            if event.what == "fault" and event.fields.get("operation") == "GetQueueAttributes"
+            began - FAILURE_KEPT_SECONDS - 60 <= at <= began for at in self._failed_look_ups
         )
 
     # reading
 
     def _take(self, event: Event) -> None:
         fields = event.fields
+        if event.what == "fault" and fields.get("operation") == "GetQueueAttributes":
+            self._failed_look_ups.append(event.at)
         match event.what:
             case "sent":
                 self._sent(event)
@@ -120,6 +121,10 @@ class Past:
             case "ended":
                 run = self._runs[fields["run"]]
                 run.ended, run.was_abandoned = event, self.invocations[run.request_id].answered is not None
+            case "verdict":
+                run = self._runs[fields["run"]]
+                if run.ended is None:
+                    run.verdicts.append(event)
             case "said" | "problem" | "swallowed":
                 self._told(event)
             case "created" | "connected":
@@ -171,6 +176,8 @@ class Past:
 
     def _of_life(self, life: Life, event: Event) -> None:
         life.events.append(event)
+        if event.what == "hidden":
+            life.changes.setdefault(event.fields["receipt_handle"], []).append(event)
         if event.what == "moved":
             life.queue = event.fields["to"]
         if "new_delivery_id" in event.fields:

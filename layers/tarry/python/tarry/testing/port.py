@@ -40,22 +40,14 @@ class FaultyPort(SqsPort):
         return answer
 
     def _perhaps_again(self, handle: str) -> None:
-        """A message of a standard queue may come a second time, while its first delivery is under way."""
-        fault = self._faults.of_delivery(self._queue)
-        if fault is not None and not self._queue.endswith(".fifo"):
-            show = partial(self._show, handle)
-            self._timeline.after(fault.seconds, show)
-
-    def _show(self, handle: str) -> None:
-        parameters = {"QueueUrl": self._url, "ReceiptHandle": handle, "VisibilityTimeout": 0}
-        try:
-            self._sqs.call("ChangeMessageVisibility", parameters)
-        except SqsError:
-            return  # it is gone, or was received again: nothing to double
+        """A message of a standard queue may come a second time, while its first delivery is under way or after it."""
+        fault = None if self._queue.endswith(".fifo") else self._faults.of_delivery(self._queue)
+        if fault is not None:
+            self._sqs.deliver_again(self._queue, handle, fault.seconds)
 
 
 class FaultyHost:
-    """`FunctionHost`, throttled where a fault says so."""
+    """`FunctionHost`, throttled or invoked late where a fault says so."""
 
     def __init__(self, timeline: Timeline, function: FunctionHost, queue: str, faults: Faults) -> None:
         self._timeline = timeline
@@ -64,7 +56,9 @@ class FaultyHost:
         self._faults = faults
 
     def invoke(self, event: dict[str, Any], done: Callable[[Answer], None]) -> None:
-        if self._faults.of_mapping("throttled", self._queue) is None:
-            self._function.invoke(event, done)
-        else:
+        if self._faults.of_mapping("throttled", self._queue) is not None:
             self._timeline.after(0, partial(done, Answer("throttled", text="Rate Exceeded.")))
+        elif (held := self._faults.of_mapping("held", self._queue)) is not None:
+            self._timeline.after(held.seconds, partial(self._function.invoke, event, done))
+        else:
+            self._function.invoke(event, done)

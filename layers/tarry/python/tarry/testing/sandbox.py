@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from tarry.simulator.functions import FunctionSettings
 from tarry.simulator.history import History
+from tarry.simulator.recursion import Lineage, RecursiveLoop
 from tarry.simulator.sqs import Realism, Sqs, SqsError
 from tarry.simulator.stage import Stage
 from tarry.simulator.timeline import START
@@ -20,6 +21,7 @@ from tarry.testing.letters import Letter
 from tarry.testing.listening import listening
 from tarry.testing.misuse import Endless, Misuse, check_handler, listed
 from tarry.testing.report import Report
+from tarry.testing.stuck import stuck
 from tarry.world import use
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class Sandbox:
     def __init__(
         self, *, seed: int = 0, realism: Realism | None = None, start: float = START, region: str = "us-east-1"
     ) -> None:
+        realism = realism or Realism()
         self.seed = seed
         self._began = start
         self._stage = Stage(start)
@@ -67,12 +70,13 @@ class Sandbox:
             self._random("sqs"),
             self.history,
             region=region,
-            realism=realism or Realism(),
+            realism=realism,
         )
         """The model of SQS itself."""
         self.faults = Faults(self._random("faults"), self.history)
         """What goes wrong: `tarry.testing.faults`."""
-        self._hosting = Hosting(self._stage, self.sqs, self.faults, self.history, seed)
+        lineage = Lineage(self.history) if realism.recursion_is_stopped else None
+        self._hosting = Hosting(self._stage, self.sqs, self.faults, self.history, seed, lineage)
         self.world = self._hosting.world()
         """The world of what the test itself does."""
         self._stage.timeline.around = partial(listening, self.history, self._stage.actors)
@@ -161,12 +165,14 @@ class Sandbox:
         max_concurrency: int | None = None,
         reports_failures: bool = True,
         filters: Sequence[str | Mapping[str, Any]] = (),
+        recursive_loop: RecursiveLoop = "Terminate",
     ) -> None:
         """Lets a queue feed a handler, as an event source mapping with ``ReportBatchItemFailures`` does.
 
         ``handler`` is a Lambda handler: a consumer, or any function of an event and a context. A handler with several
         queues is one function; ``timeout`` is the function's, in seconds. ``window`` is in seconds too. ``filters`` are
-        the mapping's: ``{"body": {"kind": ["order"]}}``.
+        the mapping's: ``{"body": {"kind": ["order"]}}``. ``recursive_loop="Allow"`` is the function's ``RecursiveLoop``:
+        without it Lambda refuses a message that the function's own sends led to 16 times.
 
         Raises `ValueError` for an unknown queue, and for what Lambda refuses, such as a visibility timeout below the
         function's; `TypeError` for what is no handler.
@@ -175,7 +181,9 @@ class Sandbox:
         self._hosting.connect(
             handler,
             self._named(queue),
-            FunctionSettings(getattr(handler, "__name__", "function"), timeout_seconds=timeout),
+            FunctionSettings(
+                getattr(handler, "__name__", "function"), timeout_seconds=timeout, recursive_loop=recursive_loop
+            ),
             batch_size=batch_size,
             window_seconds=window,
             maximum_concurrency=max_concurrency,
@@ -267,8 +275,9 @@ class Sandbox:
         With a condition, ``for_`` is the longest that it is waited for.
 
         Raises `AssertionError`, with the message's timeline, where something happened that must never: a message lost,
-        doubled without a cause, back before its delay was over (`tarry.testing.checkers`); ``check=False`` leaves that
-        to the caller, who has the report. Raises `SimulationError` for a handler that takes real time, and for what
+        doubled without a cause, back before its delay was over (`tarry.testing.checkers`), where a fault never struck,
+        or where messages fail for ever in a queue without a dead-letter queue; ``check=False`` leaves that to the
+        caller, who has the report. Raises `SimulationError` for a handler that takes real time, and for what
         seems to go on for ever; `CodeError` for a template's function that cannot be imported.
         """
         if for_ is not None and not 0 <= for_ < math.inf:
@@ -283,6 +292,8 @@ class Sandbox:
         if check and self._checked < len(report.events):
             self._checked = len(report.events)
             report.check()
+        if check and until is None and for_ is None and not report.settled and (text := stuck(report.past)):
+            raise AssertionError(text)
         return report
 
     def advance(self, seconds: float) -> Report:

@@ -20,6 +20,7 @@ GONE = frozenset({State.COMMITTED, State.DEAD_LETTERED, State.DISCARDED, State.R
 """States in which a delivery is no more in its queue."""
 A_MOMENT_SECONDS = 0.1
 """What a message is delayed by is whole seconds; less passes in real time between two looks at the clock."""
+RECURSION = "Lambda refused the invocation: recursive loop (set RecursiveLoop: Allow)"
 REPORTED = "reported as failed"
 """Why a message goes back of which a function said no more than that."""
 
@@ -121,6 +122,10 @@ class Stories:
                         life.answered(event, failed=life.delivery_id in fields["failed"])
             case "fault" | "ran":
                 self._in_invocation(event)
+            case "recursion_stopped":
+                for delivery_id in fields["delivery_ids"]:
+                    if delivery_id in self._lives:
+                        self._lives[delivery_id].story.faults.append((event.at, RECURSION))
             case _ if fields.get("delivery_id") in self._lives:
                 self._of_life(self._lives[fields["delivery_id"]], event)
 
@@ -273,7 +278,9 @@ class _Life:
         elif state is State.IN_FLIGHT:
             self.step(at, State.COMMITTED)
         else:
-            odd = "somebody beside its function deleted it" if by == "http" else f"deleted, though it was {state}"
+            odd = "somebody beside its function deleted it"
+            if by != "http":
+                odd = f"{'lost: Lambda deleted it' if by == 'mapping' else 'deleted'}, though it was {state}"
             self.step(at, State.COMMITTED, why=odd)
 
     def answered(self, event: Event, *, failed: bool) -> None:

@@ -39,6 +39,10 @@ class Agenda:
         """Takes the message out; False if it was not in it."""
         return self._when.pop(message.position, None) is not None
 
+    def time_of(self, message: StoredMessage) -> float | None:
+        """The number under which a message is in it; None if it is not."""
+        return self._when.get(message.position)
+
     def first(self) -> tuple[float, StoredMessage] | None:
         """The smallest number, with its message."""
         heap = self._heap

@@ -40,6 +40,10 @@ class StoredMessage:
     first_received_at: float | None = None
     received_at: float | None = None
     """When it was received last: the 12 hours of its visibility count from here."""
+    comes_again: bool = False
+    """Whether its next delivery is one more than it was due."""
+    has_reappeared: bool = False
+    """Whether it was deleted and came back: it does so once."""
     md5_of_body: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:

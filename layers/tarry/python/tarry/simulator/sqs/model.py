@@ -119,6 +119,11 @@ class Sqs:
     def arn(self, queue: str) -> str:
         return self._registry.named(queue).arn
 
+    def deliver_again(self, queue: str, handle: str, seconds: float) -> None:
+        """Deliver a message of a standard queue once more after so many seconds, even if it was deleted by then."""
+        self._registry.named(queue).deliver_again(handle, seconds)
+        self._tell_subscribers()
+
     def settle_time(self) -> None:
         """Does in all queues what time has done, so that the history has it."""
         for queue in self._registry:

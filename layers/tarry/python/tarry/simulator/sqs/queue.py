@@ -69,6 +69,13 @@ class Queue(ABC):
     def _holds(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
         """Whether a handle is the message's latest. Raises `SqsError` if it may not be used any more."""
 
+    def _may_hide(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
+        """Whether a handle changes the message's visibility. Raises `SqsError` if it may not be used any more."""
+        return self._holds(message, receipt, handle)
+
+    def deliver_again(self, handle: str, seconds: float) -> None:
+        """Deliver a message once more after so many seconds, even if it was deleted; a FIFO queue never does."""
+
     @abstractmethod
     def _moved_here(self, message: StoredMessage) -> StoredMessage:
         """A message as it is in this queue, to which SQS moves it as its dead-letter queue."""
@@ -81,8 +88,11 @@ class Queue(ABC):
 
     def settle(self) -> None:
         """Does what time has done since the last look: shows what is no longer hidden, ends what has expired."""
-        for message, expired_at in self._stock.settle(self.settings.retention):
-            self._record("expired", message, expired_at=expired_at)
+        for change in self._stock.settle(self.settings.retention):
+            if change.what == "expired":
+                self._record("expired", change.message, expired_at=change.at)
+            else:
+                self._record("reappeared", change.message)
 
     def next_visible_at(self) -> float | None:
         """When the next hidden or delayed message is shown, if nothing happens before."""
@@ -153,6 +163,8 @@ class Queue(ABC):
             receive_count=0,
             first_received_at=None,
             received_at=None,
+            comes_again=False,
+            has_reappeared=False,
         )
         self._record("moved", message, to=target.name, new_delivery_id=fresh.delivery_id, origin="redrive")
         target._record_sent(fresh, "redrive")
@@ -193,7 +205,8 @@ class Queue(ABC):
 
     def _deliver(self, message: StoredMessage, visibility_seconds: int) -> str:
         now = self._around.now()
-        more = {"duplicate": True} if message.visible_at > now else {}
+        more = {"duplicate": True} if message.comes_again else {}
+        message.comes_again = False
         message.receive_count += 1
         message.received_at = now
         if message.first_received_at is None:
@@ -224,7 +237,13 @@ class Queue(ABC):
     def _move_to(self, target: Queue, message: StoredMessage) -> None:
         self._stock.remove(message)
         now = self._around.now()
-        moved = replace(message, position=target._stock.next_position, visible_at=now, dead_letter_source=self.arn)
+        moved = replace(
+            message,
+            position=target._stock.next_position,
+            visible_at=now,
+            dead_letter_source=self.arn,
+            comes_again=False,
+        )
         self._record("moved", message, to=target.name, receive_count=message.receive_count, origin="redrive policy")
         target._place(target._moved_here(moved))
 
@@ -239,13 +258,14 @@ class Queue(ABC):
         if message is None:
             reason = "Message does not exist or is not available for visibility timeout change."
             raise invalid(handle, "ReceiptHandle", reason)
-        if not self._holds(message, receipt, handle):
+        if not self._may_hide(message, receipt, handle):
             self._record("hide_ignored", message, receipt_handle=handle)
             return
         now = self._around.now()
         if now + seconds - (message.received_at or now) > MAX_VISIBILITY_SECONDS:
             limit = f"beyond the limit [{MAX_VISIBILITY_SECONDS} seconds]"
             raise invalid(seconds, "VisibilityTimeout", f"Total VisibilityTimeout for the message is {limit}")
+        message.comes_again = message.comes_again and message.has_reappeared
         self._hide_until(message, now + seconds)
         self._record("hidden", message, receipt_handle=handle, seconds=seconds, visible_until=message.visible_at)
 
@@ -258,7 +278,7 @@ class Queue(ABC):
             more = {"receipt_handle": handle, "is_gone": message is None}
             self._around.history.record("delete_ignored", queue=self.name, delivery_id=receipt.delivery_id, **more)
             return
-        self._stock.remove(message)
+        self._stock.delete(message)
         self._record("deleted", message, receipt_handle=handle, receive_count=receipt.receive_count)
 
     def purge(self) -> None:

@@ -1,4 +1,4 @@
-"""What a standard queue may do that an orderly test does not expect."""
+"""What SQS and Lambda may do that an orderly test does not expect."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ REORDER_WITHIN_MESSAGES = 1000  # no message is passed by more than so many late
 
 @dataclass(frozen=True)
 class Realism:
-    """What standard queues do of what AWS allows them; nothing by default, so that a plain test is orderly.
+    """The behaviour of AWS that a test can switch on or off.
 
-    Drawn from the random source of the model: the same seed does the same.
+    ``reorder``, ``partial`` and ``duplicate`` are off by default, so that a plain test is orderly; they are drawn from
+    the random source of the model, so the same seed does the same. The others are on by default: a consumer must cope
+    with them, and they need no luck.
     """
 
     reorder: bool = False
@@ -25,7 +27,14 @@ class Realism:
     partial: bool = False
     """A receive returns a part of what is there. One that does not wait sometimes returns nothing."""
     duplicate: float = 0.0
-    """The chance that a message that was received is delivered once more while it is hidden."""
+    """The chance that a received message is delivered once more within its visibility timeout: while it is hidden, or
+    after it was deleted. A message comes back from its deletion at most once."""
+    old_handles_act: bool = True
+    """On a standard queue a receipt handle of an earlier delivery changes the visibility of the current one."""
+    late_changes_are_ignored: bool = True
+    """On a standard queue a visibility change after the lease has expired succeeds and hides nothing."""
+    recursion_is_stopped: bool = True
+    """Lambda refuses to invoke a function with a message that the function's own sends led to 16 times."""
 
     def rank(self, message: StoredMessage, random: Random) -> float:
         """Its place among those that can be received."""

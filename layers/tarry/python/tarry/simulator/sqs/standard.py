@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.sqs.contents import check_contents
 from tarry.simulator.sqs.errors import SqsError, wrong_for_queue_type
+from tarry.simulator.sqs.handles import read_handle
 from tarry.simulator.sqs.order import ByRank
 from tarry.simulator.sqs.queue import Queue, Sent
 
@@ -40,12 +41,27 @@ class StandardQueue(Queue):
         handle = super()._deliver(message, visibility_seconds)
         echo = self._around.realism.echo_after(visibility_seconds, self._around.random)
         if echo is not None:
-            self._stock.show_early(message, self._around.now() + echo)
-            self._around.changed(self)
+            self._show_again(message, echo)
         return handle
+
+    def deliver_again(self, handle: str, seconds: float) -> None:
+        receipt = read_handle(handle, self.number)
+        message = self._stock.messages.get(receipt.position)
+        if message is not None:
+            self._show_again(message, seconds)
+
+    def _show_again(self, message: StoredMessage, seconds: float) -> None:
+        if not message.has_reappeared:
+            self._stock.show_again(message, self._around.now() + seconds)
+            self._around.changed(self)
 
     def _holds(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
         return receipt.receive_count == message.receive_count
+
+    def _may_hide(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
+        realism = self._around.realism
+        is_late = realism.late_changes_are_ignored and message.visible_at <= self._around.now()
+        return not is_late and (realism.old_handles_act or self._holds(message, receipt, handle))
 
     def _moved_here(self, message: StoredMessage) -> StoredMessage:
         return message  # and its retention goes on counting from when it was sent first

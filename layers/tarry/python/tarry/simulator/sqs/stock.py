@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tarry.simulator.sqs.agenda import Agenda
 
@@ -22,6 +22,14 @@ class Depth(NamedTuple):
     oldest: float | None
 
 
+class Change(NamedTuple):
+    """What time has done to a message that the queue must record, and when."""
+
+    what: Literal["expired", "reappeared"]
+    message: StoredMessage
+    at: float
+
+
 class Stock:
     """Messages by position. Nothing here takes longer where there are more of them."""
 
@@ -32,6 +40,7 @@ class Stock:
         self._now = now
         self._delayed = Agenda()  # by the time at which they are shown
         self._in_flight = Agenda()
+        self._echoes = Agenda()  # by the time at which they are delivered once more
         self._retained = Agenda()  # by the time from which retention counts
 
     # what is there
@@ -47,11 +56,9 @@ class Stock:
         return Depth(ready, in_flight, delayed, oldest[0] if oldest is not None else None)
 
     def next_shown_at(self) -> float | None:
-        """When the next hidden or delayed message is shown."""
-        delayed, hidden = self._delayed.first(), self._in_flight.first()
-        if delayed is None:
-            return hidden[0] if hidden is not None else None
-        return delayed[0] if hidden is None else min(delayed[0], hidden[0])
+        """When the next hidden, delayed or doubled message is shown."""
+        first = self._next_agenda()
+        return None if first is None else first[0]
 
     def receivable(self) -> Iterator[StoredMessage]:
         """Those that can be received, in turn: see `Order`."""
@@ -81,38 +88,69 @@ class Stock:
         first = self._in_flight.first()
         return first is None or first[1] is message
 
-    def show_early(self, message: StoredMessage, at: float) -> None:
-        """Shows a hidden message before its time, as if it had not been received."""
-        if message in self._in_flight:
-            self._in_flight.put(message, at)
+    def show_again(self, message: StoredMessage, at: float) -> None:
+        """Show a message at that time, even if it is hidden or deleted by then."""
+        self._echoes.put(message, at)
+
+    def delete(self, message: StoredMessage) -> None:
+        """Remove a message, but not its copy on a server that does not hear of the deletion (`show_again`)."""
+        echo = self._echoes.time_of(message)
+        self.remove(message)
+        if echo is not None:
+            self._echoes.put(message, echo)
 
     def remove(self, message: StoredMessage) -> None:
         del self.messages[message.position]
+        self._echoes.discard(message)
         self._delayed.discard(message)
         self._in_flight.discard(message)
         self._retained.discard(message)
         self._order.remove(message)
 
-    def settle(self, retention_seconds: int) -> Iterator[tuple[StoredMessage, float]]:
-        """Does what time has done, in its order: shows messages, and removes the expired, which it yields.
-
-        With each goes the time at which it expired.
-        """
+    def settle(self, retention_seconds: int) -> Iterator[Change]:
+        """Apply what time has done, in its order; yield the messages that have expired or reappeared."""
         now = self._now()
         while True:
             oldest, shown_at = self._retained.first(), self.next_shown_at()
             expires_at = None if oldest is None else oldest[0] + retention_seconds
             if oldest is not None and expires_at is not None and expires_at <= min(now, shown_at or now):
                 self.remove(oldest[1])
-                yield oldest[1], expires_at
+                yield Change("expired", oldest[1], expires_at)
             elif shown_at is not None and shown_at <= now:
-                self._show_next()
+                message = self._show_next()
+                if message is not None and message.sent_at + retention_seconds > shown_at:
+                    self._restore(message, shown_at)
+                    yield Change("reappeared", message, shown_at)
             else:
                 return
 
-    def _show_next(self) -> None:
-        delayed, hidden = self._delayed.first(), self._in_flight.first()
-        is_delayed = hidden is None or (delayed is not None and delayed[0] < hidden[0])
-        message = (self._delayed if is_delayed else self._in_flight).pop()
-        if message is not None:
+    def _next_agenda(self) -> tuple[float, Agenda] | None:
+        """The time at which the next message is shown, and the agenda that holds it."""
+        found: tuple[float, Agenda] | None = None
+        for agenda in (self._in_flight, self._delayed, self._echoes):
+            first = agenda.first()
+            if first is not None and (found is None or first[0] < found[0]):
+                found = first[0], agenda
+        return found
+
+    def _show_next(self) -> StoredMessage | None:
+        """Show the next message; return it instead if it was deleted."""
+        found = self._next_agenda()
+        message = None if found is None else found[1].pop()
+        if message is None or found is None:
+            return None
+        if found[1] is not self._echoes:
             self._order.show(message)
+        elif message.position not in self.messages:
+            return message
+        elif self._in_flight.discard(message):
+            message.comes_again = True
+            self._order.show(message)
+        return None
+
+    def _restore(self, message: StoredMessage, at: float) -> None:
+        message.visible_at, message.comes_again, message.has_reappeared = at, True, True
+        self.messages[message.position] = message
+        self._retained.put(message, message.sent_at)
+        self._order.add(message)
+        self._order.show(message)

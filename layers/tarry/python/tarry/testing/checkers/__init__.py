@@ -14,10 +14,13 @@ from tarry.testing.checkers.answers import (
     tarry_itself_does_not_fail,
 )
 from tarry.testing.checkers.attempts import attempts_are_counted, attempts_are_within_the_policy
+from tarry.testing.checkers.bare_moves import bare_moves_have_a_cause
 from tarry.testing.checkers.delays import delays_are_kept, no_wait_is_beyond_sqs, nothing_runs_before_it_is_due
 from tarry.testing.checkers.doubles import duplicates_have_a_cause, nothing_runs_again_once_it_is_done
+from tarry.testing.checkers.faults import faults_strike
 from tarry.testing.checkers.groups import groups_keep_their_order
-from tarry.testing.checkers.letters import bare_moves_have_a_cause, letters_say_why
+from tarry.testing.checkers.leases import lost_leases_are_left_alone
+from tarry.testing.checkers.letters import letters_say_why
 from tarry.testing.checkers.losses import everything_settles, nothing_expires_waiting, nothing_is_lost
 from tarry.testing.checkers.releases import what_is_given_back_is_visible
 from tarry.testing.checkers.sources import nothing_comes_from_nowhere
@@ -42,6 +45,7 @@ ALL: tuple[Checker, ...] = (
     nothing_runs_before_it_is_due,
     no_wait_is_beyond_sqs,
     what_is_given_back_is_visible,
+    lost_leases_are_left_alone,
     attempts_are_counted,
     attempts_are_within_the_policy,
     letters_say_why,
@@ -51,6 +55,7 @@ ALL: tuple[Checker, ...] = (
     tarry_itself_does_not_fail,
     requests_keep_their_budget,
     everything_settles,
+    faults_strike,
 )
 
 

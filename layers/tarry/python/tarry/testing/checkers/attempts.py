@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tarry.envelope import MAX_COUNT
 from tarry.testing.checkers.delays import shortest_when_stuck
 from tarry.testing.checkers.doubles import is_by_sqs
 from tarry.testing.checkers.violation import MOMENT, Found, violation
@@ -18,19 +19,21 @@ def attempts_are_counted(past: Past) -> Found:
     """A standard queue's attempt is that of the copy before plus the receives; a FIFO queue's is never less than the
     failures so far and this run, and never more than the receives.
     """
-    for delivery in past.deliveries():
-        life, base = delivery.life, attempts_before(delivery.life, past)
-        if life.has_twins or base is None:
+    for life in past.lives.values():
+        base = attempts_before(life, past) if life.deliveries else None
+        if base is None or life.has_twins:
             continue
-        failed = sum(1 for other in life.deliveries if other.count < delivery.count and _has_failed(other, past))
-        most = base + delivery.count - _hidden_at_first(life)
-        least = base + failed + 1 if life.queue.endswith(".fifo") else most
-        for run in delivery.runs:
-            attempt = run.attempt(life.delivery_id)
-            if not max(1, least) <= attempt <= max(1, most):
-                expected = str(most) if least == most else f"{least} to {most}"
-                text = f"its run has the attempt {attempt}, not {expected}"
-                yield violation("attempts are counted", life, text, run.began.at)
+        failed = 0
+        for delivery in life.deliveries:
+            most = base + delivery.count - _hidden_at_first(life)
+            least = base + failed + 1 if life.queue.endswith(".fifo") else most
+            for run in delivery.runs:
+                attempt = run.attempt(life.delivery_id)
+                if not max(1, least) <= attempt <= max(1, most):
+                    expected = str(most) if least == most else f"{least} to {most}"
+                    text = f"its run has the attempt {attempt}, not {expected}"
+                    yield violation("attempts are counted", life, text, run.began.at)
+            failed += _has_failed(delivery, past)
 
 
 def _has_failed(delivery: Delivery, past: Past) -> bool:
@@ -48,11 +51,17 @@ def _has_failed(delivery: Delivery, past: Past) -> bool:
 
 
 def attempts_before(life: Life, past: Past) -> int | None:
-    """The attempts before a life: those of the delivery whose copy it is, this one included unless it was deferred.
+    """The attempts before a life, as far as its record can tell (at most 1,000): those of the delivery whose copy it
+    is, this one included unless it was deferred.
 
     What SQS moved to a dead-letter queue and back has what it had; a dead letter of tarry's begins anew. None where
     nobody can tell whether it was deferred.
     """
+    attempts = _attempts_before(life, past)
+    return None if attempts is None else min(MAX_COUNT, attempts)
+
+
+def _attempts_before(life: Life, past: Past) -> int | None:
     if life.redriven_from is not None and not life.redriven_from.is_letter:
         return attempts_before(life.redriven_from, past)
     before = life.came_from

@@ -1,4 +1,4 @@
-"""Waits are kept: never shorter than asked for, never longer, never beyond what SQS allows."""
+"""Waits are kept: a message comes back when it was promised, and no request asks for more than SQS allows."""
 
 from __future__ import annotations
 
@@ -23,15 +23,22 @@ NEVER = re.compile(
 )
 TOO_LONG = "Total VisibilityTimeout"
 RULE = "delays are kept"
+LATE_SECONDS = 2.0
+"""How much later than promised a message may be visible: waits are whole seconds, and requests leave in tens or after
+a second."""
 
 
 def delays_are_kept(past: Past) -> Found:
-    """What failed and stays comes back when its wait is over: the one asked for, else the policy's."""
+    """What failed and stays comes back when its wait is over: the one asked for, else the policy's.
+
+    The wait counts from the moment at which the verdict fell, not from the settlement of the batch (SPEC C11).
+    """
     for life in past.lives.values():
         for delivery in life.deliveries:
             yield from _kept(delivery, past)
         for delivery, following in pairwise(life.deliveries):
-            until = delivery.hidden[-1].fields["visible_until"] if delivery.hidden else 0.0
+            changes = [event for event in delivery.hidden if event.at <= following.at]  # later ones act on that one
+            until = changes[-1].fields["visible_until"] if changes else 0.0
             if following.at < until - MOMENT and not is_by_sqs(delivery, following):
                 text = f"came back {until - following.at:.3f} s before its wait was over"
                 yield violation(RULE, life, text, following.at)
@@ -40,45 +47,80 @@ def delays_are_kept(past: Past) -> Found:
 def _kept(delivery: Delivery, past: Past) -> Found:
     """In place, or by a copy that waits in the message's stead."""
     life, run = delivery.life, delivery.run
-    wait = run.wait(life.delivery_id) if run is not None else None
-    if run is None or run.ended is None or wait is None or not delivery.ended_well:
+    promised = delivery.promised
+    if run is None or run.ended is None or promised is None or not delivery.ended_well:
         return
     if delivery.copies:
-        yield from _kept_by_copy(delivery, delivery.decided_at, wait[0], past)
+        yield from _kept_by_copy(delivery, promised, past)
     elif not delivery.was_reported or _is_excused(delivery, past):
         return
     elif not delivery.hidden:
-        yield violation(RULE, life, f"failed, and is not hidden for {wait[0]:g} s", delivery.decided_at)
+        yield violation(RULE, life, "failed, and its visibility was not changed", delivery.decided_at)
     else:
         hidden = delivery.hidden[-1]
-        shortest, longest = _bounds(delivery, wait, hidden.at, past)
-        if (
-            hidden.fields["visible_until"] < delivery.decided_at + shortest - MOMENT
-            or hidden.fields["seconds"] > longest
-        ):
-            text = f"is hidden for {hidden.fields['seconds']} s, and is to wait from {shortest:g} to {longest:g} s"
+        visible_at = float(hidden.fields["visible_until"])
+        earliest, latest = _bounds(delivery, promised, hidden.at, past)
+        if visible_at < earliest - MOMENT:
+            text = f"is visible {earliest - visible_at:.3f} s before its wait is over"
+            yield violation(RULE, life, text, hidden.at)
+        elif visible_at > latest + LATE_SECONDS and not _may_be_late(delivery, past):
+            text = f"is visible {visible_at - latest:.3f} s after its wait is over"
             yield violation(RULE, life, text, hidden.at)
 
 
-def _kept_by_copy(delivery: Delivery, ended: float, shortest: float, past: Past) -> Found:
+def _kept_by_copy(delivery: Delivery, promised: tuple[float, float], past: Past) -> Found:
     if delivery.twins or delivery.verdict != "defer":
         return  # a failure step may send a copy at any time
-    if delivery.life.queue.endswith(".fifo") and _cut(delivery, shortest, ended, past) < shortest:
+    (earliest, latest), decided_at = promised, delivery.decided_at
+    wait = earliest - decided_at
+    if delivery.life.queue.endswith(".fifo") and _cut(delivery, wait, decided_at, past) < wait:
         return  # it would have expired, and the failure steps had it
     for copy in (past.lives[event.fields["delivery_id"]] for event in delivery.copies if event.what == "sent"):
-        if not copy.is_letter and _due(copy) < ended + shortest - MOMENT:
-            text = f"its copy is due {_due(copy) - ended:.3f} s after it was deferred for {shortest:g} s"
+        if copy.is_letter:
+            continue
+        if _due(copy) < earliest - MOMENT:
+            text = f"its copy is due {earliest - _due(copy):.3f} s before its wait is over"
+            yield violation(RULE, copy, text, copy.sent.at)
+        elif _due(copy) > max(latest, copy.sent.at) + LATE_SECONDS and not _may_be_late(delivery, past):
+            text = f"its copy is due {_due(copy) - latest:.3f} s after its wait is over"
             yield violation(RULE, copy, text, copy.sent.at)
 
 
-def _bounds(delivery: Delivery, wait: tuple[float, float], now: float, past: Past) -> tuple[float, float]:
-    """How long it has to wait at least, and at most."""
-    shortest, longest = wait
+def _bounds(
+    delivery: Delivery, promised: tuple[float, float], changed_at: float, past: Past
+) -> tuple[float, float]:
+    """The moments between which it is to be visible, where its visibility was changed last at ``changed_at``."""
+    earliest, latest = promised
     if any(event.fields["event"] == "unhandled" for event in past.said_by(delivery)):
         assert delivery.run is not None
-        shortest, longest = shortest_when_stuck(delivery, now, past), delivery.run.began.fields["longest"]
-    possible = MAX_VISIBILITY_SECONDS - (now - delivery.at) - UNKNOWN_RECEIVE_SECONDS - 2
-    return min(shortest, possible, _cut(delivery, shortest, now, past)), math.ceil(longest)
+        stuck = shortest_when_stuck(delivery, changed_at, past)
+        earliest = delivery.decided_at + stuck
+        latest = changed_at + max(stuck, delivery.run.began.fields["longest"])
+    wait = earliest - changed_at
+    possible = MAX_VISIBILITY_SECONDS - (changed_at - delivery.at) - UNKNOWN_RECEIVE_SECONDS - 2
+    earliest = min(earliest, changed_at + min(possible, _cut(delivery, wait, changed_at, past)))
+    return earliest, max(latest, settled_from(delivery, changed_at))
+
+
+def settled_from(delivery: Delivery, changed_at: float) -> float:
+    """Until when a message need not be visible, although its wait is over.
+
+    On FIFO it is settled with its group, at the end of the batch. In a batch handler it is settled when the handler
+    has ended, even if its verdict fell before that: to be tightened to the moment of the verdict. Elsewhere its return
+    is asked for while other messages still run, so nothing excuses it.
+    """
+    assert delivery.run is not None
+    assert delivery.run.ended is not None
+    if delivery.life.queue.endswith(".fifo"):
+        return changed_at
+    return delivery.run.ended.at if delivery.run.began.fields["is_batch"] else 0.0
+
+
+def _may_be_late(delivery: Delivery, past: Past) -> bool:
+    """Whether something went wrong in its invocation that takes time, or there was no time left to settle it."""
+    assert delivery.invocation is not None
+    not_settled = any("not_settled" in event.fields for event in past.said_by(delivery))
+    return bool(delivery.invocation.faults) or not_settled
 
 
 def shortest_when_stuck(delivery: Delivery, now: float, past: Past) -> float:

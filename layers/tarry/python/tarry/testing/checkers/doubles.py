@@ -9,6 +9,7 @@ from tarry.testing.checkers.violation import MOMENT, Found, violation
 from tarry.testing.lives import DONE, FAILED
 
 if TYPE_CHECKING:
+    from tarry.simulator.history import Event
     from tarry.testing.lives import Delivery, Invocation
     from tarry.testing.past import Past
 
@@ -54,11 +55,15 @@ def _accused(delivery: Delivery, following: Delivery, past: Past) -> str | None:
 
 
 def is_by_sqs(delivery: Delivery, following: Delivery) -> bool:
-    """Whether a message came again since SQS delivers twice now and then, or a fault made it so."""
+    """Whether a message came again since SQS delivers twice now and then, or since somebody else made it visible.
+
+    On a standard queue that may be an earlier delivery, whose receipt handle still acts on this one.
+    """
     if following.received.fields.get("duplicate"):
         return True
-    shown = (event for event in delivery.life.all("hidden") if delivery.at <= event.at <= following.at)
-    return any("by" not in event.fields for event in shown)
+    handle = delivery.received.fields["receipt_handle"]
+    changes = (event for event in delivery.life.all("hidden") if delivery.at <= event.at <= following.at)
+    return any("by" not in event.fields or event.fields["receipt_handle"] != handle for event in changes)
 
 
 def _may_be_sent_twice(delivery: Delivery) -> bool:
@@ -87,8 +92,11 @@ def nothing_runs_again_once_it_is_done(past: Past) -> Found:
                 text = f"ran again in the same invocation, after the verdict {verdict!r}"
                 yield violation(rule, delivery.life, text, later.began.at)
     for life in past.lives.values():
-        if life.end is None or life.end.what == "expired":
-            continue
-        for event in life.all("received"):
-            if event.at > life.end.at:
-                yield violation(rule, life, f"received after it was {life.end.what}", event.at)
+        end: Event | None = None
+        for event in life.events:
+            if event.what == "reappeared":
+                end = None  # SQS may deliver a message once more after its deletion
+            elif end is None and event.what in ("deleted", "purged"):
+                end = event
+            elif event.what == "received" and end is not None and event.at > end.at:
+                yield violation(rule, life, f"received after it was {end.what}", event.at)

@@ -1,4 +1,4 @@
-"""Dead letters say why, and SQS moves nothing bare that tarry saw fail."""
+"""Dead letters say why."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.envelope import ATTRIBUTE
 from tarry.sqs.limits import MAX_ATTRIBUTES, MAX_REQUEST_BYTES, message_size
-from tarry.testing.checkers.doubles import is_by_sqs
 from tarry.testing.checkers.violation import Found, violation
 from tarry.testing.lives import FAILED, is_letter
 
@@ -28,7 +27,7 @@ def letters_say_why(past: Past) -> Found:
             if _has_room(life, past):
                 yield violation(rule, life, "dead-lettered without a record, though there was room", life.sent.at)
             continue
-        if life.sent.fields["queue"] in (life.came_from.life.sent.fields["queue"], _died_in(life.came_from.life)):
+        if life.sent.fields["queue"] in (life.came_from.life.sent.fields["queue"], died_in(life.came_from.life)):
             yield violation(
                 rule, life, f"dead-lettered to {life.sent.fields['queue']}, where it came from", life.sent.at
             )
@@ -38,10 +37,16 @@ def letters_say_why(past: Past) -> Found:
                 yield violation(rule, life, text, life.sent.at)
 
 
-def _died_in(life: Life) -> str | None:
+def died_in(life: Life) -> str | None:
     """The queue from which its record says that it was dead-lettered before."""
     record = life.record or {}
     return str(record.get("origin")).rpartition(":")[2] if "failure" in record and is_letter(record) else None
+
+
+def users_attributes(life: Life) -> dict[str, Any]:
+    """A message's attributes without tarry's record."""
+    ours = life.record is not None
+    return {name: value for name, value in life.attributes.items() if not (ours and name == ATTRIBUTE)}
 
 
 def _has_room(life: Life, past: Past) -> bool:
@@ -112,37 +117,3 @@ def _is_exhausted(delivery: Delivery, past: Past) -> bool:
     limit, redrive = run.limit(delivery_id), past.redrive(delivery.life.sent.fields["queue"])
     spent = limit is not None and run.attempt(delivery_id) >= limit
     return spent or (redrive is not None and delivery.count >= redrive[1])
-
-
-def bare_moves_have_a_cause(past: Past) -> Found:
-    """SQS moves a message bare only where no process could say why: it died, never ran, or could not send."""
-    for life in past.lives.values():
-        moved = next(life.all("moved"), None)
-        if moved is None or moved.fields.get("origin") == "redrive" or not life.deliveries:
-            continue
-        before = [each for each in life.deliveries if each.at <= moved.at]
-        last = before[-1]
-        is_over = last.invocation is not None and last.invocation.answered and last.invocation.answered.at <= moved.at
-        if is_over and last.verdict in FAILED and not _may_be_bare(last, before, past):
-            text = "SQS moved it to the dead-letter queue bare, though nothing kept tarry from saying why"
-            yield violation("bare moves have a cause", life, text, moved.at)
-
-
-def _may_be_bare(last: Delivery, before: list[Delivery], past: Past) -> bool:
-    invocation = last.invocation
-    if invocation is None or not invocation.ended_well:
-        return True
-    not_sent = any("not_sent" in event.fields for event in past.said_by(last))
-    if invocation.struck("SendMessageBatch") or not_sent or past.look_up_failed(last):
-        return True
-    if past.had_problem(last, "lease_lost"):
-        return True  # it was not sent on, since somebody else might have done that by then
-    if len(before) > 1 and is_by_sqs(before[-2], last):
-        return True
-    if invocation.answered is not None and invocation.answered.at >= last.lease_ends_at:
-        return True  # its lease was over by the time there was something to say
-    run, delivery_id = last.run, last.life.delivery_id
-    assert run is not None
-    if run.has_own_steps(delivery_id):
-        return True  # they may leave it where it is
-    return run.verdict(delivery_id) != "reject" and not run.began.fields["dead_letters"][delivery_id]

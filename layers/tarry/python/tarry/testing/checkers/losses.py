@@ -20,37 +20,50 @@ SETTLING_SECONDS = 60.0
 def nothing_is_lost(past: Past) -> Found:
     """Whoever deleted a message had handled it, thrown it away on purpose, or sent it on and been told so."""
     for life in past.lives.values():
-        end = life.end
-        if end is None or end.what != "deleted" or "by" not in end.fields or any(life.all("filtered")):
-            continue
-        delivery = life.delivery(end.fields["receive_count"])
-        if delivery is None or delivery.invocation is None:
-            yield violation("nothing is lost", life, "deleted, and no function ever saw that delivery", end.at)
-        elif not _may_be_deleted(delivery, end, past):
-            yield violation("nothing is lost", life, _text(delivery), end.at)
+        for end in life.all("deleted"):
+            if "by" not in end.fields or any(life.all("filtered")):
+                continue
+            delivery = life.delivery(end.fields["receive_count"])
+            if delivery is None or delivery.invocation is None:
+                yield violation("nothing is lost", life, "deleted, and no function ever saw that delivery", end.at)
+            elif not _may_be_deleted(delivery, end, past):
+                yield violation("nothing is lost", life, _text(delivery, end, past), end.at)
 
 
-def _text(delivery: Delivery) -> str:
+def _text(delivery: Delivery, end: Event, past: Past) -> str:
+    if end.fields["by"] == "mapping" and not _reports_failures(delivery, past):
+        why = "though it was not handled: its event source mapping reports no failures (ReportBatchItemFailures)"
+        return f"Lambda deleted it {why}"
     verdict = f"its handler's verdict was {delivery.verdict!r}" if delivery.run else "its handler never ran"
     return f"deleted, and nobody was done with it: {verdict}, and nothing was sent in its place"
 
 
+def _reports_failures(delivery: Delivery, past: Past) -> bool:
+    connected = past.connected.get(delivery.life.sent.fields["queue"])
+    return connected is None or bool(connected.fields["reports_failures"])
+
+
 def _may_be_deleted(delivery: Delivery, end: Event, past: Past) -> bool:
-    life, connected = delivery.life, past.connected.get(delivery.life.sent.fields["queue"])
-    if connected is not None and not connected.fields["reports_failures"]:
-        return True
+    life = delivery.life
     if delivery.invocation is not None and delivery.invocation.consumed is None:
         return True  # what a function other than tarry answers is its own affair
     copies = [copy for each in (delivery, *delivery.twins) for copy in each.copies]
     if any(copy.at <= end.at and _is_confirmed(copy, past) for copy in copies):
         return True
-    if delivery.verdict in DONE:
+    if delivery.verdict in DONE or _was_done(delivery, end):
         return True
     if delivery.verdict == "left":
         return _is_free(delivery, past)
     thrown_away = {"COMMITTED", "DISCARDED"}  # by a failure step, of which nothing but the log tells
     said = past.said.get(life.delivery_id, [])
     return any(event.at <= end.at and event.fields["state"] in thrown_away for event in said)
+
+
+def _was_done(delivery: Delivery, end: Event) -> bool:
+    """Whether a handler that never ended, since its process died, had acknowledged the message by then (SPEC G3)."""
+    run = delivery.run
+    given = run.verdict_event(delivery.life.delivery_id) if run is not None and run.ended is None else None
+    return given is not None and given.at <= end.at and given.fields["verdict"] in DONE
 
 
 def _is_confirmed(copy: Event, past: Past) -> bool:

@@ -17,7 +17,7 @@ MOMENT = 0.001
 
 @dataclass(frozen=True)
 class Violation:
-    """A rule that was broken; ``id`` is the message's stable id, or an invocation's request id."""
+    """A rule that was broken; ``id`` is the message's stable id, or an invocation's request id; "" of a whole run."""
 
     rule: str
     id: str
@@ -25,7 +25,7 @@ class Violation:
     at: float
 
     def __str__(self) -> str:
-        return f"{self.rule}: {self.text} (message {self.id})"
+        return f"{self.rule}: {self.text}" + (f" (message {self.id})" if self.id else "")
 
 
 Found = Iterator[Violation]

@@ -1,0 +1,90 @@
+"""SQS moves nothing bare that tarry saw fail, or that could not wait (SPEC C8)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tarry.sqs.limits import MAX_REQUEST_BYTES, message_size
+from tarry.testing.checkers.letters import died_in, users_attributes
+from tarry.testing.checkers.violation import Found, violation
+from tarry.testing.lives import FAILED
+
+if TYPE_CHECKING:
+    from tarry.testing.lives import Delivery, Invocation, Life
+    from tarry.testing.past import Past
+
+NO_TIME_LEFT_SECONDS = 1.0
+"""With less than that before its deadline, a function only reports what it could not settle (SPEC I2)."""
+STAYED = frozenset({"waiting_retry", "deferred", "unhandled"})
+"""What the log says of a message that was judged, and stays in its queue; ``released`` is one that was not run."""
+
+
+def bare_moves_have_a_cause(past: Past) -> Found:
+    """At a message's last delivery a failure, or a wait that cannot be kept, puts it into its dead-letter queue.
+
+    SQS moves a message bare only if its process died, if it was never judged, or if it could not be sent.
+    """
+    for life in past.lives.values():
+        moved = next(life.all("moved"), None)
+        if moved is None or moved.fields.get("origin") == "redrive":
+            continue
+        before = [each for each in life.deliveries if each.at <= moved.at]
+        if not before:
+            continue
+        last, target = before[-1], str(moved.fields["to"])
+        if _was_judged(last, moved.at, past) and not _may_be_bare(last, target, past):
+            what = f"its last delivery ended with {last.verdict!r}" if last.run else "it could not wait"
+            text = f"SQS moved it to {target} bare, though {what}, and nothing kept tarry from saying why"
+            yield violation("bare moves have a cause", life, text, moved.at)
+
+
+def _was_judged(last: Delivery, moved_at: float, past: Past) -> bool:
+    """Whether a consumer had the message in its last delivery, and decided something else than to release it."""
+    invocation = last.invocation
+    if invocation is None or invocation.consumed is None or not invocation.ended_well:
+        return False
+    if invocation.answered is None or invocation.answered.at > moved_at:
+        return False
+    if last.verdict in FAILED or last.verdict == "defer":
+        return True
+    return any(event.fields["event"] in STAYED for event in past.said_by(last))
+
+
+def _may_be_bare(last: Delivery, target: str, past: Past) -> bool:
+    """The exceptions of SPEC C8."""
+    invocation, life = last.invocation, last.life
+    assert invocation is not None
+    assert invocation.answered is not None
+    lease_lost = past.had_problem(last, "lease_lost") or invocation.answered.at >= last.held_until
+    waits_for_twin = bool(last.twins)
+    is_its_grave = target in (died_in(life), life.sent.fields["queue"])  # SPEC F7
+    return (
+        lease_lost
+        or waits_for_twin
+        or is_its_grave
+        or _had_no_time(invocation)
+        or past.look_up_failed(last)
+        or _send_failed(invocation, target)
+        or not _fits(life, target, past)
+    )
+
+
+def _had_no_time(invocation: Invocation) -> bool:
+    assert invocation.answered is not None
+    deadline = float(invocation.invoked.fields.get("deadline", math.inf))
+    return invocation.answered.at > deadline - NO_TIME_LEFT_SECONDS
+
+
+def _send_failed(invocation: Invocation, target: str) -> bool:
+    """Whether a fault struck a send to the dead-letter queue itself; one to another queue is no excuse."""
+    return any(
+        fault.fields.get("operation") == "SendMessageBatch" and fault.fields.get("queue") == target
+        for fault in invocation.faults
+    )
+
+
+def _fits(life: Life, target: str, past: Past) -> bool:
+    """Whether the dead-letter queue takes messages of its size (SPEC F3, F5)."""
+    limit = int(past.queues.get(target, {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))
+    return message_size(life.body, users_attributes(life)) <= limit

@@ -1,0 +1,53 @@
+"""What an invocation does with messages whose leases have ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tarry.testing.checkers.violation import Found, violation
+
+if TYPE_CHECKING:
+    from tarry.simulator.history import Event
+    from tarry.testing.lives import Delivery
+    from tarry.testing.past import Past
+
+ON_ITS_WAY_SECONDS = 0.05
+"""How long a request may be under way that was made while the lease still held, if no fault strikes it."""
+
+
+def lost_leases_are_left_alone(past: Past) -> Found:
+    """Once a lease has ended, for all that its invocation can know, nothing is sent or hidden in its message's name.
+
+    Another delivery may have finished the message, or still run it, and an old handle would act on that one (SPEC E6).
+    """
+    for delivery in past.deliveries():
+        invocation = delivery.invocation
+        if invocation is None or invocation.consumed is None:
+            continue
+        done = _done_for(delivery)
+        if not done or past.look_up_failed(delivery):
+            continue
+        if invocation.struck("SendMessageBatch", "ChangeMessageVisibilityBatch"):
+            continue
+        ends_at = _known_end(delivery)
+        for event in done:
+            if event.at > ends_at + ON_ITS_WAY_SECONDS:
+                what = "sent on" if event in delivery.copies else "its visibility was changed"
+                text = f"{what} {event.at - ends_at:.1f} s after its lease had ended"
+                yield violation("lost leases are left alone", delivery.life, text, event.at)
+                break
+            if event.what == "hidden":
+                ends_at = event.fields["visible_until"]
+
+
+def _known_end(delivery: Delivery) -> float:
+    """When the lease ends by what an invocation knows: a record tells only when its first receive was."""
+    assert delivery.invocation is not None
+    seconds = delivery.lease_ends_at - delivery.at
+    return (delivery.at if delivery.count == 1 else delivery.invocation.invoked.at) + seconds
+
+
+def _done_for(delivery: Delivery) -> list[Event]:
+    """What its invocation did in the message's name, in order: sends, and changes of its visibility."""
+    copies = [] if delivery.twins else delivery.copies
+    return sorted([*delivery.hidden, *copies], key=lambda event: event.at)

@@ -1,0 +1,56 @@
+"""A message that tells when a verdict is given on it: a delay counts from that moment (SPEC C11)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tarry.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tarry.delay import Delay
+
+
+class Listener(Protocol):
+    """Whoever wants to know of verdicts."""
+
+    def hears(self, message: Message[Any], verdict: str) -> None:
+        """A verdict was given on a message; the first one on it counts."""
+
+
+def listen_to(messages: Iterable[Message[Any]], listener: Listener) -> None:
+    """Tell the listener of each verdict on these messages from now on."""
+    for message in messages:
+        message.__class__ = HeardMessage
+        message.__dict__["_listener"] = listener
+
+
+class HeardMessage(Message[Any]):
+    """The same message to its handler."""
+
+    _listener: Listener
+
+    def ack(self) -> None:
+        super().ack()
+        self._listener.hears(self, "ack")
+
+    def retry(self, delay: Delay | None = None) -> None:
+        super().retry(delay)
+        self._listener.hears(self, "retry")
+
+    def reject(self, reason: str | None = None) -> None:
+        super().reject(reason)
+        self._listener.hears(self, "reject")
+
+    def discard(self, reason: str | None = None) -> None:
+        super().discard(reason)
+        self._listener.hears(self, "discard")
+
+    def defer(self, delay: Delay) -> None:
+        super().defer(delay)
+        self._listener.hears(self, "defer")
+
+    def fail(self, error: BaseException) -> None:
+        super().fail(error)
+        self._listener.hears(self, "fail")

@@ -1,0 +1,159 @@
+"""A quarter of a core, on any machine: a world whose clock runs on the process's CPU time, four times as fast.
+
+What a function computes takes as long as on a core a quarter as fast, however busy the machine is that runs the test.
+What it waits for outside (a request on its way) costs nothing.
+
+    world, context_with = cpu_world(LightClient(attributes))
+    with use(world):
+        context = context_with(12)
+        handler(event, context)
+    assert context.seconds_left() > 0
+"""
+
+import hashlib
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tarry.world import Event, Interruption, RealThreads, World
+
+if TYPE_CHECKING:
+    from tarry.world import Fire
+
+SPEED = 4
+START = 1_800_000_000.0
+"""When the records of `records.py` were received."""
+
+
+class CpuClock:
+    """A clock on which a second is a quarter of a second of the process's CPU time."""
+
+    def __init__(self, speed: float = SPEED) -> None:
+        self.speed = speed
+        self._began = time.process_time()
+        self._slept = 0.0
+
+    def time(self) -> float:
+        return START + self.monotonic()
+
+    def monotonic(self) -> float:
+        return (time.process_time() - self._began) * self.speed + self._slept
+
+    def sleep(self, seconds: float) -> None:
+        """Skip the time in the main thread; elsewhere wait for about as long as it takes the others to compute."""
+        if threading.current_thread() is threading.main_thread():
+            self._slept += seconds
+        else:
+            time.sleep(seconds / self.speed)
+
+    async def asleep(self, seconds: float) -> None:
+        import asyncio
+
+        await asyncio.sleep(seconds / self.speed)
+
+
+class CpuEvent:
+    """A `threading.Event` whose timeouts are about as long on the clock as they say."""
+
+    def __init__(self, speed: float) -> None:
+        self._event = threading.Event()
+        self._speed = speed
+        self.set = self._event.set
+        self.clear = self._event.clear
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._event.wait(None if timeout is None else timeout / self._speed)
+
+
+class CpuThreads(RealThreads):
+    """Real threads, whose waits are about as long on the clock as they say."""
+
+    def __init__(self, speed: float = SPEED) -> None:
+        self._speed = speed
+
+    def event(self) -> Event:  # type: ignore[override]
+        return CpuEvent(self._speed)
+
+    def interrupt(self, seconds: float, fire: "Fire") -> Interruption | None:
+        return super().interrupt(seconds / self._speed, fire)
+
+
+class CpuContext:
+    """A Lambda context whose time runs out on the clock."""
+
+    function_name = "orders"
+    memory_limit_in_mb = "128"
+    invoked_function_arn = "arn:aws:lambda:us-east-1:123456789012:function:orders"
+    aws_request_id = "request-1"
+
+    def __init__(self, clock: CpuClock, seconds: float) -> None:
+        self._clock = clock
+        self._deadline = clock.monotonic() + seconds
+
+    def seconds_left(self) -> float:
+        """Negative after the deadline."""
+        return self._deadline - self._clock.monotonic()
+
+    def get_remaining_time_in_millis(self) -> int:
+        return max(0, int(self.seconds_left() * 1000))
+
+
+class LightClient:
+    """An SQS client that accepts everything and costs next to no CPU, unlike botocore's serializers."""
+
+    def __init__(self, attributes: dict[str, str]) -> None:
+        self.attributes = attributes
+        """Of each queue."""
+        self.requests: Counter[str] = Counter()
+        self.entries: Counter[str] = Counter()
+        self.records: list[dict[str, Any]] = []
+        """The `Tarry` records of what was sent."""
+        self.meta = _Meta()
+
+    def get_queue_attributes(self, *, AttributeNames: list[str], **_: Any) -> dict[str, Any]:  # noqa: N803
+        self.requests["get_queue_attributes"] += 1
+        return {"Attributes": {name: value for name, value in self.attributes.items() if name in AttributeNames}}
+
+    def send_message_batch(self, *, Entries: list[dict[str, Any]], **_: Any) -> dict[str, Any]:  # noqa: N803
+        self._count("send_message_batch", Entries)
+        successful = []
+        for entry in Entries:
+            self.records.append(json.loads(entry["MessageAttributes"]["Tarry"]["StringValue"]))
+            digest = hashlib.md5(entry["MessageBody"].encode(), usedforsecurity=False).hexdigest()
+            successful.append({"Id": entry["Id"], "MessageId": f"copy-{entry['Id']}", "MD5OfMessageBody": digest})
+        return {"Successful": successful}
+
+    def delete_message_batch(self, *, Entries: list[dict[str, Any]], **_: Any) -> dict[str, Any]:  # noqa: N803
+        self._count("delete_message_batch", Entries)
+        return {"Successful": [{"Id": entry["Id"]} for entry in Entries]}
+
+    def change_message_visibility_batch(self, *, Entries: list[dict[str, Any]], **_: Any) -> dict[str, Any]:  # noqa: N803
+        self._count("change_message_visibility_batch", Entries)
+        return {"Successful": [{"Id": entry["Id"]} for entry in Entries]}
+
+    def _count(self, operation: str, entries: list[dict[str, Any]]) -> None:
+        self.requests[operation] += 1
+        self.entries[operation] += len(entries)
+
+
+class _Events:
+    def register(self, *_: Any, **__: Any) -> None:
+        """Nothing is sent."""
+
+    register_first = register_last = unregister = register
+
+
+class _Meta:
+    endpoint_url = "https://sqs.us-east-1.amazonaws.com"
+    region_name = "us-east-1"
+    events = _Events()
+
+
+def cpu_world(client: Any, speed: float = SPEED) -> tuple[World, Callable[[float], CpuContext]]:
+    """A world on a quarter of a core, and what makes a context in it with so many seconds left."""
+    clock = CpuClock(speed)
+    world = World(clock=clock, client_factory=lambda: client, threads=CpuThreads(speed))
+    return world, lambda seconds: CpuContext(clock, seconds)

@@ -1,0 +1,129 @@
+"""However many messages fail, and however large their errors are, the answer comes before the deadline (SPEC I2).
+
+On a quarter of a core, by the CPU time of this process: `tests.cpuclock`.
+"""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tarry import Batch, Consumer, Fixed, Message, batch_consumer, consumer
+from tarry.world import use
+from tests.cpuclock import LightClient, cpu_world
+from tests.records import batch_of, failed
+from tests.wire import arn
+
+MANY = 10_000
+SECONDS = 12
+ATTRIBUTES = {
+    "VisibilityTimeout": "600",
+    "MessageRetentionPeriod": "345600",
+    "MaximumMessageSize": "1048576",
+    "RedrivePolicy": json.dumps({"deadLetterTargetArn": arn("orders-dlq"), "maxReceiveCount": 15}),
+}
+
+
+@contextmanager
+def logging_to(stream: io.StringIO) -> Iterator[None]:
+    """What tarry logs is written there alone, as a Lambda function writes it: pytest's own capture costs as much."""
+    logger = logging.getLogger("tarry")
+    before = logger.handlers, logger.propagate
+    logger.handlers, logger.propagate = [logging.StreamHandler(stream)], False
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = before
+
+
+def each() -> Consumer[Any]:
+    @consumer(backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        raise ValueError("the gateway does not answer")
+
+    return handler
+
+
+def several_at_once() -> Consumer[Any]:
+    return each().replace(concurrency=8)
+
+
+def one_by_one_in_a_batch_handler() -> Consumer[Any]:
+    @batch_consumer(backoff=Fixed(60))
+    def handler(batch: Batch) -> None:
+        for message in batch:
+            message.fail(ValueError("the gateway does not answer"))
+
+    return handler
+
+
+def all_at_the_end() -> Consumer[Any]:
+    @batch_consumer(backoff=Fixed(60))
+    def handler(batch: Batch) -> None:
+        raise ValueError("the gateway does not answer")
+
+    return handler
+
+
+HANDLERS = [each, several_at_once, one_by_one_in_a_batch_handler, all_at_the_end]
+
+
+@pytest.mark.parametrize("make", HANDLERS)
+@pytest.mark.parametrize("attempt", [1, 5])
+def test_ten_thousand_failing_messages_are_answered_for_before_the_deadline(
+    make: Any, attempt: int
+) -> None:
+    """At attempt 1 they wait for the next one; attempt 5 is the last one, and they become dead letters."""
+    client = LightClient(ATTRIBUTES)
+    world, context_with = cpu_world(client)
+    handler, event = make(), batch_of(MANY, receives=attempt)
+    with use(world), logging_to(io.StringIO()):
+        context = context_with(SECONDS)
+        answer = handler(event, context)
+        left = context.seconds_left()
+    assert left > 0, f"it answered {-left:.1f} s after its deadline"
+    deleted = client.entries["delete_message_batch"]
+    assert len(failed(answer)) >= MANY - deleted
+    assert not {f"m{number}" for number in range(MANY)} - set(failed(answer)) or deleted
+
+
+@pytest.mark.parametrize("make", [each, several_at_once])
+def test_while_many_fail_those_that_did_are_settled(make: Any) -> None:
+    """What can't be settled any more is only reported, so most of what ran at its last attempt has its letter."""
+    client = LightClient(ATTRIBUTES)
+    world, context_with = cpu_world(client)
+    handler, event = make(), batch_of(MANY, receives=5)
+    with use(world), logging_to(io.StringIO()):
+        answer = handler(event, context_with(SECONDS))
+    assert len(client.records) > 100
+    assert MANY - len(failed(answer)) >= 0.9 * len(client.records)
+
+
+def raises_much(text: str, attempt: int, log: io.StringIO) -> tuple[LightClient, float, list[str]]:
+    @consumer
+    def handler(message: Message) -> None:
+        raise ValueError(text)
+
+    client = LightClient(ATTRIBUTES)
+    world, context_with = cpu_world(client)
+    event = batch_of(10, receives=attempt)
+    with use(world), logging_to(log):
+        context = context_with(SECONDS)
+        answer = handler(event, context)
+        return client, SECONDS - context.seconds_left(), failed(answer)
+
+
+@pytest.mark.parametrize("attempt", [1, 5])
+@pytest.mark.parametrize("text", ["x" * 5_000_000, "line\n" * 1_000_000, "\U0001f4a5" * 1_250_000], ids="xlb")
+def test_errors_with_texts_of_5_mb_are_settled_soon_and_write_little(text: str, attempt: int) -> None:
+    log = io.StringIO()
+    client, took, left = raises_much(text, attempt, log)
+    size = len(log.getvalue().encode())
+    assert size < 100_000
+    assert took < 2
+    assert len(left) == (10 if attempt == 1 else 0)
+    assert len(client.records) == (0 if attempt == 1 else 10)

@@ -1,0 +1,385 @@
+"""Promises of SPEC C8, C11, E6 and of verdicts, each in the smallest world that breaks it if tarry does."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tarry import (
+    Batch,
+    DeadLetter,
+    Failure,
+    Fixed,
+    Message,
+    Outcome,
+    Queue,
+    RetryInPlace,
+    SendAgain,
+    batch_consumer,
+    consumer,
+)
+from tarry.envelope import FailureRecord
+from tarry.testing import Sandbox
+from tarry.world import current
+
+HOUR = 3_600
+HIDE, SEND = "ChangeMessageVisibilityBatch", "SendMessageBatch"
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox() as made:
+        yield made
+
+
+def letter(sandbox: Sandbox, queue: str = "orders-dlq") -> FailureRecord:
+    """The failure record of the one dead letter."""
+    [found] = sandbox.messages(queue)
+    assert found.failure is not None, "SQS moved it bare"
+    return found.failure
+
+
+# No bare move of a message that tarry saw fail (SPEC C8)
+
+
+class Raises:
+    def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        raise RuntimeError("a step that fails")
+
+
+class LeavesUnhandled:
+    def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        return Outcome.unhandled()
+
+
+class Retries:
+    def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        return Outcome.retry(5)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([RetryInPlace()], id="a list without DeadLetter"),
+        pytest.param([Raises()], id="a step that raises"),
+        pytest.param([Raises(), DeadLetter()], id="a step that raises before DeadLetter"),
+        pytest.param([LeavesUnhandled()], id="unhandled on purpose"),
+        pytest.param([Retries()], id="a step that retries past the last delivery"),
+        pytest.param([SendAgain("again", queue="nowhere")], id="SendAgain to no queue"),
+        pytest.param([SendAgain("again", queue="nowhere"), DeadLetter()], id="SendAgain to no queue, then DeadLetter"),
+        pytest.param([DeadLetter(queue="nowhere")], id="DeadLetter to no queue"),
+    ],
+)
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+def test_a_failure_at_the_last_delivery_becomes_a_dead_letter_with_its_record(
+    sandbox: Sandbox, steps: list[Any], queue: str
+) -> None:
+    @consumer(on_failure=steps)
+    def handler(message: Message) -> None:
+        raise ValueError("the handler's own error")
+
+    end = ".fifo" if queue.endswith(".fifo") else ""
+    sandbox.queue(queue, dead_letter=f"orders-dlq{end}", max_receive_count=3)
+    sandbox.connect(handler, queue, batch_size=1)
+    sandbox.send(queue, "1", group_id="a" if end else None)
+    sandbox.run()
+    failure = letter(sandbox, f"orders-dlq{end}")
+    assert (failure.type.rpartition(".")[2], failure.message) == ("ValueError", "the handler's own error")
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+def test_a_deferral_at_the_last_delivery_becomes_a_dead_letter(sandbox: Sandbox, queue: str) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        message.defer(60)
+
+    end = ".fifo" if queue.endswith(".fifo") else ""
+    sandbox.queue(queue, dead_letter=f"orders-dlq{end}", max_receive_count=3)
+    sandbox.connect(handler, queue, batch_size=1)
+    sandbox.faults.add("denied", operation=SEND, queue=queue, times=None, maybe=bool(end))
+    sandbox.send(queue, "1", group_id="a" if end else None)
+    sandbox.run()
+    assert letter(sandbox, f"orders-dlq{end}").reason == "expiring"
+
+
+def test_a_parked_message_whose_visibility_may_not_be_changed_is_sent_again_and_runs_when_due(
+    sandbox: Sandbox,
+) -> None:
+    ran_at: list[float] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        ran_at.append(sandbox.elapsed)
+
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(handler, "orders")
+    sandbox.faults.add("denied", operation=HIDE, times=None)
+    Queue("orders").send("1", delay=2 * HOUR)
+    sandbox.run()
+    assert sandbox.messages("orders-dlq") == []
+    assert [2 * HOUR <= at < 2.5 * HOUR for at in ran_at] == [True]
+
+
+def test_a_parked_message_that_can_neither_be_hidden_nor_sent_again_becomes_a_dead_letter(sandbox: Sandbox) -> None:
+    @consumer
+    def handler(message: Message) -> None: ...
+
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1", delay=2 * HOUR)
+    sandbox.faults.add("denied", operation=HIDE, times=None)
+    sandbox.faults.add("denied", operation=SEND, queue="orders", times=None)
+    sandbox.run()
+    assert letter(sandbox).reason == "expiring"
+
+
+def test_a_long_deferral_whose_visibility_may_not_be_changed_is_no_hot_loop(sandbox: Sandbox) -> None:
+    """It runs when it is due, or says why it could not wait; it is not received at every visibility timeout."""
+    runs: list[float] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        runs.append(sandbox.elapsed)
+        if len(runs) == 1:
+            message.defer(12 * HOUR)
+
+    sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=60)
+    sandbox.connect(handler, "orders")
+    sandbox.faults.add("denied", operation=HIDE, times=None)
+    sandbox.send("orders", "1")
+    report = sandbox.run()
+    if sandbox.messages("orders-dlq"):
+        assert letter(sandbox).reason == "expiring"
+    else:
+        assert 12 * HOUR <= runs[1] < 13 * HOUR
+    assert sum(event.what == "received" for event in report.events) < 12 * HOUR / 60 / 2
+
+
+# A delay counts from the failure (SPEC C11)
+
+
+def run_beside_slow_ones(
+    sandbox: Sandbox, fail: Callable[[Message], None], seconds: float = 200, queue: str = "orders", **settings: Any
+) -> list[float]:
+    """When the message "first" has run, of a batch whose others take so many seconds together."""
+    ran_at: list[float] = []
+
+    @consumer(**settings)
+    def handler(message: Message) -> None:
+        if message.body == "first":
+            ran_at.append(sandbox.elapsed)
+            if len(ran_at) == 1:
+                fail(message)
+        else:
+            sandbox.sleep(seconds / 4)
+
+    sandbox.queue(queue, dead_letter=f"dlq{'.fifo' if queue.endswith('.fifo') else ''}", visibility_timeout=1_800)
+    sandbox.connect(handler, queue, timeout=300)
+    for group, body in zip("abcde", ["first", "2", "3", "4", "5"], strict=True):
+        sandbox.send(queue, body, group_id=group if queue.endswith(".fifo") else None)
+    sandbox.run()
+    return ran_at
+
+
+def fails_at_once(message: Message) -> None:
+    raise ValueError("at once")
+
+
+def test_a_failed_message_comes_back_after_its_delay_while_its_batch_still_runs(sandbox: Sandbox) -> None:
+    first, second = run_beside_slow_ones(sandbox, fails_at_once, backoff=Fixed(10))
+    assert 10 <= second - first < 13
+
+
+@pytest.mark.parametrize("settings", [{"concurrency": 2}, {"ack": "eager"}, {"keepalive": 20}])
+def test_the_same_however_the_batch_runs(sandbox: Sandbox, settings: dict[str, Any]) -> None:
+    first, second = run_beside_slow_ones(sandbox, fails_at_once, backoff=Fixed(10), **settings)
+    assert 10 <= second - first < 13
+
+
+def test_a_message_comes_back_at_the_moment_that_it_named(sandbox: Sandbox) -> None:
+    def retries_at_a_moment(message: Message) -> None:
+        message.retry(datetime.fromtimestamp(sandbox.now, UTC) + timedelta(seconds=60))
+
+    first, second = run_beside_slow_ones(sandbox, retries_at_a_moment, seconds=115)
+    assert 60 <= second - first < 63
+
+
+def test_a_delay_longer_than_the_rest_of_the_batch_counts_from_the_failure_too(sandbox: Sandbox) -> None:
+    first, second = run_beside_slow_ones(sandbox, fails_at_once, backoff=Fixed(250))
+    assert 250 <= second - first < 253
+
+
+def test_on_fifo_a_message_comes_back_when_its_batch_has_ended_and_its_delay_is_over(sandbox: Sandbox) -> None:
+    first, second = run_beside_slow_ones(sandbox, fails_at_once, queue="orders.fifo", backoff=Fixed(210))
+    assert 210 <= second - first < 213
+
+
+def test_a_verdict_in_a_batch_handler_begins_its_own_delay(sandbox: Sandbox) -> None:
+    ran_at: list[float] = []
+
+    @batch_consumer
+    def handler(batch: Batch) -> None:
+        for message in batch:
+            if message.body == "first":
+                ran_at.append(sandbox.elapsed)
+                if len(ran_at) == 1:
+                    message.retry(100)
+            else:
+                sandbox.sleep(20)
+
+    sandbox.queue("orders", visibility_timeout=600)
+    sandbox.connect(handler, "orders", timeout=300)
+    for body in ("first", "2", "3", "4"):
+        sandbox.send("orders", body)
+    sandbox.run()
+    assert 100 <= ran_at[1] - ran_at[0] < 103
+
+
+def test_a_wait_that_was_asked_for_survives_the_crash_of_its_process(sandbox: Sandbox) -> None:
+    sandbox.faults.add("crash", seconds=40)
+    first, second, *_ = run_beside_slow_ones(sandbox, fails_at_once, backoff=Fixed(10))
+    assert 10 <= second - first < 13
+
+
+# A lease is as old as its receive (SPEC E6)
+
+
+def held_for_55_of_60_seconds(sandbox: Sandbox, queue: str, handle: Callable[[Message, int], None]) -> list[float]:
+    """When a message has run whose first run takes 10 s, its lease ending in the middle."""
+    ran_at: list[float] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        ran_at.append(sandbox.elapsed)
+        run = len(ran_at)
+        sandbox.sleep(10)
+        handle(message, run)
+
+    sandbox.queue(queue, dead_letter=f"dlq{'.fifo' if queue.endswith('.fifo') else ''}", visibility_timeout=60)
+    sandbox.connect(handler, queue)
+    sandbox.send(queue, "1", group_id="a" if queue.endswith(".fifo") else None)
+    sandbox.faults.add("held", seconds=55)
+    sandbox.run()
+    return ran_at
+
+
+def rejects(message: Message, run: int) -> None:
+    message.reject("not wanted")
+
+
+def rejects_first(message: Message, run: int) -> None:
+    if run == 1:
+        message.reject("not wanted")
+
+
+def retries_first(message: Message, run: int) -> None:
+    if run == 1:
+        message.retry(0)
+
+
+@pytest.mark.parametrize("wanted", [(rejects, 1), (rejects_first, 0)])
+def test_an_invocation_whose_lease_has_ended_sends_no_dead_letter(
+    sandbox: Sandbox, wanted: tuple[Callable[[Message, int], None], int]
+) -> None:
+    handle, letters = wanted
+    assert len(held_for_55_of_60_seconds(sandbox, "orders", handle)) == 2
+    assert len(sandbox.messages("dlq")) == letters
+
+
+def test_an_invocation_whose_lease_has_ended_does_not_show_the_message_that_another_one_runs(
+    sandbox: Sandbox,
+) -> None:
+    assert len(held_for_55_of_60_seconds(sandbox, "orders", retries_first)) == 2
+
+
+def test_a_lease_that_sqs_confirmed_to_a_keepalive_is_not_lost(sandbox: Sandbox) -> None:
+    @consumer(keepalive=2)
+    def handler(message: Message) -> None:
+        sandbox.sleep(10)
+        message.reject("not wanted")
+
+    sandbox.queue("orders", dead_letter="dlq", visibility_timeout=60)
+    sandbox.connect(handler, "orders")
+    order = sandbox.send("orders", "1")
+    sandbox.faults.add("held", seconds=55)
+    assert sum(step.state == "IN_FLIGHT" for step in sandbox.run().story(order)) == 1
+    assert len(sandbox.messages("dlq")) == 1
+
+
+# A verdict after the end of its handler is ignored
+
+
+@pytest.mark.parametrize("ack", ["eager", "on_return"])
+def test_an_ack_by_a_leftover_thread_does_not_delete_a_message_that_failed(sandbox: Sandbox, ack: Any) -> None:
+    runs: list[str] = []
+
+    @consumer(ack=ack, backoff=Fixed(30))
+    def handler(message: Message) -> None:
+        runs.append(message.body)
+        if message.body == "slow":
+            sandbox.sleep(5)
+        elif runs.count("fails") == 1:
+
+            def acks_late() -> None:
+                sandbox.sleep(1)
+                message.ack()
+
+            current().threads.start(acks_late)
+            raise ValueError("it has failed")
+
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "fails")
+    sandbox.send("orders", "slow")
+    sandbox.run()
+    assert runs.count("fails") == 2
+
+
+def test_an_ack_by_a_leftover_thread_does_not_delete_a_message_whose_dead_letter_cannot_be_sent(
+    sandbox: Sandbox,
+) -> None:
+    @consumer(ack="eager")
+    def handler(message: Message) -> None:
+        if message.body == "slow":
+            sandbox.sleep(5)
+            return
+
+        def acks_late() -> None:
+            sandbox.sleep(1)
+            message.ack()
+
+        current().threads.start(acks_late)
+        message.reject("it is not wanted")
+
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(handler, "orders")
+    sandbox.faults.add("denied", operation=SEND)
+    order = sandbox.send("orders", "rejected")
+    sandbox.send("orders", "slow")
+    assert sandbox.run().state(order) == "DEAD_LETTERED"
+    assert letter(sandbox).reason == "it is not wanted"
+
+
+def test_a_verdict_of_a_leftover_thread_in_a_batch_handler_changes_nothing(sandbox: Sandbox) -> None:
+    runs: list[str] = []
+
+    @batch_consumer(ack="eager", backoff=Fixed(30), max_attempts=3)
+    def handler(batch: Batch) -> None:
+        runs.extend(message.body for message in batch)
+        if runs.count("1") == 1:
+
+            def acks_late() -> None:
+                sandbox.sleep(0.005)
+                for message in batch:
+                    message.ack()
+
+            current().threads.start(acks_late)
+            raise ValueError("all have failed")
+
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+    sandbox.send("orders", "2")
+    sandbox.run()
+    assert sorted(runs) == ["1", "1", "2", "2"]

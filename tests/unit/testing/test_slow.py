@@ -1,0 +1,38 @@
+"""Pollers that hold their batches, and functions on slow CPUs."""
+
+from tarry import Message, consumer
+from tarry.testing import Sandbox
+from tarry.world import current
+
+
+def test_a_poller_holds_a_batch_before_it_invokes_the_function(sandbox: Sandbox) -> None:
+    began: list[float] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        began.append(sandbox.elapsed)
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+    sandbox.faults.add("held", seconds=20)
+    sandbox.run()
+    assert 20 < began[0] < 21
+
+
+def test_on_a_slow_cpu_each_look_at_the_clock_takes_time(sandbox: Sandbox) -> None:
+    took: list[float] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        clock = current().clock
+        before = clock.time()
+        took.append(clock.monotonic() - (before - sandbox._began))
+
+    sandbox.queue("orders")
+    sandbox.connect(handler, "orders")
+    sandbox.faults.add("slow_cpu", seconds=0.25)
+    for number in range(2):
+        sandbox.send("orders", str(number))
+        sandbox.run()
+    assert [round(each, 3) for each in took] == [0.25, 0]

@@ -1,0 +1,106 @@
+"""What ends a run with an error although no message was lost: a test that proves nothing, or that never ends."""
+
+import logging
+
+import pytest
+
+from tarry import Batch, Fixed, Message, batch_consumer, consumer
+from tarry.testing import Sandbox
+
+
+@consumer(max_attempts=2, backoff=Fixed(10))
+def fails(message: Message) -> None:
+    raise ValueError("as always")
+
+
+def orders(sandbox: Sandbox, dead_letter: str | None = "orders-dlq") -> None:
+    sandbox.queue("orders", dead_letter=dead_letter)
+    sandbox.connect(fails, "orders")
+    sandbox.send("orders", "1")
+
+
+def test_a_fault_that_never_struck_fails_the_run_and_is_named(sandbox: Sandbox) -> None:
+    orders(sandbox)
+    sandbox.faults.add("denied", operation="SendMessage", queue="orders-dlq")
+    with pytest.raises(AssertionError, match=r"'denied' of SendMessage on orders-dlq never struck: .* maybe=True"):
+        sandbox.run()
+
+
+def test_a_fault_that_may_never_strike(sandbox: Sandbox) -> None:
+    orders(sandbox)
+    sandbox.faults.add("denied", operation="SendMessage", maybe=True)
+    sandbox.run()
+
+
+def test_a_fault_of_several_times_strikes_as_often(sandbox: Sandbox) -> None:
+    orders(sandbox)
+    sandbox.faults.add("throttle", operation="SendMessageBatch", times=40)
+    with pytest.raises(AssertionError, match=r"struck \d+ of 40 times"):
+        sandbox.run()
+
+
+@pytest.mark.parametrize("often", [{"times": None}, {"times": None, "chance": 0.9}, {"times": 40, "chance": 0.9}])
+def test_a_fault_without_a_number_or_by_chance_strikes_once_at_least(
+    sandbox: Sandbox, often: dict[str, float | None]
+) -> None:
+    orders(sandbox)
+    sandbox.faults.add("throttle", operation="ChangeMessageVisibilityBatch", **often)
+    sandbox.run()
+
+
+def test_a_fault_that_was_cleared_before_it_struck_never_struck(sandbox: Sandbox) -> None:
+    orders(sandbox)
+    sandbox.faults.add("denied", operation="DeleteMessageBatch")
+    sandbox.faults.clear()
+    with pytest.raises(AssertionError, match="'denied' of DeleteMessageBatch never struck"):
+        sandbox.run()
+
+
+def test_a_fault_may_strike_later_as_long_as_something_is_to_happen(sandbox: Sandbox) -> None:
+    orders(sandbox)
+    sandbox.faults.add("denied", operation="SendMessageBatch")
+    sandbox.advance(1)
+    sandbox.run()
+
+
+def test_what_fails_for_ever_without_a_dead_letter_queue_is_one_sentence(sandbox: Sandbox) -> None:
+    orders(sandbox, dead_letter=None)
+    with pytest.raises(AssertionError) as raised:
+        sandbox.run()
+    assert str(raised.value).startswith("the queue 'orders' has no dead-letter queue, and message ")
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_crash_logs_nothing(sandbox: Sandbox, caplog: pytest.LogCaptureFixture) -> None:
+    orders(sandbox)
+    sandbox.faults.add("crash_before", operation="ChangeMessageVisibilityBatch")
+    with caplog.at_level(logging.DEBUG, "tarry"):
+        sandbox.run()
+    assert "runtime_failed" not in [vars(record).get("event") for record in caplog.records]
+
+
+def test_a_message_that_lambda_deletes_though_it_failed_is_lost(sandbox: Sandbox) -> None:
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(fails, "orders", reports_failures=False)
+    sandbox.send("orders", "1")
+    sandbox.faults.add("denied", operation="ChangeMessageVisibilityBatch", times=None)
+    with pytest.raises(AssertionError, match=r"nothing is lost: .*ReportBatchItemFailures"):
+        sandbox.run()
+    assert "lost: Lambda deleted it, though it was WAITING_RETRY" in str(sandbox.report())
+
+
+def test_a_message_of_an_eager_ack_is_not_lost_when_its_process_dies(sandbox: Sandbox) -> None:
+    @batch_consumer(ack="eager")
+    def handler(batch: Batch) -> None:
+        for message in batch:
+            message.ack()
+            sandbox.sleep(5)
+
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(handler, "orders")
+    for number in range(3):
+        sandbox.send("orders", str(number))
+    sandbox.faults.add("crash", seconds=8)
+    sandbox.run()
+    deleted = [event.at for event in sandbox.report().events if event.what == "deleted"]
+    assert min(deleted) < sandbox.now - 10
