@@ -308,4 +308,5 @@ class Settlement:
             self._log.problem("step_failed", text, decision.message, error=decision.trouble)
         reason = outcome.reason or (failure.reason if failure is not None else None)
         error = failure.error if failure is not None else None
-        self._log.transition(decision.message, outcome, error=error, delay=delay, reason=reason, **more)
+        said = failure.said if failure is not None else None
+        self._log.transition(decision.message, outcome, error=error, delay=delay, reason=reason, said=said, **more)
