@@ -12,7 +12,7 @@ ORDERS = url("orders")
 
 
 def delays(send: Any) -> list[Any]:
-    """The DelaySeconds of what it sends, None where it names none."""
+    """The DelaySeconds of the messages that ``send`` sends."""
     with Wire() as wire:
         send()
     return [entry.get("DelaySeconds") for _, entry in wire.accepted]
@@ -56,12 +56,12 @@ def test_a_default_that_sqs_cannot_keep_is_refused_when_the_queue_is_made(queue:
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), "60", True, [60]])
-def test_a_default_that_is_no_delay_is_refused_with_its_value(delay: Any) -> None:  # SPEC J3, C5
+def test_an_invalid_default_is_refused_with_its_value(delay: Any) -> None:  # SPEC J3, C5
     with pytest.raises(ConfigurationError, match="the delay of a Queue: a delay ") as caught:
         Queue("orders", delay=delay)
     assert repr(delay) in str(caught.value)
 
 
-def test_a_moment_is_no_delay_for_all_messages() -> None:  # SPEC J3
+def test_a_datetime_is_refused_as_a_default() -> None:  # SPEC J3
     with pytest.raises(ConfigurationError, match="the delay of a Queue is a number of seconds or a timedelta"):
         Queue("orders", delay=datetime.now(UTC))  # type: ignore[arg-type]

@@ -227,7 +227,7 @@ def test_a_text_may_take_the_place_of_a_number_and_the_reverse() -> None:  # SPE
     ]
 
 
-def test_a_text_under_the_id_of_send_again_is_no_count() -> None:  # SPEC E3
+def test_a_text_under_the_id_of_send_again_is_not_a_count() -> None:  # SPEC E3
     def step(failure: Failure, next_step: Next) -> Outcome:
         return Outcome.resend(note={"slow": "text"}) if failure.attempt == 1 else next_step(failure)
 

@@ -82,7 +82,7 @@ def test_an_own_backoff_is_asked_once_for_each_wait_when_it_is_made() -> None:  
 
 
 @pytest.mark.parametrize(("backoff", "text"), BAD)
-def test_a_backoff_that_returns_no_delay_is_refused_when_it_is_made(backoff: Any, text: str) -> None:  # SPEC C5
+def test_a_backoff_that_fails_is_refused_when_it_is_made(backoff: Any, text: str) -> None:  # SPEC C5
     with pytest.raises(ConfigurationError, match=text):
         RetryPolicy(backoff=backoff)
 
@@ -117,12 +117,14 @@ def test_a_backoff_that_fails_later_leaves_the_delay_to_the_default(
     [(Squares(), 900), (Answers(50_000), 50_000), (Bounded(), 1_081)],
     ids=["at least 900", "what delay returns", "what bounds says"],
 )
-def test_the_longest_delay_is_by_bounds_where_there_is_one(backoff: Any, seconds: float) -> None:  # SPEC E4
+def test_the_longest_delay_is_read_from_bounds_if_there_is_such_a_method(
+    backoff: Any, seconds: float
+) -> None:  # SPEC E4
     assert RetryPolicy(10, backoff).longest_delay(fifo=False) == seconds
 
 
 @pytest.mark.parametrize("bounds", [None, lambda attempt: 5, lambda attempt: (2, 1), lambda attempt: 1 / 0])
-def test_bounds_that_do_not_work_are_as_good_as_none(bounds: Any) -> None:  # SPEC E4
+def test_bounds_that_fail_are_ignored(bounds: Any) -> None:  # SPEC E4
     backoff = Answers(50_000)
     backoff.bounds = bounds  # type: ignore[attr-defined]
     policy = RetryPolicy(10, backoff)
@@ -165,14 +167,14 @@ def test_a_step_takes_seconds_a_timedelta_or_a_backoff(given: Any, backoff: Any)
 @pytest.mark.parametrize(
     "delay", [-1, timedelta(seconds=-1), True, float("nan"), "5", [1, 2], Fixed, Squares, Answers("5"), Answers(-1)]
 )
-def test_a_step_refuses_what_is_no_delay(delay: Any) -> None:  # SPEC E3, C5
+def test_a_step_refuses_any_other_delay(delay: Any) -> None:  # SPEC E3, C5
     with pytest.raises(ConfigurationError, match="delay"):
         SendAgain("slow", delay=delay)
     with pytest.raises(ConfigurationError, match="delay"):
         LocalRetry(2, delay)
 
 
-def test_the_text_says_what_a_step_takes_as_a_delay() -> None:  # SPEC E3
+def test_the_error_says_which_delays_a_step_takes() -> None:  # SPEC E3
     with pytest.raises(ConfigurationError) as caught:
         LocalRetry(2, "5")  # type: ignore[arg-type]
     assert str(caught.value) == (

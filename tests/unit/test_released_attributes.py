@@ -94,27 +94,27 @@ def test_keys_of_a_later_version_are_ignored_wherever_they_are() -> None:  # SPE
 @pytest.mark.parametrize(
     "notes", [5, ["a"], "x", {"lane": 5}, {"lane": None}, {"lane": ["x"]}, {"lane": "x" * 257}], ids=str
 )
-def test_notes_that_are_no_texts_make_the_record_unreadable(notes: Any) -> None:  # DESIGN 3
+def test_notes_that_are_not_texts_make_the_record_unreadable(notes: Any) -> None:  # DESIGN 3
     with pytest.raises(UnreadableRecord, match=r"notes"):
         read_envelope(attribute(json.dumps(later(notes=notes))), BODY, NOW)
 
 
 @pytest.mark.parametrize("extra", [5, ["a"], "x", None])
-def test_an_extra_that_is_no_object_is_none(extra: Any) -> None:  # SPEC F6
+def test_an_extra_that_is_not_an_object_is_none(extra: Any) -> None:  # SPEC F6
     failure = read_envelope(attribute(json.dumps(later(extra=extra))), BODY, NOW).failure
     assert failure is not None
     assert failure.extra is None
 
 
 def sent_by(handler: Any, **more: Any) -> dict[str, Any]:
-    """The record of what a consumer of this version sends of a message of a later one."""
+    """The record of the copy that this version sends of a later version's message."""
     with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}) as wire:
         handler(event(record(BODY, "copy", attributes={"Tarry": attribute(json.dumps(later(**more)))})), Context())
     [told] = wire.records()
     return told
 
 
-def test_a_deferral_keeps_all_that_a_later_version_wrote() -> None:  # SPEC E3, J5
+def test_a_deferred_copy_keeps_everything_that_a_later_version_wrote() -> None:  # SPEC E3, J5
     told = sent_by(consumer(lambda message: message.defer(60)))
     for name in ("future", "notes", "extra"):
         assert told[name] == LATER[name]
@@ -125,7 +125,7 @@ def fails(message: Message) -> None:
     raise ValueError("out of order")
 
 
-def test_a_re_send_keeps_what_is_not_about_the_failure() -> None:  # SPEC E3, E6
+def test_a_re_sent_copy_keeps_unknown_keys_and_notes() -> None:  # SPEC E3, E6
     told = sent_by(consumer(on_failure=[SendAgain("slow", delay=60)])(fails))
     assert (told["future"], told["notes"], told["steps"]) == (LATER["future"], {"lane": "slow"}, {"slow": 1})
     assert (told["failure"]["type"], "extra" in told) == ("ValueError", False)

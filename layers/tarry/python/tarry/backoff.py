@@ -33,8 +33,8 @@ class Backoff(Protocol):
             def delay(self, attempt: int, rng: Random | None = None) -> float:
                 return 60 * attempt
 
-    The consumer calls it with every attempt that it can fail on, once, when it is made. A method
-    ``bounds(attempt) -> (earliest, latest)``, if the object has one, says how far jitter can take a delay.
+    A consumer calls it once for each wait when the consumer is made, to check the delays. A method
+    ``bounds(attempt) -> (earliest, latest)``, if the object has one, tells how far jitter can take a delay.
     """
 
     def delay(self, attempt: int, rng: Random | None = None) -> float:
@@ -45,8 +45,9 @@ class Backoff(Protocol):
                 number of the run.
             rng: The source of jitter. Use it, not the ``random`` module: in the sandbox it makes a seed repeatable.
 
-        A number below 0, NaN, infinity or anything but a number is refused with `ConfigurationError` where it shows
-        when the consumer is made. Later the default backoff sets the delay of that message, and the log has an ERROR.
+        If it raises, or returns a number below 0, NaN, infinity or another type, while the consumer is made, that is a
+        `ConfigurationError`. If it does so later, the default backoff sets the delay of that message, and the log has
+        an ERROR.
         """
 
 
@@ -55,7 +56,7 @@ Wait: TypeAlias = Union[float, "timedelta", Backoff]
 
 
 class JitteredBackoff(Value, ABC):
-    """What all backoffs of tarry share: the jitter, and its bounds.
+    """The base of tarry's own backoffs: the jitter, and its bounds.
 
     ``jitter`` spreads a crowd that failed together. ``None``: none. ``"full"``: from min(1, t) to t. ``"equal"``: from
     t/2 to t. A fraction f: from t·(1-f) to t, so ``0.1`` is 90 to 100 %. It is applied after the cap and never
@@ -194,11 +195,11 @@ class Schedule(JitteredBackoff):
         return self.delays[min(attempt, len(self.delays)) - 1]
 
 
-# backoffs of users, which may return or raise anything
+# backoffs of the user's, which may return or raise anything
 
 
 class BadDelay(ValueError):
-    """A backoff that raised, or returned something that is not a delay. The text says which."""
+    """A backoff raised an exception, or returned something that is not a delay."""
 
 
 def is_backoff(value: object) -> TypeGuard[Backoff]:

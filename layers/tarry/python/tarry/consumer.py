@@ -345,14 +345,14 @@ def _given_policy(policy: object, settings: Settings, retries_in_place: bool) ->
 
 
 def _settings_of(policy: RetryPolicy) -> dict[str, Any]:
-    """The single settings that make an equal policy; without those that have their default."""
+    """Return the single settings that make an equal policy, without defaults."""
     default = RetryPolicy()
     settings = {name: getattr(policy, name) for name in POLICY_SETTINGS}
     return {name: value for name, value in settings.items() if value is not getattr(default, name)}
 
 
 def _with_policy(settings: AllSettings, policy: RetryPolicy) -> AllSettings:
-    """The settings with a policy in place of single ones, so that a backoff of the user's is checked only once."""
+    """Return the settings with a policy in place of single ones: a backoff of the user's is checked only once."""
     others = {name: value for name, value in settings.items() if name not in POLICY_SETTINGS}
     return cast("AllSettings", {**others, "policy": policy})
 

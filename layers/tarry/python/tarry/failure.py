@@ -203,9 +203,12 @@ class StepList(Value):
         from tarry.outcome import Outcome
 
         if index < len(self.steps):
-            outcome = self.steps[index].handle(failure, lambda passed: self._from(index + 1, passed))
-            cannot_be = failure.does_not_fit and isinstance(outcome, Outcome) and outcome.kind == "resend"
-            return self._from(index + 1, failure) if cannot_be else outcome
+            answer: Any = self.steps[index].handle(failure, lambda passed: self._from(index + 1, passed))
+            asks_for_a_copy = isinstance(answer, Outcome) and answer.kind == "resend"
+            if failure.does_not_fit and asks_for_a_copy:  # it was asked before, and no copy can be sent
+                return self._from(index + 1, failure)
+            outcome: Outcome = answer
+            return outcome
         if failure.reason in NEVER_UNHANDLED:
             return DeadLetter().handle(failure, self.handle)
         return Outcome.unhandled()

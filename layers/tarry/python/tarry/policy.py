@@ -145,8 +145,9 @@ class RetryPolicy(Value):
             return _default(fifo).delay(attempt, rng), f"the consumer's backoff failed: {error}"
 
     def delay_bounds(self, attempt: int, *, fifo: bool) -> tuple[float, float] | None:
-        """Return the shortest and the longest wait after ``attempt``; None where the backoff cannot tell."""
-        return bounds_of(self.backoff_of(fifo=fifo), attempt)
+        """Return the shortest and the longest wait after ``attempt``; None for a backoff that may fail."""
+        backoff = self.backoff_of(fifo=fifo)
+        return bounds_of(backoff, attempt) if is_known(backoff) else None
 
     def longest_delay(self, *, fifo: bool) -> float:
         """How long an unhandled message waits, in seconds: the longest delay of all attempts, at least 900."""
@@ -161,7 +162,7 @@ def _default(fifo: bool) -> Fixed | Exponential:
 
 
 def _longest(backoff: Backoff | None, max_attempts: int) -> float | None:
-    """The longest wait of a backoff of the user's; None for tarry's own, which need not be asked at every start."""
+    """Return the longest wait of a backoff of the user's; None for tarry's own, to save that time at a cold start."""
     return None if backoff is None or is_known(backoff) else longest_of("backoff", backoff, max_attempts - 1)
 
 

@@ -111,7 +111,7 @@ def find_signal(error: BaseException) -> Signal | None:
 
 
 def told_beside(word: BaseException, error: BaseException | None) -> str | None:
-    """The reason of a rejection, where the record tells another error: ``raise Reject("text") from error``."""
+    """Return the reason of a `Reject` whose record tells another error: ``raise Reject("text") from error``."""
     if not isinstance(word, Reject) or word is error:
         return None
     return word.reason if isinstance(word.reason, str) and word.reason else None

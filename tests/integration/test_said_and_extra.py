@@ -1,4 +1,4 @@
-"""What the record of a failure tells beside the error: the text of a verdict, and what ``enrich`` added."""
+"""The failure record beside the error: the text of a verdict, and the dict that ``enrich`` added."""
 
 from typing import Any
 
@@ -75,7 +75,7 @@ def retry_to_the_end(message: Message) -> None:
 
 
 @pytest.mark.parametrize("handler", [reject_alone, reject_without_a_text, reject_with_no_text, retry_to_the_end])
-def test_nothing_is_said_twice_and_no_text_is_made_up(handler: Any) -> None:  # SPEC F2
+def test_said_is_only_there_for_a_text_beside_an_error(handler: Any) -> None:  # SPEC F2
     assert "said" not in told(handler, max_attempts=1)
 
 
@@ -173,12 +173,12 @@ def test_without_enrich_there_is_no_extra(sandbox: Sandbox) -> None:  # SPEC F6
         ('said = "the customer is gone"', 1),
     ],
 )
-def test_letters_are_found_by_them(shop: Sandbox, where: str, count: int) -> None:  # SPEC M2, F6
+def test_a_filter_finds_dead_letters_by_both(shop: Sandbox, where: str, count: int) -> None:  # SPEC M2, F6
     with failed.opened("orders-dlq") as look:
         assert len(failed.show(look, failed.select(where=[where])).letters) == count
 
 
-def test_show_tells_them(shop: Sandbox) -> None:  # SPEC M2, F6
+def test_show_prints_both(shop: Sandbox) -> None:  # SPEC M2, F6
     from rich.console import Console
 
     with failed.opened("orders-dlq") as look:
