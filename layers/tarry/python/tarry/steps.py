@@ -126,9 +126,10 @@ class SendAgain(Value):
     consumer to share the counter; two objects with one id are refused. ``delay`` is seconds, a ``timedelta`` or a
     backoff over the re-sends (the first is 1), at most 12 hours; None leaves it to the queue. ``queue`` is a name, URL
     or ARN, or a function of the failure that returns one, or None for the message's own queue; if the function raises,
-    the message stays in its queue. Waiting in place (`RetryInPlace`) is cheaper, and makes no
-    hop: Lambda stops a function that keeps sending to its own queue after about 16, unless its ``RecursiveLoop`` is
-    ``Allow``.
+    the message stays in its queue.
+
+    Waiting in place (`RetryInPlace`) is cheaper, and makes no hop: Lambda stops a function that keeps sending to its
+    own queue after about 16, unless its ``RecursiveLoop`` is ``Allow``.
 
     On FIFO it takes no delay, and re-sending to the same queue gives up the group's order, so it must be asked for:
     ``breaks_order=True``. What it may not do it passes on, with an ERROR in the log.
