@@ -699,11 +699,11 @@ def test_a_policy_without_retry_in_place_is_refused(make: Any, setting: Any) -> 
         [RetryInPlace],
         ["DeadLetter"],
         [None],
-        [lambda failure, next_step: Outcome.ack()],
+        [lambda failure: Outcome.ack()],
         DeadLetter(),
         5,
     ],
-    ids=["a class", "a name", "nothing", "a function", "a step instead of a list", "a number"],
+    ids=["a class", "a name", "nothing", "a function of one", "a step instead of a list", "a number"],
 )
 def test_what_is_no_list_of_steps_is_refused_when_the_consumer_is_made(steps: Any) -> None:  # SPEC E1, C5
     with pytest.raises(ConfigurationError):

@@ -403,7 +403,9 @@ def test_a_custom_step_reads_what_it_wrote_on_an_earlier_copy() -> None:  # SPEC
     assert seen == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("note", [{"mine": "twice"}, {"mine": -1}, {"mine": 1_001}, {"mine": True}, {7: 1}, "mine", 7])
+@pytest.mark.parametrize(
+    "note", [{"mine": "x" * 257}, {"mine": -1}, {"mine": 1_001}, {"mine": True}, {"mine": None}, {7: 1}, "mine", 7]
+)
 def test_a_note_that_could_not_be_read_again_leaves_the_message_where_it_is(
     note: Any, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC E5, E6

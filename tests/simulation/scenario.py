@@ -64,7 +64,9 @@ class Whim:
                 return Outcome.ack()
             case 5 if failure.note("whim") < 3:
                 delay = None if failure.queue.endswith(".fifo") else random.choice([None, 0, 30, 2_000])
-                return Outcome.resend(None, delay, note={"whim": failure.note("whim") + 1})
+                note = {"whim": failure.note("whim") + 1, "mood": random.choice(["", "glum", "x" * 256])}
+                changed = {**failure.message.attributes, "mood": "changed"} if random.random() < 0.5 else None
+                return Outcome.resend(None, delay, note=note, attributes=changed)
             case 6 if failure.attempt < 6 and failure.reason != "undecodable":  # or it would go on for ever
                 return Outcome.defer(random.choice([1, 60]))
             case 7 if failure.tries < 3:
@@ -263,7 +265,7 @@ RESEND_DELAYS = [None, 0, 7, 900, 4_000, TWELVE_HOURS, Exponential(5, 1.5, maxim
 
 def _settings(random: Random, sources: tuple[Source, ...], *, takes_batch: bool) -> dict[str, Any]:
     settings: dict[str, Any] = {"fatal": Fatal}
-    lists = [_steps(random, sources, takes_batch=takes_batch) for _ in sources]
+    lists = [_steps(random, sources, f"again {source.name}", takes_batch=takes_batch) for source in sources]
     if len(sources) > 1 and random.random() < 0.6:
         settings["on_failure"] = {source.name: steps for source, steps in zip(sources, lists, strict=True) if steps}
     elif lists[0] is not None:
@@ -296,7 +298,7 @@ def _running(random: Random, takes_batch: bool) -> dict[str, Any]:
     return settings
 
 
-def _steps(random: Random, sources: tuple[Source, ...], *, takes_batch: bool) -> list[Any] | None:
+def _steps(random: Random, sources: tuple[Source, ...], id: str, *, takes_batch: bool) -> list[Any] | None:
     if random.random() < 0.45:
         return None
     fifo = sources[0].is_fifo
@@ -307,7 +309,7 @@ def _steps(random: Random, sources: tuple[Source, ...], *, takes_batch: bool) ->
         queue = random.choice([None, sources[-1].name])
         delay = None if fifo else random.choice(RESEND_DELAYS)
         breaks = random.random() < 0.6
-        steps.append(SendAgain("again", random.choice([1, 2, 4]), delay, queue=queue, breaks_order=breaks))
+        steps.append(SendAgain(id, random.choice([1, 2, 4]), delay, queue=queue, breaks_order=breaks))
     if random.random() < 0.85:
         letter = DeadLetter(enrich=enrich, redact=redact) if random.random() < 0.2 else DeadLetter()
         steps.append(DropMessage() if random.random() < 0.15 else letter)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, assert_type
 
-from tarry import Batch, BatchError, Consumer, Fixed, Message, batch_consumer, consumer
+from tarry import Batch, BatchError, Consumer, Fixed, Message, RetryPolicy, batch_consumer, consumer
 
 
 class Order:
@@ -28,6 +28,11 @@ def of_orders(batch: Batch[Order]) -> None:
 async def asynchronous(batch: Batch[Order]) -> None: ...
 
 
+@batch_consumer(policy=RetryPolicy(3, Fixed(60)))
+def with_a_policy(batch: Batch[Order]) -> None: ...
+
+
+assert_type(with_a_policy, Consumer[Order])
 assert_type(bare, Consumer[Any])
 assert_type(of_orders, Consumer[Order])
 assert_type(asynchronous, Consumer[Order])

@@ -5,11 +5,13 @@
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from random import Random
 from typing import Any, assert_type
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from tarry import (
+    Backoff,
     Consumer,
     DeadLetter,
     Defer,
@@ -19,6 +21,7 @@ from tarry import (
     FailureStep,
     Fixed,
     Linear,
+    LocalRetry,
     LogOptions,
     Message,
     Outcome,
@@ -27,6 +30,7 @@ from tarry import (
     RetryInPlace,
     RetryPolicy,
     Schedule,
+    SendAgain,
     State,
     consumer,
 )
@@ -148,6 +152,9 @@ def look(message: Message[Order]) -> None:
     if message.failure is not None:
         assert_type(message.failure.attempts, int | None)
         assert_type(message.failure.reason, str | None)
+        assert_type(message.failure.said, str | None)
+        assert_type(message.failure.extra, Mapping[str, Any] | None)
+        assert_type(message.failure.history, tuple[Mapping[str, Any], ...])
     if message.outcome is not None:
         assert_type(message.outcome.state, State)
     order: Order = message.json()
@@ -199,6 +206,8 @@ class Page:
         assert_type(failure.attempt, int)
         assert_type(failure.delay, int | None)
         assert_type(failure.message, Message[Any])
+        assert_type(failure.said, str | None)
+        assert_type(failure.note("lane"), int | str)
         return Outcome.retry(timedelta(minutes=1)) if failure.reason == "fatal" else next_step(failure)
 
 
@@ -207,6 +216,29 @@ def mask(fields: dict[str, Any]) -> Mapping[str, Any]:
 
 
 steps: list[FailureStep] = [Page(), RetryInPlace(), DeadLetter(queue="graveyard", redact=mask)]
+
+
+def to_the_slow_lane(failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+    if failure.note("lane"):
+        return next_step(failure)
+    return Outcome.resend("slow", timedelta(minutes=1), note={"lane": "slow", "tries": 1}, body={"id": 1})
+
+
+def lane(failure: Failure) -> str | None:
+    return "slow" if failure.attempt > 1 else None
+
+
+with_a_function = consumer(
+    on_failure=[
+        LocalRetry(2, Exponential(0.1)),
+        to_the_slow_lane,
+        SendAgain("lane", queue=lane, delay=timedelta(hours=1)),
+        DeadLetter(),
+    ]
+)(look)
+assert_type(with_a_function, Consumer[Order])
+by_queue = consumer(on_failure={"orders": [to_the_slow_lane], "default": steps})(look)
+assert_type(by_queue, Consumer[Order])
 paged = consumer(on_failure=steps, log=LogOptions(redact=mask))(look)
 assert_type(paged, Consumer[Order])
 
@@ -219,6 +251,25 @@ backoffs = [
 ]
 waits: list[float] = [backoff.delay(1) for backoff in backoffs]
 policy = RetryPolicy(max_attempts=3, backoff=backoffs[0], fatal=(KeyError,), retry_on=ValueError)
+
+
+class PerMinute:
+    def delay(self, attempt: int, rng: Random | None = None) -> float:
+        return 60.0 * attempt
+
+
+own: Backoff = PerMinute()
+with_its_own_backoff = consumer(backoff=PerMinute(), on_failure=[LocalRetry(1, PerMinute()), RetryInPlace()])(look)
+assert_type(with_its_own_backoff, Consumer[Order])
+
+
+@consumer(policy=policy, timeout=3)
+def with_a_policy(message: Message[Order]) -> None: ...
+
+
+assert_type(with_a_policy, Consumer[Order])
+assert_type(with_a_policy.replace(policy=RetryPolicy(2, own)), Consumer[Order])
+assert_type(policy.backoff, Backoff | None)
 
 
 # what is refused
@@ -252,6 +303,19 @@ def with_a_misspelled_setting(message: Message) -> None: ...
 def with_a_number_as_backoff(message: Message) -> None: ...
 
 
+class OfTheAttemptAlone:
+    def delay(self, attempt: int) -> float:
+        return 1.0
+
+
+@consumer(backoff=OfTheAttemptAlone())  # type: ignore[call-overload, untyped-decorator]
+def with_a_backoff_without_a_random_source(message: Message) -> None: ...
+
+
+@consumer(policy=3)  # type: ignore[call-overload, untyped-decorator]
+def with_a_number_as_policy(message: Message) -> None: ...
+
+
 @consumer(fatal="KeyError")  # type: ignore[call-overload, untyped-decorator]
 def with_a_name_as_error(message: Message) -> None: ...
 
@@ -270,6 +334,10 @@ def refused(message: Message, failure: Failure) -> None:
     bare.replace(max_attemps=4)  # type: ignore[call-overload]
     bare.replace(max_attempts="4")  # type: ignore[call-overload]
     Fixed("60")  # type: ignore[arg-type]
+    LocalRetry(2, "60")  # type: ignore[arg-type]
+    SendAgain("slow", delay="60")  # type: ignore[arg-type]
+    SendAgain("slow", queue=lambda failure: 5)  # type: ignore[arg-type, return-value]
+    Outcome.resend(note={"lane": 0.5})  # type: ignore[dict-item]
     Exponential(1, jitter="half")  # type: ignore[arg-type]
     LogOptions(True)  # type: ignore[call-arg]
     Outcome.dead_letter()  # type: ignore[call-arg]

@@ -15,6 +15,11 @@ assert_type(orders.send_batch({"id": number} for number in range(3)), list[str])
 assert_type(orders.name, str)
 assert_type(orders.is_fifo, bool)
 
+by_default = Queue("orders", delay=timedelta(minutes=1))
+assert_type(by_default.delay, int | None)
+Queue("orders", delay=1.5)
+Queue("orders", delay="60")  # type: ignore[arg-type]
+
 orders.send("a", delay=60)
 orders.send("a", delay=timedelta(hours=1), group_id="g", deduplication_id="d")
 orders.send("a", delay=datetime.now(UTC), attributes={"a": "x", "b": 1, "c": Decimal(1), "d": b"x"})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.consumer import Consumer, batch_consumer, consumer
 
 if TYPE_CHECKING:
-    from tarry.backoff import Exponential, Fixed, Linear, Schedule
+    from tarry.backoff import Backoff, Exponential, Fixed, Linear, Schedule
     from tarry.batch import Batch
     from tarry.errors import ConfigurationError, DelayNotSupported, InvalidEvent, SendError, Undecodable
     from tarry.failure import Failure, FailureStep
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tarry.telemetry.logs import LogOptions
 
 __all__ = [
+    "Backoff",
     "Batch",
     "BatchError",
     "ConfigurationError",
@@ -62,7 +63,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "tarry.backoff": ("Exponential", "Fixed", "Linear", "Schedule"),
+    "tarry.backoff": ("Backoff", "Exponential", "Fixed", "Linear", "Schedule"),
     "tarry.errors": ("ConfigurationError", "DelayNotSupported", "InvalidEvent", "SendError", "Undecodable"),
     "tarry.failure": ("Failure", "FailureStep"),
     "tarry.steps": ("DeadLetter", "DropMessage", "LocalRetry", "RetryInPlace", "SendAgain"),

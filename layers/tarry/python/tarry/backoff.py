@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard, Union
 
 from tarry import world
 from tarry.delay import MAX_VISIBILITY_SECONDS
@@ -20,13 +20,43 @@ from tarry.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
     from random import Random
 
 Jitter: TypeAlias = Literal["full", "equal"] | float | None
 
 
-class Backoff(Value, ABC):
-    """What all backoffs share: the jitter, and its bounds.
+class Backoff(Protocol):
+    """The waits between attempts: any object with this method, those of tarry or your own.
+
+        class PerMinute:
+            def delay(self, attempt: int, rng: Random | None = None) -> float:
+                return 60 * attempt
+
+    A consumer calls it once for each wait when the consumer is made, to check the delays. A method
+    ``bounds(attempt) -> (earliest, latest)``, if the object has one, tells how far jitter can take a delay.
+    """
+
+    def delay(self, attempt: int, rng: Random | None = None) -> float:
+        """Return the seconds to wait after ``attempt`` failed, 0 or more.
+
+        Args:
+            attempt: The attempt that failed, from 1. For `SendAgain` the number of the re-send, for `LocalRetry` the
+                number of the run.
+            rng: The source of jitter. Use it, not the ``random`` module: in the sandbox it makes a seed repeatable.
+
+        If it raises, or returns a number below 0, NaN, infinity or another type, while the consumer is made, that is a
+        `ConfigurationError`. If it does so later, the default backoff sets the delay of that message, and the log has
+        an ERROR.
+        """
+
+
+Wait: TypeAlias = Union[float, "timedelta", Backoff]
+"""How a failure step takes its delay."""
+
+
+class JitteredBackoff(Value, ABC):
+    """The base of tarry's own backoffs: the jitter, and its bounds.
 
     ``jitter`` spreads a crowd that failed together. ``None``: none. ``"full"``: from min(1, t) to t. ``"equal"``: from
     t/2 to t. A fraction f: from t·(1-f) to t, so ``0.1`` is 90 to 100 %. It is applied after the cap and never
@@ -66,7 +96,7 @@ class Backoff(Value, ABC):
         """Seconds after ``attempt``, at most the maximum."""
 
 
-class Fixed(Backoff):
+class Fixed(JitteredBackoff):
     """The same wait after each attempt."""
 
     __slots__ = ("seconds", "jitter")  # noqa: RUF023 the order of the arguments
@@ -82,7 +112,7 @@ class Fixed(Backoff):
         return self.seconds
 
 
-class Linear(Backoff):
+class Linear(JitteredBackoff):
     """``initial`` after the first attempt, ``increment`` more after each further one, at most ``maximum``."""
 
     __slots__ = ("initial", "increment", "maximum", "jitter")  # noqa: RUF023
@@ -109,7 +139,7 @@ class Linear(Backoff):
             return self.maximum
 
 
-class Exponential(Backoff):
+class Exponential(JitteredBackoff):
     """``initial`` after the first attempt, ``multiplier`` times as much after each further one, at most ``maximum``.
 
     Cloudflare's ``base ** attempts`` is ``Exponential(base, base)``.
@@ -141,7 +171,7 @@ class Exponential(Backoff):
             return self.maximum if self.multiplier > 1 else 0.0
 
 
-class Schedule(Backoff):
+class Schedule(JitteredBackoff):
     """A list of waits, one for each attempt; the last one repeats."""
 
     __slots__ = ("delays", "jitter")
@@ -163,6 +193,101 @@ class Schedule(Backoff):
 
     def _without_jitter(self, attempt: int) -> float:
         return self.delays[min(attempt, len(self.delays)) - 1]
+
+
+# backoffs of the user's, which may return or raise anything
+
+
+class BadDelay(ValueError):
+    """A backoff raised an exception, or returned something that is not a delay."""
+
+
+def is_backoff(value: object) -> TypeGuard[Backoff]:
+    """Whether ``value`` has a method ``delay``. A class has none to call yet."""
+    return not isinstance(value, type) and callable(getattr(value, "delay", None))
+
+
+def is_known(backoff: Backoff) -> bool:
+    """Whether ``backoff`` is one of tarry's own, which cannot fail."""
+    return type(backoff) in (Fixed, Linear, Exponential, Schedule)
+
+
+def delay_of(backoff: Backoff, attempt: int, rng: Random | None) -> float:
+    """Return ``backoff.delay(attempt, rng)``.
+
+    Raises:
+        BadDelay: It raised, or returned something else than a finite number of seconds, 0 or more.
+    """
+    if is_known(backoff):
+        return backoff.delay(attempt, rng)
+    call = f"delay({attempt})"
+    try:
+        seconds: object = backoff.delay(attempt, rng)
+    except Exception as error:
+        raise BadDelay(f"{call} raised {type(error).__name__}") from error
+    if not isinstance(seconds, (int, float)) or not _is_number(seconds) or seconds < 0:
+        raise BadDelay(f"{call} returned {_shown(seconds)}, which is not a number of seconds, 0 or more")
+    return float(seconds)
+
+
+def bounds_of(backoff: Backoff, attempt: int) -> tuple[float, float] | None:
+    """Return the shortest and the longest that ``delay(attempt)`` can be; None if the backoff cannot tell."""
+    its: Any = backoff
+    try:
+        earliest, latest = its.bounds(attempt)
+        if _is_number(earliest) and _is_number(latest) and 0 <= earliest <= latest:
+            return float(earliest), float(latest)
+    except Exception:  # noqa: BLE001 it has no such method, or it does not work
+        return None
+    return None
+
+
+def longest_of(name: str, backoff: Backoff, last: int) -> float:
+    """Return the longest wait in seconds after attempts 1 to ``last``.
+
+    Raises:
+        ConfigurationError: A backoff of the user's returns something else than a delay. ``name`` says whose it is.
+    """
+    if isinstance(backoff, JitteredBackoff) and is_known(backoff):
+        return max((backoff.bounds(attempt)[1] for attempt in range(1, last + 1)), default=0.0)
+    from random import Random
+
+    rng, longest = Random(0), 0.0  # not the world's, whose numbers are for delays that are waited
+    for attempt in range(1, last + 1):
+        try:
+            delay = delay_of(backoff, attempt, rng)
+        except BadDelay as error:
+            raise ConfigurationError(f"{name} {_shown(backoff)} cannot be used: {error}") from error
+        bounds = bounds_of(backoff, attempt)
+        longest = max(longest, delay if bounds is None else bounds[1])
+    return longest
+
+
+def as_backoff(delay: object) -> Backoff:
+    """Return the backoff that a step's ``delay`` stands for: seconds and a ``timedelta`` are the same each time.
+
+    Raises:
+        ConfigurationError: ``delay`` is not a delay.
+    """
+    if isinstance(delay, (int, float)):
+        return Fixed(delay)
+    if is_backoff(delay):
+        return delay
+    from datetime import timedelta
+
+    if isinstance(delay, timedelta):
+        return Fixed(delay.total_seconds())
+    raise ConfigurationError(
+        f"delay must be a number of seconds, a timedelta or a backoff such as Exponential(5), got {_shown(delay)}"
+    )
+
+
+def _shown(value: object) -> str:
+    """The value for an error text, whatever its ``__repr__`` does."""
+    try:
+        return f"{value!r:.100}"
+    except Exception:  # noqa: BLE001 the user's code
+        return f"a {type(value).__name__}"
 
 
 def _is_number(value: object) -> bool:

@@ -12,7 +12,7 @@ from tarry.execution import driver
 from tarry.execution.deadline import TOO_LATE_SECONDS, too_late
 from tarry.execution.intake import records_of
 from tarry.execution.run import Run
-from tarry.failure import FailureStep, FailureSteps
+from tarry.failure import FailureSteps, Step
 from tarry.invocation import Invocation
 from tarry.message import T
 from tarry.policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
@@ -51,7 +51,9 @@ class Settings(TypedDict, total=False):
     the handler's annotation names. ``envelope``: ``"sns"``, ``"eventbridge"`` or ``"s3"``, what the payload comes
     wrapped in.
 
-    ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``, ``retry_when``, ``traverse_causes``: see `RetryPolicy`.
+    ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``, ``retry_when``, ``traverse_causes``: see `RetryPolicy`. Or
+    ``policy``: a `RetryPolicy` instead of these, which several consumers can share.
+
     ``on_failure``: the list of failure steps, by default ``[RetryInPlace(), DeadLetter()]``, or a dict of such lists by
     queue name, with ``default`` for the rest.
 
@@ -72,13 +74,14 @@ class Settings(TypedDict, total=False):
     ``name``: in the log, by default the function's qualified name. ``log``: see `LogOptions`.
     """
 
+    policy: RetryPolicy | None
     max_attempts: int
     backoff: Backoff | None
     fatal: Errors
     retry_on: Errors | None
     retry_when: RetryWhen | None
     traverse_causes: bool
-    on_failure: Sequence[FailureStep] | Mapping[str, Sequence[FailureStep]] | None
+    on_failure: Sequence[Step] | Mapping[str, Sequence[Step]] | None
     envelope: EnvelopeName | None
     concurrency: int
     timeout: float | None
@@ -118,7 +121,6 @@ class Consumer(Generic[T]):
         if isinstance(function, Consumer) or (trouble := driver.cannot_take_one(function)) is not None:
             why = "it is a consumer already" if isinstance(function, Consumer) else trouble
             raise ConfigurationError(f"{function!r} cannot be a handler: {why}")
-        self._settings: AllSettings = {**settings}
         self._takes_batch = takes_batch
         self.function = function
         """The handler itself."""
@@ -126,7 +128,8 @@ class Consumer(Generic[T]):
         if takes_batch and any(of_queue.tries_locally for of_queue in self.steps.all):
             raise ConfigurationError("LocalRetry() is for handlers of one message: a batch cannot be run again in part")
         self.policy: RetryPolicy = _policy(settings, self.steps)
-        """When a message is tried again."""
+        """When a message is tried again: the ``policy=`` it was made with, or one of its single settings."""
+        self._settings = _with_policy(settings, self.policy)
         self.concurrency = _concurrency(settings.get("concurrency", 1), takes_batch)
         """How many messages run at once."""
         self.timeout = _seconds("timeout", settings.get("timeout"))
@@ -156,9 +159,16 @@ class Consumer(Generic[T]):
     @overload
     def replace(self, **settings: Unpack[Settings]) -> Consumer[T]: ...
     def replace(self, **settings: Any) -> Any:
-        """A consumer of the same function with some settings changed."""
+        """A consumer of the same function with some settings changed.
+
+        A single setting of the policy (``max_attempts=2``) changes that in a copy of the consumer's policy. ``policy=``
+        takes the place of the whole policy; None is the default one. Raises `ConfigurationError` as `consumer` does.
+        """
         _refuse_unknown(settings)
-        changed = cast("AllSettings", {**self._settings, **settings})
+        before: Mapping[str, Any] = self._settings
+        if "policy" not in settings and any(name in settings for name in POLICY_SETTINGS):
+            before = {**before, "policy": None, **_settings_of(self.policy)}
+        changed = cast("AllSettings", {**before, **settings})
         return Consumer(self.function, self._takes_batch, changed)
 
     def __call__(self, event: Any, context: Any = None) -> Response:
@@ -289,8 +299,15 @@ def _acks_eagerly(settings: Settings) -> bool:
     return ack == "eager"
 
 
+POLICY_SETTINGS = ("max_attempts", "backoff", "fatal", "retry_on", "retry_when", "traverse_causes")
+
+
 def _policy(settings: Settings, steps: FailureSteps) -> RetryPolicy:
-    if not any(of_queue.retries_in_place for of_queue in steps.all):
+    retries_in_place = any(of_queue.retries_in_place for of_queue in steps.all)
+    policy: object = settings.get("policy")
+    if policy is not None:
+        return _given_policy(policy, settings, retries_in_place)
+    if not retries_in_place:
         for name in ("max_attempts", "backoff"):
             if settings.get(name) is not None:
                 raise ConfigurationError(f"{name} means nothing where on_failure holds no RetryInPlace(): drop one")
@@ -302,6 +319,35 @@ def _policy(settings: Settings, steps: FailureSteps) -> RetryPolicy:
         settings.get("retry_when"),
         settings.get("traverse_causes", False),
     )
+
+
+def _given_policy(policy: object, settings: Settings, retries_in_place: bool) -> RetryPolicy:
+    if not isinstance(policy, RetryPolicy):
+        raise ConfigurationError(f"policy takes a RetryPolicy(...), got {policy!r:.200}")
+    for name in POLICY_SETTINGS:
+        if settings.get(name) is not None:
+            raise ConfigurationError(f"policy and {name} are both given: set {name} in the RetryPolicy, or drop policy")
+    if not retries_in_place:
+        for name, value in _settings_of(policy).items():
+            if name in ("max_attempts", "backoff"):
+                raise ConfigurationError(
+                    f"the policy's {name}={value!r} means nothing where on_failure holds no RetryInPlace(): add it, or "
+                    f"give a RetryPolicy without {name}"
+                )
+    return policy
+
+
+def _settings_of(policy: RetryPolicy) -> dict[str, Any]:
+    """Return the single settings that make an equal policy, without defaults."""
+    default = RetryPolicy()
+    settings = {name: getattr(policy, name) for name in POLICY_SETTINGS}
+    return {name: value for name, value in settings.items() if value is not getattr(default, name)}
+
+
+def _with_policy(settings: AllSettings, policy: RetryPolicy) -> AllSettings:
+    """Return the settings with a policy in place of single ones: a backoff of the user's is checked only once."""
+    others = {name: value for name, value in settings.items() if name not in POLICY_SETTINGS}
+    return cast("AllSettings", {**others, "policy": policy})
 
 
 def _payload_reader(function: Callable[..., Any], settings: AllSettings) -> PayloadReader | None:
@@ -366,5 +412,5 @@ def _made(function: Any, takes_batch: bool, settings: Any) -> Any:
         return Consumer(function, takes_batch, settings)
     # A wrong setting is refused where it stands; whether an envelope has its model, only the handler can tell.
     without_handler: Any = settings if settings.get("model") is not None else {**settings, "envelope": None}
-    Consumer(lambda _: None, takes_batch, without_handler)
-    return lambda handler: Consumer(handler, takes_batch, settings)
+    checked = Consumer(lambda _: None, takes_batch, without_handler)
+    return lambda handler: Consumer(handler, takes_batch, _with_policy(settings, checked.policy))

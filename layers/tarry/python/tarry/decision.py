@@ -9,7 +9,7 @@ from tarry.errors import DelayNotSupported
 from tarry.failure import Failure, StepList
 from tarry.message import Ack, Message, Word
 from tarry.outcome import Outcome
-from tarry.signals import Defer, Discard, Retry, Signal, find_signal
+from tarry.signals import Defer, Discard, Retry, Signal, find_signal, told_beside
 from tarry.value import Value
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def decide(
         seconds,
         failed_at=decided_at,
         until=word.until if isinstance(word, Retry) else None,
+        said=told_beside(word, _error(word, said, raised)),
         tries=tries,
         was_said=isinstance(word, Signal),
     )
@@ -132,8 +133,12 @@ def _with_delay(outcome: Outcome, failure: Failure, policy: RetryPolicy) -> tupl
     """A retry without a delay takes the backoff's; whether it did."""
     if outcome.kind != "retry" or outcome.delay is not None:
         return outcome, False
-    backoff = policy.backoff_of(fifo=failure.message._source.is_fifo)
-    return Outcome.retry(backoff.delay(failure.attempt, failure.message._invocation.world.random)), True
+    message = failure.message
+    rng = message._invocation.world.random
+    seconds, trouble = policy.delay_after(failure.attempt, fifo=message._source.is_fifo, rng=rng)
+    if trouble is not None:
+        message._invocation.log.problem("backoff_failed", f"{trouble}; the default backoff sets this delay", message)
+    return Outcome.retry(seconds), True
 
 
 def _would_expire(failure: Failure, outcome: Outcome, policy: RetryPolicy, facts: QueueFacts) -> bool:

@@ -19,6 +19,7 @@ ATTRIBUTE = "Tarry"
 VERSION = 1
 HISTORY_LENGTH = 10
 MAX_COUNT = 1_000
+MAX_NOTE_LENGTH = 256
 MAX_TOTAL = 1_000_000  # attempts over all lives of a message that was redriven again and again
 MAX_DUE_AHEAD_SECONDS = 366 * 86_400
 
@@ -27,50 +28,64 @@ class UnreadableRecord(ValueError):
     """A `Tarry` attribute that is not a record of this message. It is treated as absent."""
 
 
-NOT_TEXT = frozenset({"attempts", "history", "first_failed_at", "failed_at"})
+NOT_TEXT = frozenset({"attempts", "history", "first_failed_at", "failed_at", "extra"})
 
 
 class FailureRecord(Value):
     """Why a message failed when it was last sent on, as its record says it. What the record lacks is None."""
 
     __slots__ = (  # noqa: RUF023
-        "reason", "attempts", "type", "message", "traceback", "fingerprint",
-        "first_failed_at", "failed_at", "function", "request_id", "history",
+        "reason", "attempts", "type", "message", "said", "traceback", "fingerprint",
+        "first_failed_at", "failed_at", "function", "request_id", "extra", "history",
     )  # fmt: skip
     reason: str | None
     attempts: int | None
     type: str | None
     message: str | None
+    said: str | None
+    """The text of the verdict that was raised from the error: ``raise Reject("text") from error``."""
     traceback: str | None
     fingerprint: str | None
     first_failed_at: str | None
     failed_at: str | None
     function: str | None
     request_id: str | None
+    extra: Mapping[str, Any] | None
+    """What `DeadLetter`'s ``enrich`` added to the record of the dead letter."""
     history: tuple[Mapping[str, Any], ...]
+    """The failures that are recorded, the first and the last nine: ``attempt``, ``at``, ``error``, and ``delay``, the
+    seconds of the wait that followed."""
 
-    def __init__(self, fields: Mapping[str, Any], history: tuple[Mapping[str, Any], ...] = ()) -> None:
+    def __init__(
+        self, fields: Mapping[str, Any], history: tuple[Mapping[str, Any], ...] = (), extra: object = None
+    ) -> None:
         texts = {name: _text(fields, name) for name in self.__slots__ if name not in NOT_TEXT}
         times = {name: _moment(fields, name) for name in ("first_failed_at", "failed_at")}
         attempts = fields.get("attempts")
         attempts = None if attempts is None else _whole("failure.attempts", attempts, MAX_TOTAL)
-        self._freeze(**texts, **times, attempts=attempts, history=history)
+        added = extra if isinstance(extra, dict) else None
+        self._freeze(**texts, **times, attempts=attempts, history=history, extra=added)
 
 
 class Envelope(Value):
     """A `Tarry` attribute that was read."""
 
-    __slots__ = ("id", "origin", "sent", "edited", "carried", "due", "hops", "steps", "failure")  # noqa: RUF023
+    __slots__ = (  # noqa: RUF023
+        "id", "origin", "sent", "edited", "carried", "due", "hops", "steps", "notes", "failure", "told",
+    )  # fmt: skip
     id: str
     origin: str | None
     sent: str | None
     edited: str | None
-    """When somebody last changed its body (`tarry failed retry --edit`)."""
+    """When its body or attributes were last changed, by `tarry failed retry --edit` or a failure step."""
     carried: int
     due: float | None
     hops: int
     steps: Mapping[str, int]
+    notes: Mapping[str, str]
     failure: FailureRecord | None
+    told: Mapping[str, Any]
+    """The record itself, which may hold more: a later version wrote it."""
 
     def __init__(self, record: Mapping[str, Any], now: float) -> None:
         message_id = _text(record, "id")
@@ -78,8 +93,9 @@ class Envelope(Value):
             raise UnreadableRecord("it has no id")
         history = record.get("history", [])
         failure = record.get("failure")
-        steps = record.get("steps", {})
-        for name, value, kind in (("history", history, list), ("failure", failure, dict), ("steps", steps, dict)):
+        steps, notes = record.get("steps", {}), record.get("notes", {})
+        kinds = (("history", history, list), ("failure", failure, dict), ("steps", steps, dict), ("notes", notes, dict))
+        for name, value, kind in kinds:
             if value is not None and not isinstance(value, kind):
                 raise UnreadableRecord(f"{name} is {value!r:.50}")
         self._freeze(
@@ -91,7 +107,9 @@ class Envelope(Value):
             due=_due(record.get("due"), now),
             hops=_whole("hops", record.get("hops", 0)),
             steps={name: _whole(f"steps.{name}", count) for name, count in (steps or {}).items()},
-            failure=None if failure is None else FailureRecord(failure, _entries(history)),
+            notes={name: _note(name, text) for name, text in (notes or {}).items()},
+            failure=None if failure is None else FailureRecord(failure, _entries(history), record.get("extra")),
+            told=record,
         )
 
 
@@ -141,6 +159,12 @@ def _moment(fields: Mapping[str, Any], name: str) -> str | None:
     except (ValueError, OverflowError):
         return None
     return text if is_one else None
+
+
+def _note(name: str, text: object) -> str:
+    if not isinstance(text, str) or len(text) > MAX_NOTE_LENGTH:
+        raise UnreadableRecord(f"notes.{name} is {text!r:.50}, not a text of at most {MAX_NOTE_LENGTH} characters")
+    return text
 
 
 def _whole(name: str, value: object, maximum: int = MAX_COUNT) -> int:
@@ -195,7 +219,9 @@ def dump(record: Mapping[str, Any]) -> str:
     return json.dumps(record, separators=(",", ":"), allow_nan=False)
 
 
-ESSENTIAL = ("v", "sum", "id", "origin", "sent", "edited", "carried", "due", "hops", "steps")
+ESSENTIAL = ("v", "sum", "id", "origin", "sent", "edited", "carried", "due", "hops", "steps", "notes")
+TOLD = ("failure", "history", "extra")
+"""The rest of a record: why the message failed."""
 FLOORS_BYTES = ((1_024, 256), (512, 128), (256, 64), (0, 0))
 """Down to which the traceback and the message are cut, so that neither pushes out the other."""
 
@@ -203,9 +229,9 @@ FLOORS_BYTES = ((1_024, 256), (512, 128), (256, 64), (0, 0))
 def fit(record: Mapping[str, Any], room_bytes: int) -> str | None:
     """``record`` as JSON of at most ``room_bytes``, None where not even the smallest has room.
 
-    Cut first is the top of the traceback, so that the innermost frames stay, then the end of the message, each down
-    to a floor, so that a huge text does not push out the frames; then the history goes, then what a hook has added,
-    then the floors.
+    Cut first is the top of the traceback, so that the innermost frames stay, then the end of the message and of a
+    verdict's text, each down to a floor, so that a huge text does not push out the frames; then the history goes, then
+    what a hook has added, then the floors.
     """
     text = dump(record)
     if len(text) <= room_bytes:
@@ -240,6 +266,7 @@ def _shortened(
     for field, floor, cut in (
         ("traceback", traceback_floor, _last_frames),
         ("message", message_floor, _beginning),
+        ("said", message_floor, _beginning),
     ):
         text = failure.get(field)
         excess = len(dump(shorter)) - room_bytes

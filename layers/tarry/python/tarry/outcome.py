@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tarry.delay import Delay, whole_seconds
 from tarry.value import Value
@@ -47,12 +47,16 @@ STOPS_ITS_GROUP = frozenset[Kind]({"retry", "defer", "wait", "release", "unhandl
 class Outcome(Value):
     """A decision about one message. Made by name: ``Outcome.retry(30)``; carried out after the handler has run."""
 
-    __slots__ = ("kind", "delay", "reason", "queue", "note")  # noqa: RUF023
+    __slots__ = ("kind", "delay", "reason", "queue", "note", "body", "attributes")  # noqa: RUF023
     kind: Kind
     delay: float | None
     reason: str | None
     queue: str | None
-    note: Mapping[str, int] | None
+    note: Mapping[str, int | str] | None
+    body: Any
+    """The body of a copy that is to have another one; None where it keeps the message's."""
+    attributes: Mapping[str, Any] | None
+    """The attributes of a copy that is to have others; None where it keeps the message's."""
 
     def __init__(
         self,
@@ -60,7 +64,10 @@ class Outcome(Value):
         delay: Delay | None = None,
         reason: str | None = None,
         queue: str | None = None,
-        note: Mapping[str, int] | None = None,
+        note: Mapping[str, int | str] | None = None,
+        *,
+        body: Any = None,
+        attributes: Mapping[str, Any] | None = None,
     ) -> None:
         if kind not in _STATES:
             raise ValueError(
@@ -69,7 +76,13 @@ class Outcome(Value):
         seconds: float | None = None if delay is None else whole_seconds(delay)
         if kind == "again" and isinstance(delay, (int, float)):
             seconds = delay  # it never reaches SQS
-        self._freeze(kind=kind, delay=seconds, reason=reason, queue=queue or None, note=note)
+        self._freeze(
+            kind=kind, delay=seconds, reason=reason, queue=queue or None, note=note, body=body, attributes=attributes
+        )
+
+    def __repr__(self) -> str:
+        names = ("kind", "delay", "reason", "queue", "note")  # not the body, which no log shows unasked
+        return f"Outcome({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     @property
     def state(self) -> State:
@@ -93,20 +106,42 @@ class Outcome(Value):
 
     @classmethod
     def resend(
-        cls, queue: str | None = None, delay: Delay | None = None, note: Mapping[str, int] | None = None
+        cls,
+        queue: str | None = None,
+        delay: Delay | None = None,
+        note: Mapping[str, int | str] | None = None,
+        body: Any = None,
+        attributes: Mapping[str, Any] | None = None,
     ) -> Outcome:
         """Sent again, to its queue or to ``queue`` (a name, URL or ARN), then deleted.
 
-        ``delay`` None is the queue's own. ``note`` is kept in the record that travels with it: `Failure.note`.
+        Args:
+            queue: The target; None is the message's own queue.
+            delay: Seconds, a ``timedelta`` or an aware ``datetime``, at most 12 hours; None is the queue's own delay.
+            note: Names with whole numbers from 0 to 1,000 or texts of at most 256 characters. They travel with the
+                copy, and `Failure.note` reads them.
+            body: Another body for the copy, as `Queue.send` takes it: a str, or a dict, list, dataclass or pydantic
+                model, which becomes JSON. None keeps the message's.
+            attributes: The copy's message attributes, as `Queue.send` takes them, instead of the message's; ``{}`` is
+                none. None keeps the message's.
 
-        Raises `ValueError` for a note that is no dict of names and whole numbers from 0 to 1,000.
+        A copy with another body or other attributes keeps the message's id, attempts and history, and its record says
+        when it was edited. A body or attributes beyond SQS's limits cannot be sent: the next failure step is asked.
+
+        Raises:
+            ValueError: A note is not a name with such a number or text.
         """
-        from tarry.envelope import MAX_COUNT
+        from tarry.envelope import MAX_COUNT, MAX_NOTE_LENGTH
 
-        for name, count in dict(note or {}).items():
-            if type(name) is not str or type(count) is not int or not 0 <= count <= MAX_COUNT:
-                raise ValueError(f"a note is a name with a whole number from 0 to {MAX_COUNT}, got {name!r}: {count!r}")
-        return cls("resend", delay, queue=queue, note=note)
+        for name, value in dict(note or {}).items():
+            is_count = type(value) is int and 0 <= value <= MAX_COUNT
+            is_text = type(value) is str and len(value) <= MAX_NOTE_LENGTH
+            if type(name) is not str or not (is_count or is_text):
+                raise ValueError(
+                    f"a note is a name with a whole number from 0 to {MAX_COUNT} or a text of at most "
+                    f"{MAX_NOTE_LENGTH} characters, got {name!r}: {value!r:.300}"
+                )
+        return cls("resend", delay, queue=queue, note=note, body=body, attributes=attributes)
 
     @classmethod
     def dead_letter(cls, reason: str, queue: str | None = None) -> Outcome:

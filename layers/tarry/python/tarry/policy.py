@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from tarry.backoff import Backoff, Exponential, Fixed
+from tarry.backoff import BadDelay, Exponential, Fixed, bounds_of, delay_of, is_backoff, is_known, longest_of
 from tarry.delay import whole_seconds
 from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable
 from tarry.signals import Reject, Signal
@@ -13,7 +13,9 @@ from tarry.value import Value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta
+    from random import Random
 
+    from tarry.backoff import Backoff
     from tarry.failure import Failure
 
     RetryWhen: TypeAlias = Callable[[Failure], bool | float | timedelta | None]
@@ -30,23 +32,36 @@ FIFO_BACKOFF = Fixed(30)  # the wait holds up the whole group
 class RetryPolicy(Value):
     """When to try again. Its decisions are pure functions of the failure.
 
-    ``max_attempts`` counts attempts, the first included, 1 to 1,000. ``backoff=None`` is about 30 s, 90 s, 4.5 and
-    13.5 minutes on a standard queue, and every 30 s on FIFO. ``fatal`` and ``retry_on`` are exception classes, or
+        patient = RetryPolicy(max_attempts=8, backoff=Exponential(60, 2, maximum=3600), fatal=CardDeclined)
+
+        @consumer(policy=patient)
+        def handler(message: Message) -> None: ...
+
+    Several consumers can share one.
+
+    ``max_attempts`` counts attempts, the first included, 1 to 1,000. ``backoff`` is any object with a method
+    ``delay(attempt, rng=None)`` that returns seconds (`Backoff`); None is about 30 s, 90 s, 4.5 and 13.5 minutes on a
+    standard queue, and every 30 s on FIFO. ``fatal`` and ``retry_on`` are exception classes, or
     tuples of them; the most specific class wins, and ``retry_on`` alone makes all others fatal.
     ``traverse_causes=True`` looks along causes, contexts and groups too, to the first error that one of them names.
     ``retry_when(failure)`` has the last word on errors: True (another attempt), False (fatal), seconds or a
     ``timedelta`` (another attempt after that), None (no opinion). If it raises, it had no opinion.
 
-    Raises `ConfigurationError` for numbers out of range, and for a class that is named in both.
+    Raises `ConfigurationError` for numbers out of range, for a class that is named in both, and for a backoff that
+    raises, or returns something else than a delay, for an attempt from 1 to ``max_attempts`` - 1.
     """
 
-    __slots__ = ("max_attempts", "backoff", "fatal", "retry_on", "retry_when", "traverse_causes")  # noqa: RUF023
+    __slots__ = (  # noqa: RUF023
+        "max_attempts", "backoff", "fatal", "retry_on", "retry_when", "traverse_causes", "_longest",
+    )  # fmt: skip
     max_attempts: int
     backoff: Backoff | None
     fatal: tuple[type[BaseException], ...]
     retry_on: tuple[type[BaseException], ...] | None
     retry_when: RetryWhen | None
     traverse_causes: bool
+    _longest: float | None
+    """The longest wait of a backoff of the user's, which is asked only once."""
 
     def __init__(
         self,
@@ -61,8 +76,11 @@ class RetryPolicy(Value):
             raise ConfigurationError(f"max_attempts must be a whole number, got {max_attempts!r}")
         if not 1 <= max_attempts <= MAX_ATTEMPTS_LIMIT:
             raise ConfigurationError(f"max_attempts must be 1 to {MAX_ATTEMPTS_LIMIT}, got {max_attempts!r}")
-        if backoff is not None and not isinstance(backoff, Backoff):
-            raise ConfigurationError(f"backoff must be Fixed, Linear, Exponential or Schedule, got {backoff!r}")
+        if backoff is not None and not is_backoff(backoff):
+            raise ConfigurationError(
+                "backoff must be Fixed, Linear, Exponential, Schedule or an object with a method "
+                f"delay(attempt, rng=None) that returns seconds, got {backoff!r}"
+            )
         fatal = _classes("fatal", fatal)
         retried = None if retry_on is None else _classes("retry_on", retry_on)
         for kind in set(fatal) & set(retried or ()):
@@ -78,6 +96,7 @@ class RetryPolicy(Value):
             retry_on=retried,
             retry_when=retry_when,
             traverse_causes=traverse_causes,
+            _longest=_longest(backoff, max_attempts),
         )
 
     def reason(self, error: BaseException) -> str:
@@ -113,13 +132,38 @@ class RetryPolicy(Value):
 
     def backoff_of(self, *, fifo: bool) -> Backoff:
         """The backoff in force on a standard or a FIFO queue."""
-        return self.backoff or (FIFO_BACKOFF if fifo else STANDARD_BACKOFF)
+        return _default(fifo) if self.backoff is None else self.backoff
+
+    def delay_after(self, attempt: int, *, fifo: bool, rng: Random | None) -> tuple[float, str | None]:
+        """Return the seconds to wait after ``attempt`` failed, and why the default backoff set them.
+
+        The second is None unless the policy's own backoff failed: then it says how, for the log.
+        """
+        try:
+            return delay_of(self.backoff_of(fifo=fifo), attempt, rng), None
+        except BadDelay as error:
+            return _default(fifo).delay(attempt, rng), f"the consumer's backoff failed: {error}"
+
+    def delay_bounds(self, attempt: int, *, fifo: bool) -> tuple[float, float] | None:
+        """Return the shortest and the longest wait after ``attempt``; None for a backoff that may fail."""
+        backoff = self.backoff_of(fifo=fifo)
+        return bounds_of(backoff, attempt) if is_known(backoff) else None
 
     def longest_delay(self, *, fifo: bool) -> float:
-        """How long what nothing wants to handle waits, in seconds: the longest delay of all attempts, at least 900."""
-        backoff = self.backoff_of(fifo=fifo)
-        latest = (backoff.bounds(attempt)[1] for attempt in range(1, self.max_attempts))
-        return max(SHORTEST_UNHANDLED_WAIT, *latest, 0)
+        """How long an unhandled message waits, in seconds: the longest delay of all attempts, at least 900."""
+        longest = self._longest
+        if longest is None:
+            longest = longest_of("backoff", self.backoff_of(fifo=fifo), self.max_attempts - 1)
+        return max(SHORTEST_UNHANDLED_WAIT, longest)
+
+
+def _default(fifo: bool) -> Fixed | Exponential:
+    return FIFO_BACKOFF if fifo else STANDARD_BACKOFF
+
+
+def _longest(backoff: Backoff | None, max_attempts: int) -> float | None:
+    """Return the longest wait of a backoff of the user's; None for tarry's own, to save that time at a cold start."""
+    return None if backoff is None or is_known(backoff) else longest_of("backoff", backoff, max_attempts - 1)
 
 
 def _links(error: BaseException) -> Iterator[BaseException]:
@@ -134,7 +178,7 @@ def _links(error: BaseException) -> Iterator[BaseException]:
         yield link
         if isinstance(link, BaseExceptionGroup):
             todo += link.exceptions
-        todo.append(link.__cause__ if link.__cause__ or link.__suppress_context__ else link.__context__)
+        todo.append(link.__cause__ if link.__cause__ is not None or link.__suppress_context__ else link.__context__)
 
 
 def _classes(name: str, given: object) -> tuple[type[BaseException], ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarry.diagnosis import diagnose, one_line
-from tarry.envelope import MAX_COUNT, MAX_TOTAL, VERSION, body_sum, next_history, timestamp
+from tarry.envelope import ESSENTIAL, MAX_COUNT, MAX_TOTAL, TOLD, VERSION, body_sum, next_history, timestamp
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tarry.failure import Failure
     from tarry.message import Message
 
@@ -38,8 +40,8 @@ def waiting_record(message: Message[Any], carried: int, *, due: float | None) ->
     told: dict[str, Any] = {}
     if envelope is not None and envelope.failure is not None:
         earlier = envelope.failure
-        names = (name for name in earlier.__slots__ if name != "history" and getattr(earlier, name) is not None)
-        told = {"failure": {name: getattr(earlier, name) for name in names}, "history": list(earlier.history)}
+        told = {name: envelope.told[name] for name in TOLD if name in envelope.told}
+        told |= {"failure": dict(told["failure"]), "history": list(earlier.history)}
         if earlier.attempts is not None:  # those of this copy's life begin where the copy's do
             total = max(0, earlier.attempts - envelope.carried) + carried
             told["failure"]["attempts"] = min(MAX_TOTAL, total)
@@ -51,26 +53,46 @@ def copy_record(
     failed_at: float,
     *,
     carried: int,
-    note: dict[str, int],
+    note: Mapping[str, int | str],
     due: float | None,
+    delay: int | None,
     include_traceback: bool,
 ) -> dict[str, Any]:
-    """The record of a copy of what has failed: with the attempts so far, and what the steps wrote."""
+    """The record of a copy of a message that failed: with the attempts so far, and the notes of the steps.
+
+    ``delay``: the seconds that the copy waits, None if the queue sets them.
+    """
     travelling = _travelling(failure.message, carried, due, note)
-    return travelling | _told(failure, failure.reason, failed_at, carried, include_traceback)
+    return travelling | _told(failure, failure.reason, failed_at, carried, include_traceback, delay)
 
 
-def _travelling(message: Message[Any], carried: int, due: float | None, note: dict[str, int]) -> dict[str, Any]:
-    """What a copy lives on: whose it is, how often it was tried and sent, what the steps wrote, until when it waits."""
+def edited(record: dict[str, Any], body: str, now: float) -> dict[str, Any]:
+    """The record of a copy whose body is ``body``, or whose attributes are not the message's."""
+    return {**record, "sum": body_sum(body), "edited": timestamp(now)}
+
+
+def _travelling(
+    message: Message[Any], carried: int, due: float | None, note: Mapping[str, int | str]
+) -> dict[str, Any]:
+    """What a copy lives on: whose it is, how often it was tried and sent, what the steps wrote, until when it waits.
+
+    A key that this version does not know travels along: a later version of the consumer wrote it.
+    """
     envelope = message._envelope
     origin = (envelope.origin if envelope else None) or message._source.text
-    steps = {**(envelope.steps if envelope else {}), **note}
+    written: dict[str, int | str] = {**envelope.steps, **envelope.notes, **note} if envelope else {**note}
+    steps = {name: value for name, value in written.items() if isinstance(value, int)}
+    notes = {name: value for name, value in written.items() if isinstance(value, str)}
+    read = envelope.told if envelope else {}
+    unknown = {name: value for name, value in read.items() if name not in ESSENTIAL and name not in TOLD}
     return {
+        **unknown,
         **_base(message, origin),
         "carried": min(MAX_COUNT, carried),
         **({} if due is None else {"due": due}),
         "hops": hops_of(message) + 1,
         **({"steps": steps} if steps else {}),
+        **({"notes": notes} if notes else {}),
     }
 
 
@@ -92,10 +114,18 @@ def _base(message: Message[Any], origin: str) -> dict[str, Any]:
     }
 
 
-def _told(failure: Failure, reason: str, failed_at: float, attempts: int, include_traceback: bool) -> dict[str, Any]:
+def _told(
+    failure: Failure,
+    reason: str,
+    failed_at: float,
+    attempts: int,
+    include_traceback: bool,
+    delay: int | None = None,
+) -> dict[str, Any]:
     """The latest failure, when the first one was, and the history with this one.
 
-    ``attempts`` are those of this life: one that was deferred after all is none.
+    ``attempts`` are those of this life: one that was deferred after all is none. ``delay``: the seconds before the next
+    attempt, None if there is none or the queue sets them.
     """
     message, earlier = failure.message, failure.message.failure
     carried = message._envelope.carried if message._envelope else 0
@@ -107,15 +137,17 @@ def _told(failure: Failure, reason: str, failed_at: float, attempts: int, includ
         if include_traceback:
             told["traceback"] = diagnosis.traceback
     told |= {
+        "said": failure.said,
         "first_failed_at": (earlier.first_failed_at if earlier else None) or _first_failed_at(message, failed_at),
         "failed_at": timestamp(failed_at),
         "function": message._invocation.function_name,
         "request_id": message._invocation.request_id,
     }
     error = one_line(failure.error) if failure.error is not None else None
+    history = earlier.history if earlier else ()
     return {
         "failure": {name: value for name, value in told.items() if value not in (None, "")},
-        "history": next_history(earlier.history if earlier else (), failure.attempt, timestamp(failed_at), error),
+        "history": next_history(history, failure.attempt, timestamp(failed_at), error, delay),
     }
 
 

@@ -116,6 +116,13 @@ def find_signal(error: BaseException) -> Signal | None:
     return next((signal for kind in _MOST_CAUTIOUS_FIRST for signal in found if isinstance(signal, kind)), None)
 
 
+def told_beside(word: BaseException, error: BaseException | None) -> str | None:
+    """Return the reason of a `Reject` whose record tells another error: ``raise Reject("text") from error``."""
+    if not isinstance(word, Reject) or word is error:
+        return None
+    return word.reason if isinstance(word.reason, str) and word.reason else None
+
+
 def _first_of_causes(error: BaseException) -> Signal | BaseExceptionGroup[BaseException] | None:
     """The first signal or group among an error and its explicit causes."""
     seen = set[int]()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tarry.backoff import Backoff, Fixed
+from tarry.backoff import Backoff, BadDelay, Wait, as_backoff, delay_of, longest_of
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.errors import ConfigurationError
 from tarry.value import Value
@@ -78,29 +78,42 @@ class DropMessage(Value):
 
 
 class LocalRetry(Value):
-    """Tries again at once, within the same delivery: up to ``times`` more runs, ``delay`` seconds apart.
+    """Runs the handler again within the same delivery, up to ``times`` more times.
+
+    ``delay`` is the wait before the next run: seconds (fractions count), a ``timedelta``, or a backoff over the runs
+    (after the first run it is ``delay(1)``).
 
     All its tries are one attempt. A message of which something was said, or that raised a signal, is passed on, and so
     is one for whose next try there is no time left. For handlers of one message; it waits for the other messages of the
     batch to have run (on FIFO it holds up the batch).
+
+    Raises `ConfigurationError` for ``times`` outside 1 to 1,000, and for a ``delay`` that is not one.
     """
 
     __slots__ = ("delay", "times")
     times: int
-    delay: float
+    delay: Backoff
 
-    def __init__(self, times: int, delay: float = 0) -> None:
-        self._freeze(times=_times(times), delay=Fixed(delay).seconds)
+    def __init__(self, times: int, delay: Wait = 0) -> None:
+        backoff = as_backoff(delay)
+        longest_of("LocalRetry's delay", backoff, _times(times))
+        self._freeze(times=times, delay=backoff)
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
         is_over = failure.was_said or failure.message._word is not None or not isinstance(failure.error, Exception)
-        may_try = failure.reason == "error" and not is_over and failure.tries <= self.times
-        return Outcome.again(self.delay) if may_try and self._has_time(failure) else next_step(failure)
-
-    def _has_time(self, failure: Failure) -> bool:
-        return failure.message._invocation.time_left() > self.delay + RESERVE_SECONDS
+        if failure.reason != "error" or is_over or failure.tries > self.times:
+            return next_step(failure)
+        invocation = failure.message._invocation
+        try:
+            delay = delay_of(self.delay, failure.tries, invocation.world.random)
+        except BadDelay as error:
+            text = f"LocalRetry's delay failed: {error}; the next failure step is asked"
+            invocation.log.problem("backoff_failed", text, failure.message)
+            return next_step(failure)
+        has_time = invocation.time_left() > delay + RESERVE_SECONDS
+        return Outcome.again(delay) if has_time else next_step(failure)
 
 
 RESERVE_SECONDS = 2.0  # for the run itself and the settlement
@@ -109,43 +122,52 @@ RESERVE_SECONDS = 2.0  # for the run itself and the settlement
 class SendAgain(Value):
     """Sends what failed to its queue again, or to ``queue``, as a new message with its history, up to ``times`` times.
 
-    ``id`` names the counter in the record that travels with the message. ``delay`` is seconds or a backoff over the
-    re-sends (the first is 1); None leaves it to the queue. Waiting in place (`RetryInPlace`) is cheaper, and makes no
-    hop: Lambda stops a function that keeps sending to its own queue after about 16, unless its ``RecursiveLoop`` is
-    ``Allow``.
+    ``id`` names the counter in the record that travels with the message. Use one step object in several lists of a
+    consumer to share the counter; two objects with one id are refused. ``delay`` is seconds, a ``timedelta`` or a
+    backoff over the re-sends (the first is 1), at most 12 hours; None leaves it to the queue. ``queue`` is a name, URL
+    or ARN, or a function of the failure that returns one, or None for the message's own queue; if the function raises,
+    the message stays in its queue.
+
+    Waiting in place (`RetryInPlace`) is cheaper, and makes no hop: Lambda stops a function that keeps sending to its
+    own queue after about 16, unless its ``RecursiveLoop`` is ``Allow``.
 
     On FIFO it takes no delay, and re-sending to the same queue gives up the group's order, so it must be asked for:
     ``breaks_order=True``. What it may not do it passes on, with an ERROR in the log.
 
-    Raises `ConfigurationError` for an empty id, for ``times`` below 1, and for a delay beyond 12 hours.
+    Raises `ConfigurationError` for an empty id, for ``times`` outside 1 to 1,000, and for a delay that is not one or
+    is beyond 12 hours.
     """
 
     __slots__ = ("id", "times", "delay", "queue", "breaks_order")  # noqa: RUF023 the order of the arguments
     id: str
     times: int
     delay: Backoff | None
-    queue: str | None
+    queue: str | Callable[[Failure], str | None] | None
     breaks_order: bool
 
     def __init__(
         self,
         id: str,
         times: int = 1,
-        delay: float | Backoff | None = None,
-        queue: str | None = None,
+        delay: Wait | None = None,
+        queue: str | Callable[[Failure], str | None] | None = None,
         breaks_order: bool = False,
     ) -> None:
         if type(id) is not str or not id:
             raise ConfigurationError(f"SendAgain needs an id, a name for its counter, got {id!r}")
         _times(times)
-        backoff = delay if delay is None or isinstance(delay, Backoff) else Fixed(delay)
-        longest = max(backoff.bounds(number)[1] for number in range(1, times + 1)) if backoff else 0
+        if queue is not None and not isinstance(queue, str) and not callable(queue):
+            raise ConfigurationError(
+                f"SendAgain({id!r}) takes a queue's name, URL or ARN, or a function of the failure, got {queue!r}"
+            )
+        backoff = None if delay is None else as_backoff(delay)
+        longest = 0 if backoff is None else longest_of(f"SendAgain({id!r})'s delay", backoff, times)
         if longest > MAX_VISIBILITY_SECONDS:
             raise ConfigurationError(
                 f"SendAgain({id!r}) would wait {longest:g} s: SQS can delay a message by at most "
                 f"{MAX_VISIBILITY_SECONDS} s"
             )
-        if longest and queue is not None and queue.endswith(".fifo"):
+        if longest and isinstance(queue, str) and queue.endswith(".fifo"):
             raise ConfigurationError(
                 f"SendAgain({id!r}) has a delay, and {queue} is FIFO: SQS delays none of its messages"
             )
@@ -154,25 +176,50 @@ class SendAgain(Value):
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
-        sent = failure.note(self.id)
+        note = failure.note(self.id)
+        sent = note if isinstance(note, int) else 0  # a text is another step's
         if failure.reason not in ("error", "exhausted") or sent >= self.times:
             return next_step(failure)
-        if (trouble := self._trouble(failure)) is not None:
+        queue = self._queue_for(failure)
+        if (trouble := self._trouble(failure, queue)) is not None:
             failure.message._invocation.log.problem(
                 "step_passed_on", f"SendAgain({self.id!r}): {trouble}", failure.message
             )
             return next_step(failure)
-        delay = None if self.delay is None else self.delay.delay(sent + 1, failure.message._invocation.world.random)
-        return Outcome.resend(self.queue, delay, note={self.id: sent + 1})
+        return Outcome.resend(queue, self._delay_of(sent + 1, failure), note={self.id: sent + 1})
 
-    def _trouble(self, failure: Failure) -> str | None:
+    def _queue_for(self, failure: Failure) -> str | None:
+        if not callable(self.queue):
+            return self.queue
+        queue: object = self.queue(failure)
+        if queue is not None and not isinstance(queue, str):
+            raise TypeError(
+                f"SendAgain({self.id!r}): its queue function returned a value of type {type(queue).__name__}, not a "
+                "queue's name, URL or ARN, or None"
+            )
+        return queue
+
+    def _delay_of(self, number: int, failure: Failure) -> float | None:
+        if self.delay is None:
+            return None
+        invocation = failure.message._invocation
+        try:
+            return delay_of(self.delay, number, invocation.world.random)
+        except BadDelay as error:
+            from tarry.policy import STANDARD_BACKOFF
+
+            text = f"SendAgain({self.id!r})'s delay failed: {error}; this copy waits by the default backoff"
+            invocation.log.problem("backoff_failed", text, failure.message)
+            return STANDARD_BACKOFF.delay(number, invocation.world.random)
+
+    def _trouble(self, failure: Failure, queue: str | None) -> str | None:
         if failure.does_not_fit:
             return "its record has no room beside the message, so it cannot be sent again"
         if not failure.message._source.is_fifo:
             return None
-        if self.delay is not None and self.queue is None:
+        if self.delay is not None and not queue:
             return "it has a delay, and SQS delays no message of a FIFO queue singly"
-        target = (self.queue or failure.queue).rpartition("/")[2].rpartition(":")[2]
+        target = (queue or failure.queue).rpartition("/")[2].rpartition(":")[2]
         if not self.breaks_order and target == failure.queue:
             return (
                 "sending to the same FIFO queue again gives up the order of its group; ask for it by breaks_order=True"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tarry.arn import QueueArn
 
-BEGINS_ANEW = frozenset({"carried", "due", "hops", "steps"})
+BEGINS_ANEW = frozenset({"carried", "due", "hops", "steps", "notes"})
 """What a letter that was sent back does not bring along (SPEC F2): it would die of it at once, or wait again."""
 
 
@@ -62,7 +62,7 @@ class Letter(Value):
     receive_count: int
     """How often SQS has delivered it, this look included."""
     edited: str | None
-    """When its body was last changed by hand, in UTC; None if it never was."""
+    """When its body or attributes were last changed, by hand or by a failure step, in UTC; None if they never were."""
 
     _source: QueueArn
     _record: Mapping[str, Any]

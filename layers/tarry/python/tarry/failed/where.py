@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from tarry.failed.letter import Letter
 
-FIELDS = ("type", "reason", "attempts", "failed_at", "origin", "fingerprint", "message", "body", "attributes")
+FIELDS = (
+    "type", "reason", "attempts", "failed_at", "origin", "fingerprint", "message", "said", "body", "attributes",
+    "extra",
+)  # fmt: skip
 OPERATORS = ("!=", "<=", ">=", "==", "=", "<", ">", "~")
 OPENING, CLOSING, QUOTES = "([{", ")]}", "\"'`"
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS
 from tarry.envelope import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump, fit, smallest
-from tarry.records import copy_record, dead_letter_record, hops_of, waiting_record
+from tarry.records import copy_record, dead_letter_record, edited, hops_of, waiting_record
 from tarry.sqs.dead_letters import NoDeadLetterQueue, dead_letter_queue
 from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length
+from tarry.sqs.outgoing import body_text, sendable
 from tarry.sqs.sending import Attributes, Copy, sendable_attributes
 from tarry.sqs.topology import named_queue
 from tarry.telemetry.logs import WARNING, Log
@@ -64,10 +65,13 @@ class CopyWriter:
     def again(self, failure: Failure, decision: Decision, now: float) -> Copy:
         """The copy that is sent again, never without its record.
 
-        Raises `CannotSendAgain` where the record has no room, or the delay cannot be kept.
+        Raises `CannotSendAgain` where the record has no room, the delay cannot be kept, or SQS takes no such body or
+        attributes.
         """
         message, outcome, options = failure.message, decision.outcome, self._steps.of(failure.queue).dead_letter
-        _refuse_no_text(message)
+        if outcome.body is None:
+            _refuse_no_text(message)
+        body, attributes = _contents(message, outcome)
         target = named_queue(outcome.queue, message._source) if outcome.queue else message._source
         until = None if outcome.delay is None else decision.decided_at + outcome.delay
         delay, due = _parked(outcome.delay, until, target, now)
@@ -75,11 +79,15 @@ class CopyWriter:
             failure,
             decision.decided_at,
             carried=failure.attempt,
-            note=dict(outcome.note or {}),
+            note=outcome.note or {},
             due=due,
+            delay=None if outcome.delay is None else int(outcome.delay),
             include_traceback=options.include_traceback,
         )
-        return self._travelling(message, target, self._redacted(record, message, options), delay)
+        if body != message.body or attributes != sendable_attributes(message):
+            record = edited(record, body, now)
+        record_ = self._redacted(record, message, options)
+        return self._travelling(message, target, record_, delay, body, attributes)
 
     def waiting(self, decision: Decision, until: float, now: float) -> Copy:
         """The copy that waits in the message's own queue, in its place, ``until`` then (epoch seconds).
@@ -98,26 +106,50 @@ class CopyWriter:
             record = waiting_record(message, carried, due=due)
         else:
             told = options.include_traceback
-            failed_at = decision.decided_at
-            record = copy_record(failure, failed_at, carried=carried, note={}, due=due, include_traceback=told)
+            record = copy_record(
+                failure,
+                decision.decided_at,
+                carried=carried,
+                note={},
+                due=due,
+                delay=math.ceil(max(0, until - decision.decided_at)),
+                include_traceback=told,
+            )
         return self._travelling(message, message._source, self._redacted(record, message, options), delay)
 
-    def _travelling(self, message: Message[Any], target: QueueArn, record: Record, delay: int | None) -> Copy:
+    def _travelling(
+        self,
+        message: Message[Any],
+        target: QueueArn,
+        record: Record,
+        delay: int | None,
+        body: str | None = None,
+        attributes: Attributes | None = None,
+    ) -> Copy:
         """A copy that must not go without its record, and not unnoticed in a circle."""
         if target == message._source:
             self._lookups.source(target)  # its lease asks for that anyway, and it tells the limit too
-        copy = self._fitted(message, target, record, delay, may_go_without=False)
+        copy = self._fitted(message, target, record, delay, body, attributes, may_go_without=False)
         if (hops := hops_of(message) + 1) >= MANY_HOPS:
             text = f"sent again {hops} times: unless its RecursiveLoop is Allow, Lambda stops at about 16"
             self._log.problem("many_hops", text, message)
         return copy
 
     def _fitted(
-        self, message: Message[Any], target: QueueArn, record: Record, delay: int | None, *, may_go_without: bool
+        self,
+        message: Message[Any],
+        target: QueueArn,
+        record: Record,
+        delay: int | None,
+        body: str | None = None,
+        attributes: Attributes | None = None,
+        *,
+        may_go_without: bool,
     ) -> Copy:
         limit, is_known = self._lookups.maximum_message_size(target)
-        attributes = sendable_attributes(message)
-        room = limit - message_size(message.body, attributes)
+        body = message.body if body is None else body
+        attributes = sendable_attributes(message) if attributes is None else attributes
+        room = limit - message_size(body, attributes)
         if room < 0:
             why = f"it is {limit - room} bytes, and {target.name} takes at most {limit}: raise its MaximumMessageSize"
             raise NoDeadLetterQueue(why) if may_go_without else CannotSendAgain(why)
@@ -127,7 +159,7 @@ class CopyWriter:
             if not may_go_without:
                 raise CannotSendAgain("its record has no room beside the message, so it is not sent again")
             self._say_in_log("record_in_log", "the message is dead-lettered without a record: no room", message, record)
-            return Copy(message, target, [attributes], delay)
+            return Copy(message, target, [attributes], delay, body=body)
         say_cut = partial(
             self._say_in_log, "record_cut", "the record was cut to fit; here it is whole", message, record
         )
@@ -137,7 +169,7 @@ class CopyWriter:
         variants = [_with_record(attributes, variant) for variant in [text, *lighter]]
         if not is_known and may_go_without:
             variants.append(attributes)
-        return Copy(message, target, variants, delay, on_too_large=_nothing if is_cut else say_cut)
+        return Copy(message, target, variants, delay, on_too_large=_nothing if is_cut else say_cut, body=body)
 
     def _enriched(self, record: dict[str, Any], failure: Failure, options: DeadLetter) -> dict[str, Any]:
         if options.enrich is None:
@@ -178,6 +210,23 @@ def _attempts_before(message: Message[Any]) -> int:
 def _refuse_no_text(message: Message[Any]) -> None:
     if not isinstance(message._record.get("body"), str):
         raise NoDeadLetterQueue("its record has no text as body, so there is nothing to send on")
+
+
+def _contents(message: Message[Any], outcome: Outcome) -> tuple[str, Attributes]:
+    """The body and attributes of a copy that a step asks for.
+
+    Raises `CannotSendAgain` for what SQS, or a body of JSON, cannot hold.
+    """
+    try:
+        body = message.body if outcome.body is None else body_text(outcome.body)
+        if outcome.attributes is None:
+            return body, sendable_attributes(message)
+        if ATTRIBUTE in outcome.attributes:
+            raise ValueError(f"the attribute {ATTRIBUTE} is tarry's own")
+        return body, sendable(outcome.attributes)
+    except Exception as error:
+        why = str(error) if isinstance(error, ValueError) else "its body or an attribute is of a kind SQS cannot hold"
+        raise CannotSendAgain(f"the copy cannot be sent ({why})") from error  # a TypeError's text may show the body
 
 
 def _parked(delay: float | None, until: float | None, target: QueueArn, now: float) -> tuple[int | None, float | None]:

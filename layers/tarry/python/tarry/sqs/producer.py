@@ -8,13 +8,14 @@ from weakref import WeakKeyDictionary
 
 from tarry import world
 from tarry.arn import QueueArn
-from tarry.errors import ConfigurationError, SendError, Unsent
+from tarry.errors import ConfigurationError, DelayNotSupported, SendError, Unsent
 from tarry.sqs.client import client_of
 from tarry.sqs.outgoing import Entry, check_delay, pack, sendable
 from tarry.sqs.receipts import doubt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import timedelta
 
     from tarry.delay import Delay
     from tarry.world import World
@@ -30,12 +31,16 @@ class Queue:
     A URL needs no request; a name is looked up once, at the first send (``sqs:GetQueueUrl``). ``sqs`` is a boto3 client
     to be used instead of tarry's own, which waits 1 s for a connection, 5 s for an answer, and tries twice.
 
+    ``delay`` is the delay of messages that are sent without one: seconds or a ``timedelta``, at most 43,200 s (12
+    hours). A delay given at a send overrides it, 0 included.
+
     On a standard queue a message can arrive twice: when SQS's answer to a send is lost, botocore sends again.
 
-    Raises `ConfigurationError` if it is not given a queue.
+    Raises `ConfigurationError` if it is not given a queue, or a ``delay`` that is not seconds or a ``timedelta``;
+    `DelayNotSupported` for a ``delay`` beyond 12 hours, or on a FIFO queue.
     """
 
-    def __init__(self, name_or_url: str, *, sqs: Any = None) -> None:
+    def __init__(self, name_or_url: str, *, delay: float | timedelta | None = None, sqs: Any = None) -> None:
         if not name_or_url or not isinstance(name_or_url, str):  # os.environ.get() is where a None comes from
             raise ConfigurationError(f"Queue takes a queue's name, URL or ARN, got {name_or_url!r}")
         self._given = name_or_url
@@ -45,9 +50,21 @@ class Queue:
         """The queue's name."""
         self.is_fifo = self.name.endswith(".fifo")
         """Whether it is a FIFO queue: only the name says it."""
+        self.delay = self._default(delay)
+        """The delay in seconds of messages that are sent without one; None: the queue's own."""
 
     def __repr__(self) -> str:
-        return f"Queue({self._given!r})"
+        return f"Queue({self._given!r})" if self.delay is None else f"Queue({self._given!r}, delay={self.delay})"
+
+    def _default(self, delay: float | timedelta | None) -> int | None:
+        if hasattr(delay, "utcoffset"):  # a datetime: one moment is no delay for all messages
+            raise ConfigurationError(f"the delay of a Queue is a number of seconds or a timedelta, got {delay!r}")
+        try:
+            return check_delay(delay, fifo=self.is_fifo)
+        except DelayNotSupported:
+            raise
+        except ValueError as error:
+            raise ConfigurationError(f"the delay of a Queue: {error}") from error
 
     def send(
         self,
@@ -60,9 +77,9 @@ class Queue:
         """Sends one message; its id, which is the `Message.id` that its handler sees.
 
         ``body``: a str goes as it is; a dict, list, dataclass or pydantic model as JSON.
-        ``delay``: in seconds, a ``timedelta`` or an aware ``datetime``, rounded up to whole seconds. None: the queue's
-        own default; 0: at once, whatever that default is. At most 43,200 s (12 hours); beyond 900 s the queue's
-        consumer must be tarry's, since it keeps the rest of the wait. None on a FIFO queue.
+        ``delay``: in seconds, a ``timedelta`` or an aware ``datetime``, rounded up to whole seconds. None: the delay of
+        this `Queue`, else the queue's own default; 0: at once, whatever these are. At most 43,200 s (12 hours); beyond
+        900 s the queue's consumer must be tarry's, since it keeps the rest of the wait. None on a FIFO queue.
         ``attributes``: message attributes; str, int, float, Decimal or bytes, as `Message.attributes` has them.
         ``group_id``: needed on FIFO; on a standard queue it stands for no order (fair queues).
         ``deduplication_id``: for FIFO alone; a fresh one is made if it is missing, on a queue with content-based
@@ -75,7 +92,7 @@ class Queue:
         that it has the message as it was sent (its id, and the MD5 of the body).
         """
         here = world.current()
-        entry = Entry(body, delay, attributes, group_id, deduplication_id)
+        entry = Entry(body, self.delay if delay is None else delay, attributes, group_id, deduplication_id)
         parcel = pack(entry, here, fifo=self.is_fifo)
         answer = self._client(here).send_message(QueueUrl=self._url(here), **parcel.parameters)
         if (reason := doubt(parcel.body, answer)) is not None:
@@ -104,7 +121,8 @@ class Queue:
         """Sends any number of messages in as few requests as hold them; their ids, in their order.
 
         ``messages``: bodies as for `send`, or what `Queue.entry` makes, with a delay, attributes or ids of its own;
-        read as it is sent. ``delay`` and ``group_id`` hold for those that have none, ``attributes`` are added to all (a
+        read as it is sent. ``delay`` (None: the delay of this `Queue`) and ``group_id`` hold for those that have none,
+        ``attributes`` are added to all (a
         message's own of the same name counts).
 
         Up to ten requests of ten messages or 1 MiB go out at once. What SQS refuses for no fault of the message is sent
@@ -118,6 +136,7 @@ class Queue:
         if isinstance(messages, (str, bytes, dict)):
             raise TypeError(f"send_batch takes an iterable of bodies, got one {type(messages).__name__}: use send")
         given = iter(messages)
+        delay = self.delay if delay is None else delay
         check_delay(delay, fifo=self.is_fifo)
         common = dict(attributes or {})
         sendable(common)

@@ -29,12 +29,13 @@ Attributes = dict[str, dict[str, Any]]
 class Copy(Value):
     """A message to be sent on.
 
-    ``variants`` are its attributes: the first is sent. If SQS finds it too large, ``on_too_large`` is called, once, and
-    the others are tried in turn.
+    ``body`` is the message's, unless a failure step asks for another. ``variants`` are its attributes: the first is
+    sent. If SQS finds it too large, ``on_too_large`` is called, once, and the others are tried in turn.
     """
 
-    __slots__ = ("delay", "message", "on_too_large", "target", "transfer", "variants")
+    __slots__ = ("body", "delay", "message", "on_too_large", "target", "transfer", "variants")
     message: Message[Any]
+    body: str
     target: QueueArn
     variants: Sequence[Attributes]
     delay: int | None
@@ -51,9 +52,12 @@ class Copy(Value):
         delay: int | None,
         on_too_large: Callable[[], None] = lambda: None,
         transfer: str = "",
+        *,
+        body: str | None = None,
     ) -> None:
         self._freeze(
             message=message,
+            body=message.body if body is None else body,
             target=target,
             variants=variants,
             delay=delay,
@@ -63,7 +67,7 @@ class Copy(Value):
 
     @property
     def size(self) -> int:
-        return message_size(self.message.body, self.variants[0])
+        return message_size(self.body, self.variants[0])
 
 
 class Sent(Value):
@@ -133,7 +137,7 @@ def _send(chunk: Sequence[Copy], variant: int, known: set[str], lookups: Lookups
         refused = failed_entries(answer)
         receipts = {entry.get("Id"): entry for entry in answer.get("Successful") or []}
         errors = {
-            copy.message.delivery_id: refused.get(str(index)) or doubt(copy.message.body, receipts.get(str(index), {}))
+            copy.message.delivery_id: refused.get(str(index)) or doubt(copy.body, receipts.get(str(index), {}))
             for index, copy in enumerate(chunk)
         }
         known.update(delivery_id for delivery_id, why in errors.items() if why is None)
@@ -148,7 +152,7 @@ def _send(chunk: Sequence[Copy], variant: int, known: set[str], lookups: Lookups
 
 def _entry(entry_id: str, copy: Copy, variant: int) -> dict[str, Any]:
     message, target, attributes = copy.message, copy.target, copy.variants[variant]
-    entry: dict[str, Any] = {"Id": entry_id, "MessageBody": message.body}
+    entry: dict[str, Any] = {"Id": entry_id, "MessageBody": copy.body}
     if attributes:
         entry["MessageAttributes"] = attributes
     trace_header = message._system("AWSTraceHeader")

@@ -511,7 +511,8 @@ class Settlement:
             more["not_sent"] = "; ".join(plan.not_sent)
         reason = outcome.reason or (failure.reason if failure is not None else None)
         error = failure.error if failure is not None else None
-        self._log.transition(decision.message, outcome, error=error, delay=delay, reason=reason, **more)
+        said = failure.said if failure is not None else None
+        self._log.transition(decision.message, outcome, error=error, delay=delay, reason=reason, said=said, **more)
 
 
 def _seconds_until(moment: float, now: float) -> int:

@@ -198,7 +198,7 @@ class _Watch:
             or self._stands_behind(message, terms)
         ):
             return None
-        return policy.backoff_of(fifo=terms.is_fifo).bounds(message.attempt)
+        return policy.delay_bounds(message.attempt, fifo=terms.is_fifo)
 
     def _stands_behind(self, message: Message[Any], terms: _Terms) -> bool:
         return isinstance(self._subject, Batch) and terms.is_fifo and message is not self._messages[0]

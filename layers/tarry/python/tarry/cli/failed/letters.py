@@ -92,8 +92,10 @@ def _about(letter: Letter) -> Iterable[RenderableType]:
             ("first failed", failure.first_failed_at),
             ("died", f"{failure.failed_at or 'at some time'}: {failure.reason or 'no reason is told'}{attempts}"),
             ("error", ": ".join(filter(None, [failure.type, failure.message])) or None),
+            ("said", failure.said),
             ("fingerprint", failure.fingerprint),
             ("function", ran or None),
+            ("extra", json.dumps(failure.extra) if failure.extra else None),
         ]
     grid = Table.grid(padding=(0, 2, 0, 2))
     grid.add_column(no_wrap=True, style="dim")

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def nothing_comes_from_nowhere(past: Past) -> Found:
-    """What a function sends on is a message that it had, with its body, attributes, group and trace header."""
+    """What a function sends on is a message that it had, with its group and trace header.
+
+    Its body and attributes too, unless the copy's record says that a failure step edited them.
+    """
     rule = "nothing comes from nowhere"
     for life in past.lives.values():
         if life.sender not in past.invocations:
@@ -40,9 +43,11 @@ def _compared(original: Life, copy: Life) -> list[tuple[str, Any, Any]]:
     had, has = original.sent.fields, copy.sent.fields
     group = has.get("group") if copy.sent.fields["queue"].endswith(".fifo") or had.get("group") else None
     own_group = had.get("group") or (original.id if copy.sent.fields["queue"].endswith(".fifo") else None)
+    edited = (copy.record or {}).get("edited")
+    is_edited = edited is not None and edited != (original.record or {}).get("edited")
+    contents = [("body", original.body, copy.body), ("attributes", _users(original), _users(copy))]
     return [
-        ("body", original.body, copy.body),
-        ("attributes", _users(original), _users(copy)),
+        *([] if is_edited else contents),
         ("group", own_group, group),
         ("trace header", had.get("trace_header"), has.get("trace_header")),
     ]

@@ -1,0 +1,284 @@
+"""``policy=RetryPolicy(...)``, which several consumers share, and a backoff of the user's at work in a consumer."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from tarry import (
+    Batch,
+    ConfigurationError,
+    DeadLetter,
+    Fixed,
+    LocalRetry,
+    Message,
+    RetryInPlace,
+    RetryPolicy,
+    SendAgain,
+    batch_consumer,
+    consumer,
+)
+from tarry.testing import Sandbox
+from tests.loglines import field, lines
+from tests.records import Context, batch_of, event, failed, record
+from tests.wire import Queue, Wire
+
+PATIENT = RetryPolicy(max_attempts=8, backoff=Fixed(77), fatal=KeyError)
+
+
+def fails(message: Message) -> None:
+    raise ValueError("out of order")
+
+
+def orders() -> Wire:
+    return Wire(queues={"orders": Queue(dead_letter="orders-dlq"), "orders.fifo": Queue(dead_letter="dlq.fifo")})
+
+
+# policy=
+
+
+def test_several_consumers_share_a_policy() -> None:  # SPEC C1
+    first, second = consumer(policy=PATIENT)(fails), consumer(policy=PATIENT, name="second")(fails)
+    assert first.policy is PATIENT
+    assert second.policy is PATIENT
+    with orders() as wire:
+        assert failed(first(batch_of(1), Context())) == ["m0"]
+    assert wire.visibilities() == {"handle-m0": 77}
+
+
+def test_a_shared_policy_decides_which_errors_are_fatal() -> None:  # SPEC C1, D1
+    @consumer(policy=PATIENT)
+    def handler(message: Message) -> None:
+        raise KeyError("customer")
+
+    with orders() as wire:
+        assert failed(handler(batch_of(1), Context())) == []
+    assert [told["failure"]["reason"] for told in wire.records()] == ["fatal"]
+
+
+def test_a_batch_consumer_takes_a_policy() -> None:  # SPEC C1
+    @batch_consumer(policy=PATIENT)
+    def handler(batch: Batch) -> None:
+        raise ValueError
+
+    with orders() as wire:
+        handler(batch_of(2), Context())
+    assert set(wire.visibilities().values()) == {77}
+
+
+SINGLE = {
+    "max_attempts": 3,
+    "backoff": Fixed(1),
+    "fatal": KeyError,
+    "retry_on": OSError,
+    "retry_when": lambda failure: None,
+    "traverse_causes": True,
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("make", [consumer, batch_consumer])
+def test_a_policy_beside_a_single_setting_is_refused_and_both_are_named(make: Any, name: str) -> None:  # SPEC C1
+    with pytest.raises(ConfigurationError) as caught:
+        make(**{"policy": PATIENT, name: SINGLE[name]})
+    assert str(caught.value) == f"policy and {name} are both given: set {name} in the RetryPolicy, or drop policy"
+
+
+def test_settings_that_are_none_are_not_given() -> None:  # SPEC C1
+    assert consumer(policy=PATIENT, backoff=None, retry_on=None, retry_when=None)(fails).policy is PATIENT
+    assert consumer(policy=None, max_attempts=3)(fails).policy == RetryPolicy(3)
+
+
+@pytest.mark.parametrize("odd", [5, {"max_attempts": 3}, RetryPolicy, Fixed(3)])
+def test_another_policy_is_refused(odd: Any) -> None:  # SPEC C5
+    with pytest.raises(ConfigurationError, match=r"policy takes a RetryPolicy\(\.\.\.\), got "):
+        consumer(policy=odd)
+
+
+NOT_IN_PLACE = [SendAgain("slow"), DeadLetter()]
+
+
+@pytest.mark.parametrize(
+    ("policy", "name"), [(RetryPolicy(3), "max_attempts=3"), (RetryPolicy(backoff=Fixed(9)), r"backoff=Fixed\(")]
+)
+def test_attempts_or_a_backoff_that_mean_nothing_are_refused_in_a_policy_too(
+    policy: RetryPolicy, name: str
+) -> None:  # SPEC E1
+    with pytest.raises(ConfigurationError, match=f"the policy's {name}.* means nothing where on_failure holds no "):
+        consumer(policy=policy, on_failure=NOT_IN_PLACE)
+
+
+def test_a_policy_that_only_names_errors_goes_with_any_steps() -> None:  # SPEC E1
+    policy = RetryPolicy(fatal=KeyError, traverse_causes=True)
+    assert consumer(policy=policy, on_failure=NOT_IN_PLACE)(fails).policy is policy
+
+
+# replace
+
+
+def test_replacing_another_setting_keeps_the_policy_itself() -> None:  # SPEC C1
+    assert consumer(policy=PATIENT)(fails).replace(timeout=3).policy is PATIENT
+
+
+def test_replacing_a_single_setting_changes_a_shared_policy_for_that_consumer_alone() -> None:  # SPEC C1
+    before = consumer(policy=PATIENT)(fails)
+    after = before.replace(max_attempts=2)
+    assert after.policy == RetryPolicy(max_attempts=2, backoff=Fixed(77), fatal=KeyError)
+    assert before.policy is PATIENT
+    assert PATIENT.max_attempts == 8
+    assert after.replace(timeout=3).policy == after.policy
+
+
+def test_replacing_the_policy_takes_the_place_of_all_single_settings() -> None:  # SPEC C1
+    handler = consumer(max_attempts=2, fatal=OSError, timeout=3)(fails).replace(policy=PATIENT)
+    assert handler.policy is PATIENT
+    assert handler.timeout == 3
+    assert handler.replace(policy=RetryPolicy()).policy == RetryPolicy()
+
+
+def test_replacing_the_policy_by_none_is_back_to_the_defaults() -> None:  # SPEC C1
+    assert consumer(policy=PATIENT)(fails).replace(policy=None).policy == RetryPolicy()
+    assert consumer(policy=PATIENT)(fails).replace(policy=None, max_attempts=2).policy == RetryPolicy(2)
+
+
+def test_replacing_both_is_refused() -> None:  # SPEC C1
+    with pytest.raises(ConfigurationError, match="policy and max_attempts are both given"):
+        consumer(policy=PATIENT)(fails).replace(policy=RetryPolicy(), max_attempts=2)
+
+
+def test_a_policy_without_attempts_may_lose_its_step_and_get_another_class() -> None:  # SPEC E1
+    handler = consumer(policy=RetryPolicy(fatal=KeyError))(fails)
+    assert handler.replace(on_failure=NOT_IN_PLACE, fatal=OSError).policy == RetryPolicy(fatal=OSError)
+
+
+# backoffs of the user's
+
+
+class Turning:
+    """Good when it is made, then what the test says."""
+
+    def __init__(self, seconds: Any = 40.0) -> None:
+        self.seconds = seconds
+
+    def delay(self, attempt: int, rng: Random | None = None) -> Any:
+        if isinstance(self.seconds, Exception):
+            raise self.seconds
+        return self.seconds
+
+
+def turned(make: Callable[[Turning], Any], answer: Any) -> Any:
+    """A consumer whose backoff has gone bad since it was made."""
+    backoff = Turning()
+    handler = consumer(**make(backoff))(fails)
+    backoff.seconds = answer
+    return handler
+
+
+def test_an_own_backoff_sets_the_delay() -> None:  # SPEC C1
+    with orders() as wire:
+        consumer(backoff=Turning(41.2))(fails)(batch_of(1), Context())
+    assert wire.visibilities() == {"handle-m0": 42}
+
+
+@pytest.mark.parametrize("answer", [-1, float("nan"), "60", OSError("no table")], ids=repr)
+def test_a_backoff_that_fails_leaves_the_delay_to_the_default_and_the_log_says_why(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC C1, A2
+    handler = turned(lambda backoff: {"backoff": backoff}, answer)
+    given = event(record("{}", "m1"), record("{}", "m2", "orders.fifo", group="g"))
+    with orders() as wire:
+        assert failed(handler(given, Context())) == ["m1", "m2"]
+    assert 15 <= wire.visibilities()["handle-m1"] <= 30
+    assert wire.visibilities()["handle-m2"] == 30
+    told = lines(caplog, "backoff_failed")
+    assert {(field(line, "message_id"), line.levelname) for line in told} == {("m1", "ERROR"), ("m2", "ERROR")}
+    assert field(told[0], "text").startswith("the consumer's backoff failed: delay(1) r")
+    assert field(told[0], "text").endswith("; the default backoff sets this delay")
+
+
+def test_a_consumers_own_backoff_is_asked_once_for_each_wait_when_it_is_made() -> None:  # SPEC C1
+    asked: list[int] = []
+
+    class Counting:
+        def delay(self, attempt: int, rng: Random | None = None) -> float:
+            asked.append(attempt)
+            return 1.0
+
+    consumer(max_attempts=4, backoff=Counting())(fails).replace(name="another")
+    assert asked == [1, 2, 3]
+
+
+def test_a_message_survives_a_backoff_that_always_fails(sandbox: Sandbox) -> None:  # SPEC A2, C1
+    backoff = Turning()
+    handler = consumer(max_attempts=3, backoff=backoff)(fails)
+    backoff.seconds = -1
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", {})
+    sandbox.run()
+    [letter] = sandbox.messages("orders-dlq")
+    assert letter.failure is not None
+    assert (letter.failure.attempts, letter.failure.reason) == (3, "exhausted")
+
+
+def test_the_sandbox_runs_a_consumer_whose_backoff_has_no_bounds(sandbox: Sandbox) -> None:  # SPEC C1, N4
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(consumer(max_attempts=3, backoff=Turning(600))(fails), "orders")
+    sandbox.send("orders", {})
+    sandbox.run()
+    assert sandbox.elapsed >= 1_200
+
+
+def test_a_copys_delay_is_by_an_own_backoff_of_its_step() -> None:  # SPEC E3
+    with orders() as wire:
+        consumer(on_failure=[SendAgain("slow", delay=Turning(7.1))])(fails)(batch_of(1), Context())
+    assert [entry["DelaySeconds"] for entry in wire.letters()] == [8]
+
+
+def test_a_copy_whose_delay_fails_waits_by_the_default_backoff(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E3
+    handler = turned(lambda backoff: {"on_failure": [SendAgain("slow", delay=backoff)]}, "60")
+    with orders() as wire:
+        assert failed(handler(batch_of(1), Context())) == []
+    assert 15 <= wire.letters()[0]["DelaySeconds"] <= 30
+    [line] = lines(caplog, "backoff_failed")
+    assert field(line, "text") == (
+        "SendAgain('slow')'s delay failed: delay(1) returned '60', which is not a number of seconds, 0 or more; this "
+        "copy waits by the default backoff"
+    )
+
+
+def test_a_copys_delay_beyond_12_hours_is_never_cut(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E7
+    handler = turned(lambda backoff: {"on_failure": [SendAgain("slow", delay=backoff), DeadLetter()]}, 43_201)
+    with orders() as wire:
+        handler(batch_of(1), Context())
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq"]
+    assert lines(caplog, "step_passed_on")
+
+
+def test_local_retries_wait_by_a_backoff_over_the_runs() -> None:  # SPEC E3, I5
+    at: list[float] = []
+
+    class Growing:
+        def delay(self, attempt: int, rng: Random | None = None) -> float:
+            return attempt**2 / 2
+
+    wire = orders()
+
+    @consumer(on_failure=[LocalRetry(3, Growing()), RetryInPlace()], backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        at.append(wire.clock.now)
+        raise ValueError
+
+    with wire:
+        handler(batch_of(1), Context())
+    assert [moment - at[0] for moment in at] == [0, 0.5, 2.5, 7]
+
+
+def test_a_local_retry_whose_delay_fails_passes_the_failure_on(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I5
+    steps = lambda backoff: {"on_failure": [LocalRetry(3, backoff), RetryInPlace()], "backoff": Fixed(60)}  # noqa: E731
+    with orders() as wire:
+        assert failed(turned(steps, -1)(batch_of(1), Context())) == ["m0"]
+    assert wire.visibilities() == {"handle-m0": 60}
+    [line] = lines(caplog, "backoff_failed")
+    assert field(line, "text").startswith("LocalRetry's delay failed: delay(1) returned -1, which")

@@ -1,0 +1,144 @@
+"""Attributes of the released form, and of later versions: two versions of a consumer work on one queue."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry import DeadLetter, Message, SendAgain, consumer
+from tarry.envelope import UnreadableRecord, body_sum, read_envelope
+from tarry.failed.letter import BEGINS_ANEW, fresh_record
+from tests.records import Context, event, record
+from tests.unit.failed.letters import letter
+from tests.wire import Queue, Wire, arn
+
+RELEASED = sorted((Path(__file__).parents[1] / "data" / "tarry-attributes").glob("*.json"), key=lambda path: path.stem)
+NOW = 1_800_000_200.0
+BODY = '{"id": 1}'
+
+
+def attribute(text: str) -> dict[str, Any]:
+    return {"dataType": "String", "stringValue": text}
+
+
+def released(path: Path) -> tuple[str, dict[str, Any]]:
+    """The body, and the record of its attribute."""
+    kept = json.loads(path.read_text())
+    return kept["body"], json.loads(kept["attribute"])
+
+
+def test_an_attribute_of_each_kind_is_kept() -> None:  # DESIGN 3
+    assert [path.stem for path in RELEASED] == [
+        "copy-deferred", "copy-deferred-after-failure", "copy-with-due", "copy-with-steps", "dead-letter-exhausted",
+        "dead-letter-fatal", "dead-letter-rejected", "dead-letter-undecodable", "dead-letter-with-extra",
+        "dead-letter-with-history", "edited", "parked-send",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
+def test_the_released_form_is_read_whole(path: Path) -> None:  # DESIGN 3
+    body, told = released(path)
+    envelope = read_envelope(attribute(json.dumps(told)), body, NOW)
+    for name in ("id", "origin", "sent", "edited", "due"):
+        assert getattr(envelope, name) == told.get(name)
+    assert (envelope.carried, envelope.hops) == (told.get("carried", 0), told.get("hops", 0))
+    assert dict(envelope.steps) == told.get("steps", {})
+    if "failure" not in told:
+        assert envelope.failure is None
+        return
+    assert envelope.failure is not None
+    assert {name: getattr(envelope.failure, name) for name in told["failure"]} == told["failure"]
+    assert [dict(entry) for entry in envelope.failure.history] == told["history"]
+
+
+@pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
+def test_the_command_reads_the_released_form_too(path: Path) -> None:  # DESIGN 3, M2
+    body, told = released(path)
+    dead = letter(body, told)
+    assert (dead.id, dead.edited) == (told["id"], told.get("edited"))
+    assert (dead.failure is None) == ("failure" not in told)
+    again = fresh_record(dead)
+    assert {name: again[name] for name in told if name not in BEGINS_ANEW} == {
+        name: value for name, value in told.items() if name not in BEGINS_ANEW
+    }
+
+
+# later versions
+
+
+LATER = {
+    "future": {"of": ["a", "later", "version"]},
+    "notes": {"lane": "slow"},
+    "extra": {"tenant": "acme"},
+    "failure": {"reason": "error", "attempts": 1, "type": "E", "said": "the customer is gone", "future": 7},
+    "history": [{"attempt": 1, "at": "2027-01-15T08:00:00.000Z", "error": "E", "delay": 30, "future": True}],
+}
+
+
+def later(**more: Any) -> dict[str, Any]:
+    """A record of a later version, with keys that this one does not know."""
+    return {"v": 1, "sum": body_sum(BODY), "id": "m1", "origin": arn("orders"), "carried": 1, **LATER, **more}
+
+
+def test_keys_of_a_later_version_are_ignored_wherever_they_are() -> None:  # SPEC E3
+    envelope = read_envelope(attribute(json.dumps(later())), BODY, NOW)
+    assert (envelope.id, envelope.carried, dict(envelope.notes)) == ("m1", 1, {"lane": "slow"})
+    assert envelope.failure is not None
+    assert (envelope.failure.said, envelope.failure.extra) == ("the customer is gone", {"tenant": "acme"})
+    assert [dict(entry) for entry in envelope.failure.history] == [
+        {"attempt": 1, "at": "2027-01-15T08:00:00.000Z", "error": "E", "delay": 30}
+    ]
+
+
+@pytest.mark.parametrize(
+    "notes", [5, ["a"], "x", {"lane": 5}, {"lane": None}, {"lane": ["x"]}, {"lane": "x" * 257}], ids=str
+)
+def test_notes_that_are_not_texts_make_the_record_unreadable(notes: Any) -> None:  # DESIGN 3
+    with pytest.raises(UnreadableRecord, match=r"notes"):
+        read_envelope(attribute(json.dumps(later(notes=notes))), BODY, NOW)
+
+
+@pytest.mark.parametrize("extra", [5, ["a"], "x", None])
+def test_an_extra_that_is_not_an_object_is_none(extra: Any) -> None:  # SPEC F6
+    failure = read_envelope(attribute(json.dumps(later(extra=extra))), BODY, NOW).failure
+    assert failure is not None
+    assert failure.extra is None
+
+
+def sent_by(handler: Any, **more: Any) -> dict[str, Any]:
+    """The record of the copy that this version sends of a later version's message."""
+    with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}) as wire:
+        handler(event(record(BODY, "copy", attributes={"Tarry": attribute(json.dumps(later(**more)))})), Context())
+    [told] = wire.records()
+    return told
+
+
+def test_a_deferred_copy_keeps_everything_that_a_later_version_wrote() -> None:  # SPEC E3, J5
+    told = sent_by(consumer(lambda message: message.defer(60)))
+    for name in ("future", "notes", "extra"):
+        assert told[name] == LATER[name]
+    assert told["failure"] == LATER["failure"]
+
+
+def fails(message: Message) -> None:
+    raise ValueError("out of order")
+
+
+def test_a_re_sent_copy_keeps_unknown_keys_and_notes() -> None:  # SPEC E3, E6
+    told = sent_by(consumer(on_failure=[SendAgain("slow", delay=60)])(fails))
+    assert (told["future"], told["notes"], told["steps"]) == (LATER["future"], {"lane": "slow"}, {"slow": 1})
+    assert (told["failure"]["type"], "extra" in told) == ("ValueError", False)
+    assert [entry.get("delay") for entry in told["history"]] == [30, 60]
+
+
+def test_a_dead_letter_begins_anew() -> None:  # SPEC F2
+    told = sent_by(consumer(on_failure=[DeadLetter()])(fails))
+    assert {"future", "notes", "extra", "carried", "steps"}.isdisjoint(told)
+    assert told["failure"]["attempts"] == 2
+
+
+def test_a_dead_letter_that_is_sent_back_keeps_the_keys_of_a_later_version() -> None:  # SPEC F2
+    again = fresh_record(letter(BODY, later()))
+    assert (again["future"], again["failure"], again["extra"]) == (LATER["future"], LATER["failure"], LATER["extra"])
+    assert {"carried", "notes"}.isdisjoint(again)
