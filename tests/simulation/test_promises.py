@@ -358,7 +358,7 @@ def test_an_ack_by_a_leftover_thread_does_not_delete_a_message_whose_dead_letter
     order = sandbox.send("orders", "rejected")
     sandbox.send("orders", "slow")
     assert sandbox.run().state(order) == "DEAD_LETTERED"
-    assert letter(sandbox).reason == "it is not wanted"
+    assert letter(sandbox).message == "it is not wanted"
 
 
 def test_a_verdict_of_a_leftover_thread_in_a_batch_handler_changes_nothing(sandbox: Sandbox) -> None:

@@ -15,7 +15,14 @@ from tarry.consumer import Consumer, batch_consumer, consumer
 if TYPE_CHECKING:
     from tarry.backoff import Backoff, Exponential, Fixed, Linear, Schedule
     from tarry.batch import Batch
-    from tarry.errors import ConfigurationError, DelayNotSupported, InvalidEvent, SendError, Undecodable
+    from tarry.errors import (
+        ConfigurationError,
+        DelayNotSupported,
+        InvalidEvent,
+        LeaseLost,
+        SendError,
+        Undecodable,
+    )
     from tarry.failure import Failure, FailureStep
     from tarry.message import Message
     from tarry.outcome import Outcome, State
@@ -41,6 +48,7 @@ __all__ = [
     "FailureStep",
     "Fixed",
     "InvalidEvent",
+    "LeaseLost",
     "Linear",
     "LocalRetry",
     "LogOptions",
@@ -64,7 +72,14 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "tarry.backoff": ("Backoff", "Exponential", "Fixed", "Linear", "Schedule"),
-    "tarry.errors": ("ConfigurationError", "DelayNotSupported", "InvalidEvent", "SendError", "Undecodable"),
+    "tarry.errors": (
+        "ConfigurationError",
+        "DelayNotSupported",
+        "InvalidEvent",
+        "LeaseLost",
+        "SendError",
+        "Undecodable",
+    ),  # fmt: skip
     "tarry.failure": ("Failure", "FailureStep"),
     "tarry.steps": ("DeadLetter", "DropMessage", "LocalRetry", "RetryInPlace", "SendAgain"),
     "tarry.batch": ("Batch",),

@@ -4,6 +4,7 @@
     ├── InvalidEvent          the event is not an SQS event
     ├── ConfigurationError    a setting is wrong, or two contradict each other
     ├── DelayNotSupported     SQS cannot keep this delay
+    ├── LeaseLost             a message cannot be held any longer: another consumer may have it
     ├── SendError             messages of a `Queue` were not sent for certain
     └── Undecodable           a body that is not what it should be
 
@@ -41,6 +42,13 @@ class DelayNotSupported(TarryError):
 
     SQS hides a message for at most 43,200 seconds (12 hours), counted from its receive; a message to a FIFO queue can
     have no delay of its own.
+    """
+
+
+class LeaseLost(TarryError):
+    """A message cannot be held any longer (`Message.extend`): another consumer may have it by now.
+
+    Its lease has ended, SQS refuses its receipt handle, or its handler has ended. Stop working on it.
     """
 
 
@@ -85,5 +93,5 @@ class Undecodable(TarryError):
     """The body cannot be decoded. Fatal by nature: the message is dead-lettered byte for byte and never retried."""
 
 
-for _public in (InvalidEvent, ConfigurationError, DelayNotSupported, SendError, Undecodable):
+for _public in (InvalidEvent, ConfigurationError, DelayNotSupported, LeaseLost, SendError, Undecodable):
     _public.__module__ = "tarry"  # the name that users import it by, in records and logs

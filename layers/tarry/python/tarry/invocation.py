@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Protocol
 
     from tarry.lease import Leases
@@ -37,6 +37,7 @@ class Invocation:
         "log",
         "max_attempts_of",
         "payload_reader",
+        "records",
         "started_at",
         "world",
     )  # fmt: skip
@@ -54,6 +55,8 @@ class Invocation:
         self.context = context
         self.max_attempts_of = max_attempts_of
         """The policy's limit for what comes from a queue; None where nothing is retried in place."""
+        self.records: Mapping[str, dict[str, Any]] = {}
+        """The records of the batch by their delivery ids, in its order."""
         self.payload_reader = payload_reader
         """Makes the payloads; None for a consumer without a model."""
         self.started_at = world.clock.time()

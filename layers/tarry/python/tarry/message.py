@@ -13,7 +13,7 @@ from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable
 from tarry.signals import Defer, Discard, Reject, Retry, find_signal
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
     from typing_extensions import TypeVar
@@ -261,6 +261,28 @@ class Message(Generic[T]):
         if isinstance(signal := find_signal(error), (Retry, Defer)):
             self._check_delay(signal)
         self._say(error)
+
+    def extend(self, seconds: float | timedelta) -> None:
+        """Keep the message invisible to others for ``seconds`` from now, never for less than it is known to be.
+
+        For a handler that finds out that it needs more time than the queue's visibility timeout. It makes one request
+        (``sqs:ChangeMessageVisibility``); on FIFO the messages of its group that wait behind it in the batch are
+        extended too. SQS allows 12 hours in all since the receive: what is asked beyond that is cut.
+
+        In an async handler await `extend_async`: this method blocks the event loop.
+
+        Raises `LeaseLost` if another consumer may have the message by now, or its handler has ended: stop working on
+        it. Raises `ValueError` if ``seconds`` is not above 0 and at most 43,200, and otherwise what boto3 raises.
+        """
+        from tarry.sqs.extending import extend
+
+        extend(self, seconds)
+
+    async def extend_async(self, seconds: float | timedelta) -> None:
+        """Do what `extend` does, without blocking the event loop."""
+        from tarry.sqs.extending import extend_async
+
+        await extend_async(self, seconds)
 
     @property
     def outcome(self) -> Outcome | None:

@@ -54,7 +54,7 @@ class Run:
         self._invocation = invocation
         self._pending = pending
         self._settlement = settlement
-        self._records = pending.copy()
+        self._records = invocation.records = pending.copy()
         self._is_fifo = any_fifo(pending)
         self._todo: Iterator[Item] = iter(self._records.items())
         """What was not started yet."""

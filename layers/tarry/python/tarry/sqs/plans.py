@@ -99,7 +99,9 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
     ways: list[Way] = []
     if kind in SENT_AWAY:
         ways.append(Way("as_decided"))
-    elif is_standard and (_waits_by_copy(decision, seconds, longest) or expires or (kind == "wait" and is_last)):
+    elif is_standard and (
+        _waits_by_copy(decision, seconds, longest) or expires or (kind == "wait" and is_last and may_hop(message))
+    ):
         ways.append(Way("copy_waits"))
     if is_last:
         ways.append(Way("last_resort"))

@@ -289,8 +289,10 @@ class Settlement:
     def _dead_letter_instead(self, way: Way, plan: Plan) -> Copy | None:
         """The dead letter of a message that would be lost, or moved without a record, where it is."""
         decision = plan.decided
+        had_failed = decision.failure is not None
         failure = decision.failure or Failure(decision.message, None, "expiring", failed_at=decision.decided_at)
-        reason = "expiring" if way.name == "expiring" else decision.outcome.reason or failure.reason
+        own_reason = decision.outcome.reason if had_failed else None
+        reason = "expiring" if way.name == "expiring" else own_reason or failure.reason
         named = self._steps.of(failure.queue).dead_letter.queue if way.name == "expiring" else None
         dead = Outcome.dead_letter(reason, named if isinstance(named, str) else None)
         text = why_it_could_not_wait(decision)

@@ -91,7 +91,8 @@ def _budget(invocation: Invocation, past: Past) -> dict[str, int]:
         + sends
         + math.ceil((len(invocation.batch) if is_fifo else before if before > 1 else 0) / 10)
         + beats * math.ceil(len(invocation.batch) / 10)
-        + (0 if is_fifo else min(failed, math.ceil(_seconds(invocation)))),
+        + (0 if is_fifo else min(failed, math.ceil(_seconds(invocation))))
+        + _extensions(invocation, past),
         "GetQueueAttributes": 0 if _is_clean(invocation, past) and not beats else 2 * len(past.queues),
     }
 
@@ -114,6 +115,17 @@ def _beats(invocation: Invocation) -> int:
     """How often leases may have been extended (SPEC I4)."""
     every = invocation.consumed.fields["keepalive"] if invocation.consumed is not None else None
     return 0 if every is None else int(_seconds(invocation) / every)
+
+
+def _extensions(invocation: Invocation, past: Past) -> int:
+    """How often handlers extended the message they were at work on, which is their own affair (SPEC I6)."""
+    times = set()
+    for delivery in past.received_by(invocation):
+        run = delivery.run
+        if run is not None:
+            ended_at = math.inf if run.ended is None else run.ended.at
+            times |= {hidden.at for hidden in delivery.hidden if run.began.at <= hidden.at <= ended_at}
+    return len(times)
 
 
 def _seconds(invocation: Invocation) -> float:

@@ -1,0 +1,172 @@
+"""`message.extend`: a handler that needs more time."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tarry import Fixed, LeaseLost, Message, consumer
+from tarry.testing import Sandbox
+from tests.records import Context, event, failed, record
+from tests.wire import Queue, Wire, client_error
+
+
+def orders(**more: Any) -> Wire:
+    queues = {name: Queue(dead_letter="dead", visibility_timeout=60) for name in ("orders", "orders.fifo")}
+    return Wire(queues=queues, **more)
+
+
+def extending(seconds: Any, then: Callable[[Message], None] = lambda _: None) -> Any:
+    @consumer(backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        message.extend(seconds)
+        then(message)
+
+    return handler
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(300, 300), (0.5, 1), (timedelta(minutes=2), 120), (43_200, 43_199)])
+def test_a_message_is_invisible_for_so_long_from_now(seconds: Any, asked: int) -> None:  # SPEC I6
+    with orders() as wire:
+        assert failed(extending(seconds)(event(record()), Context(900))) == []
+    assert wire.visibilities() == {"handle-m1": asked}
+
+
+def test_it_is_never_shortened() -> None:  # SPEC I6
+    @consumer
+    def handler(message: Message) -> None:
+        message.extend(500)
+        message.extend(10)
+
+    with orders() as wire:
+        handler(event(record()), Context(900))
+    assert [request.entries[0]["VisibilityTimeout"] for request in wire.requests] == [500, 500]
+
+
+def test_on_fifo_the_rest_of_the_group_is_extended_with_it() -> None:  # SPEC I6, H1
+    records = [record("{}", name, "orders.fifo", group=name[0]) for name in ("a1", "b1", "a2", "a3")]
+
+    @consumer
+    def handler(message: Message) -> None:
+        if message.id == "a1":
+            message.extend(300)
+
+    with orders() as wire:
+        assert failed(handler(event(*records), Context(900))) == []
+    assert wire.visibilities() == {"handle-a1": 300, "handle-a2": 300, "handle-a3": 300}
+
+
+def test_a_handler_outlives_the_visibility_timeout_and_runs_once(sandbox: Sandbox) -> None:  # SPEC I6
+    runs: list[float] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        runs.append(sandbox.elapsed)
+        for _ in range(4):
+            sandbox.sleep(50)
+            message.extend(60)
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=300)
+    sandbox.connect(handler, "orders", timeout=300)
+    sandbox.send("orders", "{}")
+    sandbox.run()
+    assert len(runs) == 1
+
+
+def test_an_async_handler_extends_while_others_run(sandbox: Sandbox) -> None:  # SPEC I6
+    when: dict[str, float] = {}
+
+    @consumer(concurrency=2)
+    async def handler(message: Message) -> None:
+        if message.body == "first":
+            await message.extend_async(100)
+        when[message.body] = sandbox.elapsed
+
+    sandbox.queue("orders", dead_letter="dead")
+    sandbox.connect(handler, "orders")
+    sandbox.faults.add("late", operation="ChangeMessageVisibilityBatch", seconds=3)
+    for body in ("first", "second"):
+        sandbox.send("orders", body)
+    sandbox.run()
+    assert when["second"] < when["first"]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 43_201, float("nan"), "soon", True, None], ids=repr)
+def test_impossible_seconds_are_refused_at_the_call(seconds: Any) -> None:  # SPEC I6, B6
+    raised: list[str] = []
+
+    def handler(message: Message) -> None:
+        with pytest.raises(ValueError, match="seconds") as error:
+            message.extend(seconds)
+        raised.append(str(error.value))
+
+    with orders() as wire:
+        consumer(handler)(event(record()), Context(900))
+    assert len(raised) == 1
+    assert wire.requests == []
+
+
+def lost(handler: Any, batch: Any, wire: Wire) -> str:
+    """The text of the `LeaseLost` that the handler got."""
+    texts: list[str] = []
+
+    def handle(message: Message) -> None:
+        try:
+            handler(message)
+        except LeaseLost as error:
+            texts.append(str(error))
+            raise
+
+    with wire:
+        consumer(backoff=Fixed(60))(handle)(batch, Context(900))
+    return texts[0]
+
+
+def test_a_refused_handle_is_a_lost_lease_and_the_message_is_only_reported() -> None:  # SPEC I6, E6
+    wire = orders(refuses={"ChangeMessageVisibilityBatch": lambda *_: ("ReceiptHandleIsInvalid", "expired")})
+    assert "ReceiptHandleIsInvalid" in lost(lambda message: message.extend(60), event(record()), wire)
+    assert wire.operations == ["ChangeMessageVisibilityBatch", "GetQueueAttributes"]
+
+
+def test_a_lease_whose_known_end_has_passed_is_lost_without_a_request() -> None:  # SPEC I6, E6
+    wire = orders()
+
+    def handler(message: Message) -> None:
+        message.extend(60)
+        wire.clock.now += 61
+        message.extend(60)
+
+    assert "its lease has ended" in lost(handler, event(record()), wire)
+    assert wire.operations.count("ChangeMessageVisibilityBatch") == 1
+
+
+def test_a_sample_event_without_a_handle_cannot_be_extended() -> None:  # SPEC I6, G5
+    sample = record()
+    del sample["receiptHandle"]
+    wire = orders()
+    assert "no receipt handle" in lost(lambda message: message.extend(60), event(sample), wire)
+
+
+def test_any_other_error_of_sqs_reaches_the_handler() -> None:  # SPEC I6
+    wire = orders(fails={"ChangeMessageVisibilityBatch": client_error("AccessDenied", "no")})
+    texts: list[str] = []
+
+    def handler(message: Message) -> None:
+        try:
+            message.extend(60)
+        except Exception as error:  # noqa: BLE001 its kind is botocore's to make
+            texts.append(f"{type(error).__name__}: {error}")
+
+    with wire:
+        assert failed(consumer(handler)(event(record()), Context(900))) == []
+    assert "AccessDenied" in texts[0]
+
+
+def test_a_message_of_an_ended_invocation_cannot_be_extended() -> None:  # SPEC I6
+    kept: list[Message] = []
+    with orders() as wire:
+        consumer(kept.append)(event(record()), Context(900))
+        with pytest.raises(LeaseLost, match="its handler has ended"):
+            kept[0].extend(60)
+    assert wire.requests == []
