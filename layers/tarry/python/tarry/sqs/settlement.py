@@ -410,9 +410,11 @@ class Settlement:
 
     def _is_short(self, plan: Plan) -> bool:
         """Whether its wait may be over before the invocation is, so that it is asked for now (SPEC C11)."""
-        if plan.copy is not None or plan.is_settled or plan.decision.message._source.is_fifo:
+        decision, delay = plan.decision, plan.decision.outcome.delay
+        if plan.is_settled or decision.message._source.is_fifo or (plan.copy is not None and delay is None):
             return False
-        return self._until(plan) - self._now() < self._invocation.time_left()
+        until = self._until(plan) if plan.copy is None else decision.until or decision.decided_at + (delay or 0)
+        return until - self._now() < self._invocation.time_left()
 
     def _until(self, plan: Plan) -> float:
         if plan.decision.outcome.kind == "release":
@@ -434,6 +436,8 @@ class Settlement:
         self._leases.given_up.update(plan.decision.message.delivery_id for plan in plans)
         if (idle := self._leases.idle) is not None:
             idle.wait(PATIENCE_SECONDS)  # an extension that arrives later would undo the wait
+        self._send_all(plans)
+        plans = [plan for plan in plans if plan.copy is None and not plan.is_settled]
         for plan in plans:
             plan.has_asked = True
         self._wait_in_place(plans, early=True)
