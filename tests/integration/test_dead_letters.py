@@ -525,12 +525,13 @@ def test_the_innermost_frames_stay_when_the_message_is_huge() -> None:  # SPEC F
     assert failure["message"].startswith("xxxx")
 
 
-def test_what_is_cut_is_logged_in_full_once(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F3
+def test_what_is_cut_is_logged_once_up_to_64_kib(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F3
     wire = world_of(**{"orders-dlq": Queue(maximum_message_size=4096)})
     die(wire, handler=dies(long_winded))
     [line] = [line for line in lines(caplog) if field(line, "record")]
     assert field(line, "message_id") == "m1"
-    assert field(line, "record")["failure"]["message"] == "x" * 50_000 + "é" * 50_000
+    assert field(line, "record")["failure"]["message"].startswith("x" * 50_000)
+    assert 60_000 < len(json.dumps(field(line, "record"), separators=(",", ":"))) <= 65_536
     assert len(wire.records()[0]["failure"]["message"]) < 4096
 
 
@@ -643,13 +644,13 @@ def test_a_refusal_for_size_of_one_does_not_touch_its_neighbour() -> None:  # SP
 
 
 @pytest.mark.parametrize("limit", [1_000, 100], ids=["smallest record sent", "no record sent"])
-def test_what_a_refusal_for_size_cuts_is_logged_in_full_once(
+def test_what_a_refusal_for_size_cuts_is_logged_once_up_to_64_kib(
     limit: int, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC F3
     wire = unknown_limit(limit)
     assert die(wire, record("x" * 90), handler=dies(long_winded)) == []
     [line] = [line for line in lines(caplog) if field(line, "record")]
-    assert field(line, "record")["failure"]["message"] == "x" * 50_000 + "é" * 50_000
+    assert field(line, "record")["failure"]["message"].startswith("x" * 50_000)
 
 
 def test_a_body_beyond_an_unknown_limit_stays_and_waits() -> None:  # SPEC F4, F5

@@ -303,3 +303,21 @@ def test_the_counters_that_travel_come_before_failure_and_history() -> None:  # 
     record = long_record("x" * 10_000, carried=3, due=NOW, hops=2, steps={"slow": 2})
     told = json.loads(fit(record, 600) or "")
     assert (told["carried"], told["due"], told["hops"], told["steps"]) == (3, NOW, 2, {"slow": 2})
+
+
+@pytest.mark.parametrize("character", ["x", "é", "😀", "\\"])
+def test_fitting_a_huge_text_reads_little_of_it(character: str, monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC F3, I2
+    written: list[int] = []
+    dumps = json.dumps
+
+    def counting(*arguments: Any, **settings: Any) -> str:
+        text = dumps(*arguments, **settings)
+        written.append(len(text))
+        return text
+
+    record = long_record(character * 5_000_000)
+    monkeypatch.setattr(json, "dumps", counting)
+    text = fit(record, 10_000)
+    assert text is not None
+    assert 9_900 < len(text) <= 10_000
+    assert sum(written) < 1_000_000
