@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tarry.delay import whole_seconds
+from tarry.causes import cause_of, is_a
 from tarry.errors import DelayNotSupported
 from tarry.failure import Failure, StepList
-from tarry.message import Ack, Message, Word
+from tarry.message import ACK, Message, Word
 from tarry.outcome import Outcome
-from tarry.signals import Defer, Discard, Retry, Signal, find_signal
+from tarry.signals import Defer, Discard, Retry, Signal, delay_of, find_signal, reason_of
 from tarry.value import Value
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Decision(Value):
     failure: Failure | None
     failed_at: float | None
     """When the handler was done with it, in epoch seconds, if it failed."""
-    trouble: Exception | None
+    trouble: BaseException | None
     """What was raised instead of an answer, by a failure step or by tarry; it left the message unhandled."""
     by_backoff: bool
     """Whether the delay is the backoff's, to be cut to what SQS can keep in place. One that was asked for never is."""
@@ -46,7 +46,7 @@ class Decision(Value):
         outcome: Outcome,
         failure: Failure | None = None,
         failed_at: float | None = None,
-        trouble: Exception | None = None,
+        trouble: BaseException | None = None,
         by_backoff: bool = False,
     ) -> None:
         self._freeze(
@@ -68,22 +68,20 @@ def decide(
     Where it has failed, that is its `Failure`, and the failure steps decide.
     """
     word = _word(message, said, raised)
-    match word:
-        case None | Ack():
-            return Decision(message, Outcome.ack())
-        case Discard():
-            return Decision(message, Outcome.discard(word.reason))
-        case Defer():
-            return Decision(message, Outcome.defer(word.delay))
-    delay = word.delay if isinstance(word, Retry) else None
-    seconds = None if delay is None else whole_seconds(delay)
+    if word is None or word is ACK:
+        return Decision(message, Outcome.ack())
+    assert isinstance(word, BaseException)
+    if is_a(word, Discard):
+        return Decision(message, Outcome.discard(reason_of(word)))
+    if is_a(word, Defer):
+        return Decision(message, Outcome.defer(delay_of(word)))  # type: ignore[arg-type]  # None is no delay: refused
     return Failure(
         message,
         _error(word, said, raised),
         policy.reason(word),
-        seconds,
+        delay_of(word) if is_a(word, Retry) else None,
         tries=tries,
-        was_said=isinstance(word, Signal),
+        was_said=is_a(word, Signal),
     )
 
 
@@ -98,7 +96,7 @@ def ask_steps(failure: Failure, failed_at: float, policy: RetryPolicy, steps: St
             outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy)
         if outcome.kind == "retry" and facts.is_last_delivery(message):
             outcome, by_backoff = _instead_of_bare(failure), False
-    except Exception as trouble:  # noqa: BLE001 most likely a step of the user's
+    except BaseException as trouble:  # noqa: BLE001 most likely a step of the user's, which may also call sys.exit()
         return Decision(message, Outcome.unhandled(), failure, failed_at, trouble)
     return Decision(message, outcome, failure, failed_at, by_backoff=by_backoff)
 
@@ -117,7 +115,18 @@ def _answer(steps: StepList, failure: Failure) -> Outcome:
     outcome: object = steps.handle(failure)
     if not isinstance(outcome, Outcome):
         raise TypeError(f"a failure step answered with {outcome!r}, not with an Outcome or next_step(failure)")
-    return outcome
+    return _plain(outcome)
+
+
+def _plain(outcome: Outcome) -> Outcome:
+    """The outcome with plain strings: a step may have given others, whose methods run code of its own."""
+    fields = {name: getattr(outcome, name) for name in Outcome.__slots__}
+    odd = {name: value for name, value in fields.items() if is_a(value, str) and type(value) is not str}
+    if not odd and type(outcome) is Outcome:
+        return outcome
+    plain = Outcome(outcome.kind)
+    plain._freeze(**{**fields, **{name: str.__str__(value) for name, value in odd.items()}})
+    return plain
 
 
 def _with_delay(outcome: Outcome, failure: Failure, policy: RetryPolicy) -> tuple[Outcome, bool]:
@@ -139,7 +148,7 @@ def _would_expire(message: Message[Any], outcome: Outcome, policy: RetryPolicy, 
 def _with_opinion(failure: Failure, policy: RetryPolicy) -> Failure:
     try:
         return policy.opinion(failure)
-    except Exception as error:  # noqa: BLE001 a hook of the user's: it had no opinion
+    except BaseException as error:  # noqa: BLE001 a hook of the user's: it had no opinion
         text = "retry_when raised, or answered with what is no delay: it had no opinion"
         failure.message._invocation.log.problem("retry_when_failed", text, failure.message, error=error)
         return failure
@@ -157,12 +166,12 @@ def _exhausted(failure: Failure, policy: RetryPolicy, steps: StepList, facts: Fa
 def _word(message: Message[Any], said: Word | None, raised: BaseException | None) -> Word | None:
     """The verdict: what was said counts before what was raised, a signal before the error that carries it."""
     if said is not None:
-        signal = None if isinstance(said, Ack) else find_signal(said)
+        signal = find_signal(said) if is_a(said, BaseException) else None
         return said if signal is None else signal  # not `or`: an exception may have a length of 0
     if raised is None:
         return None
     word = find_signal(raised)
-    if isinstance(word, (Retry, Defer)):
+    if is_a(word, Retry) or is_a(word, Defer):
         try:
             message._check_delay(word)  # a method would have refused it at the call
         except DelayNotSupported as refusal:
@@ -173,10 +182,10 @@ def _word(message: Message[Any], said: Word | None, raised: BaseException | None
 
 def _error(word: BaseException, said: Word | None, raised: BaseException | None) -> BaseException | None:
     """The error to tell of: of a signal its cause, else the exception it came as, if it came as one."""
-    if not isinstance(word, Signal):
+    if not is_a(word, Signal):
         return word
-    if word.__cause__ is not None:
-        return word.__cause__
-    if said is None or isinstance(said, (Ack, Retry, Defer, Discard)):
-        return raised
-    return said
+    if (cause := cause_of(word)) is not None:
+        return cause
+    if is_a(said, BaseException) and not is_a(said, (Retry, Defer, Discard)):
+        return said
+    return raised

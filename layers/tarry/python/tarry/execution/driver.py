@@ -148,4 +148,4 @@ def cannot_take_one(function: object) -> str | None:
 def is_cancelled_error(error: BaseException) -> bool:
     """Whether it is asyncio's ``CancelledError``, without importing asyncio."""
     exceptions = sys.modules.get("asyncio.exceptions")
-    return exceptions is not None and isinstance(error, exceptions.CancelledError)
+    return exceptions is not None and issubclass(type(error), exceptions.CancelledError)

@@ -8,6 +8,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from tarry.causes import is_a
 from tarry.execution import driver
 from tarry.execution.deadline import Deadline, out_of_time, timeout_cut
 from tarry.execution.intake import Records, message_of, read_attributes
@@ -45,7 +46,7 @@ CANNOT_INTERRUPT = (
 
 def ends_batch(raised: BaseException) -> bool:
     """Whether it is no failure of its message alone, but a `SystemExit` or its like (SPEC A5)."""
-    return not (isinstance(raised, Exception) or driver.is_cancelled_error(raised))
+    return not (is_a(raised, Exception) or driver.is_cancelled_error(raised))
 
 
 class Run:

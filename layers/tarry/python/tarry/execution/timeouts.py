@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
+from tarry.causes import is_a, traceback_of
 from tarry.execution.driver import is_cancelled_error
 from tarry.message import Message
 
@@ -49,7 +50,7 @@ def taken_for(
 
 def was_told(raised: BaseException) -> bool:
     """Whether that is how a handler is told to end."""
-    return isinstance(raised, Interrupted) or is_cancelled_error(raised)
+    return is_a(raised, Interrupted) or is_cancelled_error(raised)
 
 
 def _messages(subject: Message[Any] | Batch[Any]) -> Iterable[Message[Any]]:
@@ -94,12 +95,12 @@ class Watch:
 
 def where(raised: BaseException) -> TracebackType | None:
     """The traceback of what a handler was told to end with, down to where it stood: what raised it explains nothing."""
-    before, last = None, raised.__traceback__
+    before, last = None, traceback_of(raised)
     while last is not None and last.tb_next is not None:
         before, last = last, last.tb_next
     if before is not None and last is not None and last.tb_frame.f_code.co_filename == world.__file__:
         before.tb_next = None
-    return raised.__traceback__
+    return traceback_of(raised)
 
 
 def standing(thread: int | None) -> TracebackType | None:

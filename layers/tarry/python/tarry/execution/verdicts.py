@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from tarry.causes import cause_of, everything_in, is_a, traceback_of
 from tarry.decision import Decision, Facts, ask_steps, decide
 from tarry.execution.groups import Groups
 from tarry.failure import Failure
-from tarry.message import ACK, Message, Word, said_outcome
+from tarry.message import ACK, Message, Word
 from tarry.outcome import Outcome
-from tarry.signals import BatchError, Retry
+from tarry.signals import BatchError, Discard, Reject, Retry
 from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
@@ -106,8 +107,10 @@ class Verdicts:
         log = self._handling.log
         try:
             decision = decide(message, said, raised, self._handling.policy, tries)
-        except Exception as trouble:  # noqa: BLE001 an odd signal of the user's: this message's trouble alone
-            decision = Decision(message, Outcome.unhandled(), trouble=trouble)
+        except BaseException as trouble:  # noqa: BLE001 an odd signal of the user's: this message's trouble alone
+            text = "its verdict cannot be read, so it counts as a failure: check the signal's delay and reason"
+            log.problem("verdict_unreadable", text, message, error=trouble)
+            decision = Failure(message, trouble, "error", tries=tries)
         if isinstance(decision, Decision) and message._source.is_fifo and decision.outcome.kind == "defer":
             decision = self._unless_it_would_expire(decision)
         if isinstance(decision, Failure):
@@ -178,7 +181,7 @@ class Verdicts:
             text = "the batch handler raised after it had said what becomes of every message; what it said holds"
             self._handling.log.problem("raised_after_verdict", text, error=raised, level=WARNING)
         if culprit is not None and raised is not None:
-            raised = raised.__cause__ or raised
+            raised = raised if (cause := cause_of(raised)) is None else cause
         for index, message in enumerate(batch):
             word = effective_word(message._word, batch._word)
             if self._groups.is_stopped(message) and not _stands_alone(word):
@@ -224,13 +227,9 @@ def let_go(raised: BaseException) -> None:
 
     Else there would be none for the next message, nor for settling this one.
     """
-    seen: set[int] = set()
-    error: BaseException | None = raised
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error, MemoryError):
-            _clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
+    for error in everything_in(raised, with_suppressed=True):
+        if is_a(error, MemoryError):
+            _clear_frames(traceback_of(error))
 
 
 def _clear_frames(trace: TracebackType | None) -> None:
@@ -248,23 +247,31 @@ def _clear(frame: FrameType) -> None:
 
 def effective_word(said: Word | None, said_of_batch: Word | None) -> Word | None:
     """What was said of the message, else of its batch; a `retry()` without a delay takes the batch's."""
-    if isinstance(said, Retry) and said.delay is None and isinstance(said_of_batch, Retry):
+    if is_a(said, Retry) and is_a(said_of_batch, Retry) and _leaves_delay_open(said):
         return said_of_batch
     return said_of_batch if said is None else said
 
 
+def _leaves_delay_open(signal: Retry) -> bool:
+    try:
+        return signal.delay is None
+    except BaseException:  # noqa: BLE001 an odd subclass: what it wants is read again, and refused, with its message
+        return False
+
+
 def _stands_alone(said: Word | None) -> bool:
     """Whether a word holds behind a message that stays in the queue: the group goes on without this one anyway."""
-    outcome = None if said is None else said_outcome(said)
-    return outcome is not None and outcome.kind in ("ack", "discard", "dead_letter")
+    return said is ACK or is_a(said, (Discard, Reject))
 
 
 def culprit_of(batch: Batch[Any], raised: BaseException | None) -> int | None:
     """The index of the message that a `BatchError` names, if it names one of this batch."""
-    if not isinstance(raised, BatchError):
+    if not is_a(raised, BatchError):
         return None
-    if raised.message is not None:
-        return next((index for index, message in enumerate(batch) if message is raised.message), None)
-    index = raised.index
-    is_one = isinstance(index, int) and not isinstance(index, bool) and 0 <= index < len(batch)
-    return index if is_one else None
+    try:
+        named, index = raised.message, raised.index
+    except BaseException:  # noqa: BLE001 an odd subclass names no message
+        return None
+    if named is not None:
+        return next((index for index, message in enumerate(batch) if message is named), None)
+    return index if type(index) is int and 0 <= index < len(batch) else None

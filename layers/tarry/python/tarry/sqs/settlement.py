@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tarry.causes import is_a, text_of
 from tarry.decision import Decision, ask_steps
 from tarry.delay import MAX_VISIBILITY_SECONDS, whole_seconds
 from tarry.failure import Failure
@@ -26,7 +27,7 @@ from tarry.sqs.lookups import Lookups
 from tarry.sqs.permissions import SEND_TO_ITSELF
 from tarry.sqs.refusals import Refused, is_refused_for_good, is_stale_handle, may_be_applied
 from tarry.sqs.sending import Copy, Sent, send_on
-from tarry.telemetry.logs import WARNING, Log
+from tarry.telemetry.logs import MAX_FIELD_BYTES, WARNING, Log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -154,11 +155,11 @@ class Settlement:
             if kind == "dead_letter":
                 return self._writer.dead_letter(failure, decision, now)
             return self._writer.again(failure, decision, now)
-        except Exception as error:  # noqa: BLE001 whatever it is, the message is still in its queue
-            if isinstance(error, CannotSendAgain) and failure is not None and kind in SENT_AWAY:
+        except BaseException as error:  # noqa: BLE001 whatever it is, the message is still in its queue
+            if is_a(error, CannotSendAgain) and failure is not None and kind in SENT_AWAY:
                 self._log.problem("step_passed_on", f"{error}: the next failure step is asked", message)
                 return self._ask_further(failure, now)
-            self._not_sent[message.delivery_id] = str(error)
+            self._not_sent[message.delivery_id] = text_of(error, MAX_FIELD_BYTES)
             self._refused.add(message.delivery_id)
             return None
 
