@@ -90,14 +90,24 @@ class Settings(TypedDict, total=False):
     log: LogOptions
 
 
-class AllSettings(Settings, total=False):
+class BatchSettings(Settings, total=False):
+    """What `batch_consumer` takes besides.
+
+    ``unsaid="fail"``: a message about which the handler said nothing has failed; by default, ``"ack"``, it is
+    acknowledged. In either mode `BatchError` acknowledges the messages before the one that it names.
+    """
+
+    unsaid: Literal["ack", "fail"]
+
+
+class AllSettings(BatchSettings, total=False):
     """With ``model``, which the overloads name by itself, since it gives the payload its type."""
 
     model: Any
 
 
 MAX_CONCURRENCY = 1_000
-SETTINGS = ("model", *Settings.__annotations__)
+SETTINGS = ("model", *BatchSettings.__annotations__)
 Response = dict[str, list[dict[str, str]]]
 
 
@@ -110,7 +120,7 @@ class Consumer(Generic[T]):
     # In slots, since functools.wraps copies a __dict__ over that of the wrapper; the dunders are in one.
     __slots__ = (
         "__dict__", "_payload_reader", "_settings", "_takes_batch", "acks_eagerly", "concurrency", "function",
-        "is_async", "isolate", "keepalive", "log", "name", "policy", "steps", "timeout",
+        "is_async", "isolate", "keepalive", "log", "name", "policy", "steps", "timeout", "unsaid_fails",
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: AllSettings) -> None:
@@ -138,6 +148,7 @@ class Consumer(Generic[T]):
         self.is_async = driver.is_async(function)
         self.isolate = bool(settings.get("isolate", True))
         self.acks_eagerly = _acks_eagerly(settings)
+        self.unsaid_fails = _unsaid_fails(settings, takes_batch)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
         self.__module__ = getattr(function, "__module__", __name__)
@@ -153,9 +164,9 @@ class Consumer(Generic[T]):
         return f"<Consumer {self.__module__}.{self.__qualname__}>"
 
     @overload
-    def replace(self, *, model: type[P], **settings: Unpack[Settings]) -> Consumer[P]: ...
+    def replace(self, *, model: type[P], **settings: Unpack[BatchSettings]) -> Consumer[P]: ...
     @overload
-    def replace(self, **settings: Unpack[Settings]) -> Consumer[T]: ...
+    def replace(self, **settings: Unpack[BatchSettings]) -> Consumer[T]: ...
     def replace(self, **settings: Any) -> Any:
         """A consumer of the same function with some settings changed."""
         _refuse_unknown(settings)
@@ -296,6 +307,19 @@ def _acks_eagerly(settings: Settings) -> bool:
     return ack == "eager"
 
 
+def _unsaid_fails(settings: BatchSettings, takes_batch: bool) -> bool:
+    unsaid: object = settings.get("unsaid")
+    if unsaid is None and "unsaid" not in settings:
+        return False
+    if not takes_batch:
+        raise ConfigurationError(
+            f"unsaid={unsaid!r} is for @batch_consumer: a handler of one message acknowledges it by returning"
+        )
+    if unsaid not in ("ack", "fail"):
+        raise ConfigurationError(f'unsaid takes "ack" or "fail", got {unsaid!r}')
+    return unsaid == "fail"
+
+
 def _policy(settings: Settings, steps: FailureSteps) -> RetryPolicy:
     if not any(of_queue.retries_in_place for of_queue in steps.all):
         for name in ("max_attempts", "backoff"):
@@ -354,11 +378,15 @@ def consumer(function: Any = None, /, **settings: Any) -> Any:
 @overload
 def batch_consumer(function: BatchHandler[P], /) -> Consumer[P]: ...
 @overload
-def batch_consumer(*, model: type[P], **settings: Unpack[Settings]) -> Callable[[BatchHandler[P]], Consumer[P]]: ...
+def batch_consumer(
+    *, model: type[P], **settings: Unpack[BatchSettings]
+) -> Callable[[BatchHandler[P]], Consumer[P]]: ...
 @overload
-def batch_consumer(*, model: None = None, **settings: Unpack[Settings]) -> Callable[[BatchHandler[P]], Consumer[P]]: ...
+def batch_consumer(
+    *, model: None = None, **settings: Unpack[BatchSettings]
+) -> Callable[[BatchHandler[P]], Consumer[P]]: ...
 def batch_consumer(function: Any = None, /, **settings: Any) -> Any:
-    """Makes a Lambda handler of a function of one `Batch`; settings and errors as for `consumer`."""
+    """Makes a Lambda handler of a function of one `Batch`; settings as for `consumer`, and those of `BatchSettings`."""
     return _made(function, True, settings)
 
 

@@ -5,7 +5,8 @@
     ├── ConfigurationError    a setting is wrong, or two contradict each other
     ├── DelayNotSupported     SQS cannot keep this delay
     ├── SendError             messages of a `Queue` were not sent for certain
-    └── Undecodable           a body that is not what it should be
+    ├── Undecodable           a body that is not what it should be
+    └── UnexplainedFailure    a handler said that a message failed, and not why
 
 All are `ValueError`s too. Verdicts that are raised (`Retry`, `Reject`, ...) are not errors: see `tarry.signals`.
 """
@@ -85,5 +86,12 @@ class Undecodable(TarryError):
     """The body cannot be decoded. Fatal by nature: the message is dead-lettered byte for byte and never retried."""
 
 
-for _public in (InvalidEvent, ConfigurationError, DelayNotSupported, SendError, Undecodable):
+class UnexplainedFailure(TarryError):
+    """A failure that the handler gave no error for: it returned ``batchItemFailures``, or said nothing of a message.
+
+    Worth another attempt whatever ``fatal`` and ``retry_on`` say, since it does not tell which error it was.
+    """
+
+
+for _public in (InvalidEvent, ConfigurationError, DelayNotSupported, SendError, Undecodable, UnexplainedFailure):
     _public.__module__ = "tarry"  # the name that users import it by, in records and logs

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tarry.backoff import Backoff, Exponential, Fixed
 from tarry.causes import bases_of, everything_in, is_a
 from tarry.delay import whole_seconds
-from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable
+from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable, UnexplainedFailure
 from tarry.signals import Reject, Signal
 from tarry.value import Value
 
@@ -87,6 +87,8 @@ class RetryPolicy(Value):
             return "rejected" if is_a(error, Reject) else "error"
         if is_a(error, Undecodable):
             return "undecodable"
+        if is_a(error, UnexplainedFailure):
+            return "error"  # it does not tell which error it was
         if is_a(error, DelayNotSupported):
             return "error"  # the handler asked for another attempt; it must not die of the delay it named
         return "fatal" if self._is_fatal(error) else "error"

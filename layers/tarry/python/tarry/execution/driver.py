@@ -115,6 +115,13 @@ def _where_no_loop_runs(run: Callable[[], None]) -> None:
         raise error
 
 
+async def completed(result: Any) -> Any:
+    """The result of a handler once all of it has run: an awaitable may answer with another one."""
+    while is_awaitable(result):
+        result = await result
+    return result
+
+
 def is_awaitable(result: object) -> bool:
     if isinstance(result, GeneratorType):
         return bool(result.gi_code.co_flags & _CO_ITERABLE_COROUTINE)  # made by types.coroutine

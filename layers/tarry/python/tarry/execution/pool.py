@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from tarry.execution import driver
+from tarry.execution.answers import take
 from tarry.execution.crew import Crew, Shift
 from tarry.execution.intake import Records, message_of
 from tarry.execution.jobs import Job, Jobs
@@ -183,7 +184,7 @@ class Pool(Run):
         if job.delay:
             await self._invocation.world.clock.asleep(job.delay)
         result = job.run(job.subject)
-        self._look_at(await result if driver.is_awaitable(result) else result)
+        take(await driver.completed(result), job.subject)
 
     def _run_sync(self, job: Job) -> None:
         if job.delay:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.causes import is_a
 from tarry.execution import driver
+from tarry.execution.answers import take
 from tarry.execution.deadline import Deadline, out_of_time, timeout_cut
 from tarry.execution.intake import Records, message_of, read_attributes
 from tarry.execution.order import fresh_first
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
 
 
 _source_of, _user_attributes_of = itemgetter("eventSourceARN"), itemgetter("messageAttributes")
-
-RESULT_IGNORED = (
-    "the handler returned batchItemFailures, which nobody reads: its messages count as done; say message.retry() or "
-    "message.fail(error) of those that failed, or raise"
-)
-
 
 STUCK_TASKS = "async handlers did not end when they were cancelled, and must never wake up in another invocation"
 CANNOT_INTERRUPT = (
@@ -270,7 +265,7 @@ class Run:
         self._note_batch(batch, self._watch.over(batch, raised))
 
     def _note_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
-        if raised is not None or not batch._is_clean:
+        if raised is not None or not batch._is_clean(self._handling.unsaid_fails):
             self.verdicts.on_batch(batch, raised)
         elif len(batch) == len(self._pending):
             self._pending.clear()
@@ -332,11 +327,11 @@ class Run:
         return True
 
     def _complete(self, result: Any, subject: Message[Any] | Batch[Any]) -> None:
-        """A result means nothing, but what has not run yet must run."""
+        """Takes over what a handler returned; what has not run yet must run."""
         if driver.is_awaitable(result):
             self._wait_for(result, subject)
         else:
-            self._look_at(result)
+            take(result, subject)
 
     def _wait_for(self, awaitable: Awaitable[Any], subject: Message[Any] | Batch[Any]) -> None:
         """Runs to its end what a sync handler returned unawaited. Where it is watched, the event loop does that now."""
@@ -344,7 +339,7 @@ class Run:
         from tarry.execution.tasks import run_alone
 
         async def wait(_: Job) -> None:
-            self._look_at(await awaitable)
+            take(await driver.completed(awaitable), subject)
 
         self._watch.running = None
         job = Job(wait, subject)
@@ -353,12 +348,6 @@ class Run:
             self.must_end_process = STUCK_TASKS
         if (raised := job.error if job.is_left else job.outcome()) is not None:
             raise raised
-
-    def _look_at(self, result: Any) -> None:
-        """Raises for a result which shows that nothing ran, and warns of one that shows a misunderstanding."""
-        driver.refuse_generator(result)
-        if isinstance(result, dict) and result.get("batchItemFailures"):
-            self._handling.log.once(self._invocation.world, "result_ignored", RESULT_IGNORED)
 
     def _end(self, running: Message[Any] | None, error: BaseException) -> None:
         """A `SystemExit` and its like: what was running has failed, what was not started is given back."""

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tarry.causes import cause_of, everything_in, is_a, traceback_of
 from tarry.decision import Decision, Facts, ask_steps, decide
-from tarry.execution.groups import Groups
+from tarry.errors import UnexplainedFailure
+from tarry.execution.answers import NAMED, UNSAID, Answer
+from tarry.execution.groups import Group, Groups, group_of
 from tarry.failure import Failure
 from tarry.message import ACK, Message, Word
 from tarry.outcome import Outcome
@@ -37,6 +39,7 @@ class Handling(Protocol):
     steps: FailureSteps
     log: Log
     isolate: bool
+    unsaid_fails: bool
 
 
 class Settling(Facts, Protocol):
@@ -182,18 +185,28 @@ class Verdicts:
             self._handling.log.problem("raised_after_verdict", text, error=raised, level=WARNING)
         if culprit is not None and raised is not None:
             raised = raised if (cause := cause_of(raised)) is None else cause
+        unsaid = Unsaid(batch._answer, self._handling.unsaid_fails)
         for index, message in enumerate(batch):
             word = effective_word(message._word, batch._word)
             if self._groups.is_stopped(message) and not _stands_alone(word):
                 self.give_back(message)
             elif word is not None:
                 self.on_message(message, word, None)
+            elif raised is None:
+                self._on_unsaid(message, unsaid)
             elif culprit is None or index == culprit:
                 self.on_message(message, None, raised)
             elif index < culprit:
                 self.on_message(message, ACK, None)
             else:
                 self.give_back(message)
+
+    def _on_unsaid(self, message: Message[Any], unsaid: Unsaid) -> None:
+        """A message about which a batch handler said nothing, and did not raise (SPEC A4, B8)."""
+        if unsaid.is_behind_named(message):
+            self.give_back(message)
+        else:
+            self.on_message(message, None, unsaid.error_of(message))
 
     def _note(self, decision: Decision) -> None:
         """Takes a decision down; on FIFO it is carried out before its group goes on, where the order needs it."""
@@ -220,6 +233,32 @@ class Verdicts:
             reason = outcome.reason or (failure.reason if failure is not None else None)
             error = failure.error if failure is not None else None
             self._handling.log.transition(decision.message, outcome, error=error, reason=reason)
+
+
+class Unsaid:
+    """The messages of a batch about which its handler said nothing, but for what it returned."""
+
+    def __init__(self, answer: Answer | None, fails: bool) -> None:
+        self._named: frozenset[str] = frozenset() if answer is None else answer.named
+        self._groups = set[Group]()
+        """The FIFO groups of those named so far."""
+        others = UNSAID if fails else None
+        if answer is not None and answer.refusal is not None:
+            others = f"Lambda would reject the answer of the batch handler: {answer.refusal}"
+        self._others = None if others is None else UnexplainedFailure(others)
+        self._of_named = UnexplainedFailure(NAMED)  # one error for all, so that it is diagnosed once
+
+    def is_behind_named(self, message: Message[Any]) -> bool:
+        """On FIFO, whether the answer names both the message and one before it in its group: only the first failed."""
+        if message.delivery_id not in self._named or not message._source.is_fifo:
+            return False
+        is_behind = group_of(message) in self._groups
+        self._groups.add(group_of(message))
+        return is_behind
+
+    def error_of(self, message: Message[Any]) -> UnexplainedFailure | None:
+        """What the message has failed with; None if it is acknowledged."""
+        return self._of_named if message.delivery_id in self._named else self._others
 
 
 def let_go(raised: BaseException) -> None:

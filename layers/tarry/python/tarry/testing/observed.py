@@ -6,14 +6,14 @@ Checkers judge by this, and trust nobody's log.
 from __future__ import annotations
 
 from functools import partial, wraps
-from types import AsyncGeneratorType, GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.batch import Batch
 from tarry.consumer import Consumer
 from tarry.delay import MAX_VISIBILITY_SECONDS
-from tarry.execution.driver import HandlerNeverRan, is_awaitable
-from tarry.execution.verdicts import culprit_of, effective_word
+from tarry.execution.answers import take
+from tarry.execution.driver import is_awaitable
+from tarry.execution.verdicts import Unsaid, culprit_of, effective_word
 from tarry.message import Ack, Message, Word
 from tarry.signals import Defer, Discard, Reject, Retry, find_signal
 from tarry.simulator.process import Killed
@@ -72,8 +72,7 @@ def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
                 raise
             if is_awaitable(result):
                 return watching.over(result)
-            never_ran = isinstance(result, (GeneratorType, AsyncGeneratorType))
-            watching.end(HandlerNeverRan() if never_ran else None)
+            watching.returned(result)
             return result
 
     return Consumer(watched, handler._takes_batch, {**handler._settings, "name": handler.name})
@@ -147,14 +146,24 @@ class _Watch:
         except BaseException as error:
             self.end(error)
             raise
-        self.end(None)
+        self.returned(result)
         return result
+
+    def returned(self, result: Any) -> None:
+        """The call has ended with a result, which may be a verdict."""
+        try:
+            take(result, self._subject)
+        except BaseException as error:  # noqa: BLE001 whatever it is, it counts as if it had been raised
+            self.end(error)
+        else:
+            self.end(None)
 
     def end(self, raised: BaseException | None) -> None:
         """The call has ended; not if its process has."""
         if isinstance(raised, (Killed, GeneratorExit)):
             return
-        said = {each.delivery_id: each for each in _verdicts(self._subject, raised)}
+        unsaid_fails = self._handler.consumer.unsaid_fails
+        said = {each.delivery_id: each for each in _verdicts(self._subject, raised, unsaid_fails)}
         waits = {each: self._wait(verdict) for each, verdict in said.items()}
         self._history.record(
             "ended",
@@ -199,7 +208,9 @@ class _Verdict(NamedTuple):
         return self.message.delivery_id
 
 
-def _verdicts(subject: Message[Any] | Batch[Any], raised: BaseException | None) -> Iterator[_Verdict]:
+def _verdicts(
+    subject: Message[Any] | Batch[Any], raised: BaseException | None, unsaid_fails: bool
+) -> Iterator[_Verdict]:
     """By the rules of a handler's words (SPEC B).
 
     On FIFO what is ``left`` was left unsaid behind one that did not succeed: it depends on what becomes of that one.
@@ -207,12 +218,15 @@ def _verdicts(subject: Message[Any] | Batch[Any], raised: BaseException | None) 
     if isinstance(subject, Message):
         yield _verdict(subject, subject._word, raised)
         return
-    culprit = culprit_of(subject, raised)
+    culprit, unsaid = culprit_of(subject, raised), Unsaid(subject._answer, unsaid_fails)
     stopped: set[str | None] = set()
     for index, message in enumerate(subject):
         said = effective_word(message._word, subject._word)
         if said is None and culprit is not None and index != culprit:
             verdict = _Verdict(message, "ack" if index < culprit else "release")
+        elif said is None and raised is None:
+            is_behind = unsaid.is_behind_named(message)
+            verdict = _Verdict(message, "release") if is_behind else _verdict(message, None, unsaid.error_of(message))
         else:
             error = raised.__cause__ or raised if culprit is not None and raised is not None else raised
             verdict = _verdict(message, said, error)
