@@ -90,9 +90,9 @@ def refused(batch: Batch[Order]) -> None:
     BatchError(3)  # type: ignore[arg-type]
 
 
-@batch_consumer(unsaid="nack")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+@batch_consumer(unsaid="nack")  # type: ignore[call-overload, untyped-decorator]
 def says_what(batch: Batch) -> None: ...
 
 
-@consumer(unsaid="fail")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+@consumer(unsaid="fail")  # type: ignore[call-overload, untyped-decorator]
 def of_one(message: Message) -> None: ...
