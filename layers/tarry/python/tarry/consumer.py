@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextvars import copy_context
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, cast, overload
 
@@ -13,6 +14,7 @@ from tarry.execution.deadline import TOO_LATE_SECONDS, too_late
 from tarry.execution.intake import records_of
 from tarry.execution.run import Run
 from tarry.failure import FailureStep, FailureSteps
+from tarry.forks import leave_if_forked
 from tarry.invocation import Invocation
 from tarry.message import T
 from tarry.policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
@@ -181,7 +183,8 @@ class Consumer(Generic[T]):
         """
         pending = records_of(event)
         if pending:
-            must_end_process = self._handle(pending, context)
+            # In a context of its own: what a hook sets there, the next invocation does not see.
+            must_end_process = copy_context().run(self._handle, pending, context)
             if must_end_process is not None:
                 self.log.problem(
                     "process_ends", f"{must_end_process}: this process ends, and a new one takes its place"
@@ -207,11 +210,15 @@ class Consumer(Generic[T]):
 
                 invocation.acks = Acks(invocation, self.log, waits=not self.is_async)
             self._run(run, pending, invocation)
-            if decisions := run.close():
+            leave_if_forked(invocation.began_in, None)
+            decisions = run.close()
+            leave_if_forked(invocation.began_in, None)  # a failure step may fork too
+            if decisions:
                 settlement.get().finish(decisions)
             if run.must_end_process is not None:
                 settlement.get().delete(run.acknowledged(settlement.away))
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
+            leave_if_forked(invocation.began_in, error)
             text = "tarry itself failed; what was not settled is reported as failed"
             self.log.problem("runtime_failed", text, error=error)
         finally:

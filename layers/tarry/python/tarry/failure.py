@@ -155,6 +155,13 @@ class StepList(Value):
     def tries_locally(self) -> bool:
         return any(isinstance(step, LocalRetry) for step in self.steps)
 
+    def without_local_retry(self) -> StepList:
+        """The list for a message that cannot run again within this delivery."""
+        rest = StepList(None)
+        steps = tuple(step for step in self.steps if not isinstance(step, LocalRetry))
+        rest._freeze(steps=steps, retries_in_place=self.retries_in_place)
+        return rest
+
     def handle(self, failure: Failure) -> Outcome:
         """Runs the failure through the list. What a step raises is the caller's to catch."""
         return self._from(0, failure)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from tarry.forks import generation
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
@@ -28,8 +30,10 @@ class Invocation:
     """What all messages of a batch share. Nothing of it is seen by the next invocation."""
 
     __slots__ = (
+        "_began_at",
         "_leases",
         "acks",
+        "began_in",
         "began_with",
         "context",
         "deadline",
@@ -56,10 +60,14 @@ class Invocation:
         """The policy's limit for what comes from a queue; None where nothing is retried in place."""
         self.payload_reader = payload_reader
         """Makes the payloads; None for a consumer without a model."""
+        self.began_in = generation()
+        """The process in which it began: a child that its handler forks is no part of it."""
         self.started_at = world.clock.time()
+        """In epoch seconds."""
+        self._began_at = world.clock.monotonic()
         self.began_with = _seconds_left(context)
         """Seconds until the deadline, when it began."""
-        self.deadline = world.clock.monotonic() + self.began_with
+        self.deadline = self._began_at + self.began_with
         self.acks: Acks | None = None
         """Deletes what is acknowledged while the batch still runs; None where that waits for the answer."""
         self._leases: Leases | None = None
@@ -80,8 +88,12 @@ class Invocation:
         return self.deadline - self.world.clock.monotonic()
 
     def elapsed(self) -> float:
-        """Seconds since the invocation began."""
-        return self.world.clock.time() - self.started_at
+        """Seconds since the invocation began, whatever is done to the wall clock meanwhile."""
+        return self.world.clock.monotonic() - self._began_at
+
+    def now(self) -> float:
+        """The time in epoch seconds, as far from the invocation's start as time has really passed."""
+        return self.started_at + self.elapsed()
 
     @property
     def function_name(self) -> str | None:

@@ -302,8 +302,7 @@ class Message(Generic[T]):
     def _longest_wait(self) -> int:
         received_at = self._first_received_at if self.receive_count == 1 else None
         invocation = self._invocation
-        now = invocation.world.clock.time()
-        return longest_wait(received_at=received_at, invoked_at=invocation.started_at, now=now)
+        return longest_wait(received_at=received_at, invoked_at=invocation.started_at, now=invocation.now())
 
     @property
     def _due(self) -> float | None:

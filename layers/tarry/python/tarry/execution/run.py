@@ -15,6 +15,7 @@ from tarry.execution.deadline import Deadline, out_of_time, timeout_cut
 from tarry.execution.intake import Records, message_of, read_attributes
 from tarry.execution.order import fresh_first
 from tarry.execution.timeouts import Watch
+from tarry.forks import leave_if_forked, watches
 from tarry.message import ACK, Message
 from tarry.telemetry.logs import WARNING
 
@@ -126,11 +127,14 @@ class Run:
             self._interruption = self._invocation.world.threads.interrupt(due - now, self._watch.fire)
             if self._interruption is None and self._handling.timeout is not None:
                 self._handling.log.once(self._invocation.world, "cannot_interrupt", CANNOT_INTERRUPT)
+        watches.add(self._watch)
         try:
             steps()
         except BaseException as error:  # noqa: BLE001 a fault of our own
+            leave_if_forked(self._invocation.began_in, error)
             self._end(None, error)
         finally:
+            watches.discard(self._watch)
             if self._interruption is not None:
                 self._interruption.cancel()
 
@@ -215,6 +219,7 @@ class Run:
 
     def _decided(self, message: Message[Any], raised: BaseException | None, tries: int = 1) -> Again | None:
         """Takes down what becomes of a message that has run; whether it is to run again within this delivery."""
+        leave_if_forked(self._invocation.began_in, raised)
         raised = self._watch.over(message, raised)
         if raised is not None and ends_batch(raised):
             self._end(message, raised)
@@ -254,10 +259,11 @@ class Run:
         raised: BaseException | None = None
         self._deadline.look(self._monotonic())
         try:
+            context = copy_context()  # what a handler sets there, no later invocation sees
             self._watch.running = batch
-            result = self._handling.function(batch)
+            result = context.run(self._handling.function, batch)
             if result is not None:
-                self._complete(result, batch)
+                context.run(self._complete, result, batch)
             self._watch.running = None
         except BaseException as error:  # noqa: BLE001 all were running: what nothing was said about has failed
             self._watch.running = None
@@ -265,6 +271,7 @@ class Run:
         self._note_batch(batch, self._watch.over(batch, raised))
 
     def _note_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
+        leave_if_forked(self._invocation.began_in, raised)
         if raised is not None or not batch._is_clean(self._handling.unsaid_fails):
             self.verdicts.on_batch(batch, raised)
         elif len(batch) == len(self._pending):
@@ -299,12 +306,15 @@ class Run:
         """Whether a message may join its batch; one without a payload is settled before the handler runs."""
         self._deadline.resume(self._monotonic())
         try:
+            context = copy_context()
             self._watch.running = message
-            _ = message.payload
+            context.run(getattr, message, "payload")
             self._watch.running = None
+            leave_if_forked(self._invocation.began_in, None)
             return True
         except BaseException as error:  # noqa: BLE001 the body's fault or a validator's: this message's failure
             self._watch.running = None
+            leave_if_forked(self._invocation.began_in, error)
             raised = self._watch.over(message, error)
         if raised is None or not ends_batch(raised):
             self.verdicts.on_message(message, None, raised)

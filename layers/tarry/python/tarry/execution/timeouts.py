@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tarry import world
 from tarry.causes import is_a, traceback_of
 from tarry.execution.driver import is_cancelled_error
+from tarry.forks import Forked
 from tarry.message import Message
 
 if TYPE_CHECKING:
@@ -84,6 +85,11 @@ class Watch:
         self._raised = Interrupted(str(self._error))
         close(self.running, self._error)
         return self._raised
+
+    def forked(self) -> None:
+        """This is a forked child: what runs here has a word that sends it out of the loop over the batch."""
+        if isinstance(self.running, Message):
+            self.running._word = Forked()
 
     def over(self, subject: Message[Any] | Batch[Any], raised: BaseException | None) -> BaseException | None:
         """A run has ended with ``raised``: what that is taken for."""

@@ -54,6 +54,7 @@ class Again(NamedTuple):
 
     failure: Failure
     delay: float
+    failed_at: float
 
 
 class Verdicts:
@@ -159,8 +160,13 @@ class Verdicts:
         return self.decisions
 
     def give_up(self, again: Again) -> None:
-        """A message that is to run again, where there is nobody left to run it."""
-        self._note(Decision(again.failure.message, Outcome.unhandled(), again.failure))
+        """A message that was to run again, where the batch has ended: the steps besides `LocalRetry` decide."""
+        failure, handling = again.failure, self._handling
+        steps = handling.steps.of(failure.queue).without_local_retry()
+        decision = ask_steps(failure, again.failed_at, handling.policy, steps, self._settling)
+        if decision.outcome.kind == "again":
+            decision = Decision(failure.message, Outcome.unhandled(), failure, again.failed_at)
+        self._note(decision)
 
     def _ask_steps(self, failure: Failure, failed_at: float) -> Again | None:
         handling = self._handling
@@ -169,7 +175,7 @@ class Verdicts:
         if decision.outcome.kind == "again":
             message = failure.message
             if message._batch is None and message._word is None:
-                return Again(failure, decision.outcome.delay or 0)
+                return Again(failure, decision.outcome.delay or 0, failed_at)
             # No batch runs again in part, and no message of which a word holds, or which a thread still runs.
             decision = Decision(message, Outcome.unhandled(), failure)
         self._note(decision)
