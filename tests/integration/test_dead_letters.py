@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tarry import Consumer, DeadLetter, FailureStep, Fixed, LogOptions, Message, Reject, Retry, RetryInPlace, consumer
+from tarry.envelope import body_sum
 from tests.loglines import everything, field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.wire import Queue, Wire, arn, client_error, url
@@ -877,3 +878,12 @@ def test_times_in_the_record_are_utc() -> None:  # SPEC F2
     at = wire.records()[0]["failure"]["failed_at"]
     assert at.endswith("Z")
     assert datetime.fromisoformat(at) == datetime.fromtimestamp(wire.clock.now, UTC)
+
+
+def test_a_deferred_copy_of_what_failed_in_this_queue_may_be_dead_lettered_to_where_it_was_sent_from() -> None:
+    """It keeps the record of its failure and counts no attempt, and is no dead letter for that."""
+    told = {"v": 1, "sum": body_sum("{}"), "id": "m0", "origin": arn("orders-dlq"), "carried": 0, "hops": 1}
+    told["failure"] = {"reason": "error", "attempts": 1, "type": "ValueError"}  # SPEC F7
+    wire = world_of()
+    assert die(wire, record(attributes={"Tarry": string(json.dumps(told))})) == []
+    assert targets(wire) == ["orders-dlq"]

@@ -73,6 +73,11 @@ class Envelope(Value):
     steps: Mapping[str, int]
     failure: FailureRecord | None
 
+    @property
+    def is_dead_letter(self) -> bool:
+        """Whether it is the record of a dead letter (`is_dead_letter`)."""
+        return is_dead_letter({"failure": self.failure, "hops": self.hops})
+
     def __init__(self, record: Mapping[str, Any], now: float) -> None:
         message_id = _text(record, "id")
         if not message_id:
@@ -109,6 +114,14 @@ def read_envelope(attribute: Mapping[str, Any], body: str, now: float) -> Envelo
     if record["sum"] != body_sum(body):
         raise UnreadableRecord("it belongs to another body")
     return Envelope(record, now)
+
+
+def is_dead_letter(record: Mapping[str, Any]) -> bool:
+    """Whether a record is that of a dead letter: it tells of a failure, and the message was not sent again since.
+
+    A copy that waits may tell of an earlier failure too; what makes it a copy is that it counts its hops.
+    """
+    return record.get("failure") is not None and not record.get("hops")
 
 
 def is_ours(attribute: Mapping[str, Any] | None) -> bool:
