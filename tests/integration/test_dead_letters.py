@@ -887,3 +887,33 @@ def test_a_deferred_copy_of_what_failed_in_this_queue_may_be_dead_lettered_to_wh
     wire = world_of()
     assert die(wire, record(attributes={"Tarry": string(json.dumps(told))})) == []
     assert targets(wire) == ["orders-dlq"]
+
+
+# attributes that no send may have
+
+
+def test_attributes_with_names_of_aws_are_left_out_of_the_copy_and_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC E6, F2
+    attributes = {name: string("x") for name in ["AWS.Trace", "amazon.source", "tenant", "AWSome", "my.AWS.name"]}
+    wire = world_of()
+    assert die(wire, record(attributes=attributes)) == []
+    assert set(wire.letters()[0]["MessageAttributes"]) == {"tenant", "AWSome", "my.AWS.name", "Tarry"}
+    [line] = lines(caplog, "attributes_left_out")
+    assert line.levelno == logging.WARNING
+    assert "AWS.Trace, amazon.source" in line.getMessage()
+
+
+def test_they_take_no_place_of_the_record() -> None:  # SPEC F3
+    attributes = {f"AWS.{number}": string("x") for number in range(10)}
+    wire = world_of()
+    assert die(wire, record(attributes=attributes)) == []
+    assert set(wire.letters()[0]["MessageAttributes"]) == {"Tarry"}
+
+
+def test_a_copy_that_is_sent_again_goes_without_them_too(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E6
+    wire = world_of()
+    handler = consumer(lambda message: message.defer(60))
+    assert die(wire, record(attributes={"AWS.Trace": string("x")}), handler=handler) == []
+    assert set(wire.letters()[0]["MessageAttributes"]) == {"Tarry"}
+    assert len(lines(caplog, "attributes_left_out")) == 1

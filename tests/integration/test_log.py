@@ -11,6 +11,7 @@ import pytest
 from tarry import (
     Batch,
     DeadLetter,
+    DropMessage,
     Failure,
     Fixed,
     LogOptions,
@@ -170,6 +171,22 @@ def test_the_lines_carry_the_stable_id_and_sqs_own(lines: Lines) -> None:  # SPE
     run(fails, record(attributes={"Tarry": {"stringValue": json.dumps(kept), "dataType": "String"}}))
     [line] = lines.records
     assert (line.message_id, line.delivery_id, line.attempt) == ("stable", "m1", 3)
+
+
+class Acknowledges:
+    def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        return Outcome.ack()
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+@pytest.mark.parametrize("handle", [fails, lambda message: message.retry()], ids=["an error", "a retry"])
+@pytest.mark.parametrize(("step", "name"), [(DropMessage(), "discarded"), (Acknowledges(), "committed")])
+def test_a_failure_that_a_step_drops_or_acknowledges_is_a_warning(
+    step: Any, name: str, handle: Any, queue: str, lines: Lines
+) -> None:  # SPEC L2
+    run(handle, record(queue=queue), on_failure=[step], backoff=None)
+    [line] = lines.records
+    assert (line.event, line.levelname) == (name, "WARNING")
 
 
 # the exception, once

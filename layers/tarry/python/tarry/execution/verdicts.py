@@ -238,7 +238,8 @@ class Verdicts:
         if failure is not None or outcome.kind == "discard":
             reason = outcome.reason or (failure.reason if failure is not None else None)
             error = failure.error if failure is not None else None
-            self._handling.log.transition(decision.message, outcome, error=error, reason=reason)
+            failed = failure is not None
+            self._handling.log.transition(decision.message, outcome, error=error, reason=reason, failed=failed)
 
 
 class Unsaid:

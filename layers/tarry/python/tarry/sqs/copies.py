@@ -12,7 +12,7 @@ from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS
 from tarry.envelope import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump, fit, smallest
 from tarry.records import copy_record, dead_letter_record, hops_of, waiting_record
 from tarry.sqs.dead_letters import NoDeadLetterQueue, dead_letter_queue
-from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length
+from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved, message_size, utf8_length
 from tarry.sqs.sending import Attributes, Copy, sendable_attributes
 from tarry.sqs.topology import named_queue
 from tarry.telemetry.logs import MAX_RECORD_BYTES, WARNING, Log
@@ -41,6 +41,8 @@ class CopyWriter:
         self._steps = steps
         self._lookups = lookups
         self._log = log
+        self._told = set[str]()
+        """The delivery ids of messages whose copies go without some of their attributes."""
 
     def dead_letter(self, failure: Failure, decision: Decision, now: float, origin: str | None = None) -> Copy:
         """The copy for the dead-letter queue; without a record where there is no room for one.
@@ -111,6 +113,7 @@ class CopyWriter:
     ) -> Copy:
         limit, is_known = self._lookups.maximum_message_size(target)
         attributes = sendable_attributes(message)
+        self._tell_left_out(message)
         room = limit - message_size(message.body, attributes)
         if room < 0:
             why = f"it is {limit - room} bytes, and {target.name} takes at most {limit}: raise its MaximumMessageSize"
@@ -132,6 +135,14 @@ class CopyWriter:
         if not is_known and may_go_without:
             variants.append(attributes)
         return Copy(message, target, variants, delay, on_too_large=_nothing if is_cut else say_cut)
+
+    def _tell_left_out(self, message: Message[Any]) -> None:
+        """Tells, once for a message, of the attributes that no copy can have."""
+        names = [name for name in message._user_attributes() if is_reserved(name)]
+        if names and message.delivery_id not in self._told:
+            self._told.add(message.delivery_id)
+            text = f"its copy goes without the attributes {', '.join(names)}: SQS takes no names of AWS's own"
+            self._log.problem("attributes_left_out", text, message, level=WARNING)
 
     def _enriched(self, record: dict[str, Any], failure: Failure, options: DeadLetter) -> dict[str, Any]:
         if options.enrich is None:

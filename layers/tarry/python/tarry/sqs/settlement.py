@@ -309,4 +309,5 @@ class Settlement:
             self._log.problem("step_failed", text, decision.message, error=decision.trouble)
         reason = outcome.reason or (failure.reason if failure is not None else None)
         error = failure.error if failure is not None else None
-        self._log.transition(decision.message, outcome, error=error, delay=delay, reason=reason, **more)
+        failed = failure is not None and outcome.kind in ("ack", "discard")
+        self._log.transition(decision.message, outcome, error=error, delay=delay, reason=reason, failed=failed, **more)

@@ -65,12 +65,16 @@ class Log:
         error: BaseException | Diagnosis | None = None,
         delay: int | None = None,
         reason: str | None = None,
+        failed: bool = False,
         **more: Any,
     ) -> None:
-        """A message has moved to the state its outcome leads to; ``delay`` is None where it could not be set."""
+        """A message has moved to the state its outcome leads to; ``delay`` is None where it could not be set.
+
+        ``failed``: it had failed before; if it is done all the same, the line is a WARNING.
+        """
         fields = {"state": str(outcome.state), "delay": delay, "reason": reason, **more}
         event, level = _TRANSITIONS[outcome.kind]
-        if "not_settled" in more or "not_sent" in more:
+        if failed or "not_settled" in more or "not_sent" in more:
             level = max(level, WARNING)
         self._message_line(level, event, message, error, fields)
 
