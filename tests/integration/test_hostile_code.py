@@ -299,6 +299,24 @@ def test_a_hostile_backoff_costs_its_own_message_alone(does: Any) -> None:  # SP
     assert wire.visibilities()["handle-m2"] == 60
 
 
+class Unbounded(Fixed):
+    """A backoff that knows no longest delay, which is asked for where no step takes a failure."""
+
+    __slots__ = ()
+    bounds = raises_touched
+
+    def delay(self, attempt: int, rng: Any = None) -> float:
+        return 60
+
+
+def test_a_backoff_that_knows_no_longest_delay_lets_an_unhandled_message_wait_a_quarter_of_an_hour() -> None:
+    steps = [Step(raises_touched), RetryInPlace()]  # SPEC E4, A2
+    with orders() as wire:
+        response = one_by_one(ValueError, backoff=Unbounded(60), on_failure=steps)(four(), Context())
+    assert failed(response) == ["m1", "m2"]
+    assert wire.visibilities() == {"handle-m1": 900, "handle-m2": 60}
+
+
 @pytest.mark.parametrize("does", FAILING)
 @pytest.mark.parametrize("way", [one_by_one, in_threads, in_tasks, as_a_batch])
 def test_a_hostile_retry_when_has_no_opinion(way: Any, does: Any, caplog: pytest.LogCaptureFixture) -> None:  # SPEC D3

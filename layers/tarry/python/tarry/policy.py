@@ -121,8 +121,11 @@ class RetryPolicy(Value):
     def longest_delay(self, *, fifo: bool) -> float:
         """How long what nothing wants to handle waits, in seconds: the longest delay of all attempts, at least 900."""
         backoff = self.backoff_of(fifo=fifo)
-        latest = (backoff.bounds(attempt)[1] for attempt in range(1, self.max_attempts))
-        return max(SHORTEST_UNHANDLED_WAIT, *latest, 0)
+        try:
+            latest = [backoff.bounds(attempt)[1] for attempt in range(1, self.max_attempts)]
+            return max(SHORTEST_UNHANDLED_WAIT, *latest, 0)
+        except BaseException:  # noqa: BLE001 a backoff of the user's: it is asked for what it did not decide
+            return SHORTEST_UNHANDLED_WAIT
 
 
 def _is_among(kind: type, classes: tuple[type, ...]) -> bool:
