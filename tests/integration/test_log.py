@@ -601,3 +601,25 @@ def test_the_text_of_a_cause_is_in_the_traceback(lines: Lines) -> None:  # SPEC 
     run(handler)
     traceback = lines.records[0].traceback
     assert traceback.index("ValueError: no stock") < traceback.index("which led to") < traceback.index("order 7")
+
+
+class Counting(Exception):
+    asked = 0
+
+    def __str__(self) -> str:
+        type(self).asked += 1
+        return "no stock"
+
+
+@pytest.mark.parametrize("max_attempts", [1, 5])
+def test_an_error_that_fails_a_whole_batch_is_diagnosed_once(max_attempts: int, lines: Lines) -> None:  # SPEC I2, B5
+    @batch_consumer(max_attempts=max_attempts)
+    def handler(batch: Batch) -> None:
+        raise Counting
+
+    Counting.asked = 0
+    with orders():
+        handler(batch_of(50), Context())
+    assert Counting.asked == 1
+    assert len(lines.records) == 50
+    assert all(line.error == f"{__name__}.Counting: no stock" for line in lines.records)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
+    from tarry.diagnosis import Diagnoses
     from tarry.lease import Leases
     from tarry.payload import PayloadReader
     from tarry.sqs.acks import Acks
@@ -31,6 +32,7 @@ class Invocation:
 
     __slots__ = (
         "_began_at",
+        "_diagnoses",
         "_leases",
         "acks",
         "began_in",
@@ -71,6 +73,7 @@ class Invocation:
         self.acks: Acks | None = None
         """Deletes what is acknowledged while the batch still runs; None where that waits for the answer."""
         self._leases: Leases | None = None
+        self._diagnoses: Diagnoses | None = None
         self.ended = False
         """Set when the answer goes out: from then on no request does."""
 
@@ -82,6 +85,15 @@ class Invocation:
 
             self._leases = Leases()
         return self._leases
+
+    @property
+    def diagnoses(self) -> Diagnoses:
+        """What its messages have failed with, in words: an error that fails many of them is diagnosed once."""
+        if self._diagnoses is None:
+            from tarry.diagnosis import Diagnoses
+
+            self._diagnoses = Diagnoses()
+        return self._diagnoses
 
     def time_left(self) -> float:
         """Seconds until Lambda kills the process; infinite without a context that knows."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.diagnosis import diagnose
 from tarry.envelope import ERROR_IN_HISTORY_CHARACTERS, MAX_COUNT, MAX_TOTAL, VERSION, body_sum, next_history, timestamp
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def _told(failure: Failure, reason: str, failed_at: float, attempts: int, includ
     carried = message._envelope.carried if message._envelope else 0
     lives_before = max(0, ((earlier.attempts if earlier else 0) or 0) - carried)
     told: dict[str, Any] = {"reason": reason[:200], "attempts": min(MAX_TOTAL, lives_before + attempts)}
-    diagnosis = None if failure.error is None else diagnose(failure.error)
+    diagnosis = None if failure.error is None else message._invocation.diagnoses.of(failure.error)
     if diagnosis is not None:
         told |= {"type": diagnosis.type, "message": diagnosis.message, "fingerprint": diagnosis.fingerprint}
         if include_traceback:

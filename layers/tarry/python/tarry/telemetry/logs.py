@@ -7,7 +7,7 @@ Powertools and any structured formatter show them as fields. No body is logged u
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tarry.causes import is_a, name_of, text_of
 from tarry.value import Value
@@ -120,23 +120,35 @@ class Log:
         }
         if self._options.body:
             line["body"] = message.body
-        self._line(level, line, error)
+        self._line(level, line, error, None if error is None else message._invocation.diagnoses.of)
 
-    def _line(self, level: int, fields: dict[str, Any], error: BaseException | Diagnosis | None) -> None:
+    def _line(
+        self,
+        level: int,
+        fields: dict[str, Any],
+        error: BaseException | Diagnosis | None,
+        diagnose: Callable[[BaseException], Diagnosis] | None = None,
+    ) -> None:
         """Writes a line. Nothing that fails here (a handler, a formatter, the redaction) reaches the messages."""
         try:
-            self._write(level, {name: value for name, value in fields.items() if value is not None}, error)
+            self._write(level, {name: value for name, value in fields.items() if value is not None}, error, diagnose)
         except BaseException as failure:  # noqa: BLE001 a handler or formatter of the user's
             _last_resort(fields, failure)
 
-    def _write(self, level: int, fields: dict[str, Any], error: BaseException | Diagnosis | None) -> None:
+    def _write(
+        self,
+        level: int,
+        fields: dict[str, Any],
+        error: BaseException | Diagnosis | None,
+        diagnose: Callable[[BaseException], Diagnosis] | None,
+    ) -> None:
         import logging
 
         logger = logging.getLogger("tarry")
         if not logger.isEnabledFor(level):
             return
         if error is not None:
-            fields |= self._told(error)
+            fields |= self._told(error, diagnose)
         if self._options.redact is not None:
             fields = self._redacted(self._options.redact, fields)
         fields = {name: _bounded(name, value) for name, value in fields.items()}
@@ -149,11 +161,13 @@ class Log:
             line.exc_text = traceback
         logger.handle(line)
 
-    def _told(self, error: BaseException | Diagnosis) -> dict[str, Any]:
+    def _told(
+        self, error: BaseException | Diagnosis, diagnose: Callable[[BaseException], Diagnosis] | None
+    ) -> dict[str, Any]:
         """What a line tells of an error. Where a redaction sees it, the traceback is without texts."""
-        from tarry.diagnosis import Diagnosis, diagnose
+        from tarry import diagnosis as words
 
-        diagnosis = error if is_a(error, Diagnosis) else diagnose(error)  # type: ignore[arg-type]
+        diagnosis = (diagnose or words.diagnose)(error) if is_a(error, BaseException) else cast("Diagnosis", error)
         told = {"error": diagnosis.logged_line, "error_type": diagnosis.type, "fingerprint": diagnosis.fingerprint}
         traceback = diagnosis.logged_traceback if self._options.redact is None else diagnosis.traceback
         return {**told, "traceback": traceback} if traceback else told
