@@ -9,13 +9,14 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.batch import Batch
+from tarry.causes import cause_of, is_a, text_of, type_name
 from tarry.consumer import Consumer
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.execution.answers import take
 from tarry.execution.driver import is_awaitable
 from tarry.execution.verdicts import Unsaid, culprit_of, effective_word
-from tarry.message import Ack, Message, Word
-from tarry.signals import Defer, Discard, Reject, Retry, find_signal
+from tarry.message import Message, Word
+from tarry.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
 from tarry.simulator.process import Killed
 from tarry.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tarry.simulator.history import History
+
+MAX_TEXT_CHARACTERS = 1_000
 
 KINDS = {Retry: "retry", Reject: "reject", Discard: "discard", Defer: "defer"}
 STEPS = (RetryInPlace, LocalRetry, SendAgain, DeadLetter, DropMessage)
@@ -160,7 +163,7 @@ class _Watch:
 
     def end(self, raised: BaseException | None) -> None:
         """The call has ended; not if its process has."""
-        if isinstance(raised, (Killed, GeneratorExit)):
+        if is_a(raised, Killed) or is_a(raised, GeneratorExit):
             return
         unsaid_fails = self._handler.consumer.unsaid_fails
         said = {each.delivery_id: each for each in _verdicts(self._subject, raised, unsaid_fails)}
@@ -169,9 +172,9 @@ class _Watch:
             "ended",
             run=self._number,
             request_id=self._request_id,
-            how="returned" if raised is None else f"raised {type(raised).__name__}: {raised}",
+            how="returned" if raised is None else f"raised {_name(raised)}: {text_of(raised, MAX_TEXT_CHARACTERS)}",
             verdicts={each: verdict.kind for each, verdict in said.items()},
-            errors={each: type(verdict.error).__name__ for each, verdict in said.items() if verdict.error is not None},
+            errors={each: _name(verdict.error) for each, verdict in said.items() if verdict.error is not None},
             waits={each: wait for each, wait in waits.items() if wait is not None},
         )
 
@@ -228,7 +231,9 @@ def _verdicts(
             is_behind = unsaid.is_behind_named(message)
             verdict = _Verdict(message, "release") if is_behind else _verdict(message, None, unsaid.error_of(message))
         else:
-            error = raised.__cause__ or raised if culprit is not None and raised is not None else raised
+            error = raised
+            if culprit is not None and raised is not None and (cause := cause_of(raised)) is not None:
+                error = cause
             verdict = _verdict(message, said, error)
         if message._source.is_fifo:
             if message.group_id in stopped and (said is None or verdict.kind in STAYS):
@@ -240,16 +245,23 @@ def _verdicts(
 
 def _verdict(message: Message[Any], said: Word | None, raised: BaseException | None) -> _Verdict:
     word = raised if said is None else said
-    if word is None or isinstance(word, Ack):
+    if not is_a(word, BaseException):
         return _Verdict(message, "ack")
     signal = find_signal(word)
-    kind = next((name for signal_kind, name in KINDS.items() if isinstance(signal, signal_kind)), None)
+    kind = next((name for signal_kind, name in KINDS.items() if issubclass(type(signal), signal_kind)), None)
     if signal is None or kind is None:
         return _Verdict(message, "fail", error=word)
-    delay = getattr(signal, "delay", None)
+    try:
+        delay = delay_of(signal) if is_a(signal, Retry) or is_a(signal, Defer) else None
+    except BaseException as trouble:  # noqa: BLE001 an odd subclass: its message has failed
+        return _Verdict(message, "fail", error=trouble)
     if said is None and delay is not None and delay > _longest_delay(message):
         return _Verdict(message, "fail")  # it asks for what cannot be kept: an ordinary failure
     return _Verdict(message, kind, delay)
+
+
+def _name(error: BaseException) -> str:
+    return type_name(error).rpartition(".")[2]
 
 
 def _longest_delay(message: Message[Any]) -> float:
