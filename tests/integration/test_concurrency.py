@@ -568,7 +568,7 @@ def test_the_log_says_where_a_thread_stands_that_was_left_behind(caplog: pytest.
     stuck.gate.set()
     [line] = lines(caplog, "waiting_retry")
     assert field(line, "error_type") == "TimeoutError"
-    assert line.exc_info is not None
+    assert line.exc_text is not None
     assert "self.gate.wait(30)" in caplog.text
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tarry import Consumer, DeadLetter, FailureStep, Fixed, LogOptions, Message, Reject, Retry, RetryInPlace, consumer
+from tarry.envelope import body_sum
 from tests.loglines import everything, field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.wire import Queue, Wire, arn, client_error, url
@@ -525,12 +526,13 @@ def test_the_innermost_frames_stay_when_the_message_is_huge() -> None:  # SPEC F
     assert failure["message"].startswith("xxxx")
 
 
-def test_what_is_cut_is_logged_in_full_once(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F3
+def test_what_is_cut_is_logged_once_up_to_64_kib(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F3
     wire = world_of(**{"orders-dlq": Queue(maximum_message_size=4096)})
     die(wire, handler=dies(long_winded))
     [line] = [line for line in lines(caplog) if field(line, "record")]
     assert field(line, "message_id") == "m1"
-    assert field(line, "record")["failure"]["message"] == "x" * 50_000 + "é" * 50_000
+    assert field(line, "record")["failure"]["message"].startswith("x" * 50_000)
+    assert 60_000 < len(json.dumps(field(line, "record"), separators=(",", ":"))) <= 65_536
     assert len(wire.records()[0]["failure"]["message"]) < 4096
 
 
@@ -643,13 +645,13 @@ def test_a_refusal_for_size_of_one_does_not_touch_its_neighbour() -> None:  # SP
 
 
 @pytest.mark.parametrize("limit", [1_000, 100], ids=["smallest record sent", "no record sent"])
-def test_what_a_refusal_for_size_cuts_is_logged_in_full_once(
+def test_what_a_refusal_for_size_cuts_is_logged_once_up_to_64_kib(
     limit: int, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC F3
     wire = unknown_limit(limit)
     assert die(wire, record("x" * 90), handler=dies(long_winded)) == []
     [line] = [line for line in lines(caplog) if field(line, "record")]
-    assert field(line, "record")["failure"]["message"] == "x" * 50_000 + "é" * 50_000
+    assert field(line, "record")["failure"]["message"].startswith("x" * 50_000)
 
 
 def test_a_body_beyond_an_unknown_limit_stays_and_waits() -> None:  # SPEC F4, F5
@@ -876,3 +878,42 @@ def test_times_in_the_record_are_utc() -> None:  # SPEC F2
     at = wire.records()[0]["failure"]["failed_at"]
     assert at.endswith("Z")
     assert datetime.fromisoformat(at) == datetime.fromtimestamp(wire.clock.now, UTC)
+
+
+def test_a_deferred_copy_of_what_failed_in_this_queue_may_be_dead_lettered_to_where_it_was_sent_from() -> None:
+    """It keeps the record of its failure and counts no attempt, and is no dead letter for that."""
+    told = {"v": 1, "sum": body_sum("{}"), "id": "m0", "origin": arn("orders-dlq"), "carried": 0, "hops": 1}
+    told["failure"] = {"reason": "error", "attempts": 1, "type": "ValueError"}  # SPEC F7
+    wire = world_of()
+    assert die(wire, record(attributes={"Tarry": string(json.dumps(told))})) == []
+    assert targets(wire) == ["orders-dlq"]
+
+
+# attributes that no send may have
+
+
+def test_attributes_with_names_of_aws_are_left_out_of_the_copy_and_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC E6, F2
+    attributes = {name: string("x") for name in ["AWS.Trace", "amazon.source", "tenant", "AWSome", "my.AWS.name"]}
+    wire = world_of()
+    assert die(wire, record(attributes=attributes)) == []
+    assert set(wire.letters()[0]["MessageAttributes"]) == {"tenant", "AWSome", "my.AWS.name", "Tarry"}
+    [line] = lines(caplog, "attributes_left_out")
+    assert line.levelno == logging.WARNING
+    assert "AWS.Trace, amazon.source" in line.getMessage()
+
+
+def test_they_take_no_place_of_the_record() -> None:  # SPEC F3
+    attributes = {f"AWS.{number}": string("x") for number in range(10)}
+    wire = world_of()
+    assert die(wire, record(attributes=attributes)) == []
+    assert set(wire.letters()[0]["MessageAttributes"]) == {"Tarry"}
+
+
+def test_a_copy_that_is_sent_again_goes_without_them_too(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E6
+    wire = world_of()
+    handler = consumer(lambda message: message.defer(60))
+    assert die(wire, record(attributes={"AWS.Trace": string("x")}), handler=handler) == []
+    assert set(wire.letters()[0]["MessageAttributes"]) == {"Tarry"}
+    assert len(lines(caplog, "attributes_left_out")) == 1

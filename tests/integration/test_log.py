@@ -11,6 +11,7 @@ import pytest
 from tarry import (
     Batch,
     DeadLetter,
+    DropMessage,
     Failure,
     Fixed,
     LogOptions,
@@ -172,6 +173,22 @@ def test_the_lines_carry_the_stable_id_and_sqs_own(lines: Lines) -> None:  # SPE
     assert (line.message_id, line.delivery_id, line.attempt) == ("stable", "m1", 3)
 
 
+class Acknowledges:
+    def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        return Outcome.ack()
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+@pytest.mark.parametrize("handle", [fails, lambda message: message.retry()], ids=["an error", "a retry"])
+@pytest.mark.parametrize(("step", "name"), [(DropMessage(), "discarded"), (Acknowledges(), "committed")])
+def test_a_failure_that_a_step_drops_or_acknowledges_is_a_warning(
+    step: Any, name: str, handle: Any, queue: str, lines: Lines
+) -> None:  # SPEC L2
+    run(handle, record(queue=queue), on_failure=[step], backoff=None)
+    [line] = lines.records
+    assert (line.event, line.levelname) == (name, "WARNING")
+
+
 # the exception, once
 
 
@@ -186,7 +203,7 @@ def test_the_traceback_is_in_the_log_once_and_begins_at_the_handler(lines: Lines
 
 def test_a_dead_lettered_message_tells_its_exception_once(lines: Lines) -> None:  # SPEC L2
     run(fails, max_attempts=1)
-    assert sum(line.exc_info is not None for line in lines.records) == 1
+    assert sum(line.exc_text is not None for line in lines.records) == 1
 
 
 @pytest.mark.parametrize("exit_with", [SystemExit(2), KeyboardInterrupt()], ids=["SystemExit", "KeyboardInterrupt"])
@@ -195,7 +212,7 @@ def test_what_ended_the_batch_is_told_once(exit_with: BaseException, lines: Line
         raise exit_with
 
     run(handler, *batch_of(3)["Records"])
-    assert sum(line.exc_info is not None for line in lines.records) == 1
+    assert sum(line.exc_text is not None for line in lines.records) == 1
 
 
 def test_an_error_after_the_verdict_is_told_although_it_changes_nothing(lines: Lines) -> None:  # SPEC B5, L2
@@ -226,7 +243,7 @@ def test_a_raised_verdict_leaves_no_traceback(lines: Lines) -> None:  # SPEC L2
         raise Retry(60)
 
     run(handler)
-    assert lines.records[0].exc_info is None
+    assert lines.records[0].exc_text is None
 
 
 # what must not be in it
@@ -317,7 +334,7 @@ def test_redact_gets_the_traceback_as_a_field(lines: Lines) -> None:  # SPEC L2
 
     run(fails, log=LogOptions(redact=redact))
     assert "in fails" in seen[0]["traceback"]
-    assert lines.records[0].exc_info is None
+    assert "no stock" not in lines.records[0].exc_text.splitlines()[-1]
 
 
 def _drops_all(fields: dict[str, Any]) -> Any:
@@ -471,7 +488,7 @@ def test_powertools_formatter_shows_the_fields() -> None:  # SPEC L2
         logging.getLogger("tarry").removeHandler(handler)
     [line] = [json.loads(text) for text in stream.getvalue().splitlines()]
     assert (line["event"], line["message_id"], line["delay"]) == ("waiting_retry", "m1", 60)
-    assert line["exception_name"] == "ValueError"
+    assert line["error_type"] == "ValueError"
 
 
 def test_a_logger_that_is_turned_down_costs_no_line(lines: Lines) -> None:  # SPEC L2
@@ -488,3 +505,121 @@ def test_the_consumers_name_is_its_functions_by_default(lines: Lines) -> None:  
 def test_dead_letters_name_their_queue_in_the_log(lines: Lines) -> None:  # SPEC L2
     run(fails, on_failure=[DeadLetter(queue="graveyard")], backoff=None)
     assert lines.records[0].dead_letter_queue == "graveyard"
+
+
+# size
+
+
+HUGE = "x" * 5_000_000
+
+
+def huge(message: Message) -> None:
+    try:
+        raise KeyError(HUGE)
+    except KeyError as error:
+        raise ValueError(HUGE) from error
+
+
+def rejects_with_a_huge_reason(message: Message) -> None:
+    message.discard(HUGE)
+
+
+class Raises:
+    def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        raise ValueError(HUGE)
+
+
+HUGE_TEXTS: list[Any] = [
+    pytest.param(huge, {}, id="retried"),
+    pytest.param(huge, {"max_attempts": 1}, id="dead-lettered"),
+    pytest.param(rejects_with_a_huge_reason, {}, id="discarded"),
+    pytest.param(fails, {"on_failure": [Raises()], "backoff": None}, id="a step raises"),
+    pytest.param(fails, {"retry_when": huge}, id="a hook raises"),
+    pytest.param(huge, {"log": LogOptions(redact=lambda fields: fields)}, id="redacted"),
+    pytest.param(fails, {"log": LogOptions(redact=lambda fields: {**fields, "more": HUGE})}, id="added"),
+]
+
+
+def plain(line: logging.LogRecord) -> str:
+    return logging.Formatter("%(levelname)s %(message)s").format(line)
+
+
+@pytest.mark.parametrize(("handle", "settings"), HUGE_TEXTS)
+def test_a_line_shows_at_most_4_kib_of_an_errors_text(handle: Any, settings: Any, lines: Lines) -> None:  # SPEC I2
+    run(handle, *batch_of(3)["Records"], **settings)
+    assert len(lines.records) >= 3
+    for line in lines.records:
+        if not hasattr(line, "record"):
+            assert plain(line).count("x") < 4_096 + 200
+            assert sum(str(value).count("x") for value in vars(line).values()) < 2 * 4_096 + 400
+
+
+def test_a_failure_record_that_was_cut_is_shown_up_to_64_kib(lines: Lines) -> None:  # SPEC F3, I2
+    run(huge, max_attempts=1)
+    [line] = lines.named("record_cut")
+    assert len(json.dumps(line.record)) <= 65_536 + 1_000
+    assert line.record["failure"]["type"] == "ValueError"
+
+
+def awslambdarics() -> logging.Formatter:
+    pytest.importorskip("awslambdaric")  # has wheels for Linux only
+    from awslambdaric.lambda_runtime_log_utils import JsonFormatter
+
+    formatter: logging.Formatter = JsonFormatter()
+    return formatter
+
+
+def powertoolss() -> logging.Formatter:
+    from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
+
+    return LambdaPowertoolsFormatter()
+
+
+def our_own() -> logging.Formatter:
+    from tarry.local.functions.client import _Json
+
+    return _Json()
+
+
+@pytest.mark.parametrize("formatter", [awslambdarics, powertoolss, our_own])
+def test_a_formatter_that_writes_json_shows_the_traceback_once(
+    formatter: Callable[[], logging.Formatter], lines: Lines
+) -> None:  # SPEC L2
+    run(fails)
+    text = formatter().format(lines.records[0])
+    assert text.count("Traceback (most recent call last)") == 1
+    assert "in fails" in json.loads(text)["traceback"]
+
+
+def test_the_text_of_a_cause_is_in_the_traceback(lines: Lines) -> None:  # SPEC L2
+    def handler(message: Message) -> None:
+        try:
+            fails(message)
+        except ValueError as error:
+            raise KeyError("order 7") from error
+
+    run(handler)
+    traceback = lines.records[0].traceback
+    assert traceback.index("ValueError: no stock") < traceback.index("which led to") < traceback.index("order 7")
+
+
+class Counting(Exception):
+    asked = 0
+
+    def __str__(self) -> str:
+        type(self).asked += 1
+        return "no stock"
+
+
+@pytest.mark.parametrize("max_attempts", [1, 5])
+def test_an_error_that_fails_a_whole_batch_is_diagnosed_once(max_attempts: int, lines: Lines) -> None:  # SPEC I2, B5
+    @batch_consumer(max_attempts=max_attempts)
+    def handler(batch: Batch) -> None:
+        raise Counting
+
+    Counting.asked = 0
+    with orders():
+        handler(batch_of(50), Context())
+    assert Counting.asked == 1
+    assert len(lines.records) == 50
+    assert all(line.error == f"{__name__}.Counting: no stock" for line in lines.records)

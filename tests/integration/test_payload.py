@@ -620,3 +620,42 @@ def test_a_payload_without_a_model_says_what_to_set() -> None:  # SPEC K2
         handler(event(record({"number": 7})), Context())
     assert "model=Order" in refusals[0]
     assert "Message[Order]" in refusals[0]
+
+
+# a path that leads over the body's own keys
+
+SECRET_KEY = "4111-1111-1111-1111"
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    number: int
+
+
+class Nested(BaseModel):
+    cards: dict[str, Order]
+    either: dict[str, int | Order] = {}
+    buyer: Annotated[str, Field(validation_alias="bought-by")] = ""
+
+
+@pytest.mark.parametrize(
+    ("body", "model", "where_and_why"),
+    [
+        ({"number": 1, SECRET_KEY: 2}, Strict, "<key>: Extra inputs are not permitted"),
+        ({"cards": {SECRET_KEY: {"number": "x"}}}, Nested, "cards.<key>.number: Input should be a valid integer"),
+        ({"cards": {}, "either": {SECRET_KEY: "x"}}, Nested, "either.<key>.int: Input should be a valid integer"),
+        ({"cards": {}, "either": {SECRET_KEY: {}}}, Nested, "either.<key>.Order.number: Field required"),
+        ({"cards": {}, "bought-by": 5}, Nested, "bought-by: Input should be a valid string"),
+        ({SECRET_KEY: "x"}, dict[str, int], "<key>: Input should be a valid integer"),
+        ({SECRET_KEY: "x"}, dict[int, int], "<key>.<key>: Input should be a valid integer"),
+    ],
+    ids=["extra", "a key", "a key of a union", "a class of a union", "an alias", "a dict", "a key that does not fit"],
+)
+def test_a_problem_shows_the_names_of_the_model_and_no_keys_of_the_body(
+    body: Any, model: Any, where_and_why: str, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC L2, D4
+    text = refusal_of(body, model=model)
+    assert where_and_why in text
+    assert SECRET_KEY not in text
+    assert SECRET_KEY not in everything(caplog)

@@ -33,6 +33,20 @@ def with_a_policy(batch: Batch[Order]) -> None: ...
 
 
 assert_type(with_a_policy, Consumer[Order])
+
+
+@batch_consumer(unsaid="fail")
+def says_all(batch: Batch[Order]) -> None: ...
+
+
+@batch_consumer(model=Order, unsaid="ack")
+def acknowledges(batch: Batch[Order]) -> dict[str, list[dict[str, str]]]:
+    return {"batchItemFailures": [{"itemIdentifier": batch[0].delivery_id}]}
+
+
+assert_type(says_all, Consumer[Order])
+assert_type(acknowledges, Consumer[Order])
+assert_type(says_all.replace(unsaid="ack"), Consumer[Order])
 assert_type(bare, Consumer[Any])
 assert_type(of_orders, Consumer[Order])
 assert_type(asynchronous, Consumer[Order])
@@ -81,3 +95,11 @@ def refused(batch: Batch[Order]) -> None:
     batch.ack_all(60)  # type: ignore[call-arg]
     batch[0] = batch[1]  # type: ignore[index]
     BatchError(3)  # type: ignore[arg-type]
+
+
+@batch_consumer(unsaid="nack")  # type: ignore[call-overload, untyped-decorator]
+def says_what(batch: Batch) -> None: ...
+
+
+@consumer(unsaid="fail")  # type: ignore[call-overload, untyped-decorator]
+def of_one(message: Message) -> None: ...

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tarry import Reject
-from tarry.diagnosis import Diagnosis, diagnose, one_line
+from tarry.diagnosis import MAX_MESSAGE_CHARACTERS, Diagnoses, Diagnosis, diagnose, one_line
 
 
 class Declined(Exception):
@@ -303,3 +303,74 @@ def test_groups_of_other_leaves_have_other_fingerprints() -> None:  # SPEC F2
         for leaves in ([ValueError("1"), KeyError()], [KeyError(), ValueError("2")])
     }
     assert len(of_two) == 1
+
+
+# size
+
+
+class Counted(Exception):
+    """Counts how often it is asked what it says."""
+
+    asked = 0
+    text = "x" * 5_000_000
+
+    def __str__(self) -> str:
+        type(self).asked += 1
+        return self.text
+
+
+def test_a_huge_text_is_asked_for_once_and_cut_early() -> None:  # SPEC I2
+    def raises() -> None:
+        raise Counted
+
+    Counted.asked = 0
+    diagnosis = diagnosis_of(raises)
+    assert Counted.asked == 1
+    assert len(diagnosis.message) == MAX_MESSAGE_CHARACTERS
+    assert len(diagnosis.logged_line.encode()) <= 1_024
+
+
+@pytest.mark.parametrize("character", ["x", "é", "😀", "\x00", "\ud800"], ids=ascii)
+def test_all_texts_of_a_chain_together_show_at_most_2_kib_in_the_log(character: str) -> None:  # SPEC I2
+    def chain() -> None:
+        for _ in range(10):
+            try:
+                raise KeyError(character * 10_000)
+            except KeyError as error:
+                cause = error
+        raise ValueError(character * 10_000) from cause
+
+    traceback = diagnosis_of(chain).logged_traceback
+    assert traceback.count(character) * len(character.encode("utf-8", "replace")) <= 2_048
+    assert "ValueError: " in traceback
+    assert "KeyError: " in traceback
+
+
+def test_of_a_group_of_groups_a_few_errors_are_told() -> None:  # SPEC I2
+    group: Exception = ValueError("leaf")
+    for _ in range(6):
+        group = ExceptionGroup("many", [group] * 20)
+    assert len(diagnose(group).message) < 2_000
+
+
+def test_an_error_that_fails_many_messages_is_diagnosed_once() -> None:  # SPEC B5, I2
+    error = caught(decline)
+    diagnoses = Diagnoses()
+    assert diagnoses.of(error) is diagnoses.of(error)
+    error.__traceback__ = None
+    assert "in decline" in diagnoses.of(error).traceback
+
+
+def test_an_error_that_is_raised_again_elsewhere_is_diagnosed_again() -> None:  # SPEC F2
+    error = ValueError("one object for all")
+    diagnoses = Diagnoses()
+
+    def here() -> None:
+        raise error
+
+    def there() -> None:
+        raise error.with_traceback(None)
+
+    first = diagnoses.of(caught(here))
+    second = diagnoses.of(caught(there))
+    assert first.fingerprint != second.fingerprint

@@ -8,10 +8,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tarry.envelope import (
+    Envelope,
     UnreadableRecord,
     body_sum,
     dump,
     fit,
+    is_dead_letter,
     is_ours,
     next_history,
     read_envelope,
@@ -303,3 +305,52 @@ def test_the_counters_that_travel_come_before_failure_and_history() -> None:  # 
     record = long_record("x" * 10_000, carried=3, due=NOW, hops=2, steps={"slow": 2})
     told = json.loads(fit(record, 600) or "")
     assert (told["carried"], told["due"], told["hops"], told["steps"]) == (3, NOW, 2, {"slow": 2})
+
+
+@pytest.mark.parametrize("character", ["x", "é", "😀", "\\"])
+def test_fitting_a_huge_text_reads_little_of_it(character: str, monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC F3, I2
+    written: list[int] = []
+    dumps = json.dumps
+
+    def counting(*arguments: Any, **settings: Any) -> str:
+        text = dumps(*arguments, **settings)
+        written.append(len(text))
+        return text
+
+    record = long_record(character * 5_000_000)
+    monkeypatch.setattr(json, "dumps", counting)
+    text = fit(record, 10_000)
+    assert text is not None
+    assert 9_900 < len(text) <= 10_000
+    assert sum(written) < 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"failure": {"reason": "fatal"}}, True),
+        ({"failure": {}}, True),
+        ({"failure": {"reason": "fatal"}, "carried": 0}, True),
+        ({"failure": {"reason": "error"}, "carried": 0, "hops": 1}, False),
+        ({"failure": {"reason": "error"}, "carried": 3, "hops": 2, "steps": {"slow": 1}}, False),
+        ({"carried": 1, "hops": 1}, False),
+        ({"due": NOW}, False),
+        ({}, False),
+    ],
+    ids=[
+        "a letter",
+        "a letter that tells nothing",
+        "a letter with a count",
+        "a deferred copy",
+        "a copy",
+        "a copy that has not failed",
+        "a parked message",
+        "nothing",
+    ],
+)
+def test_a_dead_letter_tells_of_a_failure_and_was_not_sent_again_since(
+    told: dict[str, Any], expected: bool
+) -> None:  # SPEC F2, F7
+    assert is_dead_letter(told) is expected
+    record = {"v": 1, "sum": body_sum("body"), "id": "m1", **told}
+    assert Envelope(record, NOW).is_dead_letter is expected

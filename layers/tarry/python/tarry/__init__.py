@@ -79,7 +79,7 @@ _HOMES = {
         "LeaseLost",
         "SendError",
         "Undecodable",
-    ),  # fmt: skip
+    ),
     "tarry.failure": ("Failure", "FailureStep"),
     "tarry.steps": ("DeadLetter", "DropMessage", "LocalRetry", "RetryInPlace", "SendAgain"),
     "tarry.batch": ("Batch",),

@@ -11,6 +11,7 @@ from tarry.signals import Retry
 
 if TYPE_CHECKING:
     from tarry.delay import Delay
+    from tarry.execution.answers import Answer
 
 
 class Batch(Sequence[Message[T]]):
@@ -19,13 +20,14 @@ class Batch(Sequence[Message[T]]):
     What is said of the batch holds for every message of which nothing was said itself; the first word wins.
     """
 
-    __slots__ = ("_messages", "_word", "context")
+    __slots__ = ("_answer", "_messages", "_word", "context")
 
     def __init__(self, context: Any) -> None:
         self.context = context
         """The Lambda context of this invocation."""
         self._messages: list[Message[T]] = []
         self._word: Word | None = None
+        self._answer: Answer | None = None
 
     def ack_all(self) -> None:
         """Acknowledges all messages of which nothing else was or will be said. `retry` on one comes too late then.
@@ -69,11 +71,12 @@ class Batch(Sequence[Message[T]]):
     def __iter__(self) -> Iterator[Message[T]]:
         return iter(self._messages)
 
-    @property
-    def _is_clean(self) -> bool:
-        """Whether nothing was said but acknowledgements."""
-        if self._word is not None and self._word is not ACK:
+    def _is_clean(self, unsaid_fails: bool) -> bool:
+        """Whether all messages are acknowledged, by a word or without one."""
+        if self._answer is not None or (self._word is not None and self._word is not ACK):
             return False
+        if unsaid_fails and self._word is None:
+            return all(message._word is ACK for message in self._messages)
         return all(message._word is None or message._word is ACK for message in self._messages)
 
     def __repr__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextvars import copy_context
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, cast, overload
 
@@ -13,6 +14,7 @@ from tarry.execution.deadline import TOO_LATE_SECONDS, too_late
 from tarry.execution.intake import records_of
 from tarry.execution.run import Run
 from tarry.failure import FailureSteps, Step
+from tarry.forks import leave_if_forked
 from tarry.invocation import Invocation
 from tarry.message import T
 from tarry.policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
@@ -92,14 +94,24 @@ class Settings(TypedDict, total=False):
     log: LogOptions
 
 
-class AllSettings(Settings, total=False):
+class BatchSettings(Settings, total=False):
+    """What `batch_consumer` takes besides.
+
+    ``unsaid="fail"``: a message about which the handler said nothing has failed; by default, ``"ack"``, it is
+    acknowledged. In either mode `BatchError` acknowledges the messages before the one that it names.
+    """
+
+    unsaid: Literal["ack", "fail"]
+
+
+class AllSettings(BatchSettings, total=False):
     """With ``model``, which the overloads name by itself, since it gives the payload its type."""
 
     model: Any
 
 
 MAX_CONCURRENCY = 1_000
-SETTINGS = ("model", *Settings.__annotations__)
+SETTINGS = ("model", *BatchSettings.__annotations__)
 Response = dict[str, list[dict[str, str]]]
 
 
@@ -112,7 +124,7 @@ class Consumer(Generic[T]):
     # In slots, since functools.wraps copies a __dict__ over that of the wrapper; the dunders are in one.
     __slots__ = (
         "__dict__", "_payload_reader", "_settings", "_takes_batch", "acks_eagerly", "concurrency", "function",
-        "is_async", "isolate", "keepalive", "log", "name", "policy", "steps", "timeout",
+        "is_async", "isolate", "keepalive", "log", "name", "policy", "steps", "timeout", "unsaid_fails",
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: AllSettings) -> None:
@@ -140,6 +152,7 @@ class Consumer(Generic[T]):
         self.is_async = driver.is_async(function)
         self.isolate = bool(settings.get("isolate", True))
         self.acks_eagerly = _acks_eagerly(settings)
+        self.unsaid_fails = _unsaid_fails(settings, takes_batch)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
         self.__module__ = getattr(function, "__module__", __name__)
@@ -155,9 +168,9 @@ class Consumer(Generic[T]):
         return f"<Consumer {self.__module__}.{self.__qualname__}>"
 
     @overload
-    def replace(self, *, model: type[P], **settings: Unpack[Settings]) -> Consumer[P]: ...
+    def replace(self, *, model: type[P], **settings: Unpack[BatchSettings]) -> Consumer[P]: ...
     @overload
-    def replace(self, **settings: Unpack[Settings]) -> Consumer[T]: ...
+    def replace(self, **settings: Unpack[BatchSettings]) -> Consumer[T]: ...
     def replace(self, **settings: Any) -> Any:
         """A consumer of the same function with some settings changed.
 
@@ -179,7 +192,8 @@ class Consumer(Generic[T]):
         """
         pending = records_of(event)
         if pending:
-            must_end_process = self._handle(pending, context)
+            # In a context of its own: what a hook sets there, the next invocation does not see.
+            must_end_process = copy_context().run(self._handle, pending, context)
             if must_end_process is not None:
                 self.log.problem(
                     "process_ends", f"{must_end_process}: this process ends, and a new one takes its place"
@@ -194,6 +208,7 @@ class Consumer(Generic[T]):
         """
         here = world.current()
         invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader)
+        invocation.extending = LazyExtending
         settlement = LazySettlement(self, invocation)
         run = self._run_of(self if here.watch is None else here.watch(self), invocation, pending, settlement)
         try:
@@ -205,12 +220,15 @@ class Consumer(Generic[T]):
 
                 invocation.acks = Acks(invocation, self.log, waits=not self.is_async)
             self._run(run, pending, invocation)
+            leave_if_forked(invocation.began_in, None)
             run.close()
+            leave_if_forked(invocation.began_in, None)  # a failure step may fork too
             if settlement.made is not None:
                 settlement.made.finish()
             if run.must_end_process is not None:
                 settlement().delete(run.acknowledged(settlement.away))
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
+            leave_if_forked(invocation.began_in, error)
             text = "tarry itself failed; what was not settled is reported as failed"
             self.log.problem("runtime_failed", text, error=error)
         finally:
@@ -249,6 +267,22 @@ class Consumer(Generic[T]):
 
     def _max_attempts_of(self, queue: str) -> int | None:
         return self.policy.max_attempts if self.steps.of(queue).retries_in_place else None
+
+
+class LazyExtending:
+    """`Message.extend`, loaded at its first use."""
+
+    @staticmethod
+    def extend(message: Any, seconds: Any) -> None:
+        from tarry.sqs.extending import extend
+
+        extend(message, seconds)
+
+    @staticmethod
+    async def extend_async(message: Any, seconds: Any) -> None:
+        from tarry.sqs.extending import extend_async
+
+        await extend_async(message, seconds)
 
 
 class LazySettlement:
@@ -297,6 +331,19 @@ def _acks_eagerly(settings: Settings) -> bool:
     if ack not in ("on_return", "eager"):
         raise ConfigurationError(f'ack takes "on_return" or "eager", got {ack!r}')
     return ack == "eager"
+
+
+def _unsaid_fails(settings: BatchSettings, takes_batch: bool) -> bool:
+    unsaid: object = settings.get("unsaid")
+    if unsaid is None and "unsaid" not in settings:
+        return False
+    if not takes_batch:
+        raise ConfigurationError(
+            f"unsaid={unsaid!r} is for @batch_consumer: a handler of one message acknowledges it by returning"
+        )
+    if unsaid not in ("ack", "fail"):
+        raise ConfigurationError(f'unsaid takes "ack" or "fail", got {unsaid!r}')
+    return unsaid == "fail"
 
 
 POLICY_SETTINGS = ("max_attempts", "backoff", "fatal", "retry_on", "retry_when", "traverse_causes")
@@ -393,11 +440,15 @@ def consumer(function: Any = None, /, **settings: Any) -> Any:
 @overload
 def batch_consumer(function: BatchHandler[P], /) -> Consumer[P]: ...
 @overload
-def batch_consumer(*, model: type[P], **settings: Unpack[Settings]) -> Callable[[BatchHandler[P]], Consumer[P]]: ...
+def batch_consumer(
+    *, model: type[P], **settings: Unpack[BatchSettings]
+) -> Callable[[BatchHandler[P]], Consumer[P]]: ...
 @overload
-def batch_consumer(*, model: None = None, **settings: Unpack[Settings]) -> Callable[[BatchHandler[P]], Consumer[P]]: ...
+def batch_consumer(
+    *, model: None = None, **settings: Unpack[BatchSettings]
+) -> Callable[[BatchHandler[P]], Consumer[P]]: ...
 def batch_consumer(function: Any = None, /, **settings: Any) -> Any:
-    """Makes a Lambda handler of a function of one `Batch`; settings and errors as for `consumer`."""
+    """Makes a Lambda handler of a function of one `Batch`; settings as for `consumer`, and those of `BatchSettings`."""
     return _made(function, True, settings)
 
 

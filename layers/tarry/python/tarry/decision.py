@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.delay import whole_seconds
+from tarry.causes import cause_of, is_a
 from tarry.errors import DelayNotSupported
 from tarry.failure import Failure, StepList
-from tarry.message import Ack, Message, Word
+from tarry.message import ACK, Message, Word
 from tarry.outcome import Outcome
-from tarry.signals import Defer, Discard, Retry, Signal, find_signal, told_beside
+from tarry.signals import Defer, Discard, Retry, Signal, delay_of, find_signal, reason_of, told_beside, until_of
 from tarry.value import Value
 
 if TYPE_CHECKING:
+    from tarry.diagnosis import Diagnosis
     from tarry.facts import QueueFacts
     from tarry.policy import RetryPolicy
 
@@ -28,7 +29,7 @@ class Decision(Value):
     failure: Failure | None
     until: float | None
     """The epoch seconds until which it is to wait, where the handler asked for a ``datetime``."""
-    trouble: Exception | None
+    trouble: Diagnosis | None
     """The exception that a failure step, or tarry, raised instead of deciding; it left the message unhandled."""
     by_backoff: bool
     """Whether the delay is the backoff's, to be cut to what SQS can keep in place. One that was asked for never is."""
@@ -41,7 +42,7 @@ class Decision(Value):
         failure: Failure | None = None,
         *,
         until: float | None = None,
-        trouble: Exception | None = None,
+        trouble: Diagnosis | None = None,
         by_backoff: bool = False,
     ) -> None:
         self._freeze(
@@ -68,25 +69,24 @@ def decide(
     A `Failure` where the handler failed: then the failure steps decide (`ask_steps`).
     """
     word = _word(message, said, raised)
-    match word:
-        case None | Ack():
-            return Decision(message, Outcome.ack(), decided_at)
-        case Discard():
-            return Decision(message, Outcome.discard(word.reason), decided_at)
-        case Defer():
-            return Decision(message, Outcome.defer(word.delay), decided_at, until=word.until)
-    delay = word.delay if isinstance(word, Retry) else None
-    seconds = None if delay is None else whole_seconds(delay)
+    if word is None or word is ACK:
+        return Decision(message, Outcome.ack(), decided_at)
+    assert isinstance(word, BaseException)
+    if is_a(word, Discard):
+        return Decision(message, Outcome.discard(reason_of(word)), decided_at)
+    if is_a(word, Defer):
+        delay = delay_of(word)
+        return Decision(message, Outcome.defer(delay), decided_at, until=until_of(word))  # type: ignore[arg-type]  # None is no delay: refused
     return Failure(
         message,
         _error(word, said, raised),
         policy.reason(word),
-        seconds,
+        delay_of(word) if is_a(word, Retry) else None,
         failed_at=decided_at,
-        until=word.until if isinstance(word, Retry) else None,
+        until=until_of(word) if is_a(word, Retry) else None,
         said=told_beside(word, _error(word, said, raised)),
         tries=tries,
-        was_said=isinstance(word, Signal),
+        was_said=is_a(word, Signal),
     )
 
 
@@ -94,9 +94,10 @@ def ask_steps(failure: Failure, policy: RetryPolicy, steps: StepList, facts: Que
     """The decision of the failure steps; where one of them raises, the message is unhandled."""
     try:
         return _asked(failure, policy, steps, facts)
-    except Exception as trouble:  # noqa: BLE001 most likely a step of the user's
+    except BaseException as trouble:  # noqa: BLE001 most likely a step of the user's, which may also call sys.exit()
         failure = _exhausted(failure, policy, steps, facts)
-        return Decision(failure.message, Outcome.unhandled(), failure.failed_at, failure, trouble=trouble)
+        told = failure.message._invocation.diagnoses.of(trouble)
+        return Decision(failure.message, Outcome.unhandled(), failure.failed_at, failure, trouble=told)
 
 
 def _asked(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFacts) -> Decision:
@@ -126,7 +127,18 @@ def _answer(steps: StepList, failure: Failure) -> Outcome:
     outcome: object = steps.handle(failure)
     if not isinstance(outcome, Outcome):
         raise TypeError(f"a failure step answered with {outcome!r}, not with an Outcome or next_step(failure)")
-    return outcome
+    return _plain(outcome)
+
+
+def _plain(outcome: Outcome) -> Outcome:
+    """The outcome with plain strings: a step may have given others, whose methods run code of its own."""
+    fields = {name: getattr(outcome, name) for name in Outcome.__slots__}
+    odd = {name: value for name, value in fields.items() if is_a(value, str) and type(value) is not str}
+    if not odd and type(outcome) is Outcome:
+        return outcome
+    plain = Outcome(outcome.kind)
+    plain._freeze(**{**fields, **{name: str.__str__(value) for name, value in odd.items()}})
+    return plain
 
 
 def _with_delay(outcome: Outcome, failure: Failure, policy: RetryPolicy) -> tuple[Outcome, bool]:
@@ -152,7 +164,7 @@ def _would_expire(failure: Failure, outcome: Outcome, policy: RetryPolicy, facts
 def _with_opinion(failure: Failure, policy: RetryPolicy) -> Failure:
     try:
         return policy.opinion(failure)
-    except Exception as error:  # noqa: BLE001 a hook of the user's: it had no opinion
+    except BaseException as error:  # noqa: BLE001 a hook of the user's: it had no opinion
         text = "retry_when raised, or answered with what is no delay: it had no opinion"
         failure.message._invocation.log.problem("retry_when_failed", text, failure.message, error=error)
         return failure
@@ -169,12 +181,12 @@ def _exhausted(failure: Failure, policy: RetryPolicy, steps: StepList, facts: Qu
 def _word(message: Message[Any], said: Word | None, raised: BaseException | None) -> Word | None:
     """The verdict: what was said counts before what was raised, a signal before the error that carries it."""
     if said is not None:
-        signal = None if isinstance(said, Ack) else find_signal(said)
+        signal = find_signal(said) if is_a(said, BaseException) else None
         return said if signal is None else signal  # not `or`: an exception may have a length of 0
     if raised is None:
         return None
     word = find_signal(raised)
-    if isinstance(word, (Retry, Defer)):
+    if is_a(word, Retry) or is_a(word, Defer):
         try:
             message._check_delay(word)  # a method would have refused it at the call
         except DelayNotSupported as refusal:
@@ -185,10 +197,10 @@ def _word(message: Message[Any], said: Word | None, raised: BaseException | None
 
 def _error(word: BaseException, said: Word | None, raised: BaseException | None) -> BaseException | None:
     """The error to tell of: of a signal its cause, else the exception it came as, if it came as one."""
-    if not isinstance(word, Signal):
+    if not is_a(word, Signal):
         return word
-    if word.__cause__ is not None:
-        return word.__cause__
-    if said is None or isinstance(said, (Ack, Retry, Defer, Discard)):
-        return raised
-    return said
+    if (cause := cause_of(word)) is not None:
+        return cause
+    if is_a(said, BaseException) and not is_a(said, (Retry, Defer, Discard)):
+        return said
+    return raised

@@ -1,4 +1,4 @@
-"""Why a message died: an error taken apart into type, message, traceback and fingerprint."""
+"""Why a message failed: an error taken apart into type, message, traceback and fingerprint."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
+from tarry.causes import chain, is_a, leaves_of, name_of, text_of, traceback_of, type_name
+from tarry.signals import Signal
 from tarry.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Sequence
     from types import CodeType, TracebackType
 
 _OURS = os.path.join(os.path.dirname(__file__), "")
@@ -22,52 +24,107 @@ _LIBRARIES = (
 )
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
+MAX_MESSAGE_CHARACTERS = 1_048_576
+"""SQS takes no more bytes in a message, so that no record can hold a longer text."""
+MAX_TRACEBACK_CHARACTERS = 262_144
+MAX_LEAVES = 20
+MAX_GROUP_DEPTH = 5
+MAX_TOLD_LINKS = 50
+"""How many errors of a chain a traceback shows, the last ones."""
 
-MOST_LEAVES = 20
-DEEPEST_GROUP = 5
+MAX_LINE_BYTES = 1_024
+"""Of an error's text in one line of a log. With `MAX_LOGGED_TEXT_BYTES` it is below the 4 KiB of SPEC I2."""
+MAX_LOGGED_TEXT_BYTES = 2_048
+"""Of the texts of an error, and of what it came from, in the traceback of a log line."""
+MAX_LOGGED_CAUSE_BYTES = 512
+"""Of those, the text of each error that it came from."""
+MAX_LOGGED_TRACEBACK_BYTES = 16_384
+"""Of a traceback in a log line, its innermost frames."""
 
 
 class Diagnosis(Value):
-    """An error in words. The message is kept apart from the traceback, which holds frames and types only."""
+    """An error in words, which holds neither the error nor its frames.
 
-    __slots__ = ("type", "message", "traceback", "fingerprint")  # noqa: RUF023
+    ``message`` is kept apart from ``traceback``, which holds frames and types only; ``logged_traceback`` is the
+    traceback as the log shows it, with texts, and empty for an error with no frames of the user's, and for a signal.
+    """
+
+    __slots__ = ("type", "message", "traceback", "fingerprint", "logged_traceback")  # noqa: RUF023
     type: str
     message: str
     traceback: str
     fingerprint: str
+    logged_traceback: str
 
-    def __init__(self, type: str, message: str, traceback: str, fingerprint: str) -> None:
-        self._freeze(type=type, message=message, traceback=traceback, fingerprint=fingerprint)
+    def __init__(self, type: str, message: str, traceback: str, fingerprint: str, logged_traceback: str = "") -> None:
+        self._freeze(
+            type=type,
+            message=message,
+            traceback=traceback,
+            fingerprint=fingerprint,
+            logged_traceback=logged_traceback,
+        )
+
+    def line(self, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
+        """``Type: message``, as in the last line of a traceback, with at most ``limit`` characters of the message."""
+        return f"{self.type}: {self.message[:limit]}" if self.message else self.type
+
+    @property
+    def logged_line(self) -> str:
+        """The same as the log shows it."""
+        return shortened(self.line(MAX_LINE_BYTES), MAX_LINE_BYTES)
+
+
+class Diagnoses:
+    """Diagnoses of one invocation. A batch handler that raises fails all its messages with one error: it is diagnosed
+    once.
+
+    The last error is kept, and its frames until `let_frames_go`.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[BaseException, TracebackType | None, Diagnosis] | None = None
+
+    def of(self, error: BaseException) -> Diagnosis:
+        """The diagnosis of ``error``, made anew only if it has been raised again since the last call."""
+        trace = traceback_of(error)
+        if self._last is None or self._last[0] is not error or trace not in (None, self._last[1]):
+            self._last = error, trace, diagnose(error)
+        return self._last[2]
+
+    def let_frames_go(self) -> None:
+        """Let go of the frames of the last error; raised again, it is diagnosed anew."""
+        if self._last is not None:
+            self._last = self._last[0], None, self._last[2]
 
 
 def diagnose(error: BaseException) -> Diagnosis:
-    """All there is to say of ``error``; nothing it does (an odd ``__str__``, a broken frame) makes this fail."""
-    return Diagnosis(type_name(error), error_text(error), traceback_text(error), fingerprint(error))
-
-
-def type_name(error: BaseException) -> str:
-    """``module.Name``, without the module for built-in errors, at most 200 characters."""
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return name[:200]
+    """Take an error apart. Nothing that the error does (an odd ``__str__``, a broken frame) makes this fail."""
+    message = error_text(error)
+    traceback, logged = _tracebacks(error, message)
+    return Diagnosis(type_name(error), message, traceback, fingerprint(error), logged)
 
 
 def error_text(error: BaseException) -> str:
     """What the error says; for a group, what its leaves say too."""
-    text = _safely(str, error)
-    if isinstance(error, BaseExceptionGroup):
-        return f"{text}: " + "; ".join(_within(error, DEEPEST_GROUP))
-    return text
+    text = text_of(error, MAX_MESSAGE_CHARACTERS)
+    if is_a(error, BaseExceptionGroup):
+        text = f"{text}: {'; '.join(_within(error, MAX_GROUP_DEPTH, [MAX_LEAVES]))}"
+    return text[:MAX_MESSAGE_CHARACTERS]
 
 
-def _within(group: BaseExceptionGroup[BaseException], levels: int) -> list[str]:
-    """What the errors in a group say, those in the groups in it too."""
+def _within(group: BaseExceptionGroup[BaseException], levels: int, left: list[int]) -> list[str]:
+    """What the errors in a group say, those in the groups in it too, as many as are ``left``."""
     if not levels:
         return ["..."]
     texts = []
-    for error in group.exceptions[:MOST_LEAVES]:
-        inner = _within(error, levels - 1) if isinstance(error, BaseExceptionGroup) else []
-        texts.append(": ".join([type_name(error), *filter(None, [_safely(str, error), "; ".join(inner)])]))
+    for error in leaves_of(group):
+        if not left[0]:
+            break
+        left[0] -= 1
+        inner = _within(error, levels - 1, left) if is_a(error, BaseExceptionGroup) else []
+        text = text_of(error, MAX_MESSAGE_CHARACTERS)
+        texts.append(": ".join([type_name(error), *filter(None, [text, "; ".join(inner)])]))
     return texts
 
 
@@ -75,10 +132,10 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     """The errors in a group and its groups, as many as are worth telling; however deep they are nested."""
     leaves: list[BaseException] = []
     todo: list[BaseException] = [group]
-    while todo and len(leaves) < MOST_LEAVES:
+    while todo and len(leaves) < MAX_LEAVES:
         error = todo.pop()
-        if isinstance(error, BaseExceptionGroup):
-            todo += reversed(error.exceptions)
+        if is_a(error, BaseExceptionGroup):
+            todo += reversed(leaves_of(error))
         else:
             leaves.append(error)
     return leaves
@@ -90,45 +147,78 @@ def one_line(error: BaseException) -> str:
     return f"{type_name(error)}: {text}" if text else type_name(error)
 
 
-def _safely(describe: Callable[[BaseException], str], error: BaseException) -> str:
+def shortened(text: str, limit_bytes: int) -> str:
+    """The beginning of ``text``, at most ``limit_bytes`` in UTF-8; what is cut ends in an ellipsis."""
+    if len(text) <= limit_bytes and (text.isascii() or len(text.encode("utf-8", "replace")) <= limit_bytes):
+        return text
+    kept = text[:limit_bytes].encode("utf-8", "replace")[: limit_bytes - 3]
+    return kept.decode("utf-8", "ignore") + "..."
+
+
+def _tracebacks(error: BaseException, message: str) -> tuple[str, str]:
+    """The traceback of the error and of what it came from: without texts, and as the log shows it.
+
+    The first is empty for an error that was not raised.
+    """
     try:
-        return describe(error)
-    except Exception as failure:  # noqa: BLE001 an odd __str__ must not hide the error
-        return f"<{type(failure).__name__} while describing it>"
+        links = _told_links(error)
+        bare = "\n\nwhich led to\n\n".join(f"{frames}{name}" for name, frames, _ in reversed(links))
+        if len(links) == 1 and traceback_of(error) is None:
+            return "", ""
+        leaves = _leaves(error) if is_a(error, BaseExceptionGroup) else []
+        below = [_bare_traceback(leaf) for leaf in leaves]
+        bare = "\n\none of whose errors is\n\n".join([bare, *below])
+        has_place = links[0][1] != "" and not is_a(error, Signal)
+        return _end(bare, MAX_TRACEBACK_CHARACTERS), _logged(links, message, below) if has_place else ""
+    except Exception as failure:  # noqa: BLE001 a broken frame, a loader that cannot read its source
+        return f"<{name_of(type(failure))} while describing it>", ""
 
 
-def traceback_text(error: BaseException) -> str:
-    """Frames and types of the error and of what it came from, without their messages; empty if it was not raised."""
-    return _safely(_traceback_text, error)
-
-
-def _traceback_text(error: BaseException) -> str:
+def _told_links(error: BaseException) -> list[tuple[str, str, BaseException]]:
+    """The error and what it came from, each with its type and its frames as text."""
     from traceback import format_tb
 
-    parts = []
-    for link in reversed(list(_chain(error))):
-        frames = "".join(format_tb(handler_frames(link)))
-        parts.append(f"{frames}{type_name(link)}")
-    if len(parts) == 1 and error.__traceback__ is None:
-        return ""  # said, not raised: it has no place
-    text = "\n\nwhich led to\n\n".join(parts)
-    leaves = _leaves(error) if isinstance(error, BaseExceptionGroup) else []
-    return "\n\none of whose errors is\n\n".join([text, *(_traceback_text(leaf) or type_name(leaf) for leaf in leaves)])
+    links: list[tuple[str, str, BaseException]] = []
+    for link in chain(error):
+        if len(links) == MAX_TOLD_LINKS:
+            break
+        links.append((type_name(link), "".join(format_tb(handler_frames(link))), link))
+    return links
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, then what it came from, as Python's own traceback shows it."""
-    seen = set[int]()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        yield link
-        link = link.__cause__ if link.__cause__ or link.__suppress_context__ else link.__context__
+def _bare_traceback(error: BaseException) -> str:
+    """The traceback of a leaf of a group, without texts."""
+    links = _told_links(error)
+    return "\n\nwhich led to\n\n".join(f"{frames}{name}" for name, frames, _ in reversed(links))
+
+
+def _logged(links: Sequence[tuple[str, str, BaseException]], message: str, below: Sequence[str]) -> str:
+    """The traceback in the form of Python's own, with what fits of each text."""
+    left, parts = MAX_LOGGED_TEXT_BYTES, list[str]()
+    for index, (name, frames, link) in enumerate(links):
+        most = min(left, MAX_LOGGED_CAUSE_BYTES) if index else left - (MAX_LOGGED_CAUSE_BYTES if len(links) > 1 else 0)
+        text = shortened(text_of(link, most) if index else message, most) if most > 3 else ""
+        left -= len(text.encode("utf-8", "replace"))
+        head = "Traceback (most recent call last):\n" if frames else ""
+        parts.append(f"{head}{frames}{name}: {text}" if text else f"{head}{frames}{name}")
+    told = "\n\nwhich led to\n\n".join(reversed(parts))
+    told = "\n\none of whose errors is\n\n".join([told, *below])
+    return _end(told, MAX_LOGGED_TRACEBACK_BYTES)
+
+
+def _end(text: str, limit_characters: int) -> str:
+    """The innermost frames; of one that is too long itself its beginning, which says where it is."""
+    if len(text) <= limit_characters:
+        return text
+    innermost = text.rfind('  File "')
+    if 0 <= innermost < len(text) - limit_characters + 4:
+        return text[innermost : innermost + limit_characters]
+    return "...\n" + text[4 - limit_characters :]
 
 
 def handler_frames(error: BaseException) -> TracebackType | None:
     """The traceback from the handler on: how tarry called it explains nothing."""
-    trace = error.__traceback__
+    trace = traceback_of(error)
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
         trace = trace.tb_next
     return trace
@@ -143,7 +233,7 @@ def fingerprint(error: BaseException) -> str:
     """
     frames = _places(handler_frames(error))
     own = dict.fromkeys(place for place, is_own in frames if is_own)  # a recursion is one place, however deep
-    leaves = sorted({fingerprint(leaf) for leaf in _leaves(error)}) if isinstance(error, BaseExceptionGroup) else []
+    leaves = sorted({fingerprint(leaf) for leaf in _leaves(error)}) if is_a(error, BaseExceptionGroup) else []
     library = [place.rpartition(":")[0] for place, _ in frames[-1:]]  # without the line, which is not ours
     text = "\n".join([type_name(error), *leaves, *(own or library)])
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
@@ -158,7 +248,8 @@ def _places(trace: TracebackType | None) -> list[tuple[str, bool]]:
         if places and code.co_name in _COMPREHENSIONS:
             places.pop()  # from Python 3.12 on it is part of its function, with no frame of its own
         else:
-            name, top = f"{trace.tb_frame.f_globals.get('__name__', '')}:{_qualified_name(code)}", code.co_firstlineno
+            module = text_of(trace.tb_frame.f_globals.get("__name__", ""), 200)
+            name, top = f"{module}:{_qualified_name(code)}", code.co_firstlineno
         line = trace.tb_lineno or top  # what an instrumentation put in has no line
         is_library = code.co_filename.startswith(_LIBRARIES) or "-packages" in code.co_filename
         places.append((f"{name}:{line - top}", not is_library))

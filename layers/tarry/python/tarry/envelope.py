@@ -13,11 +13,12 @@ from tarry.delay import END_OF_TIME
 from tarry.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 ATTRIBUTE = "Tarry"
 VERSION = 1
 HISTORY_LENGTH = 10
+ERROR_IN_HISTORY_CHARACTERS = 300
 MAX_COUNT = 1_000
 MAX_NOTE_LENGTH = 256
 MAX_TOTAL = 1_000_000  # attempts over all lives of a message that was redriven again and again
@@ -87,6 +88,11 @@ class Envelope(Value):
     told: Mapping[str, Any]
     """The record itself, which may hold more: a later version wrote it."""
 
+    @property
+    def is_dead_letter(self) -> bool:
+        """Whether it is the record of a dead letter (`is_dead_letter`)."""
+        return is_dead_letter({"failure": self.failure, "hops": self.hops})
+
     def __init__(self, record: Mapping[str, Any], now: float) -> None:
         message_id = _text(record, "id")
         if not message_id:
@@ -126,6 +132,14 @@ def read_envelope(attribute: Mapping[str, Any], body: str, now: float) -> Envelo
     if record["sum"] != body_sum(body):
         raise UnreadableRecord("it belongs to another body")
     return Envelope(record, now)
+
+
+def is_dead_letter(record: Mapping[str, Any]) -> bool:
+    """Whether a record is that of a dead letter: it tells of a failure, and the message was not sent again since.
+
+    A copy that waits may tell of an earlier failure too; what makes it a copy is that it counts its hops.
+    """
+    return record.get("failure") is not None and not record.get("hops")
 
 
 def is_ours(attribute: Mapping[str, Any] | None) -> bool:
@@ -233,10 +247,25 @@ def fit(record: Mapping[str, Any], room_bytes: int) -> str | None:
     verdict's text, each down to a floor, so that a huge text does not push out the frames; then the history goes, then
     what a hook has added, then the floors.
     """
+    record = _within_reach(record, room_bytes)
     text = dump(record)
     if len(text) <= room_bytes:
         return text
     return next((text for shorter in _cut(record, room_bytes) if len(text := dump(shorter)) <= room_bytes), None)
+
+
+def _within_reach(record: Mapping[str, Any], room_bytes: int) -> Mapping[str, Any]:
+    """The record without the characters that could not fit even if nothing else were in it.
+
+    A character takes a byte or more. An error's message may be many times the room, and each step below reads it.
+    """
+    failure = record.get("failure")
+    if not isinstance(failure, dict) or room_bytes <= 0:
+        return record
+    message, most = failure.get("message"), room_bytes + 1  # still too long, so that it shows where it was cut
+    if not isinstance(message, str) or len(message) <= most:
+        return record
+    return {**record, "failure": {**failure, "message": message[:most]}}
 
 
 def _cut(record: Mapping[str, Any], room_bytes: int) -> Iterator[Mapping[str, Any]]:
@@ -282,9 +311,9 @@ def _json_bytes(text: str) -> int:
 
 
 def _beginning(text: str, budget_bytes: int) -> str:
-    if _json_bytes(text) <= budget_bytes:
+    if len(text) <= budget_bytes and _json_bytes(text) <= budget_bytes:
         return text
-    kept = _most(len(text), lambda length: text[:length] + "...", budget_bytes)
+    kept = _most(text, budget_bytes - len("..."))
     return text[:kept] + "..." if kept else ""
 
 
@@ -293,9 +322,9 @@ _FRAME = '  File "'
 
 def _last_frames(text: str, budget_bytes: int) -> str:
     """The innermost frames; of one that is too long itself its beginning, as far as that says where it is."""
-    if _json_bytes(text) <= budget_bytes:
+    if len(text) <= budget_bytes and _json_bytes(text) <= budget_bytes:
         return text
-    kept = _most(len(text), lambda length: "...\n" + text[len(text) - length :], budget_bytes)
+    kept = _most(text[::-1], budget_bytes - _json_bytes("...\n"))
     tail = text[len(text) - kept :]
     frame = f"\n{tail}".find(f"\n{_FRAME}")
     if frame >= 0:
@@ -305,21 +334,33 @@ def _last_frames(text: str, budget_bytes: int) -> str:
     return beginning if "\n" in beginning else ""
 
 
-def _most(length: int, make: Callable[[int], str], budget_bytes: int) -> int:
-    """The largest number of characters whose JSON is within the budget."""
-    low, high = 0, length
+def _most(text: str, budget_bytes: int) -> int:
+    """How many characters from its beginning have a JSON within the budget: each is read once, in blocks."""
+    kept = 0
+    while kept < len(text) and (size := _json_bytes(text[kept : kept + BLOCK_CHARACTERS])) <= budget_bytes:
+        budget_bytes -= size
+        kept = min(len(text), kept + BLOCK_CHARACTERS)
+    low, high = 0, min(BLOCK_CHARACTERS, len(text) - kept)
     while low < high:
         middle = (low + high + 1) // 2
-        if _json_bytes(make(middle)) <= budget_bytes:
+        if _json_bytes(text[kept : kept + middle]) <= budget_bytes:
             low = middle
         else:
             high = middle - 1
-    return low
+    return kept + low
+
+
+BLOCK_CHARACTERS = 4_096
 
 
 def next_history(
     earlier: tuple[Mapping[str, Any], ...], attempt: int, failed_at: str, error: str | None, delay: int | None = None
 ) -> list[Mapping[str, Any]]:
     """The history with this failure: the first, and the last nine."""
-    entry = {"attempt": attempt, "at": failed_at, "error": error and error[:300], "delay": delay}
+    entry = {
+        "attempt": attempt,
+        "at": failed_at,
+        "error": error and error[:ERROR_IN_HISTORY_CHARACTERS],
+        "delay": delay,
+    }
     return _first_and_last([*earlier, {name: value for name, value in entry.items() if value is not None}])

@@ -6,7 +6,8 @@
     ├── DelayNotSupported     SQS cannot keep this delay
     ├── LeaseLost             a message cannot be held any longer: another consumer may have it
     ├── SendError             messages of a `Queue` were not sent for certain
-    └── Undecodable           a body that is not what it should be
+    ├── Undecodable           a body that is not what it should be
+    └── UnexplainedFailure    a handler said that a message failed, and not why
 
 All are `ValueError`s too. Verdicts that are raised (`Retry`, `Reject`, ...) are not errors: see `tarry.signals`.
 """
@@ -93,5 +94,20 @@ class Undecodable(TarryError):
     """The body cannot be decoded. Fatal by nature: the message is dead-lettered byte for byte and never retried."""
 
 
-for _public in (InvalidEvent, ConfigurationError, DelayNotSupported, LeaseLost, SendError, Undecodable):
+class UnexplainedFailure(TarryError):
+    """A failure without an error: the handler returned ``batchItemFailures``, or said nothing about the message.
+
+    Worth another attempt whatever ``fatal`` and ``retry_on`` say, since it does not tell which error it was.
+    """
+
+
+for _public in (
+    InvalidEvent,
+    ConfigurationError,
+    DelayNotSupported,
+    LeaseLost,
+    SendError,
+    Undecodable,
+    UnexplainedFailure,
+):
     _public.__module__ = "tarry"  # the name that users import it by, in records and logs

@@ -22,6 +22,7 @@ from tarry.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendA
 from tarry.value import Value
 
 if TYPE_CHECKING:
+    from tarry.diagnosis import Diagnosis
     from tarry.message import Message
     from tarry.outcome import Outcome
 
@@ -36,7 +37,7 @@ class Failure(Value):
 
     __slots__ = (  # noqa: RUF023
         "message", "error", "attempt", "queue", "reason", "delay", "failed_at", "until", "said", "tries", "was_said",
-        "does_not_fit",
+        "does_not_fit", "diagnosis",
     )  # fmt: skip
     message: Message[Any]
     error: BaseException | None
@@ -61,6 +62,8 @@ class Failure(Value):
     """Whether the handler asked for it, by a word or a signal, and not by an error."""
     does_not_fit: bool
     """Whether it was found that there is no room for a record beside the message, so that it cannot be sent again."""
+    diagnosis: Diagnosis | None
+    """The error in words, as it was raised: its frames are let go when the steps have answered."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -75,7 +78,10 @@ class Failure(Value):
         tries: int = 1,
         was_said: bool = False,
         does_not_fit: bool = False,
+        diagnosis: Diagnosis | None = None,
     ) -> None:
+        if diagnosis is None and error is not None:
+            diagnosis = message._invocation.diagnoses.of(error)
         self._freeze(
             message=message,
             error=error,
@@ -89,12 +95,14 @@ class Failure(Value):
             tries=tries,
             was_said=was_said,
             does_not_fit=does_not_fit,
+            diagnosis=diagnosis,
         )
 
     def changed(self, **fields: Any) -> Failure:
         """The same failure with some fields changed."""
         names = (
             "message", "error", "reason", "delay", "failed_at", "until", "said", "tries", "was_said", "does_not_fit",
+            "diagnosis",
         )  # fmt: skip
         return Failure(**{**{name: getattr(self, name) for name in names}, **fields})
 
@@ -205,6 +213,13 @@ class StepList(Value):
     @property
     def tries_locally(self) -> bool:
         return any(isinstance(step, LocalRetry) for step in self.steps)
+
+    def without_local_retry(self) -> StepList:
+        """The list for a message that cannot run again within this delivery."""
+        rest = StepList(None)
+        steps = tuple(step for step in self.steps if not isinstance(step, LocalRetry))
+        rest._freeze(steps=steps, retries_in_place=self.retries_in_place)
+        return rest
 
     def handle(self, failure: Failure) -> Outcome:
         """Runs the failure through the list. What a step raises is the caller's to catch."""

@@ -5,14 +5,24 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from tarry.forks import generation
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Protocol
 
+    from tarry.diagnosis import Diagnoses
     from tarry.lease import Leases
     from tarry.payload import PayloadReader
     from tarry.sqs.acks import Acks
     from tarry.world import World
+
+    class Extending(Protocol):
+        """Extends the lease on a message (`Message.extend`)."""
+
+        def extend(self, message: Any, seconds: Any) -> None: ...
+
+        async def extend_async(self, message: Any, seconds: Any) -> None: ...
 
     class Told(Protocol):
         """The log, as far as messages and failure steps tell it something."""
@@ -28,14 +38,19 @@ class Invocation:
     """What all messages of a batch share. Nothing of it is seen by the next invocation."""
 
     __slots__ = (
+        "_began_at",
+        "_diagnoses",
         "_leases",
         "acks",
+        "began_in",
         "began_with",
         "context",
         "deadline",
         "ended",
         "log",
         "max_attempts_of",
+        "on_verdict",
+        "extending",
         "payload_reader",
         "records",
         "started_at",
@@ -57,15 +72,24 @@ class Invocation:
         """The policy's limit for what comes from a queue; None where nothing is retried in place."""
         self.records: Mapping[str, dict[str, Any]] = {}
         """The records of the batch by their delivery ids, in its order."""
+        self.extending: Extending
+        """Extends leases for handlers. Set by the consumer; a value knows no way to SQS."""
+        self.on_verdict: Callable[[Any], None] | None = None
+        """Told of each verdict that a batch handler gives on a message of a batch; None for other handlers."""
         self.payload_reader = payload_reader
         """Makes the payloads; None for a consumer without a model."""
+        self.began_in = generation()
+        """The process in which it began: a child that its handler forks is no part of it."""
         self.started_at = world.clock.time()
+        """In epoch seconds."""
+        self._began_at = world.clock.monotonic()
         self.began_with = _seconds_left(context)
         """Seconds until the deadline, when it began."""
-        self.deadline = world.clock.monotonic() + self.began_with
+        self.deadline = self._began_at + self.began_with
         self.acks: Acks | None = None
         """Deletes what is acknowledged while the batch still runs; None where that waits for the answer."""
         self._leases: Leases | None = None
+        self._diagnoses: Diagnoses | None = None
         self.ended = False
         """Set when the answer goes out: from then on no request does."""
 
@@ -78,13 +102,26 @@ class Invocation:
             self._leases = Leases()
         return self._leases
 
+    @property
+    def diagnoses(self) -> Diagnoses:
+        """What its messages have failed with, in words: an error that fails many of them is diagnosed once."""
+        if self._diagnoses is None:
+            from tarry.diagnosis import Diagnoses
+
+            self._diagnoses = Diagnoses()
+        return self._diagnoses
+
     def time_left(self) -> float:
         """Seconds until Lambda kills the process; infinite without a context that knows."""
         return self.deadline - self.world.clock.monotonic()
 
     def elapsed(self) -> float:
-        """Seconds since the invocation began."""
-        return self.world.clock.time() - self.started_at
+        """Seconds since the invocation began, whatever is done to the wall clock meanwhile."""
+        return self.world.clock.monotonic() - self._began_at
+
+    def now(self) -> float:
+        """The time in epoch seconds, as far from the invocation's start as time has really passed."""
+        return self.started_at + self.elapsed()
 
     @property
     def function_name(self) -> str | None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from tarry.arn import QueueArn, queue_arn
 from tarry.attempts import attempt_number, receive_count, seconds_until_due
-from tarry.delay import MAX_VISIBILITY_SECONDS, Delay, epoch_seconds, longest_wait, whole_seconds
+from tarry.causes import is_a, name_of
+from tarry.delay import MAX_VISIBILITY_SECONDS, Delay, epoch_seconds, longest_wait
 from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable
-from tarry.signals import Defer, Discard, Reject, Retry, find_signal
+from tarry.signals import Defer, Discard, Reject, Retry, delay_of, find_signal, reason_of
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -258,7 +259,8 @@ class Message(Generic[T]):
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"fail() takes the exception with which the message failed, got {error!r}")
-        if isinstance(signal := find_signal(error), (Retry, Defer)):
+        signal = find_signal(error)
+        if is_a(signal, Retry) or is_a(signal, Defer):
             self._check_delay(signal)
         self._say(error)
 
@@ -274,15 +276,11 @@ class Message(Generic[T]):
         Raises `LeaseLost` if another consumer may have the message by now, or its handler has ended: stop working on
         it. Raises `ValueError` if ``seconds`` is not above 0 and at most 43,200, and otherwise what boto3 raises.
         """
-        from tarry.sqs.extending import extend
-
-        extend(self, seconds)
+        self._invocation.extending.extend(self, seconds)
 
     async def extend_async(self, seconds: float | timedelta) -> None:
         """Do what `extend` does, without blocking the event loop."""
-        from tarry.sqs.extending import extend_async
-
-        await extend_async(self, seconds)
+        await self._invocation.extending.extend_async(self, seconds)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -300,6 +298,8 @@ class Message(Generic[T]):
                 self._ack_eagerly()
             elif self._batch is not None:
                 self._verdict_at = self._invocation.world.clock.time()
+                if self._invocation.on_verdict is not None:
+                    self._invocation.on_verdict(self)
         else:
             self._ignore(word, self._word)
 
@@ -315,12 +315,12 @@ class Message(Generic[T]):
             acks.add(self)
 
     def _ignore(self, word: Word, earlier: Word | None) -> None:
-        why = "its handler had ended" if earlier is None else f"{type(earlier).__name__} was said before"
-        self._invocation.log.ignored(self, type(word).__name__, why)
+        why = "its handler had ended" if earlier is None else f"{_name(earlier)} was said before"
+        self._invocation.log.ignored(self, _name(word), why)
 
     def _check_delay(self, word: Retry | Defer) -> None:
         """On FIFO it must be kept in place; elsewhere what is too long for that goes by a copy (SPEC J4)."""
-        seconds = 0 if word.delay is None else whole_seconds(word.delay)
+        seconds = delay_of(word) or 0
         is_fifo = self._source.is_fifo
         if seconds > (longest := self._longest_wait() if is_fifo else MAX_VISIBILITY_SECONDS):
             why = "SQS hides a message for at most 43200 seconds from its receive"
@@ -332,8 +332,7 @@ class Message(Generic[T]):
     def _longest_wait(self) -> int:
         received_at = self._first_received_at if self.receive_count == 1 else None
         invocation = self._invocation
-        now = invocation.world.clock.time()
-        return longest_wait(received_at=received_at, invoked_at=invocation.started_at, now=now)
+        return longest_wait(received_at=received_at, invoked_at=invocation.started_at, now=invocation.now())
 
     @property
     def _due(self) -> float | None:
@@ -383,19 +382,22 @@ def said_outcome(word: Word) -> Outcome | None:
     """The outcome that a word asks for; None for an error, of which the policy decides."""
     from tarry.outcome import Outcome
 
-    match word:
-        case Ack():
-            return Outcome.ack()
-        case Retry():
-            return Outcome.retry(word.delay)
-        case Defer():
-            return Outcome.defer(word.delay)
-        case Reject():
-            return Outcome.dead_letter(word.reason or "rejected")
-        case Discard():
-            return Outcome.discard(word.reason)
-        case _:
-            return None
+    if word is ACK:
+        return Outcome.ack()
+    if is_a(word, Retry):
+        return Outcome.retry(delay_of(word))
+    if is_a(word, Defer):
+        return Outcome.defer(delay_of(word))  # type: ignore[arg-type]  # None is no delay: refused
+    if is_a(word, Reject):
+        return Outcome.dead_letter(reason_of(word) or "rejected")
+    if is_a(word, Discard):
+        return Outcome.discard(reason_of(word))
+    return None
+
+
+def _name(word: Word) -> str:
+    """The class of a verdict, as the log names it."""
+    return name_of(type(word)).rpartition(".")[2]
 
 
 def attribute_value(attribute: Mapping[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from tarry.errors import ConfigurationError, Undecodable
 from tarry.signals import Discard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterator
 
     from pydantic import TypeAdapter, ValidationError
 
@@ -51,6 +51,7 @@ class PayloadReader:
         self._attribute_error = InvalidModelTypeError
         self._envelope = envelope
         self._name = _name_of(model)
+        self._names: frozenset[str] | None = None
         try:
             self._bare: TypeAdapter[Any] = TypeAdapter(model)
             self._wrapped: TypeAdapter[Any] | None = TypeAdapter(_wrapper(envelope, model)) if envelope else None
@@ -71,7 +72,7 @@ class PayloadReader:
         try:
             return self._payload(body)
         except self._invalid as error:
-            problems = _problems(error)
+            problems = _problems(error, self._known_names())
         except self._attribute_error as error:  # Powertools' wrapping of any AttributeError, here one of a validator's
             failure = error.__cause__ or error
         # Raised out here, without a context: pydantic's errors hold the input, which may be secret.
@@ -81,6 +82,16 @@ class PayloadReader:
             raise Discard("s3:TestEvent, which S3 sends when its notifications are set up")
         place = f", as {ENVELOPES[self._envelope][0]}," if self._envelope else ""
         raise Undecodable(f"the body of message {message.id}{place} does not fit {self._name}: {problems}")
+
+    def _known_names(self) -> frozenset[str]:
+        """What may be shown of an error's path: the names that the model gives. Looked for at the first error."""
+        if self._names is None:
+            names = set[str]()
+            for adapter in (self._bare, self._wrapped):
+                if adapter is not None:
+                    _collect_names(adapter.core_schema, names)
+            self._names = frozenset(names)
+        return self._names
 
     def _payload(self, body: str) -> Any:
         if self._envelope is None or (self._envelope == "sns" and not _is_notification(body)):
@@ -147,18 +158,55 @@ def _top_level(body: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _problems(error: ValidationError) -> str:
+def _collect_names(schema: Any, names: set[str]) -> None:
+    """Adds the names in a pydantic core schema: of fields, their aliases, tags and classes, and of types."""
+    todo = [schema]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, (list, tuple)):
+            todo += part
+        if not isinstance(part, dict):
+            continue
+        for key, value in part.items():
+            if key in _NAMED_BY_KEYS and isinstance(value, dict):
+                names.update(str(getattr(name, "value", name)) for name in value)
+            if key in _ALIASES:
+                names.update(_texts_in(value))
+            elif key == "cls" and isinstance(value, type):
+                names.add(value.__name__)
+            elif key not in _NO_SCHEMA:
+                todo.append(value)
+
+
+_NAMED_BY_KEYS = frozenset({"fields", "choices"})
+_ALIASES = frozenset({"name", "alias", "validation_alias", "type"})
+_NO_SCHEMA = frozenset(
+    {"metadata", "serialization", "default", "config", "function", "custom_error_context", "expected"}
+)
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """The strings in an alias, which may be a path, or a choice of them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _texts_in(each)
+
+
+def _problems(error: ValidationError, names: Collection[str]) -> str:
     """Where and why, without the input."""
-    found = [_problem(each) for each in error.errors(include_input=False, include_url=False)[:MOST_PROBLEMS]]
+    found = [_problem(each, names) for each in error.errors(include_input=False, include_url=False)[:MOST_PROBLEMS]]
     if (more := error.error_count() - len(found)) > 0:
         found.append(f"and {more} more")
     return "; ".join(found)
 
 
-def _problem(details: Any) -> str:
+def _problem(details: Any, names: Collection[str]) -> str:
+    """One error. Its path may lead over keys of the body, which may be secret: only the model's own names are shown."""
     text = details["msg"]
     if details["type"] == "union_tag_invalid":  # the one message of pydantic's that quotes the input
         tags = details["ctx"]
         text = f"Input tag found using {tags['discriminator']} does not match any of: {tags['expected_tags']}"
-    path = ".".join(str(part) for part in details["loc"])
+    path = ".".join(str(part) if isinstance(part, int) or part in names else "<key>" for part in details["loc"])
     return f"{path}: {text}" if path else text

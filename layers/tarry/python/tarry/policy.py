@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from tarry.backoff import BadDelay, Exponential, Fixed, bounds_of, delay_of, is_backoff, is_known, longest_of
+from tarry.causes import bases_of, everything_in, is_a
 from tarry.delay import whole_seconds
-from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable
+from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable, UnexplainedFailure
 from tarry.signals import Reject, Signal
 from tarry.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from datetime import timedelta
     from random import Random
 
@@ -101,23 +102,25 @@ class RetryPolicy(Value):
 
     def reason(self, error: BaseException) -> str:
         """Why a message failed, as far as the error says: ``error`` (worth another attempt), ``fatal``, ..."""
-        if isinstance(error, Signal):
-            return "rejected" if isinstance(error, Reject) else "error"
-        if isinstance(error, Undecodable):
+        if is_a(error, Signal):
+            return "rejected" if is_a(error, Reject) else "error"
+        if is_a(error, Undecodable):
             return "undecodable"
-        if isinstance(error, DelayNotSupported):
+        if is_a(error, UnexplainedFailure):
+            return "error"  # it does not tell which error it was
+        if is_a(error, DelayNotSupported):
             return "error"  # the handler asked for another attempt; it must not die of the delay it named
         return "fatal" if self._is_fatal(error) else "error"
 
     def _is_fatal(self, error: BaseException) -> bool:
-        for link in _links(error) if self.traverse_causes else (error,):
-            for kind in type(link).__mro__:
-                if kind in self.fatal:
+        for link in everything_in(error) if self.traverse_causes else (error,):
+            for kind in bases_of(link):
+                if _is_among(kind, self.fatal):
                     return True
-                if self.retry_on is not None and kind in self.retry_on:
+                if self.retry_on is not None and _is_among(kind, self.retry_on):
                     return False
         # "all others" are the exceptions: a SystemExit is no verdict on the message it met
-        return self.retry_on is not None and not self.fatal and isinstance(error, Exception)
+        return self.retry_on is not None and not self.fatal and is_a(error, Exception)
 
     def opinion(self, failure: Failure) -> Failure:
         """The failure as ``retry_when`` sees it. Raises what that raises, and `ValueError` for an odd answer."""
@@ -166,19 +169,9 @@ def _longest(backoff: Backoff | None, max_attempts: int) -> float | None:
     return None if backoff is None or is_known(backoff) else longest_of("backoff", backoff, max_attempts - 1)
 
 
-def _links(error: BaseException) -> Iterator[BaseException]:
-    """An error, the errors of its group, and what it came from: ``__cause__``, else an unsuppressed ``__context__``."""
-    seen = set[int]()
-    todo: list[BaseException | None] = [error]
-    while todo:
-        link = todo.pop(0)
-        if link is None or id(link) in seen:
-            continue
-        seen.add(id(link))
-        yield link
-        if isinstance(link, BaseExceptionGroup):
-            todo += link.exceptions
-        todo.append(link.__cause__ if link.__cause__ is not None or link.__suppress_context__ else link.__context__)
+def _is_among(kind: type, classes: tuple[type, ...]) -> bool:
+    """Whether it is one of them: by identity, since a metaclass may define ``==``."""
+    return any(kind is each for each in classes)
 
 
 def _classes(name: str, given: object) -> tuple[type[BaseException], ...]:

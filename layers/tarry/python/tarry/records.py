@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.diagnosis import diagnose, one_line
-from tarry.envelope import ESSENTIAL, MAX_COUNT, MAX_TOTAL, TOLD, VERSION, body_sum, next_history, timestamp
+from tarry.envelope import (
+    ERROR_IN_HISTORY_CHARACTERS,
+    ESSENTIAL,
+    MAX_COUNT,
+    MAX_TOTAL,
+    TOLD,
+    VERSION,
+    body_sum,
+    next_history,
+    timestamp,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,8 +140,8 @@ def _told(
     carried = message._envelope.carried if message._envelope else 0
     lives_before = max(0, ((earlier.attempts if earlier else 0) or 0) - carried)
     told: dict[str, Any] = {"reason": reason[:200], "attempts": min(MAX_TOTAL, lives_before + attempts)}
-    if failure.error is not None:
-        diagnosis = diagnose(failure.error)
+    diagnosis = failure.diagnosis
+    if diagnosis is not None:
         told |= {"type": diagnosis.type, "message": diagnosis.message, "fingerprint": diagnosis.fingerprint}
         if include_traceback:
             told["traceback"] = diagnosis.traceback
@@ -143,7 +152,7 @@ def _told(
         "function": message._invocation.function_name,
         "request_id": message._invocation.request_id,
     }
-    error = one_line(failure.error) if failure.error is not None else None
+    error = None if diagnosis is None else diagnosis.line(ERROR_IN_HISTORY_CHARACTERS)
     history = earlier.history if earlier else ()
     return {
         "failure": {name: value for name, value in told.items() if value not in (None, "")},

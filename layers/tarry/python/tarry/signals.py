@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tarry.causes import cause_of, is_a, leaves_of, text_of
 from tarry.delay import Delay, moment_of, whole_seconds
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class BatchError(Exception):
 for _public in (Retry, Reject, Discard, Defer, BatchError):
     _public.__module__ = "tarry"  # the name that users import it by, in records and logs
 
+MAX_REASON_CHARACTERS = 1_000
+
 _MOST_CAUTIOUS_FIRST = (Retry, Defer, Reject, Discard)
 
 
@@ -108,19 +111,17 @@ def find_signal(error: BaseException) -> Signal | None:
         link = _first_of_causes(todo.pop())
         if link is None:
             return None
-        if isinstance(link, Signal):
+        if is_a(link, Signal):
             found.append(link)
         elif id(link) not in groups:  # many errors may be from one group, and a group from itself
             groups.add(id(link))
-            todo += reversed(link.exceptions)
-    return next((signal for kind in _MOST_CAUTIOUS_FIRST for signal in found if isinstance(signal, kind)), None)
+            todo += reversed(leaves_of(link))  # type: ignore[arg-type]  # a group, since it is no signal
+    return next((signal for kind in _MOST_CAUTIOUS_FIRST for signal in found if is_a(signal, kind)), None)
 
 
 def told_beside(word: BaseException, error: BaseException | None) -> str | None:
     """Return the reason of a `Reject` whose record tells another error: ``raise Reject("text") from error``."""
-    if not isinstance(word, Reject) or word is error:
-        return None
-    return word.reason if isinstance(word.reason, str) and word.reason else None
+    return reason_of(word) if is_a(word, Reject) and word is not error else None
 
 
 def _first_of_causes(error: BaseException) -> Signal | BaseExceptionGroup[BaseException] | None:
@@ -128,8 +129,29 @@ def _first_of_causes(error: BaseException) -> Signal | BaseExceptionGroup[BaseEx
     seen = set[int]()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
-        if isinstance(link, (Signal, BaseExceptionGroup)):
+        if is_a(link, Signal) or is_a(link, BaseExceptionGroup):
             return link
         seen.add(id(link))
-        link = link.__cause__
+        link = cause_of(link)
     return None
+
+
+def delay_of(signal: Retry | Defer) -> int | None:
+    """The delay that a signal asks for, in whole seconds; None if it leaves that to the policy.
+
+    Raises `ValueError` for a value that is no delay, and whatever an odd subclass raises.
+    """
+    delay: object = signal.delay
+    return None if delay is None else whole_seconds(delay)  # type: ignore[arg-type]
+
+
+def until_of(signal: Retry | Defer) -> float | None:
+    """The epoch seconds of a delay given as a ``datetime``; None for any other. Raises what an odd subclass raises."""
+    until: object = signal.until
+    return until if isinstance(until, float) else None
+
+
+def reason_of(signal: Reject | Discard) -> str | None:
+    """The reason that a signal gives, as text; None if it gives none. Raises whatever an odd subclass raises."""
+    reason: object = signal.reason
+    return None if reason is None else text_of(reason, MAX_REASON_CHARACTERS) or None

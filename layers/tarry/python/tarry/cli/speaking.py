@@ -23,8 +23,8 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool) -> Iterator[Any
         from botocore.exceptions import ConnectionError as NobodyAnswers
 
         from tarry.local.aws.endpoint import endpoint_of, sqs_client
-        from tarry.local.aws.foreign_port import is_gone
         from tarry.local.errors import UsageError
+        from tarry.sqs.refusals import error_code, is_no_queue
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("tarry"):
             raise
@@ -40,7 +40,7 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool) -> Iterator[Any
     except NobodyAnswers as error:
         refuse(f"no SQS answers at {place(client)}: start tarry local, or say --endpoint-url or --aws ({error})", 1)
     except ClientError as error:
-        if is_gone(error):
+        if is_no_queue(error_code(error)):
             refuse(f"there is no such queue at {place(client)}: {_queues(client)}")
         refuse(f"SQS at {place(client)}: {error}", 1)
     except (BotoCoreError, SendError) as error:

@@ -12,6 +12,7 @@ from contextvars import Context, copy_context
 from typing import TYPE_CHECKING
 
 from tarry.execution.timeouts import standing
+from tarry.forks import generation, leave_if_forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,6 +80,7 @@ class Shift:
         self._run = run
         self._some_ended = crew.threads.event()
         self._ended: list[Job] = []
+        self._began_in = generation()
 
     @property
     def lost(self) -> int:
@@ -86,13 +88,14 @@ class Shift:
         return self._crew.lost
 
     def start(self, job: Job) -> None:
-        context = copy_context()
+        context, began_in = copy_context(), self._began_in
 
         def work() -> None:
             try:
                 context.run(self._run, job)
             except BaseException as error:  # noqa: BLE001 whatever it is, it is this message's failure
                 job.raised = error
+            leave_if_forked(began_in, job.raised)
             self._over(job)
 
         try:

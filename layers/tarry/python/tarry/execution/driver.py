@@ -115,6 +115,13 @@ def _where_no_loop_runs(run: Callable[[], None]) -> None:
         raise error
 
 
+async def completed(result: Any) -> Any:
+    """The result of a handler once all of it has run: an awaitable may answer with another one."""
+    while is_awaitable(result):
+        result = await result
+    return result
+
+
 def is_awaitable(result: object) -> bool:
     if isinstance(result, GeneratorType):
         return bool(result.gi_code.co_flags & _CO_ITERABLE_COROUTINE)  # made by types.coroutine
@@ -148,4 +155,4 @@ def cannot_take_one(function: object) -> str | None:
 def is_cancelled_error(error: BaseException) -> bool:
     """Whether it is asyncio's ``CancelledError``, without importing asyncio."""
     exceptions = sys.modules.get("asyncio.exceptions")
-    return exceptions is not None and isinstance(error, exceptions.CancelledError)
+    return exceptions is not None and issubclass(type(error), exceptions.CancelledError)

@@ -6,6 +6,7 @@ import math
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tarry.causes import is_a
 from tarry.execution.timeouts import ASK_AGAIN_SECONDS, Interrupted, close, taken_for, was_told, where
 from tarry.world import INTERRUPT_AGAIN_SECONDS
 
@@ -141,7 +142,7 @@ class Jobs:
             for job in ended:
                 self._forget(job)
                 self._deadline.took(max(0.0, now - job.started_at))
-                if isinstance(job.raised, Interrupted):
+                if is_a(job.raised, Interrupted):
                     job.fail(self._deadline.timed_out(job.started_at, now))
             self._stop_what_is_due(now)
             ended += [job for job in self._stopped if job.is_left]

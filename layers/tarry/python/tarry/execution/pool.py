@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from tarry.execution import driver
+from tarry.execution.answers import take
 from tarry.execution.crew import Crew, Shift
 from tarry.execution.intake import Records, message_of
 from tarry.execution.jobs import Job, Jobs
@@ -149,6 +150,9 @@ class Pool(Run):
         else:
             self._line.free(message)
 
+    def _on_verdict(self, message: Message[Any]) -> None:
+        self._prepared(self.verdicts).on_verdict(message)
+
     def _prepared(self, verdicts: Verdicts) -> Verdicts:
         verdicts.wake = self._running.wake
         if self._handling.is_async:
@@ -166,8 +170,10 @@ class Pool(Run):
     async def _alone(self) -> None:
         if (batch := self._filled()) is not None:
             self._running.start(Job(self._handling.function, batch))
-            [job] = await self._running.ended()
-            self._note_batch(batch, job.outcome())
+            ended: list[Job] = []
+            while not ended:  # it may have waited for the answer to a request
+                ended = await self._running.ended()
+            self._note_batch(batch, ended[0].outcome())
 
     def _messages(self) -> Iterator[Message[Any]]:
         """Those that are due, in order; made when they are asked for."""
@@ -242,7 +248,7 @@ class Pool(Run):
             await clock.asleep(job.delay)
         try:
             result = job.run(job.subject)
-            self._look_at(await result if driver.is_awaitable(result) else result)
+            take(await driver.completed(result), job.subject)
         finally:
             job.ended_at = clock.time()
 

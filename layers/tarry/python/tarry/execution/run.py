@@ -7,11 +7,14 @@ from contextvars import copy_context
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from tarry.causes import is_a
 from tarry.execution import driver
+from tarry.execution.answers import take
 from tarry.execution.deadline import Deadline, out_of_time, timeout_cut
 from tarry.execution.intake import Records, any_attributes, any_fifo, message_of, read_attributes
 from tarry.execution.order import fresh_first
 from tarry.execution.timeouts import Watch
+from tarry.forks import leave_if_forked, watches
 from tarry.message import ACK, Message
 from tarry.telemetry.logs import WARNING
 
@@ -26,12 +29,6 @@ if TYPE_CHECKING:
     from tarry.world import Interruption
 
 
-RESULT_IGNORED = (
-    "the handler returned batchItemFailures, which nobody reads: its messages count as done; say message.retry() or "
-    "message.fail(error) of those that failed, or raise"
-)
-
-
 STUCK_TASKS = "async handlers did not end when they were cancelled, and must never wake up in another invocation"
 CANNOT_INTERRUPT = (
     "timeout= is not kept here: a sync handler can only be interrupted on the main thread, where Lambda calls it; "
@@ -41,7 +38,7 @@ CANNOT_INTERRUPT = (
 
 def ends_batch(raised: BaseException) -> bool:
     """Whether it is no failure of its message alone, but a `SystemExit` or its like (SPEC A5)."""
-    return not (isinstance(raised, Exception) or driver.is_cancelled_error(raised))
+    return not (is_a(raised, Exception) or driver.is_cancelled_error(raised))
 
 
 class Run:
@@ -132,11 +129,14 @@ class Run:
             self._interruption = self._invocation.world.threads.interrupt(due - now, self._watch.fire)
             if self._interruption is None and self._handling.timeout is not None:
                 self._handling.log.once(self._invocation.world, "cannot_interrupt", CANNOT_INTERRUPT)
+        watches.add(self._watch)
         try:
             steps()
         except BaseException as error:  # noqa: BLE001 a fault of our own
+            leave_if_forked(self._invocation.began_in, error)
             self._end(None, error)
         finally:
+            watches.discard(self._watch)
             if self._interruption is not None:
                 self._interruption.cancel()
 
@@ -221,6 +221,7 @@ class Run:
 
     def _decided(self, message: Message[Any], raised: BaseException | None, tries: int = 1) -> Again | None:
         """Takes down what becomes of a message that has run; whether it is to run again within this delivery."""
+        leave_if_forked(self._invocation.began_in, raised)
         raised = self._watch.over(message, raised)
         if raised is not None and ends_batch(raised):
             self._end(message, raised)
@@ -264,10 +265,11 @@ class Run:
         raised: BaseException | None = None
         self._deadline.look(self._monotonic())
         try:
+            context = copy_context()  # what a handler sets there, no later invocation sees
             self._watch.running = batch
-            result = self._handling.function(batch)
+            result = context.run(self._handling.function, batch)
             if result is not None:
-                self._complete(result, batch)
+                context.run(self._complete, result, batch)
             self._watch.running = None
         except BaseException as error:  # noqa: BLE001 all were running: what nothing was said about has failed
             self._watch.running = None
@@ -275,7 +277,8 @@ class Run:
         self._note_batch(batch, self._watch.over(batch, raised))
 
     def _note_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
-        if raised is not None or not batch._is_clean:
+        leave_if_forked(self._invocation.began_in, raised)
+        if raised is not None or not batch._is_clean(self._handling.unsaid_fails):
             self.verdicts.on_batch(batch, raised)
         elif len(batch) == len(self._pending):
             self._pending.clear()
@@ -289,7 +292,11 @@ class Run:
 
         batch: Batch[Any] = Batch(self._invocation.context)
         self._fill(batch)
+        self._invocation.on_verdict = self._on_verdict
         return batch if batch._messages else None
+
+    def _on_verdict(self, message: Message[Any]) -> None:
+        self.verdicts.on_verdict(message)
 
     def _fill(self, batch: Batch[Any]) -> None:
         """Puts into the batch what its handler is to see."""
@@ -309,12 +316,15 @@ class Run:
         """Whether a message may join its batch; one without a payload is settled before the handler runs."""
         self._deadline.resume(self._monotonic())
         try:
+            context = copy_context()
             self._watch.running = message
-            _ = message.payload
+            context.run(getattr, message, "payload")
             self._watch.running = None
+            leave_if_forked(self._invocation.began_in, None)
             return True
         except BaseException as error:  # noqa: BLE001 the body's fault or a validator's: this message's failure
             self._watch.running = None
+            leave_if_forked(self._invocation.began_in, error)
             raised = self._watch.over(message, error)
         if raised is None or not ends_batch(raised):
             self.verdicts.on_message(message, None, raised)
@@ -337,11 +347,11 @@ class Run:
         return True
 
     def _complete(self, result: Any, subject: Message[Any] | Batch[Any]) -> None:
-        """A result means nothing, but what has not run yet must run."""
+        """Takes over what a handler returned; what has not run yet must run."""
         if driver.is_awaitable(result):
             self._wait_for(result, subject)
         else:
-            self._look_at(result)
+            take(result, subject)
 
     def _wait_for(self, awaitable: Awaitable[Any], subject: Message[Any] | Batch[Any]) -> None:
         """Runs to its end what a sync handler returned unawaited. Where it is watched, the event loop does that now."""
@@ -349,7 +359,7 @@ class Run:
         from tarry.execution.tasks import run_alone
 
         async def wait(_: Job) -> None:
-            self._look_at(await awaitable)
+            take(await driver.completed(awaitable), subject)
 
         self._watch.running = None
         job = Job(wait, subject)
@@ -358,12 +368,6 @@ class Run:
             self.must_end_process = STUCK_TASKS
         if (raised := job.error if job.is_left else job.outcome()) is not None:
             raise raised
-
-    def _look_at(self, result: Any) -> None:
-        """Raises for a result which shows that nothing ran, and warns of one that shows a misunderstanding."""
-        driver.refuse_generator(result)
-        if isinstance(result, dict) and result.get("batchItemFailures"):
-            self._handling.log.once(self._invocation.world, "result_ignored", RESULT_IGNORED)
 
     def _end(self, running: Message[Any] | None, error: BaseException) -> None:
         """A `SystemExit` and its like: what was running has failed, what was not started is given back."""

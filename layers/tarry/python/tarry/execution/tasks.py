@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.execution import driver
 from tarry.execution.jobs import Job, Jobs
+from tarry.forks import generation, leave_if_forked
 from tarry.world import INTERRUPT_AGAIN_SECONDS
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Tasks:
         self._ended: list[Job] = []
         self._awake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._began_in = generation()
 
     def start(self, job: Job) -> None:
         job.handle = asyncio.Task(self._body(job), loop=self._loop)  # by no factory that a handler has set on the loop
@@ -101,6 +103,7 @@ class Tasks:
             await self._run(job)
         except BaseException as error:  # noqa: BLE001 a SystemExit would end the loop
             job.raised = error
+        leave_if_forked(self._began_in, job.raised)
         self._over(job)
 
     def _cancelled(self, task: asyncio.Task[Any]) -> None:

@@ -8,7 +8,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
+from tarry.causes import is_a, traceback_of
 from tarry.execution.driver import is_cancelled_error
+from tarry.forks import Forked
 from tarry.message import Message
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ def taken_for(
 
 def was_told(raised: BaseException) -> bool:
     """Whether that is how a handler is told to end."""
-    return isinstance(raised, Interrupted) or is_cancelled_error(raised)
+    return is_a(raised, Interrupted) or is_cancelled_error(raised)
 
 
 def _messages(subject: Message[Any] | Batch[Any]) -> Iterable[Message[Any]]:
@@ -84,6 +86,11 @@ class Watch:
         close(self.running, self._error)
         return self._raised
 
+    def forked(self) -> None:
+        """This is a forked child: what runs here has a word that sends it out of the loop over the batch."""
+        if isinstance(self.running, Message):
+            self.running._word = Forked()
+
     def over(self, subject: Message[Any] | Batch[Any], raised: BaseException | None) -> BaseException | None:
         """A run has ended with ``raised``: what that is taken for."""
         error, self._error, self._interrupted = self._error, None, None
@@ -94,12 +101,12 @@ class Watch:
 
 def where(raised: BaseException) -> TracebackType | None:
     """The traceback of what a handler was told to end with, down to where it stood: what raised it explains nothing."""
-    before, last = None, raised.__traceback__
+    before, last = None, traceback_of(raised)
     while last is not None and last.tb_next is not None:
         before, last = last, last.tb_next
     if before is not None and last is not None and last.tb_frame.f_code.co_filename == world.__file__:
         before.tb_next = None
-    return raised.__traceback__
+    return traceback_of(raised)
 
 
 def standing(thread: int | None) -> TracebackType | None:

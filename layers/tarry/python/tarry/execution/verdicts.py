@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from tarry.causes import cause_of, everything_in, is_a, let_frames_go, traceback_of
 from tarry.decision import Decision, ask_steps, decide
-from tarry.execution.groups import Groups
+from tarry.errors import UnexplainedFailure
+from tarry.execution.answers import NAMED, UNSAID, Answer
+from tarry.execution.groups import Group, Groups, group_of
 from tarry.failure import Failure
-from tarry.message import ACK, Message, Word, said_outcome
+from tarry.message import ACK, Message, Word
 from tarry.outcome import Outcome
-from tarry.signals import BatchError, Retry
+from tarry.signals import BatchError, Discard, Reject, Retry
 from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
@@ -52,6 +56,7 @@ class Handling(Protocol):
     steps: FailureSteps
     log: Log
     isolate: bool
+    unsaid_fails: bool
 
 
 class Held(NamedTuple):
@@ -77,6 +82,8 @@ LOOK_UP_PATIENCE_SECONDS = 1.0
 """How long the first failure of a batch waits for the look-up of its queue; it goes on meanwhile."""
 LOOK_UP_SHARE = 0.05
 """Of the time left, for the same."""
+HELD_WITH_FRAMES = 10
+"""How many failed handlers' frames are kept, for the failure steps to see, while a look-up is under way."""
 
 
 class Verdicts:
@@ -98,6 +105,7 @@ class Verdicts:
         """The delivery ids of messages in ``pending`` that have run, or will not."""
         self._under_way: set[str] = set()
         """The delivery ids of FIFO messages whose look-up or send is under way in the background."""
+        self._is_free = threading.Lock()
         self.in_background: InBackground = _at_once
         """How a request is made: here, or in a thread where this one must not be held up."""
         self.settled: Callable[[Message[Any], Again | None], None] = _nothing
@@ -160,9 +168,10 @@ class Verdicts:
         decided_at = message._verdict_at or ended_at or message._invocation.world.clock.time()
         try:
             decided = decide(message, said, raised, policy, decided_at, tries)
-        except Exception as trouble:  # noqa: BLE001 an odd signal of the user's: this message's trouble alone
-            failure = Failure(message, trouble, "error", failed_at=decided_at)
-            decided = Decision(message, Outcome.unhandled(), decided_at, failure, trouble=trouble)
+        except BaseException as trouble:  # noqa: BLE001 an odd signal of the user's: this message's trouble alone
+            text = "its verdict cannot be read, so it counts as a failure: check the signal's delay and reason"
+            log.problem("verdict_unreadable", text, message, error=trouble)
+            decided = Failure(message, trouble, "error", failed_at=decided_at, tries=tries)
         if said is not None and raised is not None and isinstance(decided, Decision):
             text = "the handler raised after it had said what becomes of the message; what it said holds"
             log.problem("raised_after_verdict", text, message, error=raised, level=WARNING)
@@ -182,6 +191,8 @@ class Verdicts:
             self._under_way.add(message.delivery_id)
         self._decided.add(message.delivery_id)
         self._held.append(Held(decided, early))
+        if len(self._held) > HELD_WITH_FRAMES and isinstance(decided, Failure) and decided.error is not None:
+            let_frames_go(decided.error)
         if self._others_run:
             self.advance()
         return None
@@ -279,9 +290,13 @@ class Verdicts:
             self.give_up(again)
 
     def give_up(self, again: Again) -> None:
-        """A message that is to run again, where there is nobody left to run it."""
-        failure = again.failure
-        self._note(Decision(failure.message, Outcome.unhandled(), failure.failed_at, failure))
+        """A message that was to run again, where the batch has ended: the steps besides `LocalRetry` decide."""
+        failure, handling = again.failure, self._handling
+        steps = handling.steps.of(failure.queue).without_local_retry()
+        decision = ask_steps(failure, handling.policy, steps, self._settlement().facts(failure.message))
+        if decision.outcome.kind == "again":
+            decision = Decision(failure.message, Outcome.unhandled(), failure.failed_at, failure)
+        self._note(decision)
 
     def owed_seconds(self) -> float:
         """What settling the messages that failed so far is going to cost."""
@@ -293,6 +308,9 @@ class Verdicts:
         handling, message = self._handling, failure.message
         steps = handling.steps.of(failure.queue)
         decision = ask_steps(failure, handling.policy, steps, self._settlement().facts(message))
+        if failure.error is not None:
+            let_frames_go(failure.error)
+            message._invocation.diagnoses.let_frames_go()
         if decision.outcome.kind == "again":
             if message._batch is None and message._word is None:
                 return Again(decision.failure or failure, decision.outcome.delay or 0)
@@ -301,11 +319,30 @@ class Verdicts:
         self._note(decision, early=early)
         return None
 
+    def on_verdict(self, message: Message[Any]) -> None:
+        """Decide about a message of a batch as soon as its handler has given a verdict on it alone (SPEC C11).
+
+        Left for the end where a later verdict on the batch still counts, or another thread of the handler's is here.
+        """
+        word = message._word
+        is_open = is_a(word, Retry) and _leaves_delay_open(word)
+        if message._source.is_fifo or is_open or is_a(word, (Reject, Discard)) or not self._is_free.acquire(False):
+            return
+        try:
+            self.on_message(message, word, None)
+        except Exception as error:  # noqa: BLE001 a fault of our own must not reach the handler
+            self._handling.log.problem("runtime_failed", "tarry itself failed to decide early", message, error=error)
+        finally:
+            self._is_free.release()
+
     def on_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
         """A batch that ran as a whole (SPEC B4, B5, H2)."""
         self._groups.go_on()
         ended_at = None
+        over = set[str]()
         for message in batch:
+            if message._is_closed:  # by its own verdict
+                over.add(message.delivery_id)
             message._is_closed = True
             ended_at = ended_at or message._invocation.world.clock.time()
         culprit = culprit_of(batch, raised)
@@ -314,19 +351,31 @@ class Verdicts:
             text = "the batch handler raised after it had said what becomes of every message; what it said holds"
             self._handling.log.problem("raised_after_verdict", text, error=raised, level=WARNING)
         if culprit is not None and raised is not None:
-            raised = raised.__cause__ or raised
+            raised = raised if (cause := cause_of(raised)) is None else cause
+        unsaid = Unsaid(batch._answer, self._handling.unsaid_fails)
         for index, message in enumerate(batch):
             word = effective_word(message._word, batch._word)
+            if message.delivery_id in over:
+                continue
             if self._groups.is_stopped(message) and not _stands_alone(word):
                 self.give_back(message)
             elif word is not None:
                 self.on_message(message, word, None, ended_at=ended_at, early=False)
+            elif raised is None:
+                self._on_unsaid(message, unsaid, ended_at)
             elif culprit is None or index == culprit:
                 self.on_message(message, None, raised, ended_at=ended_at, early=False)
             elif index < culprit:
                 self.on_message(message, ACK, None, ended_at=ended_at, early=False)
             else:
                 self.give_back(message)
+
+    def _on_unsaid(self, message: Message[Any], unsaid: Unsaid, ended_at: float | None) -> None:
+        """A message about which a batch handler said nothing, and did not raise (SPEC A4, B8)."""
+        if unsaid.is_behind_named(message):
+            self.give_back(message)
+        else:
+            self.on_message(message, None, unsaid.error_of(message), ended_at=ended_at, early=False)
 
     def _note(self, decision: Decision, *, early: bool = False) -> None:
         """Hand a decision to the settlement; on FIFO what is sent away is sent before its group goes on."""
@@ -365,7 +414,34 @@ class Verdicts:
         if failure is not None or outcome.kind == "discard":
             reason = outcome.reason or (failure.reason if failure is not None else None)
             error = failure.error if failure is not None else None
-            self._handling.log.transition(decision.message, outcome, error=error, reason=reason)
+            failed = failure is not None
+            self._handling.log.transition(decision.message, outcome, error=error, reason=reason, failed=failed)
+
+
+class Unsaid:
+    """The messages of a batch about which its handler said nothing, but for what it returned."""
+
+    def __init__(self, answer: Answer | None, fails: bool) -> None:
+        self._named: frozenset[str] = frozenset() if answer is None else answer.named
+        self._groups = set[Group]()
+        """The FIFO groups of those named so far."""
+        others = UNSAID if fails else None
+        if answer is not None and answer.refusal is not None:
+            others = f"Lambda would reject the answer of the batch handler: {answer.refusal}"
+        self._others = None if others is None else UnexplainedFailure(others)
+        self._of_named = UnexplainedFailure(NAMED)  # one error for all, so that it is diagnosed once
+
+    def is_behind_named(self, message: Message[Any]) -> bool:
+        """On FIFO, whether the answer names both the message and one before it in its group: only the first failed."""
+        if message.delivery_id not in self._named or not message._source.is_fifo:
+            return False
+        is_behind = group_of(message) in self._groups
+        self._groups.add(group_of(message))
+        return is_behind
+
+    def error_of(self, message: Message[Any]) -> UnexplainedFailure | None:
+        """What the message has failed with; None if it is acknowledged."""
+        return self._of_named if message.delivery_id in self._named else self._others
 
 
 def _nothing(*_: object) -> None:
@@ -381,13 +457,9 @@ def let_go(raised: BaseException) -> None:
 
     Else there would be none for the next message, nor for settling this one.
     """
-    seen: set[int] = set()
-    error: BaseException | None = raised
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error, MemoryError):
-            _clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
+    for error in everything_in(raised, with_suppressed=True):
+        if is_a(error, MemoryError):
+            _clear_frames(traceback_of(error))
 
 
 def _clear_frames(trace: TracebackType | None) -> None:
@@ -405,23 +477,31 @@ def _clear(frame: FrameType) -> None:
 
 def effective_word(said: Word | None, said_of_batch: Word | None) -> Word | None:
     """What was said of the message, else of its batch; a `retry()` without a delay takes the batch's."""
-    if isinstance(said, Retry) and said.delay is None and isinstance(said_of_batch, Retry):
+    if is_a(said, Retry) and is_a(said_of_batch, Retry) and _leaves_delay_open(said):
         return said_of_batch
     return said_of_batch if said is None else said
 
 
+def _leaves_delay_open(signal: Retry) -> bool:
+    try:
+        return signal.delay is None
+    except BaseException:  # noqa: BLE001 an odd subclass: what it wants is read again, and refused, with its message
+        return False
+
+
 def _stands_alone(said: Word | None) -> bool:
     """Whether a word holds behind a message that stays in the queue: the group goes on without this one anyway."""
-    outcome = None if said is None else said_outcome(said)
-    return outcome is not None and outcome.kind in ("ack", "discard", "dead_letter")
+    return said is ACK or is_a(said, (Discard, Reject))
 
 
 def culprit_of(batch: Batch[Any], raised: BaseException | None) -> int | None:
     """The index of the message that a `BatchError` names, if it names one of this batch."""
-    if not isinstance(raised, BatchError):
+    if not is_a(raised, BatchError):
         return None
-    if raised.message is not None:
-        return next((index for index, message in enumerate(batch) if message is raised.message), None)
-    index = raised.index
-    is_one = isinstance(index, int) and not isinstance(index, bool) and 0 <= index < len(batch)
-    return index if is_one else None
+    try:
+        named, index = raised.message, raised.index
+    except BaseException:  # noqa: BLE001 an odd subclass names no message
+        return None
+    if named is not None:
+        return next((index for index, message in enumerate(batch) if message is named), None)
+    return index if type(index) is int and 0 <= index < len(batch) else None

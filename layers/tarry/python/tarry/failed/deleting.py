@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarry.failed.errors import NotAllowed
-from tarry.failed.requests import TRIES, is_throttled, wait
-from tarry.sqs.refusals import error_code, is_denied
+from tarry.failed.requests import TRIES, wait
+from tarry.sqs.refusals import error_code, is_denied, is_refused_for_now
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,9 @@ def delete_patiently(look: Look, letters: Sequence[Letter]) -> dict[str, str]:
         kept = {each: GONE if error is None else str(error) for each, error in errors.items()} | {
             each: why for each, why in kept.items() if each not in {letter.delivery_id for letter in todo}
         }
-        todo = [letter for letter in todo if (why := errors.get(letter.delivery_id)) is not None and is_throttled(why)]
+        todo = [
+            letter for letter in todo if (why := errors.get(letter.delivery_id)) is not None and is_refused_for_now(why)
+        ]
         if not todo or number == TRIES:
             break
         wait(number)

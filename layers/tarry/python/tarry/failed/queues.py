@@ -9,7 +9,7 @@ from tarry import world
 from tarry.arn import QueueArn, queue_arn
 from tarry.failed.errors import UnknownQueue
 from tarry.failed.requests import lookups
-from tarry.sqs.refusals import error_code, is_denied
+from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.sqs.topology import Topology, named_queue
 from tarry.value import Value
 
@@ -69,7 +69,7 @@ def find(name_or_url: str) -> DeadLetterQueue:
     try:
         told = ways.requests.call("get_queue_attributes", QueueUrl=url, AttributeNames=ALL)["Attributes"]
     except Exception as error:
-        if is_no_queue(error):
+        if is_no_queue(error_code(error)):
             raise UnknownQueue(name_or_url, _names(ways)) from error
         raise
     return DeadLetterQueue(told, _sources(url, queue_arn(told["QueueArn"]), ways))
@@ -84,7 +84,7 @@ def url_of(name_or_url: str, ways: Lookups) -> str:
     try:
         answer = ways.requests.call("get_queue_url", QueueName=arn.name or name_or_url, **owner)
     except Exception as error:
-        if is_no_queue(error):
+        if is_no_queue(error_code(error)):
             raise UnknownQueue(name_or_url, _names(ways)) from error
         raise
     return str(answer["QueueUrl"])
@@ -99,7 +99,7 @@ def arn_of(name_or_url: str, beside: QueueArn) -> QueueArn:
     except Exception as error:
         if is_denied(error_code(error)):  # it may be allowed to send to it all the same
             return named_queue(name_or_url, beside)
-        if is_no_queue(error):
+        if is_no_queue(error_code(error)):
             raise UnknownQueue(name_or_url, _names(ways)) from error
         raise
     return queue_arn(told["QueueArn"])
@@ -110,12 +110,6 @@ def is_dead_letter_queue_of(queue: QueueArn, source: QueueArn) -> bool:
     ways = lookups()
     facts = world.current().keep(Topology).source(source, ways.requests)
     return facts.error is None and facts.dead_letter == queue
-
-
-def is_no_queue(error: Exception) -> bool:
-    """Whether SQS says that there is no such queue."""
-    code = error_code(error)
-    return "NonExistentQueue" in code or "QueueDoesNotExist" in code or code == "InvalidAddress"
 
 
 def _sources(url: str, arn: QueueArn, ways: Lookups) -> tuple[QueueArn, ...] | None:

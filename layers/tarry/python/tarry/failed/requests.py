@@ -9,7 +9,7 @@ from tarry.backoff import Exponential
 from tarry.invocation import Invocation
 from tarry.sqs.client import Requests
 from tarry.sqs.lookups import Lookups
-from tarry.sqs.refusals import error_code
+from tarry.sqs.refusals import is_refused_for_now
 from tarry.telemetry.logs import Log, LogOptions
 
 TRIES = 6
@@ -27,16 +27,10 @@ class PatientRequests(Requests):
             try:
                 return super().call(operation, **parameters)
             except Exception as error:
-                if not is_throttled(error):
+                if not is_refused_for_now(error):
                     raise
             wait(number)
         return super().call(operation, **parameters)
-
-
-def is_throttled(error: Exception) -> bool:
-    """Whether SQS has refused it for now, and done nothing."""
-    code = error_code(error)
-    return "Throttl" in code or code in {"ServiceUnavailable", "RequestLimitExceeded", "SlowDown"}
 
 
 def wait(number: int) -> None:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from tarry.failed.copies import DoesNotFit, copy_of
 from tarry.failed.deleting import GONE, check_may_delete, delete_patiently
 from tarry.failed.errors import NowhereToGo
-from tarry.failed.requests import TRIES, is_throttled, wait
+from tarry.failed.requests import TRIES, wait
 from tarry.failed.result import Result, failed, skipped
 from tarry.failed.selection import Selection, by_ids, not_found, offered
 from tarry.sqs.limits import MAX_ENTRIES
-from tarry.sqs.refusals import error_code, is_denied, may_be_applied
+from tarry.sqs.refusals import error_code, is_denied, is_refused_for_now, may_be_applied
 from tarry.sqs.sending import Copy, Sent, send_on
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def send_patiently(look: Look, copies: list[Copy]) -> list[Sent]:
     done: list[Sent] = []
     for number in range(1, TRIES + 1):
         sent = send_on(copies, look.lookups)
-        throttled = [each for each in sent if each.error is not None and is_throttled(each.error)]
+        throttled = [each for each in sent if each.error is not None and is_refused_for_now(each.error)]
         if number == TRIES or not throttled:
             throttled = []
         done += [each for each in sent if each not in throttled]

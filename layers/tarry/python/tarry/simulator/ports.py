@@ -8,6 +8,7 @@ from tarry.arn import QueueArn
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.sqs import Sqs, SqsError
 from tarry.simulator.timeline import Timeline
+from tarry.sqs.refusals import is_no_queue
 
 if TYPE_CHECKING:
     from tarry.simulator.timeline import Timer
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 ONE_WAY_SECONDS = 0.003
 LONG_POLL_SECONDS = 20
 """Asks all of SQS's servers. Nobody waits in it: the port looks again when there is something."""
-NO_SUCH_QUEUE = "AWS.SimpleQueueService.NonExistentQueue"
 
 
 class SqsPort:
@@ -40,7 +40,7 @@ class SqsPort:
     def receive(self, most: int, then: Callable[[list[dict[str, Any]] | Exception], None]) -> None:
         def told(answer: dict[str, Any] | Exception) -> None:
             self._watch()
-            if isinstance(answer, SqsError) and answer.code == NO_SUCH_QUEUE:
+            if isinstance(answer, SqsError) and is_no_queue(answer.code):
                 answer = {}  # it was deleted: there is nothing to receive until it is made again
             then(answer if isinstance(answer, Exception) else answer.get("Messages", []))
 

@@ -16,7 +16,7 @@ from tarry.sqs.client import MAX_PARALLEL, result_of
 from tarry.sqs.limits import requests_of
 from tarry.sqs.outgoing import pack
 from tarry.sqs.receipts import doubt
-from tarry.sqs.refusals import Refused, is_worth_splitting
+from tarry.sqs.refusals import Refused, is_throttle, is_worth_splitting
 from tarry.value import Value
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def _results(items: list[Item], answer: dict[str, Any]) -> Iterator[Result]:
 
 def _refusal(entry: dict[str, Any]) -> Refused:
     code = entry.get("Code", "")
-    is_passing = not entry.get("SenderFault") or "Throttl" in code
+    is_passing = not entry.get("SenderFault") or is_throttle(code)
     return (Passing if is_passing else Refused)(code, entry.get("Message", ""))
 
 

@@ -11,6 +11,8 @@ import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tarry.forks import generation
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -94,6 +96,8 @@ class Requests:
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
         """One request. Raises what boto3 raises, and `OutOfTime`."""
+        if generation() != self.invocation.began_in:
+            raise OutOfTime("a process that was forked while the invocation ran is no part of it")
         if self._seconds() <= 0:
             raise OutOfTime("no time left for a request")
         token = _sender.set(self)

@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tarry.causes import is_a, type_name
 from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS
 from tarry.envelope import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump, fit, smallest
 from tarry.records import copy_record, dead_letter_record, edited, hops_of, waiting_record
 from tarry.sqs.dead_letters import NoDeadLetterQueue, dead_letter_queue
-from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length
+from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved, message_size, utf8_length
 from tarry.sqs.outgoing import body_text, sendable
 from tarry.sqs.sending import Attributes, Copy, sendable_attributes
 from tarry.sqs.topology import named_queue
-from tarry.telemetry.logs import WARNING, Log
+from tarry.telemetry.logs import MAX_RECORD_BYTES, WARNING, Log
 
 if TYPE_CHECKING:
     from tarry.arn import QueueArn
@@ -43,6 +44,8 @@ class CopyWriter:
         self._steps = steps
         self._lookups = lookups
         self._log = log
+        self._told = set[str]()
+        """The delivery ids of messages whose copies go without some of their attributes."""
 
     def dead_letter(
         self, failure: Failure, outcome: Outcome, died_at: float, *, origin: str | None = None, text: str | None = None
@@ -148,7 +151,9 @@ class CopyWriter:
     ) -> Copy:
         limit, is_known = self._lookups.maximum_message_size(target)
         body = message.body if body is None else body
-        attributes = sendable_attributes(message) if attributes is None else attributes
+        if attributes is None:
+            attributes = sendable_attributes(message)
+            self._tell_left_out(message)
         room = limit - message_size(body, attributes)
         if room < 0:
             why = f"it is {limit - room} bytes, and {target.name} takes at most {limit}: raise its MaximumMessageSize"
@@ -171,14 +176,21 @@ class CopyWriter:
             variants.append(attributes)
         return Copy(message, target, variants, delay, on_too_large=_nothing if is_cut else say_cut, body=body)
 
+    def _tell_left_out(self, message: Message[Any]) -> None:
+        """Tells, once for a message, of the attributes that no copy can have."""
+        names = [name for name in message._user_attributes() if is_reserved(name)]
+        if names and message.delivery_id not in self._told:
+            self._told.add(message.delivery_id)
+            text = f"its copy goes without the attributes {', '.join(names)}: SQS takes no names of AWS's own"
+            self._log.problem("attributes_left_out", text, message, level=WARNING)
+
     def _enriched(self, record: dict[str, Any], failure: Failure, options: DeadLetter) -> dict[str, Any]:
         if options.enrich is None:
             return record
         try:
-            extra = dict(options.enrich(failure))
-            dump(extra)
-        except Exception as error:  # noqa: BLE001 a user's hook
-            text = f"DeadLetter's enrich raised, or returned what is no JSON ({type(error).__name__}): it adds nothing"
+            extra = json.loads(dump(dict(options.enrich(failure))))  # plain values, whatever classes they had
+        except BaseException as error:  # noqa: BLE001 a user's hook
+            text = f"DeadLetter's enrich raised, or returned what is no JSON ({type_name(error)}): it adds nothing"
             self._log.problem("enrich_failed", text, failure.message)
             return record
         return {**record, "extra": extra}
@@ -188,17 +200,19 @@ class CopyWriter:
             return record
         identity = {name: record[name] for name in ESSENTIAL if name in record}
         try:
-            redacted = {**options.redact(json.loads(dump(record))), **identity}
-            Envelope(json.loads(dump(redacted)), message._invocation.started_at)  # must be readable when it comes back
-        except Exception as error:  # noqa: BLE001 a user's hook
-            what = "returned what is no record" if isinstance(error, UnreadableRecord) else "raised"
-            text = f"DeadLetter's redact {what} ({type(error).__name__}): only the bare reason is kept"
+            redacted: Record = json.loads(dump({**options.redact(json.loads(dump(record))), **identity}))
+            Envelope(redacted, message._invocation.started_at)  # must be readable when it comes back
+        except BaseException as error:  # noqa: BLE001 a user's hook
+            what = "returned what is no record" if is_a(error, UnreadableRecord) else "raised"
+            text = f"DeadLetter's redact {what} ({type_name(error)}): only the bare reason is kept"
             self._log.problem("redact_failed", text, message)
             return smallest(record)
         return redacted
 
     def _say_in_log(self, event: str, text: str, message: Message[Any], record: Record) -> None:
-        self._log.problem(event, text, message, level=WARNING, record=record)
+        fitted = fit(record, MAX_RECORD_BYTES)
+        shown = smallest(record) if fitted is None else json.loads(fitted)
+        self._log.problem(event, text, message, level=WARNING, record=shown)
 
 
 def _attempts_before(message: Message[Any]) -> int:

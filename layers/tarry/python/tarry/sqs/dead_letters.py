@@ -8,7 +8,6 @@ from tarry.arn import QueueArn
 from tarry.sqs.topology import dead_letter_override, named_queue
 
 if TYPE_CHECKING:
-    from tarry.envelope import Envelope
     from tarry.message import Message
     from tarry.sqs.lookups import Lookups
 
@@ -41,13 +40,9 @@ def dead_letter_queue(message: Message[Any], named: str | None, lookups: Lookups
         raise NoDeadLetterQueue(
             f"{source.name or 'its queue'} has no dead-letter queue; add a RedrivePolicy to it in the template"
         )
-    came_from = message._envelope.origin if message._envelope and _was_dead(message._envelope) else None
+    envelope = message._envelope
+    came_from = envelope.origin if envelope is not None and envelope.is_dead_letter else None
     if target.text in (source.text, came_from):
         whose = "the queue it is in" if target == source else "the queue it was dead-lettered from"
         raise NoDeadLetterQueue(f"its dead-letter queue {target.name} is {whose}: it would go round in circles")
     return target
-
-
-def _was_dead(envelope: Envelope) -> bool:
-    """Whether its record is that of a dead letter, and not of a copy that was sent again."""
-    return envelope.failure is not None and envelope.carried == 0

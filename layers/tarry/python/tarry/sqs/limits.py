@@ -97,8 +97,13 @@ def check_attribute_name(name: object) -> None:
         raise ValueError(
             f"the name of an attribute is made of A-Z, a-z, 0-9, _, - and single dots within it, got {name!r}"
         )
-    if name.lower().startswith(("aws.", "amazon.")):
+    if is_reserved(name):
         raise ValueError(f"names of attributes that begin with AWS. or Amazon. are AWS's own, got {name!r}")
+
+
+def is_reserved(name: str) -> bool:
+    """Whether an attribute's name is AWS's own: SQS refuses it in a send."""
+    return name.lower().startswith(("aws.", "amazon."))
 
 
 def check_attribute_value(name: str, value: str | bytes | bytearray) -> None:

@@ -50,12 +50,28 @@ def is_refused_for_good(error: Exception) -> bool:
 
     No answer says neither, a throttle or a fault of SQS's own not the second.
     """
-    passing = ("Throttl", "Internal", "Unavailable", "Timeout", "OverLimit")
-    if any(part in error_code(error) for part in passing):
+    code = error_code(error)
+    if is_throttle(code) or any(part in code for part in ("Internal", "Unavailable", "Timeout", "OverLimit")):
         return False
     response = getattr(error, "response", None)
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
     return isinstance(error, Refused) or (isinstance(status, int) and 400 <= status < 500)
+
+
+def is_throttle(code: str) -> bool:
+    """Whether SQS, or a service it asks, has had too many requests: nothing was done, and a later one may succeed."""
+    return any(part in code for part in ("Throttl", "RequestLimitExceeded", "SlowDown", "TooManyRequests"))
+
+
+def is_refused_for_now(error: Exception) -> bool:
+    """Whether SQS has done nothing, and the same request may succeed in a moment."""
+    code = error_code(error)
+    return is_throttle(code) or code == "ServiceUnavailable"
+
+
+def is_no_queue(code: str) -> bool:
+    """Whether SQS says that the queue does not exist."""
+    return "NonExistentQueue" in code or "QueueDoesNotExist" in code or code == "InvalidAddress"
 
 
 def is_denied(code: str) -> bool:
@@ -81,5 +97,7 @@ def is_worth_splitting(error: Exception) -> bool:
         return False
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
     code = error_code(error)
-    says_all = ("Denied", "Throttl", "NonExistentQueue", "QueueDoesNotExist", "OverLimit", "Token", "Signature")
+    if is_throttle(code) or is_no_queue(code) or is_denied(code):
+        return False
+    says_all = ("Denied", "OverLimit", "Token", "Signature")
     return 400 <= status < 500 and status not in (401, 403) and not any(part in code for part in says_all)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.sqs.deletes import delete
-from tarry.sqs.limits import message_size, requests_of
+from tarry.sqs.limits import is_reserved, message_size, requests_of
 from tarry.sqs.receipts import doubt
 from tarry.sqs.refusals import error_code, failed_entries, is_worth_splitting
 from tarry.value import Value
@@ -83,8 +83,12 @@ class Sent(Value):
 
 
 def sendable_attributes(message: Message[Any]) -> Attributes:
-    """A message's user attributes as a send takes them: types with their labels, binary values decoded."""
-    return {name: _sendable(attribute) for name, attribute in message._user_attributes().items()}
+    """A message's user attributes as a send takes them: types with their labels, binary values decoded.
+
+    Attributes with AWS's own names are left out: SQS refuses a send that has one (`is_reserved`).
+    """
+    attributes = message._user_attributes().items()
+    return {name: _sendable(attribute) for name, attribute in attributes if not is_reserved(name)}
 
 
 def _sendable(attribute: dict[str, Any]) -> dict[str, Any]:

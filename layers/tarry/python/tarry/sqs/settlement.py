@@ -14,6 +14,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tarry.causes import is_a, text_of
 from tarry.decision import Decision, ask_steps
 from tarry.delay import MAX_VISIBILITY_SECONDS, whole_seconds
 from tarry.failure import Failure
@@ -39,7 +40,7 @@ from tarry.sqs.plans import (
 )
 from tarry.sqs.refusals import Refused, is_refused_for_good, is_stale_handle, may_be_applied
 from tarry.sqs.sending import Copy, Sent, send_on
-from tarry.telemetry.logs import WARNING, Log
+from tarry.telemetry.logs import MAX_FIELD_BYTES, WARNING, Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -255,14 +256,14 @@ class Settlement:
         while not plan.is_settled and (way := plan.next_way()).name != "in_place":
             try:
                 plan.copy = self._copy_for(way, plan)
-            except Exception as error:  # noqa: BLE001 whatever it is, the message is still in its queue
+            except BaseException as error:  # noqa: BLE001 whatever it is, the message is still in its queue
                 failure = plan.decision.failure
-                if isinstance(error, CannotSendAgain) and failure is not None and way.name == "as_decided":
+                if is_a(error, CannotSendAgain) and failure is not None and way.name == "as_decided":
                     text = f"{error}: the next failure step is asked"
                     self._log.problem("step_passed_on", text, plan.decision.message)
                     self._ask_further(plan, failure)
                     return
-                plan.fails(str(error))
+                plan.fails(text_of(error, MAX_FIELD_BYTES))
             if plan.copy is not None:
                 return
             plan.ways.pop(0)
@@ -516,9 +517,12 @@ class Settlement:
         if plan.not_sent:
             more["not_sent"] = "; ".join(plan.not_sent)
         reason = outcome.reason or (failure.reason if failure is not None else None)
-        error = failure.error if failure is not None else None
+        error = failure.diagnosis if failure is not None else None
         said = failure.said if failure is not None else None
-        self._log.transition(decision.message, outcome, error=error, delay=delay, reason=reason, said=said, **more)
+        failed = failure is not None and outcome.kind in ("ack", "discard")
+        self._log.transition(
+            decision.message, outcome, error=error, delay=delay, reason=reason, said=said, failed=failed, **more
+        )
 
 
 def _seconds_until(moment: float, now: float) -> int:

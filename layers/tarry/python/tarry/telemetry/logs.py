@@ -7,12 +7,13 @@ Powertools and any structured formatter show them as fields. No body is logged u
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from tarry.signals import Signal
+from tarry.causes import is_a, name_of, text_of
 from tarry.value import Value
 
 if TYPE_CHECKING:
+    from tarry.diagnosis import Diagnosis
     from tarry.message import Message
     from tarry.outcome import Outcome
     from tarry.world import World
@@ -61,15 +62,19 @@ class Log:
         message: Message[Any],
         outcome: Outcome,
         *,
-        error: BaseException | None = None,
+        error: BaseException | Diagnosis | None = None,
         delay: int | None = None,
         reason: str | None = None,
+        failed: bool = False,
         **more: Any,
     ) -> None:
-        """A message has moved to the state its outcome leads to; ``delay`` is None where it could not be set."""
+        """A message has moved to the state its outcome leads to; ``delay`` is None where it could not be set.
+
+        ``failed``: it had failed before; if it is done all the same, the line is a WARNING.
+        """
         fields = {"state": str(outcome.state), "delay": delay, "reason": reason, **more}
         event, level = _TRANSITIONS[outcome.kind]
-        if "not_settled" in more or "not_sent" in more:
+        if failed or "not_settled" in more or "not_sent" in more:
             level = max(level, WARNING)
         self._message_line(level, event, message, error, fields)
 
@@ -79,7 +84,7 @@ class Log:
         text: str,
         message: Message[Any] | None = None,
         *,
-        error: BaseException | None = None,
+        error: BaseException | Diagnosis | None = None,
         level: int = ERROR,
         **more: Any,
     ) -> None:
@@ -101,7 +106,7 @@ class Log:
             self.problem(event, text, level=WARNING)
 
     def _message_line(
-        self, level: int, event: str, message: Message[Any], error: BaseException | None, fields: Fields
+        self, level: int, event: str, message: Message[Any], error: BaseException | Diagnosis | None, fields: Fields
     ) -> None:
         line = {
             "event": event,
@@ -115,42 +120,64 @@ class Log:
         }
         if self._options.body:
             line["body"] = message.body
-        self._line(level, line, error)
+        self._line(level, line, error, None if error is None else message._invocation.diagnoses.of)
 
-    def _line(self, level: int, fields: dict[str, Any], error: BaseException | None) -> None:
+    def _line(
+        self,
+        level: int,
+        fields: dict[str, Any],
+        error: BaseException | Diagnosis | None,
+        diagnose: Callable[[BaseException], Diagnosis] | None = None,
+    ) -> None:
         """Writes a line. Nothing that fails here (a handler, a formatter, the redaction) reaches the messages."""
         try:
-            self._write(level, {name: value for name, value in fields.items() if value is not None}, error)
-        except Exception as failure:  # noqa: BLE001 a handler or formatter of the user's
+            self._write(level, {name: value for name, value in fields.items() if value is not None}, error, diagnose)
+        except BaseException as failure:  # noqa: BLE001 a handler or formatter of the user's
             _last_resort(fields, failure)
 
-    def _write(self, level: int, fields: dict[str, Any], error: BaseException | None) -> None:
+    def _write(
+        self,
+        level: int,
+        fields: dict[str, Any],
+        error: BaseException | Diagnosis | None,
+        diagnose: Callable[[BaseException], Diagnosis] | None,
+    ) -> None:
         import logging
 
         logger = logging.getLogger("tarry")
         if not logger.isEnabledFor(level):
             return
-        exception = None
         if error is not None:
-            from tarry.diagnosis import fingerprint, handler_frames, one_line, traceback_text, type_name
-
-            fields["error"] = one_line(error)
-            fields["error_type"] = type_name(error)
-            fields["fingerprint"] = fingerprint(error)
-            if self._options.redact is not None:
-                fields["traceback"] = traceback_text(error)
-            elif not isinstance(error, Signal) and (frames := handler_frames(error)) is not None:
-                exception = (type(error), error, frames)
+            fields |= self._told(error, diagnose)
         if self._options.redact is not None:
             fields = self._redacted(self._options.redact, fields)
-        logger.log(level, _sentence(fields), extra=_safe_names(fields), exc_info=exception)
+        fields = {name: _bounded(name, value) for name, value in fields.items()}
+        # No exc_info, but the traceback as text: the frames of a failed handler are let go before this, and its text
+        # is bounded. Plain formatters show exc_text once; those that write JSON show the field of that name.
+        line = logger.makeRecord(
+            logger.name, level, __file__, 0, _sentence(fields), (), None, "_write", _safe_names(fields)
+        )
+        if isinstance(traceback := fields.get("traceback"), str):
+            line.exc_text = traceback
+        logger.handle(line)
+
+    def _told(
+        self, error: BaseException | Diagnosis, diagnose: Callable[[BaseException], Diagnosis] | None
+    ) -> dict[str, Any]:
+        """What a line tells of an error. Where a redaction sees it, the traceback is without texts."""
+        from tarry import diagnosis as words
+
+        diagnosis = (diagnose or words.diagnose)(error) if is_a(error, BaseException) else cast("Diagnosis", error)
+        told = {"error": diagnosis.logged_line, "error_type": diagnosis.type, "fingerprint": diagnosis.fingerprint}
+        traceback = diagnosis.logged_traceback if self._options.redact is None else diagnosis.traceback
+        return {**told, "traceback": traceback} if traceback else told
 
     def _redacted(self, redact: Callable[[dict[str, Any]], Fields], fields: dict[str, Any]) -> dict[str, Any]:
         try:
             return dict(redact(dict(fields)))
-        except Exception as failure:  # noqa: BLE001 a hook of the user's
+        except BaseException as failure:  # noqa: BLE001 a hook of the user's
             kept = {name: fields[name] for name in ("event", "message_id", "delivery_id", "queue") if name in fields}
-            return kept | {"text": f"the fields are left out: redact raised {type(failure).__name__}"}
+            return kept | {"text": f"the fields are left out: redact raised {name_of(type(failure))}"}
 
 
 def _sentence(fields: Fields) -> str:
@@ -160,12 +187,28 @@ def _sentence(fields: Fields) -> str:
     return " ".join([str(fields.get("event", "")), *shown])
 
 
+MAX_FIELD_BYTES = 1_024
+"""Of a text in a line. An error's text stands in up to three places of it, which must not exceed 4 KiB (SPEC I2)."""
+MAX_RECORD_BYTES = 65_536
+"""Of a failure record that was cut to fit beside its message (SPEC F3)."""
+_LONGER = {"traceback": 16_384, "record": MAX_RECORD_BYTES}
+
 _NOT_SHOWN = frozenset({"event", "state", "consumer", "error_type", "traceback"})
 
 
 def _shown(value: object) -> str:
-    text = str(value)
+    text = value if type(value) is str else text_of(value, MAX_RECORD_BYTES)
     return text if text and text.isprintable() and " " not in text else repr(text)
+
+
+def _bounded(name: str, value: Any) -> Any:
+    """A field with as much of its text as a line shows. A body is shown whole to those who ask for it."""
+    limit = _LONGER.get(name, MAX_FIELD_BYTES)
+    if type(value) is not str or len(value) * 4 <= limit or name == "body":
+        return value
+    from tarry.diagnosis import shortened
+
+    return shortened(value, limit)
 
 
 def _safe_names(fields: Fields) -> dict[str, Any]:
@@ -179,12 +222,12 @@ _TAKEN = frozenset(
 )
 
 
-def _last_resort(fields: Fields, failure: Exception) -> None:
+def _last_resort(fields: Fields, failure: BaseException) -> None:
     import sys
 
     try:
         sys.stderr.write(
-            f"tarry: {fields.get('event')} {fields.get('message_id')!r}: log failed: {type(failure).__name__}\n"
+            f"tarry: {fields.get('event')} {fields.get('message_id')!r}: log failed: {name_of(type(failure))}\n"
         )
     except Exception:  # noqa: BLE001 there is nowhere left to say it
         return

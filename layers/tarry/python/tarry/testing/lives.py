@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tarry.envelope import ATTRIBUTE, body_sum
+from tarry.envelope import ATTRIBUTE, body_sum, is_dead_letter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -311,8 +311,11 @@ class Life:
 
 
 def is_letter(record: Mapping[str, Any]) -> bool:
-    """Whether what was sent on with this record, or none, is a dead letter, and not a copy that was sent again."""
-    return "hops" not in record
+    """Whether what was sent on with this record, or none, is a dead letter, and not a copy that was sent again.
+
+    Only a dead letter is sent without its record, where there is no room for one.
+    """
+    return not record or is_dead_letter(record)
 
 
 def record_of(attributes: Mapping[str, Any], body: str) -> dict[str, Any] | None:

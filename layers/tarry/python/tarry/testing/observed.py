@@ -8,16 +8,17 @@ from __future__ import annotations
 import sys
 from datetime import datetime
 from functools import partial, wraps
-from types import AsyncGeneratorType, GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.batch import Batch
+from tarry.causes import cause_of, is_a, text_of, type_name
 from tarry.consumer import Consumer
 from tarry.delay import MAX_VISIBILITY_SECONDS
-from tarry.execution.driver import HandlerNeverRan, is_awaitable
-from tarry.execution.verdicts import culprit_of, effective_word
-from tarry.message import Ack, Message, Word
-from tarry.signals import Defer, Discard, Reject, Retry, find_signal
+from tarry.execution.answers import take
+from tarry.execution.driver import is_awaitable
+from tarry.execution.verdicts import Unsaid, culprit_of, effective_word
+from tarry.message import Message, Word
+from tarry.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
 from tarry.simulator.process import Killed
 from tarry.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
 from tarry.testing.heard import listen_to
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tarry.simulator.history import History
+
+MAX_TEXT_CHARACTERS = 1_000
 
 KINDS = {Retry: "retry", Reject: "reject", Discard: "discard", Defer: "defer"}
 STEPS = (RetryInPlace, LocalRetry, SendAgain, DeadLetter, DropMessage)
@@ -75,8 +78,7 @@ def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
                 raise
             if is_awaitable(result):
                 return watching.over(result)
-            never_ran = isinstance(result, (GeneratorType, AsyncGeneratorType))
-            watching.end(HandlerNeverRan() if never_ran else None)
+            watching.returned(result)
             return result
 
     return Consumer(watched, handler._takes_batch, {**handler._settings, "name": handler.name})
@@ -163,22 +165,32 @@ class _Watch:
         except BaseException as error:
             self.end(error)
             raise
-        self.end(None)
+        self.returned(result)
         return result
+
+    def returned(self, result: Any) -> None:
+        """The call has ended with a result, which may be a verdict."""
+        try:
+            take(result, self._subject)
+        except BaseException as error:  # noqa: BLE001 whatever it is, it counts as if it had been raised
+            self.end(error)
+        else:
+            self.end(None)
 
     def end(self, raised: BaseException | None) -> None:
         """The call has ended; not if its process has."""
-        if isinstance(raised, (Killed, GeneratorExit)):
+        if is_a(raised, Killed) or is_a(raised, GeneratorExit):
             return
-        said = {each.delivery_id: each for each in _verdicts(self._subject, raised)}
+        unsaid_fails = self._handler.consumer.unsaid_fails
+        said = {each.delivery_id: each for each in _verdicts(self._subject, raised, unsaid_fails)}
         waits = {each: self._wait(verdict) for each, verdict in said.items()}
         self._history.record(
             "ended",
             run=self._number,
             request_id=self._request_id,
-            how="returned" if raised is None else f"raised {type(raised).__name__}: {raised}",
+            how="returned" if raised is None else f"raised {_name(raised)}: {text_of(raised, MAX_TEXT_CHARACTERS)}",
             verdicts={each: verdict.kind for each, verdict in said.items()},
-            errors={each: type(verdict.error).__name__ for each, verdict in said.items() if verdict.error is not None},
+            errors={each: _name(verdict.error) for each, verdict in said.items() if verdict.error is not None},
             waits={each: wait for each, wait in waits.items() if wait is not None},
             dues={each: verdict.due for each, verdict in said.items() if verdict.due is not None},
             of_batch=[each for each, verdict in said.items() if verdict.is_of_batch],
@@ -221,7 +233,9 @@ class _Verdict(NamedTuple):
         return self.message.delivery_id
 
 
-def _verdicts(subject: Message[Any] | Batch[Any], raised: BaseException | None) -> Iterator[_Verdict]:
+def _verdicts(
+    subject: Message[Any] | Batch[Any], raised: BaseException | None, unsaid_fails: bool
+) -> Iterator[_Verdict]:
     """By the rules of a handler's words (SPEC B).
 
     On FIFO what is ``left`` was left unsaid behind one that did not succeed: it depends on what becomes of that one.
@@ -229,14 +243,19 @@ def _verdicts(subject: Message[Any] | Batch[Any], raised: BaseException | None) 
     if isinstance(subject, Message):
         yield _verdict(subject, subject._word, raised)
         return
-    culprit = culprit_of(subject, raised)
+    culprit, unsaid = culprit_of(subject, raised), Unsaid(subject._answer, unsaid_fails)
     stopped: set[str | None] = set()
     for index, message in enumerate(subject):
         said = effective_word(message._word, subject._word)
         if said is None and culprit is not None and index != culprit:
             verdict = _Verdict(message, "ack" if index < culprit else "release")
+        elif said is None and raised is None:
+            is_behind = unsaid.is_behind_named(message)
+            verdict = _Verdict(message, "release") if is_behind else _verdict(message, None, unsaid.error_of(message))
         else:
-            error = raised.__cause__ or raised if culprit is not None and raised is not None else raised
+            error = raised
+            if culprit is not None and raised is not None and (cause := cause_of(raised)) is not None:
+                error = cause
             verdict = _verdict(message, said, error)
             if said is not None and said is subject._word:
                 verdict = verdict._replace(is_of_batch=True)
@@ -250,13 +269,16 @@ def _verdicts(subject: Message[Any] | Batch[Any], raised: BaseException | None) 
 
 def _verdict(message: Message[Any], said: Word | None, raised: BaseException | None) -> _Verdict:
     word = raised if said is None else said
-    if word is None or isinstance(word, Ack):
+    if not is_a(word, BaseException):
         return _Verdict(message, "ack")
     signal = find_signal(word)
-    kind = next((name for signal_kind, name in KINDS.items() if isinstance(signal, signal_kind)), None)
+    kind = next((name for signal_kind, name in KINDS.items() if issubclass(type(signal), signal_kind)), None)
     if signal is None or kind is None:
         return _Verdict(message, "fail", error=word)
-    delay = getattr(signal, "delay", None)
+    try:
+        delay = delay_of(signal) if is_a(signal, Retry) or is_a(signal, Defer) else None
+    except BaseException as trouble:  # noqa: BLE001 an odd subclass: its message has failed
+        return _Verdict(message, "fail", error=trouble)
     if said is None and delay is not None and delay > _longest_delay(message):
         return _Verdict(message, "fail")  # it asks for what cannot be kept: an ordinary failure
     return _Verdict(message, kind, delay, due=_moment_of(signal))
@@ -266,6 +288,10 @@ def _moment_of(signal: BaseException) -> float | None:
     """The ``datetime`` with which a signal was made, in epoch seconds; None if it was made with a duration."""
     moment = signal.args[0] if signal.args else None
     return moment.timestamp() if isinstance(moment, datetime) and moment.tzinfo is not None else None
+
+
+def _name(error: BaseException) -> str:
+    return type_name(error).rpartition(".")[2]
 
 
 def _longest_delay(message: Message[Any]) -> float:

@@ -6,9 +6,8 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tarry.arn import queue_arn
 from tarry.attempts import attempt_number
-from tarry.envelope import ATTRIBUTE, body_sum
+from tarry.envelope import ATTRIBUTE, body_sum, is_dead_letter
 from tarry.outcome import State
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ class Stories:
             stable_id = str(record.get("id") or delivery_id)
             story = self.by_id.setdefault(stable_id, Story(stable_id, fields["body"]))
             life = self._live(delivery_id, story, queue, record)
-            if sender is not None and _is_letter(record, queue):
+            if sender is not None and is_dead_letter(record):
                 story.letter = record
                 return  # it is told of with what it was made of
             if sender is not None and not record:
@@ -335,12 +334,6 @@ def because(fields: Mapping[str, Any]) -> str:
     if reason == "error":
         reason = "the handler asked for it" if not error and fields["state"] == State.WAITING_RETRY else None
     return ": ".join(str(each) for each in (reason, error) if each)
-
-
-def _is_letter(record: Mapping[str, Any], queue: str) -> bool:
-    """Whether it is a dead letter: its attempts begin anew, in another queue than the one where it failed."""
-    origin = queue_arn(record.get("origin")).name
-    return bool(record.get("failure")) and not record.get("carried") and origin != queue
 
 
 def _record(sent: Mapping[str, Any]) -> dict[str, Any]:

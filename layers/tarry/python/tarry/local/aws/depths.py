@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from tarry.arn import QueueArn
 from tarry.local.aws.endpoint import is_aws
-from tarry.local.aws.foreign_port import is_gone
+from tarry.sqs.refusals import error_code, is_no_queue
 
 PATIENCE_SECONDS = 2
 AT_ONCE = 10
@@ -53,7 +53,7 @@ def _attributes(client: Any, url: str) -> dict[str, str] | None:
     try:
         told: dict[str, str] = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     except ClientError as error:
-        if is_gone(error):
+        if is_no_queue(error_code(error)):
             return None
         raise
     return told

@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004
 
-from tarry.local.aws.foreign_port import ForeignPort, is_gone
+from tarry.local.aws.foreign_port import ForeignPort
 from tarry.local.errors import UsageError
 from tarry.simulator.history import History
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.sqs.stock import Depth
 from tarry.simulator.wall import LoopTimeline
+from tarry.sqs.refusals import error_code, is_no_queue
 from tarry.template.model import Queue
 from tarry.template.queues import make_queues
 
@@ -131,7 +132,7 @@ class ForeignSqs:
             method: Callable[..., dict[str, Any]] = getattr(self._client, operation)
             return await self._in_thread(partial(method, **parameters))
         except ClientError as error:
-            if is_gone(error) and not self.closed and self._declaring is None:
+            if is_no_queue(error_code(error)) and not self.closed and self._declaring is None:
                 self._declaring = self.start(self._declare_again())
             raise
 
@@ -175,7 +176,7 @@ class ForeignSqs:
         try:
             self.urls[name] = self._client.get_queue_url(QueueName=name)["QueueUrl"]
         except ClientError as error:
-            if not is_gone(error):
+            if not is_no_queue(error_code(error)):
                 raise
             return False
         return True

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tarry.arn import QueueArn
-from tarry.sqs.refusals import error_code, failed_entries
+from tarry.sqs.refusals import error_code, failed_entries, is_no_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -95,7 +95,7 @@ class ForeignPort:
         try:
             answer = await self._request("delete_message_batch", entries)
         except (BotoCoreError, ClientError) as error:
-            then(None if is_gone(error) else error)  # with the queue the message has gone
+            then(None if is_no_queue(error_code(error)) else error)  # with the queue the message has gone
             return
         for entry in answer.get("Successful") or []:
             self._deleted(handles[int(entry["Id"])])
@@ -149,9 +149,3 @@ class ForeignPort:
             history.record(what, queue=self._queue, **fields)
         finally:
             history.by = None
-
-
-def is_gone(error: Exception) -> bool:
-    """Whether SQS says that there is no such queue."""
-    code = error_code(error)
-    return "NonExistentQueue" in code or "QueueDoesNotExist" in code

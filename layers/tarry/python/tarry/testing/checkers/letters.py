@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.envelope import ATTRIBUTE
+from tarry.envelope import ATTRIBUTE, is_dead_letter
 from tarry.sqs.limits import MAX_ATTRIBUTES, MAX_REQUEST_BYTES, message_size
 from tarry.testing.checkers.violation import Found, violation
-from tarry.testing.lives import FAILED, is_letter
+from tarry.testing.lives import FAILED
 
 if TYPE_CHECKING:
     from tarry.testing.lives import Delivery, Life, Run
@@ -40,7 +40,7 @@ def letters_say_why(past: Past) -> Found:
 def died_in(life: Life) -> str | None:
     """The queue from which its record says that it was dead-lettered before."""
     record = life.record or {}
-    return str(record.get("origin")).rpartition(":")[2] if "failure" in record and is_letter(record) else None
+    return str(record.get("origin")).rpartition(":")[2] if is_dead_letter(record) else None
 
 
 def users_attributes(life: Life) -> dict[str, Any]:

@@ -1,0 +1,72 @@
+"""What a handler returns: a verdict, an answer like a Lambda handler's, or a value that means nothing (SPEC A4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarry.causes import is_a
+from tarry.errors import UnexplainedFailure
+from tarry.execution import driver
+from tarry.message import Message
+from tarry.value import Value
+
+if TYPE_CHECKING:
+    from tarry.batch import Batch
+
+KEY = "batchItemFailures"
+
+NAMED = f"the batch handler named it in {KEY}, which says that it failed and not why"
+RETURNED = f"the handler of one message returned {KEY}: raise the error instead, or call message.fail(error)"
+UNSAID = 'the batch handler returned without a verdict on it, and unsaid="fail" makes that a failure'
+
+
+class Answer(Value):
+    """The messages that a batch handler has named as failed."""
+
+    __slots__ = ("named", "refusal")
+    named: frozenset[str]
+    """Their delivery ids."""
+    refusal: str | None
+    """Why Lambda would reject the answer, and with it the whole batch; None if it would not."""
+
+    def __init__(self, named: frozenset[str] = frozenset(), refusal: str | None = None) -> None:
+        self._freeze(named=named, refusal=refusal)
+
+
+def take(result: Any, subject: Message[Any] | Batch[Any]) -> None:
+    """Take over what a handler has returned.
+
+    Raises the verdict that it returned, `HandlerNeverRan` for a generator, and `UnexplainedFailure` for a handler of
+    one message that returned an answer with failures.
+    """
+    driver.refuse_generator(result)
+    if is_a(result, BaseException):
+        raise result
+    if not is_a(result, dict) or (failures := dict.get(result, KEY)) is None:
+        return
+    if not isinstance(subject, Message):
+        subject._answer = _answer(failures, subject)
+    elif failures:
+        raise UnexplainedFailure(RETURNED)
+
+
+def _answer(failures: object, batch: Batch[Any]) -> Answer | None:
+    """The answer; None if it names no message."""
+    if not is_a(failures, (list, tuple)):
+        return Answer(refusal=f"{KEY} is not a list")
+    by_id: dict[str, list[str]] = {}
+    for message in batch:
+        by_id.setdefault(message.id, []).append(message.delivery_id)
+    delivery_ids = {message.delivery_id for message in batch}
+    named = set[str]()
+    for entry in failures:
+        identifier = entry.get("itemIdentifier") if is_a(entry, dict) else None
+        if type(identifier) is not str or not identifier:
+            return Answer(refusal=f"an entry of {KEY} has no itemIdentifier")
+        if identifier in delivery_ids:
+            named.add(identifier)
+        elif identifier in by_id:
+            named.update(by_id[identifier])
+        else:
+            return Answer(refusal=f"an itemIdentifier in {KEY} is not the id of a message of the batch")
+    return Answer(frozenset(named)) if named else None

@@ -1,0 +1,67 @@
+"""Processes that a handler forks.
+
+A child that returns from the handler, or raises, is a copy of the whole invocation. It must neither run the rest of the
+batch nor settle it: the parent does. (A child of ``multiprocessing`` never comes back here: it ends by itself.)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tarry.causes import is_a
+
+if TYPE_CHECKING:
+    from tarry.execution.timeouts import Watch
+
+watches = set["Watch"]()
+"""What watches over the handlers that run in this process, one message after the other."""
+
+
+class Forked(BaseException):
+    """The word of a message in a forked child: so its loop needs no look at the process id after each message."""
+
+
+_generation = 0
+
+
+def generation() -> int:
+    """How often this process was forked from one that runs tarry. Unlike the process id, it costs no system call."""
+    return _generation
+
+
+def leave_if_forked(began_in: int, raised: BaseException | None) -> None:
+    """End this process, as Python would with ``raised``, if it was forked since `generation` was ``began_in``."""
+    if _generation != began_in:
+        _leave(raised)
+
+
+def _leave(raised: BaseException | None) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:  # noqa: BLE001 closed, or gone: nothing is left to be written to it
+            continue
+    os._exit(_exit_code(raised))
+
+
+def _exit_code(raised: BaseException | None) -> int:
+    if raised is None:
+        return 0
+    code: Any = SystemExit.__dict__["code"].__get__(raised) if is_a(raised, SystemExit) else 1
+    if code is None:
+        return 0
+    return code & 0xFF if type(code) is int else 1
+
+
+def _mark_child() -> None:
+    """In a child: has the loop of each run look at the process id when its handler returns."""
+    global _generation  # noqa: PLW0603 of the process, as is the fork
+    _generation += 1
+    for watch in watches:
+        watch.forked()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_mark_child)
