@@ -93,7 +93,7 @@ class Settings(TypedDict, total=False):
 
 
 class BatchSettings(Settings, total=False):
-    """What `batch_consumer` takes besides.
+    """Settings of `batch_consumer` alone.
 
     ``unsaid="fail"``: a message about which the handler said nothing has failed; by default, ``"ack"``, it is
     acknowledged. In either mode `BatchError` acknowledges the messages before the one that it names.

@@ -112,7 +112,7 @@ class Verdicts:
         try:
             decision = decide(message, said, raised, self._handling.policy, tries)
         except BaseException as trouble:  # noqa: BLE001 an odd signal of the user's: this message's trouble alone
-            text = "its verdict cannot be read, so it counts as a failure: check the signal's delay and reason"
+            text = "The verdict cannot be read, so the message has failed: check the delay and reason of the signal."
             log.problem("verdict_unreadable", text, message, error=trouble)
             decision = Failure(message, trouble, "error", tries=tries)
         if isinstance(decision, Decision) and message._source.is_fifo and decision.outcome.kind == "defer":
@@ -160,7 +160,7 @@ class Verdicts:
         return self.decisions
 
     def give_up(self, again: Again) -> None:
-        """A message that was to run again, where the batch has ended: the steps besides `LocalRetry` decide."""
+        """Decide on a message that waits to run again when the batch has ended: ask the steps besides `LocalRetry`."""
         failure, handling = again.failure, self._handling
         steps = handling.steps.of(failure.queue).without_local_retry()
         decision = ask_steps(failure, again.failed_at, handling.policy, steps, self._settling)
@@ -208,7 +208,7 @@ class Verdicts:
                 self.give_back(message)
 
     def _on_unsaid(self, message: Message[Any], unsaid: Unsaid) -> None:
-        """A message about which a batch handler said nothing, and did not raise (SPEC A4, B8)."""
+        """Decide on a message without a verdict, after a batch handler has returned (SPEC A4, B8)."""
         if unsaid.is_behind_named(message):
             self.give_back(message)
         else:
@@ -243,7 +243,7 @@ class Verdicts:
 
 
 class Unsaid:
-    """The messages of a batch about which its handler said nothing, but for what it returned."""
+    """The messages of a batch without a verdict of their own, after the handler has returned."""
 
     def __init__(self, answer: Answer | None, fails: bool) -> None:
         self._named: frozenset[str] = frozenset() if answer is None else answer.named
@@ -264,7 +264,7 @@ class Unsaid:
         return is_behind
 
     def error_of(self, message: Message[Any]) -> UnexplainedFailure | None:
-        """What the message has failed with; None if it is acknowledged."""
+        """The error of a message; None if it is acknowledged."""
         return self._of_named if message.delivery_id in self._named else self._others
 
 
