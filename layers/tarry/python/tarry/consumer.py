@@ -210,10 +210,8 @@ class Consumer(Generic[T]):
 
                 invocation.acks = Acks(invocation, self.log, waits=not self.is_async)
             self._run(run, pending, invocation)
-            leave_if_forked(invocation.began_in, None)
-            decisions = run.close()
-            leave_if_forked(invocation.began_in, None)  # a failure step may fork too
-            if decisions:
+            if decisions := run.close():
+                leave_if_forked(invocation.began_in, None)  # a failure step may fork too
                 settlement.get().finish(decisions)
             if run.must_end_process is not None:
                 settlement.get().delete(run.acknowledged(settlement.away))
