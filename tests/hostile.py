@@ -46,7 +46,7 @@ class HostileText(str):
 
 
 class TextOfItsOwn(Exception):
-    """What it says is a hostile string."""
+    """An error whose text is a hostile string."""
 
     def __str__(self) -> str:
         return HostileText("no stock")

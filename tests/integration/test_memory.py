@@ -62,6 +62,7 @@ CONSUMERS = {
 }
 
 
+@pytest.mark.usefixtures("_without_log")
 @pytest.mark.parametrize("name", CONSUMERS)
 def test_memory_stays_flat_over_ten_thousand_invocations(name: str) -> None:  # SPEC A6
     """Counted in blocks that Python has allocated: exact, and no slower."""

@@ -1,4 +1,4 @@
-"""What a handler returns: a verdict, an answer like a Lambda handler's, or a value that means nothing."""
+"""Return values of handlers: a verdict, a Powertools-style answer, or a value that has no meaning."""
 
 from collections.abc import Callable
 from typing import Any

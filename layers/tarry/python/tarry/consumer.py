@@ -95,7 +95,7 @@ class Settings(TypedDict, total=False):
 
 
 class BatchSettings(Settings, total=False):
-    """What `batch_consumer` takes besides.
+    """Settings of `batch_consumer` alone.
 
     ``unsaid="fail"``: a message about which the handler said nothing has failed; by default, ``"ack"``, it is
     acknowledged. In either mode `BatchError` acknowledges the messages before the one that it names.
@@ -220,7 +220,6 @@ class Consumer(Generic[T]):
 
                 invocation.acks = Acks(invocation, self.log, waits=not self.is_async)
             self._run(run, pending, invocation)
-            leave_if_forked(invocation.began_in, None)
             run.close()
             leave_if_forked(invocation.began_in, None)  # a failure step may fork too
             if settlement.made is not None:

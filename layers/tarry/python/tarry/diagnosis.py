@@ -114,7 +114,7 @@ def error_text(error: BaseException) -> str:
 
 
 def _within(group: BaseExceptionGroup[BaseException], levels: int, left: list[int]) -> list[str]:
-    """What the errors in a group say, those in the groups in it too, as many as are ``left``."""
+    """The texts of the errors in a group and its groups, as many as are ``left``."""
     if not levels:
         return ["..."]
     texts = []

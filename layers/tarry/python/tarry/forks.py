@@ -1,7 +1,7 @@
 """Processes that a handler forks.
 
-A child that returns from the handler, or raises, is a copy of the whole invocation. It must neither run the rest of the
-batch nor settle it: the parent does. (A child of ``multiprocessing`` never comes back here: it ends by itself.)
+A child that returns from the handler, or raises, is a copy of the whole invocation. It must not run or settle the other
+messages of the batch: the parent does. (A child of ``multiprocessing`` never returns to the handler.)
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tarry.execution.timeouts import Watch
 
 watches = set["Watch"]()
-"""What watches over the handlers that run in this process, one message after the other."""
+"""The watches of the sequential runs in this process."""
 
 
 class Forked(BaseException):
-    """The word of a message in a forked child: so its loop needs no look at the process id after each message."""
+    """The verdict of the running message in a forked child, so that its loop does not check for a fork every time."""
 
 
 _generation = 0
@@ -32,7 +32,7 @@ def generation() -> int:
 
 
 def leave_if_forked(began_in: int, raised: BaseException | None) -> None:
-    """End this process, as Python would with ``raised``, if it was forked since `generation` was ``began_in``."""
+    """End this process, with the exit code of ``raised``, if it was forked since `generation` was ``began_in``."""
     if _generation != began_in:
         _leave(raised)
 
@@ -41,7 +41,7 @@ def _leave(raised: BaseException | None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except Exception:  # noqa: BLE001 closed, or gone: nothing is left to be written to it
+        except Exception:  # noqa: BLE001 the stream is closed
             continue
     os._exit(_exit_code(raised))
 
@@ -56,7 +56,7 @@ def _exit_code(raised: BaseException | None) -> int:
 
 
 def _mark_child() -> None:
-    """In a child: has the loop of each run look at the process id when its handler returns."""
+    """In a child: count the fork, and mark the message that runs, so that its loop ends the process."""
     global _generation  # noqa: PLW0603 of the process, as is the fork
     _generation += 1
     for watch in watches:

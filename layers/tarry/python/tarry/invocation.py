@@ -79,7 +79,7 @@ class Invocation:
         self.payload_reader = payload_reader
         """Makes the payloads; None for a consumer without a model."""
         self.began_in = generation()
-        """The process in which it began: a child that its handler forks is no part of it."""
+        """The process in which it began, as `tarry.forks.generation` counts; a forked child does not belong to it."""
         self.started_at = world.clock.time()
         """In epoch seconds."""
         self._began_at = world.clock.monotonic()
@@ -104,7 +104,7 @@ class Invocation:
 
     @property
     def diagnoses(self) -> Diagnoses:
-        """What its messages have failed with, in words: an error that fails many of them is diagnosed once."""
+        """The diagnoses of its errors: an error that fails many messages is diagnosed once."""
         if self._diagnoses is None:
             from tarry.diagnosis import Diagnoses
 

@@ -84,7 +84,7 @@ class PayloadReader:
         raise Undecodable(f"the body of message {message.id}{place} does not fit {self._name}: {problems}")
 
     def _known_names(self) -> frozenset[str]:
-        """What may be shown of an error's path: the names that the model gives. Looked for at the first error."""
+        """The names that an error's path may show: those of the model. Collected at the first error."""
         if self._names is None:
             names = set[str]()
             for adapter in (self._bare, self._wrapped):

@@ -1,4 +1,4 @@
-"""What a handler returns: a verdict, an answer like a Lambda handler's, or a value that means nothing (SPEC A4)."""
+"""Return values of handlers: a verdict, a Powertools-style answer, or a value that has no meaning (SPEC A4)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Answer(Value):
 
 
 def take(result: Any, subject: Message[Any] | Batch[Any]) -> None:
-    """Take over what a handler has returned.
+    """Apply the return value of a handler.
 
     Raises the verdict that it returned, `HandlerNeverRan` for a generator, and `UnexplainedFailure` for a handler of
     one message that returned an answer with failures.

@@ -87,7 +87,7 @@ class Watch:
         return self._raised
 
     def forked(self) -> None:
-        """This is a forked child: what runs here has a word that sends it out of the loop over the batch."""
+        """Mark the message that runs: this is a forked child, which ends after its handler."""
         if isinstance(self.running, Message):
             self.running._word = Forked()
 

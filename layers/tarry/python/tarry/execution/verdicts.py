@@ -169,7 +169,7 @@ class Verdicts:
         try:
             decided = decide(message, said, raised, policy, decided_at, tries)
         except BaseException as trouble:  # noqa: BLE001 an odd signal of the user's: this message's trouble alone
-            text = "its verdict cannot be read, so it counts as a failure: check the signal's delay and reason"
+            text = "The verdict cannot be read, so the message has failed: check the delay and reason of the signal."
             log.problem("verdict_unreadable", text, message, error=trouble)
             decided = Failure(message, trouble, "error", failed_at=decided_at, tries=tries)
         if said is not None and raised is not None and isinstance(decided, Decision):
@@ -290,7 +290,7 @@ class Verdicts:
             self.give_up(again)
 
     def give_up(self, again: Again) -> None:
-        """A message that was to run again, where the batch has ended: the steps besides `LocalRetry` decide."""
+        """Decide on a message that waits to run again when the batch has ended: ask the steps besides `LocalRetry`."""
         failure, handling = again.failure, self._handling
         steps = handling.steps.of(failure.queue).without_local_retry()
         decision = ask_steps(failure, handling.policy, steps, self._settlement().facts(failure.message))
@@ -419,7 +419,7 @@ class Verdicts:
 
 
 class Unsaid:
-    """The messages of a batch about which its handler said nothing, but for what it returned."""
+    """The messages of a batch without a verdict of their own, after the handler has returned."""
 
     def __init__(self, answer: Answer | None, fails: bool) -> None:
         self._named: frozenset[str] = frozenset() if answer is None else answer.named
@@ -440,7 +440,7 @@ class Unsaid:
         return is_behind
 
     def error_of(self, message: Message[Any]) -> UnexplainedFailure | None:
-        """What the message has failed with; None if it is acknowledged."""
+        """The error of a message; None if it is acknowledged."""
         return self._of_named if message.delivery_id in self._named else self._others
 
 

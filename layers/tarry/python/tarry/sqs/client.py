@@ -97,7 +97,7 @@ class Requests:
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
         """One request. Raises what boto3 raises, and `OutOfTime`."""
         if generation() != self.invocation.began_in:
-            raise OutOfTime("a process that was forked while the invocation ran is no part of it")
+            raise OutOfTime("a forked child makes no requests for the invocation of its parent")
         if self._seconds() <= 0:
             raise OutOfTime("no time left for a request")
         token = _sender.set(self)

@@ -177,11 +177,13 @@ class CopyWriter:
         return Copy(message, target, variants, delay, on_too_large=_nothing if is_cut else say_cut, body=body)
 
     def _tell_left_out(self, message: Message[Any]) -> None:
-        """Tells, once for a message, of the attributes that no copy can have."""
+        """Log, once for a message, the attributes that a copy cannot have."""
         names = [name for name in message._user_attributes() if is_reserved(name)]
         if names and message.delivery_id not in self._told:
             self._told.add(message.delivery_id)
-            text = f"its copy goes without the attributes {', '.join(names)}: SQS takes no names of AWS's own"
+            text = (
+                f"Copied without the attributes {', '.join(names)}: SQS refuses names that begin with AWS. or Amazon."
+            )
             self._log.problem("attributes_left_out", text, message, level=WARNING)
 
     def _enriched(self, record: dict[str, Any], failure: Failure, options: DeadLetter) -> dict[str, Any]:

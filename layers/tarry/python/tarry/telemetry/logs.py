@@ -152,8 +152,8 @@ class Log:
         if self._options.redact is not None:
             fields = self._redacted(self._options.redact, fields)
         fields = {name: _bounded(name, value) for name, value in fields.items()}
-        # No exc_info, but the traceback as text: the frames of a failed handler are let go before this, and its text
-        # is bounded. Plain formatters show exc_text once; those that write JSON show the field of that name.
+        # The traceback as bounded text instead of exc_info: the frames of a failed handler may be gone by now. Plain
+        # formatters show exc_text, formatters that write JSON show the field.
         line = logger.makeRecord(
             logger.name, level, __file__, 0, _sentence(fields), (), None, "_write", _safe_names(fields)
         )
@@ -164,7 +164,7 @@ class Log:
     def _told(
         self, error: BaseException | Diagnosis, diagnose: Callable[[BaseException], Diagnosis] | None
     ) -> dict[str, Any]:
-        """What a line tells of an error. Where a redaction sees it, the traceback is without texts."""
+        """The fields of an error. With a ``redact`` hook, the traceback holds no texts."""
         from tarry import diagnosis as words
 
         diagnosis = (diagnose or words.diagnose)(error) if is_a(error, BaseException) else cast("Diagnosis", error)
@@ -202,7 +202,7 @@ def _shown(value: object) -> str:
 
 
 def _bounded(name: str, value: Any) -> Any:
-    """A field with as much of its text as a line shows. A body is shown whole to those who ask for it."""
+    """A field, cut to the length that a line shows. A body that ``LogOptions`` asks for is not cut."""
     limit = _LONGER.get(name, MAX_FIELD_BYTES)
     if type(value) is not str or len(value) * 4 <= limit or name == "body":
         return value
