@@ -121,7 +121,7 @@ def test_errors_with_texts_of_5_mb_are_settled_soon_and_write_little(text: str, 
     log = io.StringIO()
     client, took, left = raises_much(text, attempt, log)
     size = len(log.getvalue().encode())
-    assert size < 100_000
+    assert size < (100_000 if attempt == 1 else 10 * 82_000)  # a record that was cut is logged, up to 64 KiB (F3)
     assert took < 2
     assert len(left) == (10 if attempt == 1 else 0)
     assert len(client.records) == (0 if attempt == 1 else 10)

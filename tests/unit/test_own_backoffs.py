@@ -61,7 +61,7 @@ BAD = [
     (Answers("30"), r"delay\(1\) returned '30', which"),
     (Answers(None), r"delay\(1\) returned None, which"),
     (Answers(True), r"delay\(1\) returned True, which"),
-    (Answers(Hostile()), r"delay\(1\) returned a Hostile, which"),
+    (Answers(Hostile()), r"delay\(1\) returned a .*Hostile, which"),
     (Answers(10**400), r"delay\(1\) returned 1000"),
     (Answers(ZeroDivisionError()), r"delay\(1\) raised ZeroDivisionError"),
     (OfTheAttemptAlone(), r"delay\(1\) raised TypeError"),

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard, Union
 
 from tarry import world
+from tarry.causes import name_of
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.errors import ConfigurationError
 from tarry.value import Value
@@ -222,12 +223,14 @@ def delay_of(backoff: Backoff, attempt: int, rng: Random | None) -> float:
         return backoff.delay(attempt, rng)
     call = f"delay({attempt})"
     try:
-        seconds: object = backoff.delay(attempt, rng)
-    except Exception as error:
-        raise BadDelay(f"{call} raised {type(error).__name__}") from error
-    if not isinstance(seconds, (int, float)) or not _is_number(seconds) or seconds < 0:
-        raise BadDelay(f"{call} returned {_shown(seconds)}, which is not a number of seconds, 0 or more")
-    return float(seconds)
+        seconds: Any = backoff.delay(attempt, rng)
+        if _is_number(seconds) and seconds >= 0:
+            return float(seconds)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise BadDelay(f"{call} raised {name_of(type(error))}") from error
+    raise BadDelay(f"{call} returned {_shown(seconds)}, which is not a number of seconds, 0 or more")
 
 
 def bounds_of(backoff: Backoff, attempt: int) -> tuple[float, float] | None:
@@ -237,7 +240,9 @@ def bounds_of(backoff: Backoff, attempt: int) -> tuple[float, float] | None:
         earliest, latest = its.bounds(attempt)
         if _is_number(earliest) and _is_number(latest) and 0 <= earliest <= latest:
             return float(earliest), float(latest)
-    except Exception:  # noqa: BLE001 it has no such method, or it does not work
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 it has no such method, or it does not work
         return None
     return None
 
@@ -286,12 +291,12 @@ def _shown(value: object) -> str:
     """The value for an error text, whatever its ``__repr__`` does."""
     try:
         return f"{value!r:.100}"
-    except Exception:  # noqa: BLE001 the user's code
-        return f"a {type(value).__name__}"
+    except BaseException:  # noqa: BLE001 the user's code
+        return f"a {name_of(type(value))}"
 
 
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+def _is_number(value: Any) -> bool:
+    if not issubclass(type(value), (int, float)) or isinstance(value, bool):
         return False
     try:
         return math.isfinite(value)

@@ -22,6 +22,8 @@ ERROR_IN_HISTORY_CHARACTERS = 300
 MAX_COUNT = 1_000
 MAX_NOTE_LENGTH = 256
 MAX_TOTAL = 1_000_000  # attempts over all lives of a message that was redriven again and again
+MAX_CHARACTER_BYTES = 12
+"""Of one character in JSON of ASCII: two escapes of six for one beyond U+FFFF."""
 MAX_DUE_AHEAD_SECONDS = 366 * 86_400
 
 
@@ -257,15 +259,16 @@ def fit(record: Mapping[str, Any], room_bytes: int) -> str | None:
 def _within_reach(record: Mapping[str, Any], room_bytes: int) -> Mapping[str, Any]:
     """The record without the characters that could not fit even if nothing else were in it.
 
-    A character takes a byte or more. An error's message may be many times the room, and each step below reads it.
+    An error's message may be many times the room, and each step below writes it as JSON.
     """
     failure = record.get("failure")
     if not isinstance(failure, dict) or room_bytes <= 0:
         return record
-    message, most = failure.get("message"), room_bytes + 1  # still too long, so that it shows where it was cut
-    if not isinstance(message, str) or len(message) <= most:
+    message = failure.get("message")
+    if not isinstance(message, str) or len(message) * MAX_CHARACTER_BYTES <= room_bytes:
         return record
-    return {**record, "failure": {**failure, "message": message[:most]}}
+    most = _most(message, room_bytes) + 1  # still too long, so that it shows where it was cut
+    return record if len(message) <= most else {**record, "failure": {**failure, "message": message[:most]}}
 
 
 def _cut(record: Mapping[str, Any], room_bytes: int) -> Iterator[Mapping[str, Any]]:

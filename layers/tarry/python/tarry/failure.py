@@ -89,7 +89,7 @@ class Failure(Value):
             queue=message.queue,
             reason=reason,
             delay=delay,
-            failed_at=message._invocation.world.clock.time() if failed_at is None else failed_at,
+            failed_at=message._invocation.now() if failed_at is None else failed_at,
             until=until,
             said=said,
             tries=tries,

@@ -297,7 +297,7 @@ class Message(Generic[T]):
             if word is ACK:
                 self._ack_eagerly()
             elif self._batch is not None:
-                self._verdict_at = self._invocation.world.clock.time()
+                self._verdict_at = self._invocation.now()
                 if self._invocation.on_verdict is not None:
                     self._invocation.on_verdict(self)
         else:

@@ -44,7 +44,6 @@ class Keepalive:
         self._requests = Requests(invocation)
         self._lookups = Lookups(self._requests, log)
         self._acks = Acks(invocation, log, waits=False)
-        self._clock = invocation.world.clock
         self._ended = invocation.world.threads.event()
         self._idle = invocation.leases.idle = invocation.world.threads.event()
         self._idle.set()
@@ -103,7 +102,7 @@ class Keepalive:
         the function's own.
         """
         ends, longest = self._invocation.leases.ends.get(message.delivery_id), message._longest_wait()
-        has = self._invocation.time_left() if ends is None else ends - self._clock.time()
+        has = self._invocation.time_left() if ends is None else ends - self._invocation.now()
         has = 0 if has == math.inf else has
         return Hide(message, min(math.ceil(max(self._every * INTERVALS, has)), longest)) if longest > 0 else None
 
@@ -111,7 +110,7 @@ class Keepalive:
         """Whether its lease has ended: one that is still being settled is nobody's to lose."""
         leases = self._invocation.leases
         is_ours = message.delivery_id in self._pending and message.delivery_id not in leases.given_up
-        return is_ours and leases.ends.get(message.delivery_id, math.inf) <= self._clock.time()
+        return is_ours and leases.ends.get(message.delivery_id, math.inf) <= self._invocation.now()
 
     def _find_ends(self, messages: list[Message[Any]]) -> None:
         """Takes note of how long each is hidden by its receive, as far as the queue's visibility timeout is known."""

@@ -250,7 +250,7 @@ class Pool(Run):
             result = job.run(job.subject)
             take(await driver.completed(result), job.subject)
         finally:
-            job.ended_at = clock.time()
+            job.ended_at = self._invocation.now()
 
     def _run_sync(self, job: Job) -> None:
         clock = self._invocation.world.clock
@@ -260,7 +260,7 @@ class Pool(Run):
             if (result := job.run(job.subject)) is not None:
                 self._complete(result, job.subject)
         finally:
-            job.ended_at = clock.time()
+            job.ended_at = self._invocation.now()
 
     def _on_exit(self, error: BaseException) -> None:
         """The event loop was ended below the handlers that run: all of them were at hand."""

@@ -13,6 +13,7 @@ from tarry.errors import UnexplainedFailure
 from tarry.execution.answers import NAMED, UNSAID, Answer
 from tarry.execution.groups import Group, Groups, group_of
 from tarry.failure import Failure
+from tarry.forks import generation
 from tarry.message import ACK, Message, Word
 from tarry.outcome import Outcome
 from tarry.signals import BatchError, Discard, Reject, Retry
@@ -131,7 +132,7 @@ class Verdicts:
 
     def wait(self, message: Message[Any], seconds: int) -> None:
         """Make a message that is not due yet invisible until it is."""
-        now = message._invocation.world.clock.time()
+        now = message._invocation.now()
         self._take(Decision(message, Outcome.wait(seconds), now, until=message._due), early=True)
 
     def release(self, message: Message[Any]) -> None:
@@ -162,10 +163,12 @@ class Verdicts:
         where an abandoned thread may still run it.
         """
         message._is_closed = True
+        clock = message._invocation.world.clock
+        began = clock.monotonic()
         if raised is not None:
             let_go(raised)
         log, policy = self._handling.log, self._handling.policy
-        decided_at = message._verdict_at or ended_at or message._invocation.world.clock.time()
+        decided_at = message._verdict_at or ended_at or message._invocation.now()
         try:
             decided = decide(message, said, raised, policy, decided_at, tries)
         except BaseException as trouble:  # noqa: BLE001 an odd signal of the user's: this message's trouble alone
@@ -175,6 +178,8 @@ class Verdicts:
         if said is not None and raised is not None and isinstance(decided, Decision):
             text = "the handler raised after it had said what becomes of the message; what it said holds"
             log.problem("raised_after_verdict", text, message, error=raised, level=WARNING)
+        if self._settlement.made is not None:
+            self._settlement.made.deciding = clock.monotonic() - began
         if isinstance(decided, Failure) and tries > 1:
             return self._ask(decided, early=early)
         return self._take(decided, early=early)
@@ -324,6 +329,8 @@ class Verdicts:
 
         Left for the end where a later verdict on the batch still counts, or another thread of the handler's is here.
         """
+        if generation() != message._invocation.began_in:
+            return  # a forked child, which settles nothing
         word = message._word
         is_open = is_a(word, Retry) and _leaves_delay_open(word)
         if message._source.is_fifo or is_open or is_a(word, (Reject, Discard)) or not self._is_free.acquire(False):
@@ -344,7 +351,7 @@ class Verdicts:
             if message._is_closed:  # by its own verdict
                 over.add(message.delivery_id)
             message._is_closed = True
-            ended_at = ended_at or message._invocation.world.clock.time()
+            ended_at = ended_at or message._invocation.now()
         culprit = culprit_of(batch, raised)
         said = [effective_word(message._word, batch._word) for message in batch]
         if raised is not None and all(word is not None and word is not raised for word in said):
@@ -356,6 +363,9 @@ class Verdicts:
         for index, message in enumerate(batch):
             word = effective_word(message._word, batch._word)
             if message.delivery_id in over:
+                continue
+            if word is not ACK and raised is not None and not self._settlement().has_time:
+                self._settlement().report_only()
                 continue
             if self._groups.is_stopped(message) and not _stands_alone(word):
                 self.give_back(message)

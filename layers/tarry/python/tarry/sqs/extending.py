@@ -30,7 +30,7 @@ def extend(message: Message[Any], seconds: float | timedelta) -> None:
     if message._receipt_handle is None:
         raise LeaseLost(f"message {message.id} cannot be extended: its record has no receipt handle")
     lookups = Lookups(Requests(invocation), cast("Log", invocation.log))
-    leases, now = invocation.leases, invocation.world.clock.time()
+    leases, now = invocation.leases, invocation.now()
     known = lookups.source(message._source).visibility_timeout if lookups.knows(message._source) else None
     end = leases.end_of(message, known)
     if message.delivery_id in leases.lost or (end is not None and end <= now):

@@ -74,10 +74,17 @@ def hold(hides: Iterable[Hide], lookups: Lookups, log: Log, share: float, conseq
     A lease that SQS refuses is lost, for all of the invocation: the log says so, with the ``consequence``.
     """
     invocation = lookups.requests.invocation
-    leases, asked_at = invocation.leases, invocation.world.clock.time()
+    leases, asked_at = invocation.leases, invocation.now()
     by_queue: dict[QueueArn, list[Hide]] = {}
     for hide in hides:
-        by_queue.setdefault(hide.message._source, []).append(hide)
+        message = hide.message
+        known = lookups.source(message._source).visibility_timeout if lookups.knows(message._source) else None
+        end = leases.end_of(message, known)
+        if end is None or end > asked_at:
+            by_queue.setdefault(message._source, []).append(hide)
+        elif message.delivery_id not in leases.given_up:
+            leases.lose(message)
+            log.problem("lease_lost", f"its lease has ended: {consequence}", message, level=WARNING)
     done = [hidden for queue, of_it in by_queue.items() for hidden in change_visibility(of_it, queue, lookups, share)]
     for hidden in done:
         message, error = hidden.hide.message, hidden.error

@@ -61,8 +61,10 @@ SLICE = 100
 """So many messages are settled at once, and before the batch has run where so many have failed."""
 FIRST_COST_SECONDS = 0.002
 """What settling a message is taken to cost until it was measured."""
-ANSWER_SECONDS = 0.3
-"""Kept of the time left, to answer in."""
+ANSWER_SECONDS = 0.5
+"""Kept of the time left, to answer in; of a short invocation less."""
+ANSWER_SHARE = 0.05
+"""Of the time that an invocation began with: more is not kept."""
 PATIENCE_SECONDS = 2.0
 """How long an early request waits for an extension of ``keepalive`` that is under way."""
 MOMENT_SECONDS = 0.001
@@ -87,6 +89,8 @@ class Settlement:
         self._lock = threading.Lock()
         self._longest: dict[bool, float] = {}
         self._cost = FIRST_COST_SECONDS
+        self.deciding = 0.0
+        """What it has been taking to decide on a message, in seconds."""
         self._unsettled = self._too_late = 0
         self._early = EarlyWaits(invocation, self._ask_early, log)
 
@@ -191,9 +195,10 @@ class Settlement:
     # time
 
     def _affordable(self) -> int:
-        """How many messages there is time to settle."""
-        left = self._invocation.time_left() - ANSWER_SECONDS
-        return SLICE if left == math.inf else int(left / self._cost) if left > 0 else 0
+        """How many messages there is time to decide on and to settle."""
+        invocation = self._invocation
+        left = invocation.time_left() - min(ANSWER_SECONDS, invocation.began_with * ANSWER_SHARE)
+        return SLICE if left == math.inf else int(left / (self._cost + self.deciding)) if left > 0 else 0
 
     def _in_slices(self, plans: Sequence[Plan], carry_out: Callable[[Sequence[Plan]], None]) -> None:
         start = 0
@@ -506,7 +511,7 @@ class Settlement:
     # what is said
 
     def _now(self) -> float:
-        return self._invocation.world.clock.time()
+        return self._invocation.now()
 
     def _transition(self, plan: Plan, outcome: Outcome, delay: int | None, **more: Any) -> None:
         decision = plan.decision
