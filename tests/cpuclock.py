@@ -113,11 +113,11 @@ class LightClient:
         """The `Tarry` records of what was sent."""
         self.meta = _Meta()
 
-    def get_queue_attributes(self, *, AttributeNames: list[str], **_: Any) -> dict[str, Any]:  # noqa: N803
+    def get_queue_attributes(self, *, AttributeNames: list[str], **_: Any) -> dict[str, Any]:
         self.requests["get_queue_attributes"] += 1
         return {"Attributes": {name: value for name, value in self.attributes.items() if name in AttributeNames}}
 
-    def send_message_batch(self, *, Entries: list[dict[str, Any]], **_: Any) -> dict[str, Any]:  # noqa: N803
+    def send_message_batch(self, *, Entries: list[dict[str, Any]], **_: Any) -> dict[str, Any]:
         self._count("send_message_batch", Entries)
         successful = []
         for entry in Entries:
@@ -126,11 +126,11 @@ class LightClient:
             successful.append({"Id": entry["Id"], "MessageId": f"copy-{entry['Id']}", "MD5OfMessageBody": digest})
         return {"Successful": successful}
 
-    def delete_message_batch(self, *, Entries: list[dict[str, Any]], **_: Any) -> dict[str, Any]:  # noqa: N803
+    def delete_message_batch(self, *, Entries: list[dict[str, Any]], **_: Any) -> dict[str, Any]:
         self._count("delete_message_batch", Entries)
         return {"Successful": [{"Id": entry["Id"]} for entry in Entries]}
 
-    def change_message_visibility_batch(self, *, Entries: list[dict[str, Any]], **_: Any) -> dict[str, Any]:  # noqa: N803
+    def change_message_visibility_batch(self, *, Entries: list[dict[str, Any]], **_: Any) -> dict[str, Any]:
         self._count("change_message_visibility_batch", Entries)
         return {"Successful": [{"Id": entry["Id"]} for entry in Entries]}
 

@@ -74,9 +74,7 @@ HANDLERS = [each, several_at_once, one_by_one_in_a_batch_handler, all_at_the_end
 
 @pytest.mark.parametrize("make", HANDLERS)
 @pytest.mark.parametrize("attempt", [1, 5])
-def test_ten_thousand_failing_messages_are_answered_for_before_the_deadline(
-    make: Any, attempt: int
-) -> None:
+def test_ten_thousand_failing_messages_are_answered_for_before_the_deadline(make: Any, attempt: int) -> None:
     """At attempt 1 they wait for the next one; attempt 5 is the last one, and they become dead letters."""
     client = LightClient(ATTRIBUTES)
     world, context_with = cpu_world(client)

@@ -120,12 +120,8 @@ class Stories:
                 for life in self._batches.get(fields["request_id"], ()):
                     if life.request_id == fields["request_id"]:  # else it is with another invocation by now
                         life.answered(event, failed=life.delivery_id in fields["failed"])
-            case "fault" | "ran":
+            case "fault" | "ran" | "recursion_stopped":
                 self._in_invocation(event)
-            case "recursion_stopped":
-                for delivery_id in fields["delivery_ids"]:
-                    if delivery_id in self._lives:
-                        self._lives[delivery_id].story.faults.append((event.at, RECURSION))
             case _ if fields.get("delivery_id") in self._lives:
                 self._of_life(self._lives[fields["delivery_id"]], event)
 
@@ -171,6 +167,10 @@ class Stories:
 
     def _in_invocation(self, event: Event) -> None:
         fields = event.fields
+        if event.what == "recursion_stopped":
+            for life in (self._lives[each] for each in fields["delivery_ids"] if each in self._lives):
+                life.story.faults.append((event.at, RECURSION))
+            return
         if event.what == "ran":
             for delivery_id, attempt in fields["attempts"].items():
                 if delivery_id in self._lives:

@@ -86,9 +86,7 @@ def _kept_by_copy(delivery: Delivery, promised: tuple[float, float], past: Past)
             yield violation(RULE, copy, text, copy.sent.at)
 
 
-def _bounds(
-    delivery: Delivery, promised: tuple[float, float], changed_at: float, past: Past
-) -> tuple[float, float]:
+def _bounds(delivery: Delivery, promised: tuple[float, float], changed_at: float, past: Past) -> tuple[float, float]:
     """The moments between which it is to be visible, where its visibility was changed last at ``changed_at``."""
     earliest, latest = promised
     if any(event.fields["event"] == "unhandled" for event in past.said_by(delivery)):
