@@ -131,4 +131,5 @@ def _is_excused(delivery: Delivery, past: Past) -> bool:
     """Whether the visibility that keeps it away could not be set, or not in time."""
     assert delivery.invocation is not None
     not_set = any("not_settled" in event.fields for event in past.said_by(delivery))
-    return not_set or delivery.invocation.struck("ChangeMessageVisibilityBatch") or not delivery.hidden
+    was_set = any(change.at >= delivery.decided_at for change in delivery.hidden)
+    return not_set or delivery.invocation.struck("ChangeMessageVisibilityBatch") or not was_set
