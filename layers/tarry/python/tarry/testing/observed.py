@@ -21,9 +21,10 @@ from tarry.signals import Defer, Discard, Reject, Retry, find_signal
 from tarry.simulator.process import Killed
 from tarry.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
 from tarry.testing.heard import listen_to
+from tarry.testing.returned import named_as_failed, returned_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from tarry.simulator.history import History
 
@@ -76,7 +77,7 @@ def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
             if is_awaitable(result):
                 return watching.over(result)
             never_ran = isinstance(result, (GeneratorType, AsyncGeneratorType))
-            watching.end(HandlerNeverRan() if never_ran else None)
+            watching.end(HandlerNeverRan() if never_ran else None, result)
             return result
 
     return Consumer(watched, handler._takes_batch, {**handler._settings, "name": handler.name})
@@ -163,14 +164,17 @@ class _Watch:
         except BaseException as error:
             self.end(error)
             raise
-        self.end(None)
+        self.end(None, result)
         return result
 
-    def end(self, raised: BaseException | None) -> None:
+    def end(self, raised: BaseException | None, result: Any = None) -> None:
         """The call has ended; not if its process has."""
         if isinstance(raised, (Killed, GeneratorExit)):
             return
-        said = {each.delivery_id: each for each in _verdicts(self._subject, raised)}
+        error, failed = raised if raised is not None else returned_error(result), named_as_failed(result, self._subject)
+        if error is None and self._handler.consumer._settings.get("unsaid") == "fail":  # SPEC B8
+            failed = [message.delivery_id for message in self._messages]
+        said = {each.delivery_id: each for each in _verdicts(self._subject, error, failed)}
         waits = {each: self._wait(verdict) for each, verdict in said.items()}
         self._history.record(
             "ended",
@@ -221,13 +225,15 @@ class _Verdict(NamedTuple):
         return self.message.delivery_id
 
 
-def _verdicts(subject: Message[Any] | Batch[Any], raised: BaseException | None) -> Iterator[_Verdict]:
-    """By the rules of a handler's words (SPEC B).
+def _verdicts(
+    subject: Message[Any] | Batch[Any], raised: BaseException | None, failed: Collection[str] = ()
+) -> Iterator[_Verdict]:
+    """By the rules of a handler's words (SPEC B); unsaid messages whose delivery id is in ``failed`` have failed.
 
     On FIFO what is ``left`` was left unsaid behind one that did not succeed: it depends on what becomes of that one.
     """
     if isinstance(subject, Message):
-        yield _verdict(subject, subject._word, raised)
+        yield _verdict(subject, subject._word, raised, is_failed=bool(failed))
         return
     culprit = culprit_of(subject, raised)
     stopped: set[str | None] = set()
@@ -236,8 +242,10 @@ def _verdicts(subject: Message[Any] | Batch[Any], raised: BaseException | None) 
         if said is None and culprit is not None and index != culprit:
             verdict = _Verdict(message, "ack" if index < culprit else "release")
         else:
-            error = raised.__cause__ or raised if culprit is not None and raised is not None else raised
-            verdict = _verdict(message, said, error)
+            error = raised
+            if culprit is not None and raised is not None and raised.__cause__ is not None:
+                error = raised.__cause__
+            verdict = _verdict(message, said, error, is_failed=message.delivery_id in failed)
             if said is not None and said is subject._word:
                 verdict = verdict._replace(is_of_batch=True)
         if message._source.is_fifo:
@@ -248,8 +256,10 @@ def _verdicts(subject: Message[Any] | Batch[Any], raised: BaseException | None) 
         yield verdict
 
 
-def _verdict(message: Message[Any], said: Word | None, raised: BaseException | None) -> _Verdict:
+def _verdict(message: Message[Any], said: Word | None, raised: BaseException | None, *, is_failed: bool) -> _Verdict:
     word = raised if said is None else said
+    if word is None and is_failed:
+        return _Verdict(message, "fail")
     if word is None or isinstance(word, Ack):
         return _Verdict(message, "ack")
     signal = find_signal(word)
