@@ -18,7 +18,7 @@ from tarry.sqs.outgoing import Entry, pack
 from tarry.testing.faults import Faults
 from tarry.testing.hosting import Hosting
 from tarry.testing.letters import Letter
-from tarry.testing.listening import listening
+from tarry.testing.listening import listening, without_the_dead
 from tarry.testing.misuse import Endless, Misuse, check_handler, listed
 from tarry.testing.report import Report
 from tarry.testing.stuck import stuck
@@ -334,8 +334,9 @@ class Sandbox:
     def close(self) -> None:
         """Ends all handlers that still run. The fixture does it, and a ``with`` block."""
         self._closed = True
-        self._hosting.close()
-        self._stage.close()
+        with without_the_dead(self._stage.actors):
+            self._hosting.close()
+            self._stage.close()
 
     # inside
 

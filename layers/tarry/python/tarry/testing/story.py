@@ -278,9 +278,7 @@ class _Life:
         elif state is State.IN_FLIGHT:
             self.step(at, State.COMMITTED)
         else:
-            odd = "somebody beside its function deleted it"
-            if by != "http":
-                odd = f"{'lost: Lambda deleted it' if by == 'mapping' else 'deleted'}, though it was {state}"
+            odd = "somebody beside its function deleted it" if by == "http" else f"deleted, though it was {state}"
             self.step(at, State.COMMITTED, why=odd)
 
     def answered(self, event: Event, *, failed: bool) -> None:
