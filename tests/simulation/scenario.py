@@ -180,7 +180,47 @@ def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
     random = Random(f"scenario {seed}")
     drawn = _draw(seed, random)
-    return _stalled(drawn) if random.random() < 0.04 else drawn
+    return _stalled(drawn) if random.random() < 0.04 else _mixed(drawn, Random(f"{seed} mix"))
+
+
+def _mixed(scenario: Scenario, random: Random) -> Scenario:
+    """The same, in a quarter of all scenarios with a trouble of another kind than single faults."""
+    mixes = [_denied, _all_at_once, _held, _on_slow_cpus]
+    return random.choice(mixes)(scenario, random) if random.random() < 0.25 else scenario
+
+
+def _denied(scenario: Scenario, random: Random) -> Scenario:
+    """The function lacks one permission, on its own queues or on all."""
+    operation = random.choice([_SEND, _DELETE, _HIDE, _HIDE, "GetQueueAttributes"])
+    queues = [None] if random.random() < 0.5 else [source.name for source in scenario.sources]
+    denied = tuple(Fault("denied", operation, queue, times=None, maybe=True) for queue in queues)
+    return replace(scenario, faults=denied + scenario.faults[:1])
+
+
+def _all_at_once(scenario: Scenario, random: Random) -> Scenario:
+    """Many faults, each of which strikes often."""
+    drawn = (random.choice(_FAULTS) for _ in range(6))
+    longest = scenario.timeout + 1
+    faults = (
+        Fault(kind, operation, times=None, chance=0.3, seconds=min(seconds, longest), maybe=True)
+        for kind, operation, seconds in drawn
+    )
+    return replace(scenario, faults=tuple(faults))
+
+
+def _held(scenario: Scenario, random: Random) -> Scenario:
+    """The poller holds batches until most of their leases have passed, so that these end while handlers run."""
+    seconds = min(source.visibility for source in scenario.sources) * 55 / 60
+    held = Fault("held", times=None, chance=random.choice([0.3, 0.9]), seconds=seconds, maybe=True)
+    posts = tuple(replace(post, temper=random.choice([post.temper, "slow"])) for post in scenario.posts)
+    return replace(scenario, window=0, batch_size=min(10, scenario.batch_size), posts=posts, faults=(held,))
+
+
+def _on_slow_cpus(scenario: Scenario, random: Random) -> Scenario:
+    """Whatever is computed takes time."""
+    seconds = random.choice([0.001, 0.01, 0.05])
+    slow = Fault("slow_cpu", times=None, chance=random.choice([0.5, 1]), seconds=seconds, maybe=True)
+    return replace(scenario, faults=(slow, *scenario.faults[:1]))
 
 
 def _stalled(scenario: Scenario) -> Scenario:

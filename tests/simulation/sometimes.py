@@ -198,6 +198,8 @@ SITUATIONS: dict[str, Met] = {
     "a batch for which the time was too short": _problems("out_of_time"),
     "a bare move after crashes": _bare_after_crashes,
     "a batch dropped since it was throttled": _events("dropped"),
+    "a batch that was held": _faults("held"),
+    "a slow CPU": _faults("slow_cpu"),
     "a message delivered again after its deletion": _events("reappeared"),
     "an old handle that changed a newer delivery": _old_handles,
     "a visibility change that came too late": _events("hide_ignored"),

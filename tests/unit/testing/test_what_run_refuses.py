@@ -79,6 +79,19 @@ def test_a_crash_logs_nothing(sandbox: Sandbox, caplog: pytest.LogCaptureFixture
     assert "runtime_failed" not in [vars(record).get("event") for record in caplog.records]
 
 
+def test_what_is_killed_by_closing_the_sandbox_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        sandbox.sleep(20)
+
+    with caplog.at_level(logging.DEBUG, "tarry"), Sandbox() as sandbox:
+        sandbox.queue("orders")
+        sandbox.connect(handler, "orders")
+        sandbox.send("orders", "1")
+        sandbox.advance(5)
+    assert "runtime_failed" not in [vars(record).get("event") for record in caplog.records]
+
+
 def test_a_message_that_lambda_deletes_though_it_failed_is_lost(sandbox: Sandbox) -> None:
     sandbox.queue("orders", dead_letter="orders-dlq")
     sandbox.connect(fails, "orders", reports_failures=False)
@@ -86,7 +99,7 @@ def test_a_message_that_lambda_deletes_though_it_failed_is_lost(sandbox: Sandbox
     sandbox.faults.add("denied", operation="ChangeMessageVisibilityBatch", times=None)
     with pytest.raises(AssertionError, match=r"nothing is lost: .*ReportBatchItemFailures"):
         sandbox.run()
-    assert "lost: Lambda deleted it, though it was WAITING_RETRY" in str(sandbox.report())
+    assert "deleted, though it was WAITING_RETRY" in str(sandbox.report())
 
 
 def test_a_message_of_an_eager_ack_is_not_lost_when_its_process_dies(sandbox: Sandbox) -> None:

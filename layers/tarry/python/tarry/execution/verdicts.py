@@ -345,13 +345,10 @@ class Verdicts:
     def on_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
         """A batch that ran as a whole (SPEC B4, B5, H2)."""
         self._groups.go_on()
-        ended_at = None
-        over = set[str]()
-        for message in batch:
-            if message._is_closed:  # by its own verdict
-                over.add(message.delivery_id)
+        todo = [(index, message) for index, message in enumerate(batch) if not message._is_closed]
+        for _, message in todo:  # the others were decided on when their own verdicts fell
             message._is_closed = True
-            ended_at = ended_at or message._invocation.now()
+        ended_at = batch[0]._invocation.now()
         culprit = culprit_of(batch, raised)
         said = [effective_word(message._word, batch._word) for message in batch]
         if raised is not None and all(word is not None and word is not raised for word in said):
@@ -360,25 +357,20 @@ class Verdicts:
         if culprit is not None and raised is not None:
             raised = raised if (cause := cause_of(raised)) is None else cause
         unsaid = Unsaid(batch._answer, self._handling.unsaid_fails)
-        for index, message in enumerate(batch):
-            word = effective_word(message._word, batch._word)
-            if message.delivery_id in over:
-                continue
-            if word is not ACK and raised is not None and not self._settlement().has_time:
-                self._settlement().report_only()
-                continue
-            if self._groups.is_stopped(message) and not _stands_alone(word):
+        for index, message in todo:
+            word = said[index]
+            if word is None and culprit is not None and index < culprit:
+                word = ACK
+            is_behind_culprit = word is None and culprit is not None and index > culprit
+            if is_behind_culprit or (self._groups.is_stopped(message) and not _stands_alone(said[index])):
                 self.give_back(message)
-            elif word is not None:
-                self.on_message(message, word, None, ended_at=ended_at, early=False)
-            elif raised is None:
+            elif word is None and raised is None:
                 self._on_unsaid(message, unsaid, ended_at)
-            elif culprit is None or index == culprit:
-                self.on_message(message, None, raised, ended_at=ended_at, early=False)
-            elif index < culprit:
-                self.on_message(message, ACK, None, ended_at=ended_at, early=False)
+            elif word is ACK or self._settlement().has_time:
+                error = raised if word is None else None
+                self.on_message(message, word, error, ended_at=ended_at, early=False)
             else:
-                self.give_back(message)
+                self._settlement().report_only()
 
     def _on_unsaid(self, message: Message[Any], unsaid: Unsaid, ended_at: float | None) -> None:
         """A message about which a batch handler said nothing, and did not raise (SPEC A4, B8)."""

@@ -10,7 +10,8 @@ class Answer:
     """How an invocation ended.
 
     ``value`` is what the function returned, as JSON carries it; text that is no JSON is left a str. Of an error it is
-    what Lambda answers in its place. Lambda never ran a ``throttled`` or ``recursive`` one. ``text`` is the error, as Lambda says it.
+    what Lambda answers in its place. ``text`` is the error, as Lambda says it. A ``throttled`` or ``recursive``
+    invocation never ran.
     """
 
     kind: Literal["returned", "error", "timeout", "crash", "throttled", "recursive"]

@@ -78,6 +78,7 @@ class Function:
         history: History,
         settings: FunctionSettings | None = None,
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
+        *,
         lineage: Lineage | None = None,
     ) -> None:
         self.stage = stage

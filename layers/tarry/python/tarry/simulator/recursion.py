@@ -1,9 +1,13 @@
 """Lambda's recursive loop detection: a function that keeps sending to a queue that feeds it is stopped."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from __future__ import annotations
 
-from tarry.simulator.history import Event, History
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tarry.simulator.history import Event, History
 
 RecursiveLoop = Literal["Allow", "Terminate"]
 

@@ -138,9 +138,8 @@ class Hosting:
         names = (settings.name if number == 1 else f"{settings.name}-{number}" for number in count(1))
         named = replace(settings, name=next(name for name in names if name not in taken))
         heard = overheard(handler, self._history)
-        return Function(
-            self._stage, partial(self._invoke, heard), self.world, self._history, named, around, self._lineage
-        )
+        stage, history = self._stage, self._history
+        return Function(stage, partial(self._invoke, heard), self.world, history, named, around, lineage=self._lineage)
 
     def _visibility_timeout(self, queue: str) -> int:
         asked = {"QueueUrl": self._sqs.url(queue), "AttributeNames": ["VisibilityTimeout"]}

@@ -49,22 +49,32 @@ class _OnlyTheLiving(logging.Filter):
 
 
 @contextmanager
+def without_the_dead(actors: Actors) -> Iterator[None]:
+    """Drops what killed processes log as long as the context lasts."""
+    tarry, silence = logging.getLogger("tarry"), _OnlyTheLiving(actors)
+    tarry.addFilter(silence)
+    try:
+        yield
+    finally:
+        tarry.removeFilter(silence)
+
+
+@contextmanager
 def listening(history: History, actors: Actors) -> Iterator[None]:
     """Hears the log as long as the context lasts, also where a test has silenced it; it goes wherever else it goes."""
-    tarry, ear, silence = logging.getLogger("tarry"), _Ear(history, actors), _OnlyTheLiving(actors)
+    tarry, ear = logging.getLogger("tarry"), _Ear(history, actors)
     before = tarry.level, tarry.disabled, tarry.manager.disable
     tarry.addHandler(ear)
-    tarry.addFilter(silence)
     tarry.disabled = False
     if tarry.manager.disable >= logging.INFO:
         logging.disable(logging.DEBUG)
     if tarry.getEffectiveLevel() > logging.INFO:
         tarry.setLevel(logging.INFO)
     try:
-        yield
+        with without_the_dead(actors):
+            yield
     finally:
         tarry.removeHandler(ear)
-        tarry.removeFilter(silence)
         tarry.setLevel(before[0])
         tarry.disabled = before[1]
         logging.disable(before[2])

@@ -34,7 +34,6 @@ class Past:
         self.connected: dict[str, Event] = {}
         """What feeds on each queue."""
         self._runs: dict[int, Run] = {}
-        self._failed_look_ups: list[float] = []
         self._redriven: dict[str, Life] = {}
         for event in self.events:
             self._take(event)
@@ -68,6 +67,12 @@ class Past:
         """Which there were, with which message, in which invocation."""
         told = (event.fields for event in self.problems)
         return {(each["event"], each.get("delivery_id"), each.get("request_id")) for each in told}
+
+    @cached_property
+    def _failed_look_ups(self) -> list[float]:
+        """When a fault struck a look-up of a queue."""
+        faults = (event for event in self.events if event.what == "fault")
+        return [event.at for event in faults if event.fields.get("operation") == "GetQueueAttributes"]
 
     def invocations_of(self, life: Life) -> list[Invocation]:
         """Those that had it in their batch."""
@@ -107,8 +112,6 @@ class Past:
 
     def _take(self, event: Event) -> None:
         fields = event.fields
-        if event.what == "fault" and fields.get("operation") == "GetQueueAttributes":
-            self._failed_look_ups.append(event.at)
         match event.what:
             case "sent":
                 self._sent(event)
@@ -118,13 +121,8 @@ class Past:
                 life.deliveries.append(Delivery(life, event))
             case "ran":
                 self._ran(event)
-            case "ended":
-                run = self._runs[fields["run"]]
-                run.ended, run.was_abandoned = event, self.invocations[run.request_id].answered is not None
-            case "verdict":
-                run = self._runs[fields["run"]]
-                if run.ended is None:
-                    run.verdicts.append(event)
+            case "verdict" | "ended":
+                self._of_run(self._runs[fields["run"]], event)
             case "said" | "problem" | "swallowed":
                 self._told(event)
             case "created" | "connected":
@@ -135,6 +133,12 @@ class Past:
                 self._of_invocation(self.invocations[fields["request_id"]], event)
             case _ if fields.get("delivery_id") in self.lives:
                 self._of_life(self.lives[fields["delivery_id"]], event)
+
+    def _of_run(self, run: Run, event: Event) -> None:
+        if event.what == "ended":
+            run.ended, run.was_abandoned = event, self.invocations[run.request_id].answered is not None
+        elif run.ended is None:
+            run.verdicts.append(event)
 
     def _told(self, event: Event) -> None:
         match event.what:

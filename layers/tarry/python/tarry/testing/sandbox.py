@@ -18,7 +18,7 @@ from tarry.sqs.outgoing import Entry, pack
 from tarry.testing.faults import Faults
 from tarry.testing.hosting import Hosting
 from tarry.testing.letters import Letter
-from tarry.testing.listening import listening
+from tarry.testing.listening import listening, without_the_dead
 from tarry.testing.misuse import Endless, Misuse, check_handler, listed
 from tarry.testing.report import Report
 from tarry.testing.stuck import stuck
@@ -76,7 +76,7 @@ class Sandbox:
         self.faults = Faults(self._random("faults"), self.history)
         """What goes wrong: `tarry.testing.faults`."""
         lineage = Lineage(self.history) if realism.recursion_is_stopped else None
-        self._hosting = Hosting(self._stage, self.sqs, self.faults, self.history, seed, lineage)
+        self._hosting = Hosting(self._stage, self.sqs, self.faults, self.history, seed, lineage=lineage)
         self.world = self._hosting.world()
         """The world of what the test itself does."""
         self._stage.timeline.around = partial(listening, self.history, self._stage.actors)
@@ -154,7 +154,7 @@ class Sandbox:
         except SqsError as error:
             raise ValueError(f"SQS refuses the queue {name!r}: {error.message}") from error
 
-    def connect(
+    def connect(  # noqa: PLR0913 each is a setting of the mapping or the function
         self,
         handler: Callable[[Any, Any], Any],
         queue: str,
@@ -171,8 +171,8 @@ class Sandbox:
 
         ``handler`` is a Lambda handler: a consumer, or any function of an event and a context. A handler with several
         queues is one function; ``timeout`` is the function's, in seconds. ``window`` is in seconds too. ``filters`` are
-        the mapping's: ``{"body": {"kind": ["order"]}}``. ``recursive_loop="Allow"`` is the function's ``RecursiveLoop``:
-        without it Lambda refuses a message that the function's own sends led to 16 times.
+        the mapping's: ``{"body": {"kind": ["order"]}}``. ``recursive_loop`` is the function's ``RecursiveLoop``: unless
+        it is ``"Allow"``, Lambda refuses a message that 16 sends of the function in a row led to.
 
         Raises `ValueError` for an unknown queue, and for what Lambda refuses, such as a visibility timeout below the
         function's; `TypeError` for what is no handler.
@@ -334,8 +334,9 @@ class Sandbox:
     def close(self) -> None:
         """Ends all handlers that still run. The fixture does it, and a ``with`` block."""
         self._closed = True
-        self._hosting.close()
-        self._stage.close()
+        with without_the_dead(self._stage.actors):
+            self._hosting.close()
+            self._stage.close()
 
     # inside
 

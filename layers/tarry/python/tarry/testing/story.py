@@ -119,12 +119,8 @@ class Stories:
                 for life in self._batches.get(fields["request_id"], ()):
                     if life.request_id == fields["request_id"]:  # else it is with another invocation by now
                         life.answered(event, failed=life.delivery_id in fields["failed"])
-            case "fault" | "ran":
+            case "fault" | "ran" | "recursion_stopped":
                 self._in_invocation(event)
-            case "recursion_stopped":
-                for delivery_id in fields["delivery_ids"]:
-                    if delivery_id in self._lives:
-                        self._lives[delivery_id].story.faults.append((event.at, RECURSION))
             case _ if fields.get("delivery_id") in self._lives:
                 self._of_life(self._lives[fields["delivery_id"]], event)
 
@@ -170,6 +166,10 @@ class Stories:
 
     def _in_invocation(self, event: Event) -> None:
         fields = event.fields
+        if event.what == "recursion_stopped":
+            for life in (self._lives[each] for each in fields["delivery_ids"] if each in self._lives):
+                life.story.faults.append((event.at, RECURSION))
+            return
         if event.what == "ran":
             for delivery_id, attempt in fields["attempts"].items():
                 if delivery_id in self._lives:
@@ -277,9 +277,7 @@ class _Life:
         elif state is State.IN_FLIGHT:
             self.step(at, State.COMMITTED)
         else:
-            odd = "somebody beside its function deleted it"
-            if by != "http":
-                odd = f"{'lost: Lambda deleted it' if by == 'mapping' else 'deleted'}, though it was {state}"
+            odd = "somebody beside its function deleted it" if by == "http" else f"deleted, though it was {state}"
             self.step(at, State.COMMITTED, why=odd)
 
     def answered(self, event: Event, *, failed: bool) -> None:

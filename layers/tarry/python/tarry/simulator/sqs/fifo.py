@@ -75,6 +75,9 @@ class FifoQueue(Queue):
             raise invalid(handle, "ReceiptHandle", "The receipt handle has expired.")
         return True
 
+    def deliver_again(self, handle: str, seconds: float) -> None:
+        """A FIFO queue delivers nothing twice."""
+
     def _moved_here(self, message: StoredMessage) -> StoredMessage:
         # Unlike on a standard queue its time begins anew.
         return self._numbered(replace(message, sent_at=self._around.now(), deduplication_id=message.delivery_id))

@@ -73,8 +73,9 @@ class Queue(ABC):
         """Whether a handle changes the message's visibility. Raises `SqsError` if it may not be used any more."""
         return self._holds(message, receipt, handle)
 
+    @abstractmethod
     def deliver_again(self, handle: str, seconds: float) -> None:
-        """Deliver a message once more after so many seconds, even if it was deleted; a FIFO queue never does."""
+        """Deliver a message once more after so many seconds, even if it was deleted."""
 
     @abstractmethod
     def _moved_here(self, message: StoredMessage) -> StoredMessage:

@@ -108,7 +108,7 @@ def attempts_are_within_the_policy(past: Past) -> Found:
             if following is None or is_by_sqs(delivery, following) or not following.runs:
                 continue
             shortest = shortest_when_stuck(delivery, delivery.decided_at, past)
-            if following.at < delivery.decided_at + shortest - MOMENT and not _is_excused(delivery, past):
+            if following.at < delivery.decided_at + shortest - MOMENT and not _is_excused(delivery, following, past):
                 yield violation(rule, life, f"came back within {shortest:g} s, {why}", following.at)
 
 
@@ -127,8 +127,9 @@ def _why_final(delivery: Delivery) -> str | None:
     return None
 
 
-def _is_excused(delivery: Delivery, past: Past) -> bool:
+def _is_excused(delivery: Delivery, following: Delivery, past: Past) -> bool:
     """Whether the visibility that keeps it away could not be set, or not in time."""
     assert delivery.invocation is not None
     not_set = any("not_settled" in event.fields for event in past.said_by(delivery))
-    return not_set or delivery.invocation.struck("ChangeMessageVisibilityBatch") or not delivery.hidden
+    was_set = any(delivery.decided_at <= change.at <= following.at for change in delivery.hidden)
+    return not_set or delivery.invocation.struck("ChangeMessageVisibilityBatch") or not was_set

@@ -151,12 +151,23 @@ def _is_excused(delivery: Delivery, past: Past) -> bool:
     left = life.left_at is not None and life.left_at <= invocation.answered.at
     if left or invocation.struck("ChangeMessageVisibilityBatch"):
         return True
-    if life.queue.endswith(".fifo") and delivery.held_until <= delivery.decided_at:
-        return True  # SQS takes a handle of FIFO only as long as the lease holds
+    if delivery.held_until <= _settled_by(delivery):
+        return True  # SQS takes a handle only as long as the lease holds
     if invocation.faults and any("not_settled" in event.fields for event in past.said_by(delivery)):
         return True  # it began late, or what goes out first took the time that there was (SPEC G6)
     later = life.delivery(delivery.count + 1)
     return past.had_problem(delivery, "lease_lost") or (later is not None and later.at <= invocation.answered.at)
+
+
+def _settled_by(delivery: Delivery) -> float:
+    """When the change of its visibility must have left: with the batch, or soon after its verdict (SPEC C11)."""
+    assert delivery.invocation is not None
+    assert delivery.invocation.answered is not None
+    assert delivery.run is not None
+    answered = delivery.invocation.answered.at
+    if delivery.life.queue.endswith(".fifo") or delivery.run.began.fields["is_batch"]:
+        return answered
+    return min(answered, delivery.decided_at + LATE_SECONDS)
 
 
 def _due(copy: Life) -> float:

@@ -1,0 +1,34 @@
+"""What is returned by a handler, as the sandbox sees it (SPEC A4)."""
+
+from typing import Any
+
+import pytest
+
+from tarry import Batch, Retry, batch_consumer
+from tarry.testing import Sandbox
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdicts"),
+    [
+        (lambda ids: None, ["ack", "ack"]),
+        (lambda ids: "whatever", ["ack", "ack"]),
+        (lambda ids: {"batchItemFailures": []}, ["ack", "ack"]),
+        (lambda ids: {"batchItemFailures": [{"itemIdentifier": ids[1]}]}, ["ack", "fail"]),
+        (lambda ids: {"batchItemFailures": [{"itemIdentifier": "unknown"}]}, ["fail", "fail"]),
+        (lambda ids: {"batchItemFailures": [{}]}, ["fail", "fail"]),
+        (lambda ids: Retry(5), ["retry", "retry"]),
+        (lambda ids: ValueError("no"), ["fail", "fail"]),
+    ],
+)
+def test_a_returned_verdict_is_a_verdict(sandbox: Sandbox, answer: Any, verdicts: list[str]) -> None:
+    @batch_consumer(max_attempts=1)
+    def handler(batch: Batch) -> Any:
+        return answer([message.delivery_id for message in batch])
+
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(handler, "orders")
+    for number in range(2):
+        sandbox.send("orders", str(number))
+    run = sandbox.run(check=False).past.runs[0]
+    assert [run.verdict(each) for each in run.delivery_ids] == verdicts
