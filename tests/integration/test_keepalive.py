@@ -277,7 +277,7 @@ def test_a_lease_is_lost_when_extensions_failed_until_its_end(
 
     Kept(sandbox, handle).send("order").run()
     [line] = lines(caplog, "lease_lost")
-    assert "could not be extended" in field(line, "text")
+    assert "its lease has ended" in field(line, "text")
     assert ended
 
 

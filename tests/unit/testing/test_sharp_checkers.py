@@ -155,7 +155,7 @@ def test_a_wait_that_was_not_asked_for_is_accused(sandbox: Sandbox, monkeypatch:
         if message.attempt == 1:
             raise ValueError("no")
 
-    monkeypatch.setattr(Settlement, "_hide", lambda self, decisions: None)
+    monkeypatch.setattr(Settlement, "_wait_in_place", lambda self, plans, **_: None)
     sandbox.queue("orders")
     sandbox.connect(handler, "orders")
     sandbox.send("orders", "1")

@@ -23,6 +23,9 @@ MAX_VISIBILITY_SECONDS = 43_200
 MAX_DELAY_SECONDS = 900
 """SQS's longest ``DelaySeconds``."""
 
+MOMENT_SECONDS = 0.001
+"""How much earlier than its time a message may come back, rather than a second later: times are floats."""
+
 UNKNOWN_RECEIVE_SECONDS = 330
 """How long before an invocation its messages may have been received, when the record does not say it: the longest
 batching window (300 s) and half a minute. A record tells only its *first* receive."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.delay import MAX_VISIBILITY_SECONDS
-
 if TYPE_CHECKING:
     from tarry.message import Message
     from tarry.world import Event
@@ -46,14 +44,16 @@ class Leases:
     def end_of(self, message: Message[Any], visibility_timeout: int | None) -> float | None:
         """When the lease on a message ends, in epoch seconds; None if that is not known (SPEC E6).
 
-        ``visibility_timeout`` is the queue's, in seconds. A lease is as old as its receive; a record tells the time of
-        its first receive alone.
+        ``visibility_timeout`` is the queue's, in seconds. A lease is as old as its receive; a record tells only when
+        its first receive was.
         """
         confirmed = self.ends.get(message.delivery_id)
         if confirmed is not None or visibility_timeout is None:
             return confirmed
         started_at = message._invocation.started_at
         received_at = message._first_received_at if message.receive_count == 1 else None
-        if received_at is None or not 0 <= started_at - received_at <= MAX_VISIBILITY_SECONDS:
-            received_at = started_at  # no lease is older than 12 hours: a sample event
-        return received_at + visibility_timeout
+        if received_at is None or started_at >= received_at + visibility_timeout:
+            # The receive is not known, or Lambda hides the messages for longer: with a batching window for the window,
+            # the function's timeout and 30 s. (Or it is a sample event, received long ago.)
+            received_at = started_at
+        return min(started_at, received_at) + visibility_timeout

@@ -212,6 +212,8 @@ class Pool(Run):
 
     def _may_ask(self) -> bool:
         """Whether it may be asked what has failed: when all messages have run (see `Verdicts.next_again`)."""
+        if self._requests_under_way or self._is_held:
+            return False
         if self._is_last_part and not self._have_all_run and not len(self._running):
             self._have_all_run = True
             self._sort()

@@ -106,6 +106,8 @@ class Verdicts:
         """The delivery ids of messages in ``pending`` that have run, or will not."""
         self._under_way: set[str] = set()
         """The delivery ids of FIFO messages whose look-up or send is under way in the background."""
+        self._may_block = not handling.is_async
+        """Whether a request of a FIFO message may be made here: not where that holds up other handlers."""
         self._is_free = threading.Lock()
         self.in_background: InBackground = _at_once
         """How a request is made: here, or in a thread where this one must not be held up."""
@@ -190,7 +192,7 @@ class Verdicts:
             self._note(decided)
             return None
         message = decided.message
-        if message._source.is_fifo and (not self._handling.is_async or self._is_known(message)):
+        if message._source.is_fifo and (self._may_block or self._is_known(message)):
             return self._decide_on_fifo(decided)
         if message._source.is_fifo:
             self._under_way.add(message.delivery_id)
@@ -289,8 +291,13 @@ class Verdicts:
         if self._settlement.made is not None:
             self._settlement.made.sort(place.__getitem__)
 
+    def _settle_here(self) -> None:
+        """From now on make requests here: no handler runs any more that they would hold up."""
+        self._may_block, self.in_background, self.settled = True, _at_once, _nothing
+
     def close(self) -> None:
         """Decide all that is not decided yet; nothing runs any more."""
+        self._settle_here()
         while (again := self.next_again()) is not None:
             self.give_up(again)
 
@@ -344,6 +351,7 @@ class Verdicts:
 
     def on_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
         """A batch that ran as a whole (SPEC B4, B5, H2)."""
+        self._settle_here()
         self._groups.go_on()
         todo = [(index, message) for index, message in enumerate(batch) if not message._is_closed]
         for _, message in todo:  # the others were decided on when their own verdicts fell

@@ -169,9 +169,14 @@ class Actors:
         """Let ``work`` begin now, after what is due already, in a copy of the current context.
 
         It belongs to ``process``, by default to that of the actor that starts it; outside of any, to one of its own.
+
+        Raises:
+            Killed: the process of the actor that starts it was killed.
         """
         if process is None:
             current = self.current()
+            if current is not None and current.process.killed:
+                raise Killed
             process = current.process if current is not None else Process(self)
         actor = Actor(self, work, process)
         self._alive[actor] = None

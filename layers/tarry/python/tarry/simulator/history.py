@@ -31,7 +31,8 @@ class History:
     """
 
     def __init__(self, now: Callable[[], float], *, keep: bool = True) -> None:
-        self._now = now
+        self.now = now
+        """The time, in epoch seconds."""
         self._keep = keep
         self._listeners: list[Callable[[Event], None]] = []
         self.events: list[Event] = []
@@ -50,7 +51,7 @@ class History:
         """Adds an event that happens now."""
         if self.by is not None:
             fields["by"] = self.by
-        event = Event(self._now(), what, fields)
+        event = Event(self.now(), what, fields)
         if self._keep:
             self.events.append(event)
         for tell in self._listeners:

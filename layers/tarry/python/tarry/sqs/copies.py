@@ -90,7 +90,7 @@ class CopyWriter:
         if body != message.body or attributes != sendable_attributes(message):
             record = edited(record, body, now)
         record_ = self._redacted(record, message, options)
-        return self._travelling(message, target, record_, delay, body, attributes)
+        return self._travelling(message, target, record_, delay, body, attributes, until=until)
 
     def waiting(self, decision: Decision, until: float, now: float) -> Copy:
         """The copy that waits in the message's own queue, in its place, ``until`` then (epoch seconds).
@@ -118,7 +118,8 @@ class CopyWriter:
                 delay=math.ceil(max(0, until - decision.decided_at)),
                 include_traceback=told,
             )
-        return self._travelling(message, message._source, self._redacted(record, message, options), delay)
+        record_ = self._redacted(record, message, options)
+        return self._travelling(message, message._source, record_, delay, until=until)
 
     def _travelling(
         self,
@@ -128,6 +129,8 @@ class CopyWriter:
         delay: int | None,
         body: str | None = None,
         attributes: Attributes | None = None,
+        *,
+        until: float | None,
     ) -> Copy:
         """A copy that must not go without its record, and not unnoticed in a circle."""
         if target == message._source:
@@ -136,7 +139,7 @@ class CopyWriter:
         if (hops := hops_of(message) + 1) >= MANY_HOPS:
             text = f"sent again {hops} times: unless its RecursiveLoop is Allow, Lambda stops at about 16"
             self._log.problem("many_hops", text, message)
-        return copy
+        return copy if until is None else copy.waiting_until(until)
 
     def _fitted(
         self,

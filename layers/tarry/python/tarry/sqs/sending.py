@@ -7,9 +7,11 @@ sending is not confirmed by a message id and the body's MD5.
 from __future__ import annotations
 
 import hashlib
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tarry.delay import MAX_DELAY_SECONDS, MOMENT_SECONDS
 from tarry.sqs.deletes import delete
 from tarry.sqs.limits import is_reserved, message_size, requests_of
 from tarry.sqs.receipts import doubt
@@ -33,13 +35,15 @@ class Copy(Value):
     sent. If SQS finds it too large, ``on_too_large`` is called, once, and the others are tried in turn.
     """
 
-    __slots__ = ("body", "delay", "message", "on_too_large", "target", "transfer", "variants")
+    __slots__ = ("body", "delay", "message", "on_too_large", "target", "transfer", "until", "variants")
     message: Message[Any]
     body: str
     target: QueueArn
     variants: Sequence[Attributes]
     delay: int | None
     """``DelaySeconds``; None leaves it to the queue, which is all that FIFO allows."""
+    until: float | None
+    """The epoch seconds at which the delay ends, so that a copy that is sent later waits for less."""
     on_too_large: Callable[[], None]
     transfer: str
     """On FIFO, what SQS is to swallow a second time: this message's move to this queue, by default."""
@@ -54,6 +58,7 @@ class Copy(Value):
         transfer: str = "",
         *,
         body: str | None = None,
+        until: float | None = None,
     ) -> None:
         self._freeze(
             message=message,
@@ -61,9 +66,31 @@ class Copy(Value):
             target=target,
             variants=variants,
             delay=delay,
+            until=until,
             on_too_large=on_too_large,
             transfer=transfer or f"{message.delivery_id} {target}",
         )
+
+    def waiting_until(self, moment: float) -> Copy:
+        """The same copy, whose delay ends then (epoch seconds), however much later it is sent."""
+        return Copy(
+            self.message,
+            self.target,
+            self.variants,
+            self.delay,
+            self.on_too_large,
+            self.transfer,
+            body=self.body,
+            until=moment,
+        )
+
+    @property
+    def delay_seconds(self) -> int | None:
+        """``DelaySeconds`` for a send now."""
+        if self.delay is None or self.until is None:
+            return self.delay
+        left = math.ceil(self.until - self.message._invocation.now() - MOMENT_SECONDS)
+        return min(MAX_DELAY_SECONDS, max(0, left))
 
     @property
     def size(self) -> int:
@@ -167,8 +194,8 @@ def _entry(entry_id: str, copy: Copy, variant: int) -> dict[str, Any]:
         entry["MessageDeduplicationId"] = hashlib.sha256(copy.transfer.encode()).hexdigest()
         entry["MessageGroupId"] = message.group_id or message.id
     else:
-        if copy.delay is not None:
-            entry["DelaySeconds"] = copy.delay  # 0 too: the queue may have a default delay
+        if (seconds := copy.delay_seconds) is not None:
+            entry["DelaySeconds"] = seconds  # 0 too: the queue may have a default delay
         if message.group_id:
             entry["MessageGroupId"] = message.group_id
     return entry

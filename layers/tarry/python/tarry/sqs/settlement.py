@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.causes import is_a, text_of
 from tarry.decision import Decision, ask_steps
-from tarry.delay import MAX_VISIBILITY_SECONDS, whole_seconds
+from tarry.delay import MAX_VISIBILITY_SECONDS, MOMENT_SECONDS, whole_seconds
 from tarry.failure import Failure
 from tarry.outcome import Outcome
 from tarry.sqs.client import Requests
@@ -67,8 +67,6 @@ ANSWER_SHARE = 0.05
 """Of the time that an invocation began with: more is not kept."""
 PATIENCE_SECONDS = 2.0
 """How long an early request waits for an extension of ``keepalive`` that is under way."""
-MOMENT_SECONDS = 0.001
-"""How much earlier than its time a message may come back, rather than a second later: times are floats."""
 
 
 class Settlement:

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 class Listener(Protocol):
     """Whoever wants to know of verdicts."""
 
-    def hears(self, message: Message[Any], verdict: str) -> None:
-        """A verdict was given on a message; the first one on it counts."""
+    def now(self) -> float:
+        """The time, in epoch seconds."""
+
+    def hears(self, message: Message[Any], verdict: str, fell_at: float) -> None:
+        """A verdict was given on a message, at ``fell_at``; the first one on it counts."""
 
 
 def listen_to(messages: Iterable[Message[Any]], listener: Listener) -> None:
@@ -32,25 +35,31 @@ class HeardMessage(Message[Any]):
     _listener: Listener
 
     def ack(self) -> None:
+        began = self._listener.now()
         super().ack()
-        self._listener.hears(self, "ack")
+        self._listener.hears(self, "ack", began)
 
     def retry(self, delay: Delay | None = None) -> None:
+        began = self._listener.now()
         super().retry(delay)
-        self._listener.hears(self, "retry")
+        self._listener.hears(self, "retry", began)
 
     def reject(self, reason: str | None = None) -> None:
+        began = self._listener.now()
         super().reject(reason)
-        self._listener.hears(self, "reject")
+        self._listener.hears(self, "reject", began)
 
     def discard(self, reason: str | None = None) -> None:
+        began = self._listener.now()
         super().discard(reason)
-        self._listener.hears(self, "discard")
+        self._listener.hears(self, "discard", began)
 
     def defer(self, delay: Delay) -> None:
+        began = self._listener.now()
         super().defer(delay)
-        self._listener.hears(self, "defer")
+        self._listener.hears(self, "defer", began)
 
     def fail(self, error: BaseException) -> None:
+        began = self._listener.now()
         super().fail(error)
-        self._listener.hears(self, "fail")
+        self._listener.hears(self, "fail", began)

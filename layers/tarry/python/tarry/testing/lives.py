@@ -90,9 +90,9 @@ class Run:
         due = self.ended.fields["dues"].get(delivery_id)
         if due is not None:
             return due, due
-        own = self.verdict_event(delivery_id)
-        first = self.ended.at if own is None else own.at
-        last = self.ended.at if delivery_id in self.ended.fields["of_batch"] else first
+        own = self.verdict_event(delivery_id) if self.began.fields["is_batch"] else None
+        first = self.ended.at if own is None else float(own.fields["fell_at"])
+        last = self.ended.at if own is None or delivery_id in self.ended.fields["of_batch"] else own.at
         return first + wait[0], last + math.ceil(wait[1])
 
     @property

@@ -147,8 +147,11 @@ class _Watch:
             is_batch=isinstance(subject, Batch),
         )
 
-    def hears(self, message: Message[Any], verdict: str) -> None:
-        """A verdict was given on a message; it counts from now, if it is the first one."""
+    def now(self) -> float:
+        return self._history.now()
+
+    def hears(self, message: Message[Any], verdict: str, fell_at: float) -> None:
+        """A verdict was given on a message; its delay counts from then, if it is the first one."""
         if not isinstance(sys.exception(), Killed):
             self._history.record(
                 "verdict",
@@ -156,6 +159,7 @@ class _Watch:
                 request_id=self._request_id,
                 delivery_id=message.delivery_id,
                 verdict=verdict,
+                fell_at=fell_at,
             )
 
     async def over(self, awaitable: Any) -> Any:

@@ -139,11 +139,12 @@ def _is_last_way(event: Event) -> bool:
 
 
 def _is_clean(invocation: Invocation, past: Past) -> bool:
-    """Whether all of its messages were handled at once, and are fresh."""
+    """Whether all of its messages were handled at once, and are fresh; one that failed and was dropped was not."""
     receives = invocation.handed.fields["receives"] if invocation.handed else []
     failed_once = any(
         run.verdict(each) not in ("ack", "discard") for run in invocation.runs for each in run.delivery_ids
     )
+    failed_once |= any("error" in event.fields for each in past.received_by(invocation) for event in past.said_by(each))
     return (
         not failed_once and not invocation.failed and not invocation.sent and all(count == 1 for _, count in receives)
     )

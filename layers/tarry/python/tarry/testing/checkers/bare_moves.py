@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tarry.sqs.limits import MAX_REQUEST_BYTES, message_size
+from tarry.testing.checkers.leases import known_end
 from tarry.testing.checkers.letters import died_in, users_attributes
 from tarry.testing.checkers.violation import Found, violation
 from tarry.testing.lives import FAILED
@@ -33,6 +34,8 @@ def bare_moves_have_a_cause(past: Past) -> Found:
         if not before:
             continue
         last, target = before[-1], str(moved.fields["to"])
+        if last.copies:
+            continue  # it says why already, in the copy: SQS delivered the original once more after it was deleted
         if _was_judged(last, moved.at, past) and not _may_be_bare(last, target, past):
             what = f"its last delivery ended with {last.verdict!r}" if last.run else "it could not wait"
             text = f"SQS moved it to {target} bare, though {what}, and nothing kept tarry from saying why"
@@ -56,7 +59,8 @@ def _may_be_bare(last: Delivery, target: str, past: Past) -> bool:
     invocation, life = last.invocation, last.life
     assert invocation is not None
     assert invocation.answered is not None
-    lease_lost = past.had_problem(last, "lease_lost") or invocation.answered.at >= last.held_until
+    held_until = min(last.held_until, known_end(last, past))
+    lease_lost = past.had_problem(last, "lease_lost") or invocation.answered.at >= held_until
     waits_for_twin = bool(last.twins)
     is_its_grave = target in (died_in(life), life.sent.fields["queue"])  # SPEC F7
     return (

@@ -12,6 +12,7 @@ from tarry.facts import MARGIN_SECONDS, MARGIN_SHARE
 from tarry.policy import SHORTEST_UNHANDLED_WAIT
 from tarry.sqs.settlement import REPEAT_ON_FIFO_SECONDS, SHORTEST_CUT_SECONDS
 from tarry.testing.checkers.doubles import is_by_sqs
+from tarry.testing.checkers.leases import known_end
 from tarry.testing.checkers.violation import MOMENT, Found, Violation, violation
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ def _is_excused(delivery: Delivery, past: Past) -> bool:
         return True
     if delivery.held_until <= _settled_by(delivery):
         return True  # SQS takes a handle only as long as the lease holds
+    if known_end(delivery, past) <= _settled_by(delivery):
+        return True  # the lease has ended, for all that its invocation can know (SPEC E6)
     if invocation.faults and any("not_settled" in event.fields for event in past.said_by(delivery)):
         return True  # it began late, or what goes out first took the time that there was (SPEC G6)
     later = life.delivery(delivery.count + 1)

@@ -29,7 +29,7 @@ def lost_leases_are_left_alone(past: Past) -> Found:
             continue
         if invocation.struck("SendMessageBatch", "ChangeMessageVisibilityBatch"):
             continue
-        ends_at = _known_end(delivery)
+        ends_at = max(known_end(delivery, past), delivery.lease_ends_at)
         for event in done:
             if event.at > ends_at + ON_ITS_WAY_SECONDS:
                 what = "sent on" if event in delivery.copies else "its visibility was changed"
@@ -40,11 +40,19 @@ def lost_leases_are_left_alone(past: Past) -> Found:
                 ends_at = event.fields["visible_until"]
 
 
-def _known_end(delivery: Delivery) -> float:
-    """When the lease ends by what an invocation knows: a record tells only when its first receive was."""
+def known_end(delivery: Delivery, past: Past) -> float:
+    """When the lease ends by what an invocation knows: a record tells only when its first receive was.
+
+    Where that end would be before the invocation, Lambda hides the messages for longer, for its batching window.
+    """
     assert delivery.invocation is not None
-    seconds = delivery.lease_ends_at - delivery.at
-    return (delivery.at if delivery.count == 1 else delivery.invocation.invoked.at) + seconds
+    began, seconds = delivery.invocation.invoked.at, visibility_timeout(delivery, past)
+    return (delivery.at if delivery.count == 1 and delivery.at + seconds > began else began) + seconds
+
+
+def visibility_timeout(delivery: Delivery, past: Past) -> float:
+    """The queue's own, in seconds."""
+    return float(past.queues.get(delivery.life.sent.fields["queue"], {}).get("VisibilityTimeout", 30))
 
 
 def _done_for(delivery: Delivery) -> list[Event]:
