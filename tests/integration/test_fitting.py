@@ -415,7 +415,7 @@ def test_a_dead_letter_fits_with_as_much_of_its_record_as_has_room(given_: Given
 
 
 def ends(logged: dict[str, Any]) -> dict[str, Any]:
-    """The record without the last of a message that was cut: a pair of surrogates is two characters until it is read."""
+    """The record without the end of a message that was cut: two surrogates are one character once they were read."""
     failure = dict(logged["failure"])
     if str(failure.get("message", "")).endswith("..."):
         failure["message"] = failure["message"][:20]

@@ -221,6 +221,7 @@ def test_a_change_in_the_name_of_a_lost_lease_is_accused(sandbox: Sandbox) -> No
     @consumer(max_attempts=2, backoff=Fixed(30))
     def handler(message: Message) -> None:
         if message.attempt == 1:
+            sandbox.sleep(5)
             raise ValueError("no")
 
     sandbox.queue("orders", visibility_timeout=60)
@@ -229,10 +230,10 @@ def test_a_change_in_the_name_of_a_lost_lease_is_accused(sandbox: Sandbox) -> No
     events = list(sandbox.run().events)
 
     def received_earlier(event: Event) -> Event:
-        """As if it had been received a minute before: its lease has ended by the time it is settled."""
-        if event.what != "received":
-            return event
-        return replace(event, fields={**event.fields, "visible_until": event.at + 0.1})
+        """As if it had been received almost a minute before: its lease has ended by the time it is settled."""
+        if event.what == "received":
+            return replace(event, at=event.at - 58, fields={**event.fields, "visible_until": event.at + 2})
+        return event
 
     assert "lost leases are left alone" not in doctored(events, as_it_is)
     assert "lost leases are left alone" in doctored(events, received_earlier)

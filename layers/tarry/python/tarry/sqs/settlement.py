@@ -164,7 +164,7 @@ class Settlement:
     @property
     def has_time(self) -> bool:
         """Whether there is time to settle another message; of those for which there is none, a few are told of."""
-        if self._affordable() > 0:
+        if not self._too_late and self._affordable() > 0:
             return True
         self._too_late += 1
         return self._too_late <= MAX_ENTRIES

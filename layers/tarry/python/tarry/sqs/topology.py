@@ -51,6 +51,8 @@ class Topology:
         self._lookups: dict[str, Lookup] = {}
         self._retentions: dict[str, int] = {}
         """In seconds, as they were told last, however long ago: a queue's retention hardly ever changes."""
+        self._facts: dict[str, tuple[Lookup, QueueFacts]] = {}
+        """What was read of the last look-up of each source queue."""
         self._underway: dict[str, Event] = {}
         """The look-ups that a thread of its own makes, by the queue's ARN."""
         self._lock = threading.Lock()
@@ -62,6 +64,12 @@ class Topology:
     def source(self, queue: QueueArn, requests: Requests) -> QueueFacts:
         """What is known of the queue messages come from."""
         lookup = self._look_up(queue, SOURCE_ATTRIBUTES, requests)
+        known = self._facts.get(queue.text)
+        if known is None or known[0] is not lookup:
+            known = self._facts[queue.text] = lookup, self._read(lookup, queue)
+        return known[1]
+
+    def _read(self, lookup: Lookup, queue: QueueArn) -> QueueFacts:
         try:
             return _facts(lookup, self._retentions.get(queue.text))
         except (AttributeError, TypeError, ValueError) as error:
