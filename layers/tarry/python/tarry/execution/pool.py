@@ -56,6 +56,7 @@ class Pool(Run):
 
     def batch(self) -> None:
         """Of async handlers alone: a sync one is not run beside others."""
+        self._is_batch = True
         self._renew()
         self._drive(self._alone)
 

@@ -75,9 +75,13 @@ class Run:
         if self._verdicts is None:
             from tarry.execution.verdicts import Verdicts
 
-            self._verdicts = Verdicts(self._handling, self._pending, self._settlement, waits=self._runs_alone)
+            blocks = self._is_batch or not self._handling.is_async
+            self._verdicts = Verdicts(
+                self._handling, self._pending, self._settlement, waits=self._runs_alone, blocks=blocks
+            )
         return self._verdicts
 
+    _is_batch = False
     _runs_alone = True
     """Whether nothing of the user's runs while a verdict is dealt with."""
 
@@ -94,6 +98,7 @@ class Run:
 
     def batch(self) -> None:
         """Runs a handler of the whole batch."""
+        self._is_batch = True
         self._renew()
         self._watched(self._batch)
 

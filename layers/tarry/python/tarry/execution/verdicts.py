@@ -90,7 +90,9 @@ HELD_WITH_FRAMES = 10
 class Verdicts:
     """What becomes of the messages of one batch. ``pending`` loses what is done; the settlement gains all else."""
 
-    def __init__(self, handling: Handling, pending: Records, settlement: LazySettlement, *, waits: bool) -> None:
+    def __init__(
+        self, handling: Handling, pending: Records, settlement: LazySettlement, *, waits: bool, blocks: bool
+    ) -> None:
         self._handling = handling
         self._pending = pending
         self._settlement = settlement
@@ -106,7 +108,7 @@ class Verdicts:
         """The delivery ids of messages in ``pending`` that have run, or will not."""
         self._under_way: set[str] = set()
         """The delivery ids of FIFO messages whose look-up or send is under way in the background."""
-        self._may_block = not handling.is_async
+        self._may_block = blocks
         """Whether a request of a FIFO message may be made here: not where that holds up other handlers."""
         self._is_free = threading.Lock()
         self.in_background: InBackground = _at_once

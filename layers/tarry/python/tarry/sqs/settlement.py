@@ -30,6 +30,7 @@ from tarry.sqs.permissions import SEND_TO_ITSELF
 from tarry.sqs.plans import (
     MANY_HOPS,
     SENT_AWAY,
+    WAITS,
     Plan,
     Way,
     may_hop,
@@ -423,8 +424,10 @@ class Settlement:
     def _until(self, plan: Plan) -> float:
         if plan.decision.outcome.kind == "release":
             return 0
-        longest = self._longest_delay(plan.decision)
-        return waits_until(plan.decision, min(longest, REPEAT_ON_FIFO_SECONDS) if plan.is_perhaps_sent else longest)
+        if plan.decided.outcome.kind in WAITS:
+            return waits_until(plan.decided, 0)
+        longest = self._longest_delay(plan.decided)
+        return self._now() + (min(longest, REPEAT_ON_FIFO_SECONDS) if plan.is_perhaps_sent else longest)
 
     def _longest_delay(self, decision: Decision) -> float:
         is_fifo = decision.message._source.is_fifo

@@ -34,8 +34,8 @@ def bare_moves_have_a_cause(past: Past) -> Found:
         if not before:
             continue
         last, target = before[-1], str(moved.fields["to"])
-        if last.copies:
-            continue  # it says why already, in the copy: SQS delivered the original once more after it was deleted
+        if last.copies or not last.was_reported:
+            continue  # settled: its copy says why, or it was dropped; SQS delivered it once more after it was deleted
         if _was_judged(last, moved.at, past) and not _may_be_bare(last, target, past):
             what = f"its last delivery ended with {last.verdict!r}" if last.run else "it could not wait"
             text = f"SQS moved it to {target} bare, though {what}, and nothing kept tarry from saying why"
