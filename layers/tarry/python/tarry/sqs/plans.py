@@ -99,9 +99,12 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
     ways: list[Way] = []
     if kind in SENT_AWAY:
         ways.append(Way("as_decided"))
-    elif is_standard and (
-        _waits_by_copy(decision, seconds, longest) or expires or (kind == "wait" and is_last and may_hop(message))
-    ):
+    elif is_standard and kind == "wait":
+        if (expires or is_last) and may_hop(message):
+            ways.append(Way("copy_waits"))
+        elif expires:
+            ways.append(Way("expiring"))
+    elif is_standard and (expires or _waits_by_copy(decision, seconds, longest)):
         ways.append(Way("copy_waits"))
     if is_last:
         ways.append(Way("last_resort"))
@@ -147,7 +150,7 @@ def why_it_could_not_wait(decision: Decision) -> str | None:
     delay = f"{decision.outcome.delay or 0:g} s"
     if decision.outcome.kind == "wait":
         return (
-            f"it was sent with a delay, of which {delay} were left at the queue's last delivery (maxReceiveCount), and "
+            f"it was sent with a delay, of which {delay} were left when its queue was about to drop or move it, and it "
             "could not be sent again"
         )
     if decision.outcome.kind == "defer":

@@ -79,7 +79,8 @@ def _budget(invocation: Invocation, past: Past) -> dict[str, int]:
     before, beats = _delivered_before(invocation), _beats(invocation)
     routes = len({event.fields["queue"] for event in invocation.sent})
     last_ways = any(_is_last_way(event) for each in past.received_by(invocation) for event in past.said_by(each))
-    sends = sent if is_fifo else (routes + last_ways) * math.ceil(sent / 10)
+    early = 0 if is_fifo else math.ceil(_seconds(invocation))
+    sends = sent if is_fifo else (routes + last_ways) * math.ceil(sent / 10) + min(sent, early)
     return {
         "SendMessageBatch": sends + retried,
         "DeleteMessageBatch": sends + _early_deletes(invocation, before) + beats,
@@ -91,7 +92,7 @@ def _budget(invocation: Invocation, past: Past) -> dict[str, int]:
         + sends
         + math.ceil((len(invocation.batch) if is_fifo else before if before > 1 else 0) / 10)
         + beats * math.ceil(len(invocation.batch) / 10)
-        + (0 if is_fifo else min(failed, math.ceil(_seconds(invocation))))
+        + min(failed, early)
         + _extensions(invocation, past),
         "GetQueueAttributes": 0 if _is_clean(invocation, past) and not beats else 2 * len(past.queues),
     }
