@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from tarry import Batch, Defer, Fixed, Message, RetryInPlace, SendAgain, batch_consumer, consumer
+from tarry import (
+    Batch,
+    DeadLetter,
+    Defer,
+    Fixed,
+    LocalRetry,
+    Message,
+    RetryInPlace,
+    SendAgain,
+    batch_consumer,
+    consumer,
+)
 from tarry.testing import Sandbox
 
 LONG = 200
@@ -188,3 +199,44 @@ def test_a_deferral_takes_a_second_at_least(sandbox: Sandbox) -> None:  # SPEC J
     sandbox.send("orders", "{}")
     sandbox.run()
     assert when[1] - when[0] >= 1
+
+
+def test_a_message_whose_lease_ends_before_the_batch_does_is_settled_while_it_holds(
+    sandbox: Sandbox,
+) -> None:  # SPEC E6
+    """The visibility timeout is the function's timeout, and the poller held the batch for a while."""
+
+    @consumer(max_attempts=1)
+    def handler(message: Message) -> None:
+        if message.body == "long":
+            sandbox.sleep(50)
+        else:
+            raise ValueError
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=60)
+    sandbox.connect(handler, "orders", timeout=60)
+    for body in ("first", "long"):
+        sandbox.send("orders", body)
+    sandbox.faults.add("held", seconds=20)
+    sandbox.run(for_=65)
+    assert [letter.body for letter in sandbox.messages("dead")] == ["first"]
+
+
+def test_a_local_retry_that_there_is_no_time_for_any_more_goes_to_the_next_step(sandbox: Sandbox) -> None:  # SPEC I5
+    """There was time when the step was asked; the other message of the batch has taken it."""
+
+    @consumer(on_failure=[LocalRetry(2, delay=5), DeadLetter()])
+    def handler(message: Message) -> None:
+        if message.body == "long":
+            sandbox.sleep(25)
+        else:
+            raise LookupError("no customer 7")
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=180)
+    sandbox.connect(handler, "orders", timeout=30)
+    for body in ("first", "long"):
+        sandbox.send("orders", body)
+    sandbox.run(for_=60)
+    [letter] = sandbox.messages("dead")
+    assert letter.failure is not None
+    assert letter.failure.type == "LookupError"

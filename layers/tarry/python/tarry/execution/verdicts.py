@@ -17,6 +17,7 @@ from tarry.forks import generation
 from tarry.message import ACK, Message, Word
 from tarry.outcome import Outcome
 from tarry.signals import BatchError, Discard, Reject, Retry
+from tarry.steps import RESERVE_SECONDS
 from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
@@ -282,9 +283,15 @@ class Verdicts:
 
     def next_again(self) -> Again | None:
         """The next message that is to run again, when all others have run."""
-        while not self._again and self._held:
-            self._go_on(self._held.popleft())
-        return self._again.popleft() if self._again else None
+        while True:
+            while not self._again and self._held:
+                self._go_on(self._held.popleft())
+            if not self._again:
+                return None
+            again = self._again.popleft()
+            if again.failure.message._invocation.time_left() > again.delay + RESERVE_SECONDS:
+                return again
+            self.give_up(again)  # there was time when its step was asked, before the others ran
 
     def sort(self, order: Sequence[str]) -> None:
         """Put what was taken down in the order of the batch, by delivery ids: nothing hangs on who was done first."""
@@ -326,7 +333,7 @@ class Verdicts:
             let_frames_go(failure.error)
             message._invocation.diagnoses.let_frames_go()
         if decision.outcome.kind == "again":
-            if message._batch is None and message._word is None:
+            if message._batch is None and message._word is None and failure.reason != "expiring":
                 return Again(decision.failure or failure, decision.outcome.delay or 0)
             # No batch runs again in part, and no message of which a word holds, or which a thread still runs.
             decision = Decision(message, Outcome.unhandled(), failure.failed_at, decision.failure or failure)

@@ -91,30 +91,29 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
     message, kind = decision.message, decision.outcome.kind
     if kind == "release":
         return [Way("in_place")]
-    is_standard = not message._source.is_fifo
+    seconds, longest = seconds_to_wait(decision, longest_delay), message._longest_wait()
     is_last = facts.is_last_delivery(message)
-    seconds = seconds_to_wait(decision, longest_delay)
-    longest = message._longest_wait()
-    expires = is_standard and facts.would_expire(message, min(longest, seconds), now)
+    expires = not message._source.is_fifo and facts.would_expire(message, min(longest, seconds), now)
+    by_copy = not message._source.is_fifo and _waits_by_copy(decision, seconds, longest)
     ways: list[Way] = []
     if kind in SENT_AWAY:
         ways.append(Way("as_decided"))
-    elif is_standard and kind == "wait":
-        if (expires or is_last) and may_hop(message):
-            ways.append(Way("copy_waits"))
-        elif expires:
-            ways.append(Way("expiring"))
-    elif is_standard and (expires or _waits_by_copy(decision, seconds, longest)):
+    elif kind == "wait":
+        ways += _ways_of_parked(message, expires=expires, is_last=is_last)
+    elif expires or by_copy:
         ways.append(Way("copy_waits"))
     if is_last:
         ways.append(Way("last_resort"))
-    if expires and decision.trouble is None:
-        if kind in SENT_AWAY:
-            ways.append(Way("copy_waits", only_if_refused=True))
-        elif kind != "wait":
-            ways.append(Way("expiring", only_if_refused=True))
-    ways.append(Way("in_place"))
-    return ways
+    if expires and decision.trouble is None and kind != "wait":
+        ways.append(Way("copy_waits" if kind in SENT_AWAY else "expiring", only_if_refused=True))
+    return [*ways, Way("in_place")]
+
+
+def _ways_of_parked(message: Message[Any], *, expires: bool, is_last: bool) -> list[Way]:
+    """For a message that is not due yet: it is sent again where it cannot wait, as often as Lambda lets it be."""
+    if (expires or is_last) and not message._source.is_fifo and may_hop(message):
+        return [Way("copy_waits")]
+    return [Way("expiring")] if expires else []
 
 
 def _waits_by_copy(decision: Decision, seconds: float, longest: int) -> bool:

@@ -120,7 +120,7 @@ class Settlement:
         plan = self._planned(decision)
         with self._lock:
             self._plans.append(plan)
-        if early and self._is_short(plan):
+        if early and (self._is_short(plan) or self._loses_its_lease(plan)):
             self._early.add(plan)
 
     @property
@@ -370,8 +370,7 @@ class Settlement:
         if plan.is_settled:
             return
         if message.delivery_id not in self._leases.lost:
-            timeout = self.facts(message).visibility_timeout if self._lookups.knows(message._source) else None
-            end = self._leases.end_of(message, timeout)
+            end = self._leases.end_of(message, self._visibility_timeout(message))
             if end is None or end > self._now():
                 return
             self._leases.lose(message)
@@ -379,6 +378,19 @@ class Settlement:
         outcome = plan.decision.outcome
         outcome = Outcome.unhandled() if outcome.kind in SENT_AWAY else outcome
         self._transition(plan, outcome, None, not_settled="its lease is lost: it is only reported as failed")
+
+    def _visibility_timeout(self, message: Message[Any]) -> int | None:
+        """The queue's, in seconds, if the end of the lease may be near; None where it is not known, or not needed.
+
+        Lambda makes no mapping whose queue has a shorter one than the function's timeout.
+        """
+        invocation = self._invocation
+        if not self._lookups.knows(message._source):
+            received_at = message._first_received_at if message.receive_count == 1 else None
+            held = 0.0 if received_at is None else max(0.0, invocation.started_at - received_at)
+            if held + invocation.elapsed() < invocation.began_with:
+                return None
+        return self.facts(message).visibility_timeout
 
     def _note_sent(self, sent: Sent, plan: Plan) -> None:
         message, decision, copy = sent.copy.message, plan.decision, sent.copy
@@ -420,6 +432,14 @@ class Settlement:
             return False
         until = self._until(plan) if plan.copy is None else decision.until or decision.decided_at + (delay or 0)
         return until - self._now() < self._invocation.time_left()
+
+    def _loses_its_lease(self, plan: Plan) -> bool:
+        """Whether its lease may end before the invocation does, so that it could not be settled then (SPEC E6)."""
+        message = plan.decision.message
+        if plan.is_settled or message._source.is_fifo:
+            return False
+        end = self._leases.end_of(message, self.facts(message).visibility_timeout)
+        return end is not None and end - self._now() < self._invocation.time_left()
 
     def _until(self, plan: Plan) -> float:
         if plan.decision.outcome.kind == "release":
