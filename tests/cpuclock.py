@@ -12,13 +12,14 @@ What it waits for outside (a request on its way) costs nothing.
 
 import hashlib
 import json
+import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tarry.world import Event, Interruption, RealThreads, World
+from tarry.world import INTERRUPT_AGAIN_SECONDS, Event, Interruption, RealThreads, World
 
 if TYPE_CHECKING:
     from tarry.world import Fire
@@ -78,7 +79,35 @@ class CpuThreads(RealThreads):
         return CpuEvent(self._speed)
 
     def interrupt(self, seconds: float, fire: "Fire") -> Interruption | None:
-        return super().interrupt(seconds / self._speed, fire)
+        is_main = threading.current_thread() is threading.main_thread()
+        return CpuAlarm(seconds, fire, self._speed) if is_main else None
+
+
+class CpuAlarm:
+    """An interruption of the main thread by the process's CPU time: a timer on the wall would ring too late where
+    threads compute on two cores, and too early on a busy machine. `tarry.world.Interruption`."""
+
+    def __init__(self, seconds: float, fire: "Fire", speed: float) -> None:
+        self._fire, self._speed = fire, speed
+        self._before = signal.signal(signal.SIGPROF, self._ring)
+        self._set(seconds)
+
+    def renew(self) -> None:
+        """Nobody else has the signal."""
+
+    def cancel(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, self._before)
+
+    def _set(self, seconds: float) -> None:
+        signal.setitimer(signal.ITIMER_PROF, max(seconds / self._speed, 0.001))
+
+    def _ring(self, _: int, frame: Any) -> None:
+        answer = self._fire(frame)
+        if isinstance(answer, BaseException):
+            self._set(INTERRUPT_AGAIN_SECONDS)
+            raise answer
+        self._set(answer)
 
 
 class CpuContext:

@@ -157,7 +157,9 @@ def test_a_delay_is_kept_that_the_sender_asked_for(local: Local, sent: Sent) -> 
 
 def test_a_delay_is_kept_that_the_handler_asked_for(local: Local, sent: Sent) -> None:
     local.until(lambda: local.story(sent.delayed)[-1:] == ["COMMITTED"], "a retried message")
-    assert local.story(sent.delayed)[1:3] == ["IN_FLIGHT 1", "WAITING_RETRY 2 s  (the handler asked for it)"]
+    first, waits = local.story(sent.delayed)[1:3]
+    assert first == "IN_FLIGHT 1"
+    assert waits in [f"WAITING_RETRY {left} s  (the handler asked for it)" for left in (0, 1, 2)]  # of two
 
 
 def test_a_fifo_group_keeps_its_order_and_its_dead_letter_says_why(local: Local, sent: Sent) -> None:

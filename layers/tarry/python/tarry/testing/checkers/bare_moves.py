@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 NO_TIME_LEFT_SECONDS = 1.0
 """With less than that before its deadline, a function only reports what it could not settle (SPEC I2)."""
+DONE = frozenset({"committed", "discarded"})
+"""What the log says of a message that its failure steps were done with."""
 STAYED = frozenset({"waiting_retry", "deferred", "unhandled"})
 """What the log says of a message that was judged, and stays in its queue; ``released`` is one that was not run."""
 
@@ -34,7 +36,8 @@ def bare_moves_have_a_cause(past: Past) -> Found:
         if not before:
             continue
         last, target = before[-1], str(moved.fields["to"])
-        if last.copies or not last.was_reported:
+        is_done = any(event.fields["event"] in DONE for event in past.said_by(last))
+        if last.copies or is_done:
             continue  # settled: its copy says why, or it was dropped; SQS delivered it once more after it was deleted
         if _was_judged(last, moved.at, past) and not _may_be_bare(last, target, past):
             what = f"its last delivery ended with {last.verdict!r}" if last.run else "it could not wait"
