@@ -1,0 +1,88 @@
+"""Defects that a hostile review found, each in the smallest world that shows it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tarry import Batch, Fixed, Message, RetryInPlace, SendAgain, batch_consumer, consumer
+from tarry.testing import Sandbox
+
+SEND = "SendMessageBatch"
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox() as made:
+        yield made
+
+
+def requests(sandbox: Sandbox, operation: str) -> list[float]:
+    """When such requests were made, in epoch seconds."""
+    made = (event for event in sandbox.history.events if event.what == "request")
+    return [event.at for event in made if event.fields["operation"] == operation]
+
+
+def test_a_copy_whose_early_send_is_under_way_is_not_sent_again_at_the_end(sandbox: Sandbox) -> None:  # SPEC C11, E6
+    @consumer(on_failure=[SendAgain("again", delay=10), RetryInPlace()])
+    def handler(message: Message) -> None:
+        if message.body == "long":
+            sandbox.sleep(2)
+        elif message.attempt == 1:
+            raise ValueError
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=300)
+    for body in ("first", "long"):
+        sandbox.send("orders", body)
+    sandbox.faults.add("late", operation=SEND, seconds=4)
+    sandbox.run()
+    assert len(requests(sandbox, SEND)) == 1
+
+
+@pytest.mark.parametrize("delay", [5, 30])
+def test_keepalive_leaves_alone_what_was_settled_while_the_batch_runs(
+    delay: int, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC C11, I4
+    again: list[float] = []
+
+    @consumer(backoff=Fixed(delay), keepalive=20)
+    def handler(message: Message) -> None:
+        if message.body == "long":
+            sandbox.sleep(100)
+        elif message.receive_count == 1:
+            raise ValueError
+        else:
+            again.append(sandbox.elapsed)
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=300, batch_size=200, window=1)
+    for index in range(100):
+        sandbox.send("orders", str(index))
+    sandbox.send("orders", "long")
+    sandbox.run()
+    assert max(again) < delay + 10
+    assert not [record for record in caplog.records if record.__dict__.get("event") == "lease_lost"]
+
+
+def test_messages_left_for_want_of_time_are_counted_once(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I2
+    count = 99
+
+    @batch_consumer
+    def handler(batch: Batch) -> None:
+        sandbox.sleep(28.8)
+        for message in batch:
+            message.reject("no")
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=30, batch_size=count, window=1)
+    for index in range(count):
+        sandbox.send("orders", str(index))
+    sandbox.faults.add("late", operation="GetQueueAttributes", seconds=0.25, times=2)
+    sandbox.faults.add("late", operation=SEND, seconds=1, times=None)
+    sandbox.run(for_=60)
+    [said] = [record for record in caplog.records if record.__dict__.get("event") == "out_of_time"]
+    left = int(said.__dict__["text"].split()[0])
+    settled = {record.__dict__["message_id"] for record in caplog.records if "state" in record.__dict__}
+    assert left + len(settled) == count
