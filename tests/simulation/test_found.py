@@ -7,7 +7,7 @@ import pytest
 from tarry import Batch, Fixed, Message, RetryInPlace, SendAgain, batch_consumer, consumer
 from tarry.testing import Sandbox
 
-SEND = "SendMessageBatch"
+HIDE, SEND = "ChangeMessageVisibilityBatch", "SendMessageBatch"
 
 
 @pytest.fixture
@@ -86,3 +86,46 @@ def test_messages_left_for_want_of_time_are_counted_once(
     left = int(said.__dict__["text"].split()[0])
     settled = {record.__dict__["message_id"] for record in caplog.records if "state" in record.__dict__}
     assert left + len(settled) == count
+
+
+def test_time_that_runs_out_while_a_verdict_is_dealt_with_leaves_nothing_undone(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I3, C11
+    """The handler is told to end after tarry has dealt with its verdict, not in the middle of it."""
+
+    @batch_consumer(timeout=2)
+    def handler(batch: Batch) -> None:
+        if batch[0].receive_count == 1:
+            sandbox.sleep(1.5)
+            for message in batch:
+                message.retry(20)
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=300)
+    sandbox.send("orders", "{}")
+    sandbox.faults.add("late", operation="GetQueueAttributes", seconds=3)
+    sandbox.run()
+    [waits] = [record for record in caplog.records if record.__dict__.get("event") == "waiting_retry"]
+    assert waits.__dict__["delay"] in (17, 18, 19, 20)
+    assert sandbox.elapsed < 60
+
+
+def test_time_that_runs_out_in_the_middle_of_a_slice_leaves_nothing_undone(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I3, C11
+    @batch_consumer(timeout=2)
+    def handler(batch: Batch) -> None:
+        if batch[0].receive_count == 1:
+            sandbox.sleep(1.5)
+            for message in batch:
+                message.retry(20)
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=300, batch_size=200, window=1)
+    for index in range(101):
+        sandbox.send("orders", str(index))
+    sandbox.faults.add("late", operation=HIDE, seconds=3, times=10)
+    sandbox.run()
+    waits = [record for record in caplog.records if record.__dict__.get("event") == "waiting_retry"]
+    assert len(waits) == 101
+    assert sandbox.elapsed < 60
