@@ -1,6 +1,7 @@
 """Defects that a hostile review found, each in the smallest world that shows it."""
 
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -129,3 +130,55 @@ def test_time_that_runs_out_in_the_middle_of_a_slice_leaves_nothing_undone(
     waits = [record for record in caplog.records if record.__dict__.get("event") == "waiting_retry"]
     assert len(waits) == 101
     assert sandbox.elapsed < 60
+
+
+class Load:
+    """What a handler holds while it works on one message."""
+
+    alive = most = 0
+
+    def __init__(self) -> None:
+        Load.alive += 1
+        Load.most = max(Load.most, Load.alive)
+
+    def __del__(self) -> None:
+        Load.alive -= 1
+
+
+def fails() -> None:
+    load = Load()
+    raise ValueError(type(load))
+
+
+VERDICTS: dict[str, Callable[[Message, Exception], None]] = {
+    "fail": lambda message, error: message.fail(error),
+    "retry": lambda message, _: message.retry(),
+    "retry with a delay": lambda message, _: message.retry(1_000),
+    "reject": lambda message, _: message.reject("no"),
+    "defer": lambda message, _: message.defer(1_000),
+}
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_a_batch_handler_holds_the_frames_of_its_last_failure_alone(verdict: str, sandbox: Sandbox) -> None:
+    """400 failures of 2 MB would be 800 MB. But in its `except` block the handler still sees the traceback."""
+    Load.alive = Load.most = 0
+    told: list[str] = []
+
+    @batch_consumer(backoff=Fixed(1_000))
+    def handler(batch: Batch) -> None:
+        for message in batch:
+            try:
+                fails()
+            except ValueError as error:
+                VERDICTS[verdict](message, error)
+                told.append("".join(traceback.format_exception(error)))
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=300, batch_size=60, window=1)
+    for index in range(60):
+        sandbox.send("orders", str(index))
+    sandbox.run(for_=30)
+    assert len(told) == 60
+    assert all("in fails" in each for each in told)
+    assert Load.most <= 3
