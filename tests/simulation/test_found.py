@@ -182,3 +182,28 @@ def test_a_batch_handler_holds_the_frames_of_its_last_failure_alone(verdict: str
     assert len(told) == 60
     assert all("in fails" in each for each in told)
     assert Load.most <= 3
+
+
+def test_a_failure_waits_for_a_slow_look_up_no_longer_than_that_takes(sandbox: Sandbox) -> None:  # SPEC C11
+    """Messages that succeed meanwhile give no verdict, after which it would go on."""
+    again: list[float] = []
+    failed_at: list[float] = []
+
+    @consumer(backoff=Fixed(10))
+    def handler(message: Message) -> None:
+        if message.body == "good":
+            sandbox.sleep(5)
+        elif message.receive_count == 1:
+            failed_at.append(sandbox.elapsed)
+            raise ValueError
+        else:
+            again.append(sandbox.elapsed)
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=300, batch_size=20, window=1)
+    sandbox.send("orders", "first")
+    for _ in range(19):
+        sandbox.send("orders", "good")
+    sandbox.faults.add("late", operation="GetQueueAttributes", seconds=3)
+    sandbox.run()
+    assert again[0] - failed_at[0] == pytest.approx(10, abs=3)
