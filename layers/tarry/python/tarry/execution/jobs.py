@@ -7,7 +7,15 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.causes import is_a
-from tarry.execution.timeouts import ASK_AGAIN_SECONDS, Interrupted, close, taken_for, was_told, where
+from tarry.execution.timeouts import (
+    ASK_AGAIN_SECONDS,
+    Interrupted,
+    close,
+    deals_with_verdict,
+    taken_for,
+    was_told,
+    where,
+)
 from tarry.world import INTERRUPT_AGAIN_SECONDS
 
 if TYPE_CHECKING:
@@ -181,7 +189,7 @@ class Jobs:
         if (seconds := self._look_at() + INTERRUPT_AGAIN_SECONDS - now) > 0:
             return seconds
         job = self._workers.is_blocked_by(frame)
-        if job is False:
+        if job is False or deals_with_verdict(frame):
             return ASK_AGAIN_SECONDS
         if isinstance(job, Job):
             if (seconds := self._deadline.due(job.started_at) - now) > 0:

@@ -178,6 +178,9 @@ class Run:
                     self._out_of_time(message)
                     look_at = now  # who comes next has its own to give way to
                     continue
+                if self._verdicts is not None and self._verdicts.advance():  # a look-up has ended meanwhile
+                    deadline.owed = self._verdicts.owed_seconds()
+                    deadline.resume(monotonic())
                 look_at = deadline.look_at
                 if interruption is not None:
                     interruption.renew()

@@ -72,9 +72,9 @@ class Watch:
         self._error: TimeoutError | None = None
         self._raised: Interrupted | None = None
 
-    def fire(self, _: FrameType | None) -> BaseException | float:
+    def fire(self, frame: FrameType | None) -> BaseException | float:
         """What is to be raised in the thread, or in how many seconds to ask again. `tarry.world.Fire`."""
-        if self.running is None:
+        if self.running is None or deals_with_verdict(frame):
             return ASK_AGAIN_SECONDS
         now, started_at = self._monotonic(), self._deadline.looked_at
         if (seconds := self._deadline.due(started_at) - now) > 0:
@@ -97,6 +97,15 @@ class Watch:
         if error is not None and self._raised is not None:
             error.__traceback__ = where(self._raised)
         return taken_for(subject, raised, error)
+
+
+def deals_with_verdict(frame: FrameType | None) -> bool:
+    """Whether tarry deals with a verdict of a batch handler there: interrupted, it would leave messages half done."""
+    while frame is not None:
+        if frame.f_code.co_name == "_on_verdict" and frame.f_code.co_filename.startswith(_HERE):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def where(raised: BaseException) -> TracebackType | None:

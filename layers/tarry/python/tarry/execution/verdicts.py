@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from functools import partial
@@ -112,6 +113,10 @@ class Verdicts:
         self._may_block = blocks
         """Whether a request of a FIFO message may be made here: not where that holds up other handlers."""
         self._is_free = threading.Lock()
+        self._said_last: Word | None = None
+        """The last verdict that a batch handler gave on a message: it may still handle the exception."""
+        self._is_said = False
+        """Whether a verdict is dealt with below the batch handler that gave it."""
         self.in_background: InBackground = _at_once
         """How a request is made: here, or in a thread where this one must not be held up."""
         self.settled: Callable[[Message[Any], Again | None], None] = _nothing
@@ -201,8 +206,9 @@ class Verdicts:
             self._under_way.add(message.delivery_id)
         self._decided.add(message.delivery_id)
         self._held.append(Held(decided, early))
-        if len(self._held) > HELD_WITH_FRAMES and isinstance(decided, Failure) and decided.error is not None:
-            let_frames_go(decided.error)
+        error = decided.error if isinstance(decided, Failure) and not self._is_said else None
+        if len(self._held) > HELD_WITH_FRAMES and error is not None:
+            let_frames_go(error)
         if self._others_run:
             self.advance()
         return None
@@ -329,7 +335,7 @@ class Verdicts:
         handling, message = self._handling, failure.message
         steps = handling.steps.of(failure.queue)
         decision = ask_steps(failure, handling.policy, steps, self._settlement().facts(message))
-        if failure.error is not None:
+        if failure.error is not None and not self._is_said:
             let_frames_go(failure.error)
             message._invocation.diagnoses.let_frames_go()
         if decision.outcome.kind == "again":
@@ -348,14 +354,19 @@ class Verdicts:
         if generation() != message._invocation.began_in:
             return  # a forked child, which settles nothing
         word = message._word
+        before, self._said_last = self._said_last, word
+        if is_a(before, BaseException) and before is not word:
+            clear_frames(before)  # its traceback stays: the handler may still tell of it
         is_open = is_a(word, Retry) and _leaves_delay_open(word)
         if message._source.is_fifo or is_open or is_a(word, (Reject, Discard)) or not self._is_free.acquire(False):
             return
         try:
+            self._is_said = True
             self.on_message(message, word, None)
         except Exception as error:  # noqa: BLE001 a fault of our own must not reach the handler
             self._handling.log.problem("runtime_failed", "tarry itself failed to decide early", message, error=error)
         finally:
+            self._is_said = False
             self._is_free.release()
 
     def on_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
@@ -437,6 +448,10 @@ class Verdicts:
             self._handling.log.transition(decision.message, outcome, error=error, reason=reason, failed=failed)
 
 
+_MAY_BE_SUSPENDED = 0x20 | 0x80 | 0x200
+"""Generator, coroutine, async generator: inspect's flags, without its import."""
+
+
 class Unsaid:
     """The messages of a batch without a verdict of their own, after the handler has returned."""
 
@@ -481,6 +496,12 @@ def let_go(raised: BaseException) -> None:
             _clear_frames(traceback_of(error))
 
 
+def clear_frames(error: BaseException) -> None:
+    """Free what the frames hold that an error was raised through, and keep its traceback."""
+    for link in everything_in(error, with_suppressed=True):
+        _clear_frames(traceback_of(link))
+
+
 def _clear_frames(trace: TracebackType | None) -> None:
     while trace is not None:
         _clear(trace.tb_frame)
@@ -488,6 +509,8 @@ def _clear_frames(trace: TracebackType | None) -> None:
 
 
 def _clear(frame: FrameType) -> None:
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & _MAY_BE_SUSPENDED:
+        return  # one that waits would be ended
     try:
         frame.clear()
     except RuntimeError:

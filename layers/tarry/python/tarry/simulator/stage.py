@@ -1,6 +1,7 @@
 """Virtual time, and what a `World` takes of it: a clock, threads and event loops."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,7 @@ class Alarm:
     def _ring(self) -> None:
         if not self._actor.is_alive():
             return
-        answer = self._fire(None)
+        answer = self._fire(sys._current_frames().get(self._actor.ident or 0))
         if isinstance(answer, BaseException):
             self._timer = self._timeline.after(INTERRUPT_AGAIN_SECONDS, self._ring)
             self._actor.interrupt(answer)

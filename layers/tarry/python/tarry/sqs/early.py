@@ -18,6 +18,8 @@ PATIENCE_SECONDS = 2.0
 """How long the end of a batch waits for a request that is under way."""
 SHARE = 0.1
 """Of the time left, for the same."""
+LAST_SECONDS = 0.1
+"""Kept of the time left where the end waits for a request as long as it can."""
 
 
 class EarlyWaits:
@@ -50,17 +52,25 @@ class EarlyWaits:
     def take(self, plans: Iterable[Plan]) -> list[Plan]:
         """Those of ``plans`` for which no request is under way; none is made here any more."""
         with self._lock:
-            free = [plan for plan in plans if plan not in self._under_way]
-            self._waiting = [plan for plan in self._waiting if plan not in free]
+            under_way = set(map(id, self._under_way))
+            free = [plan for plan in plans if id(plan) not in under_way]
+            taken = set(map(id, free))
+            self._waiting = [plan for plan in self._waiting if id(plan) not in taken]
         return free
 
     def stop(self) -> None:
         """Begin no further request, and wait for the one that is under way."""
-        self._is_over = True
+        with self._lock:
+            self._is_over = True
         self._over.set()
         self._some.set()
         if self._under_way:
             self._idle.wait(min(PATIENCE_SECONDS, max(0.0, self._invocation.time_left() * SHARE)))
+
+    def end(self) -> None:
+        """Wait for the request that is under way as long as there is time: made a second time it may double a copy."""
+        if self._under_way:
+            self._idle.wait(min(max(0.0, self._invocation.time_left() - LAST_SECONDS), threading.TIMEOUT_MAX))
 
     def _work(self) -> None:
         while not self._is_over:
@@ -68,9 +78,11 @@ class EarlyWaits:
             if self._over.wait(EARLY_SECONDS):
                 return
             with self._lock:
+                if self._is_over:
+                    return
                 self._under_way, self._waiting = self._waiting, []
                 self._some.clear()
-            self._idle.clear()
+                self._idle.clear()
             try:
                 self._ask(self._under_way)
             except Exception as error:  # noqa: BLE001 a fault of our own: they are asked for at the end

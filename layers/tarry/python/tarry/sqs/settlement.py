@@ -146,13 +146,27 @@ class Settlement:
         """Carry out what is left to do, as far as there is time."""
         self._early.stop()
         plans, self._plans = [plan for plan in self._plans if not plan.is_settled], []
-        for plan in (*plans, *self._releases):
+        free = self._early.take(plans)
+        for plan in self._releases:
             self._note_if_lost(plan)
-        self._in_slices([plan for plan in plans if plan.copy is not None], self._send_all)
-        self._in_slices([plan for plan in plans if not plan.is_settled], self._wait_in_place)
+        self._settle(free)
         self._in_slices(self._releases, self._wait_in_place)
+        if len(free) < len(plans):
+            self._early.end()
+            settled = set(map(id, free))
+            others = [plan for plan in plans if id(plan) not in settled]
+            self._settle(self._early.take(others))
+        self._unsettled += sum(not plan.is_settled for plan in (*plans, *self._releases))
         if self._unsettled:
             self._log.problem("out_of_time", not_settled(self._unsettled), level=WARNING)
+
+    def _settle(self, plans: Sequence[Plan]) -> None:
+        for plan in plans:
+            self._note_if_lost(plan)
+        self._in_slices([plan for plan in plans if plan.copy is not None and not plan.is_settled], self._send_all)
+        # One whose copy there was no time to send stays as it is.
+        waiting = [plan for plan in plans if plan.copy is None and not plan.is_settled]
+        self._in_slices(waiting, self._wait_in_place)
 
     def stop(self) -> None:
         """Make no request of its own any more."""
@@ -204,7 +218,6 @@ class Settlement:
         while start < len(plans):
             size = min(SLICE, self._affordable())
             if size <= 0 and start:
-                self._unsettled += len(plans) - start
                 return
             self._timed(plans[start : start + max(MAX_ENTRIES, size)], carry_out)
             start += max(MAX_ENTRIES, size)
@@ -220,8 +233,11 @@ class Settlement:
         """Settle those that fill requests, and leave the others for the next: no request more is made for it."""
         with self._lock:
             ready = self._take_full_requests()
+        if not ready:
+            return
         for plan in ready:
             self._note_if_lost(plan)
+        self._give_up(ready)
         self._timed([plan for plan in ready if plan.copy is not None], self._send_all)
         self._timed([plan for plan in ready if not plan.is_settled], self._wait_in_place)
 
@@ -460,14 +476,18 @@ class Settlement:
         for plan in plans:
             self._note_if_lost(plan)
         plans = [plan for plan in plans if not plan.is_settled]
-        self._leases.given_up.update(plan.decision.message.delivery_id for plan in plans)
-        if (idle := self._leases.idle) is not None:
-            idle.wait(PATIENCE_SECONDS)  # an extension that arrives later would undo the wait
+        self._give_up(plans)
         self._send_all(plans)
         plans = [plan for plan in plans if plan.copy is None and not plan.is_settled]
         for plan in plans:
             plan.has_asked = True
         self._wait_in_place(plans, early=True)
+
+    def _give_up(self, plans: Sequence[Plan]) -> None:
+        """Have these extended no more while the batch runs: an extension that arrives later would undo the wait."""
+        self._leases.given_up.update(plan.decision.message.delivery_id for plan in plans if not plan.is_settled)
+        if (idle := self._leases.idle) is not None:
+            idle.wait(PATIENCE_SECONDS)
 
     def _wait_in_place(self, plans: Sequence[Plan], *, early: bool = False) -> None:
         """Make these invisible until their time, and those that are released visible.

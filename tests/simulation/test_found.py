@@ -1,0 +1,209 @@
+"""Defects that a hostile review found, each in the smallest world that shows it."""
+
+import traceback
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tarry import Batch, Fixed, Message, RetryInPlace, SendAgain, batch_consumer, consumer
+from tarry.testing import Sandbox
+
+HIDE, SEND = "ChangeMessageVisibilityBatch", "SendMessageBatch"
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox() as made:
+        yield made
+
+
+def requests(sandbox: Sandbox, operation: str) -> list[float]:
+    """When such requests were made, in epoch seconds."""
+    made = (event for event in sandbox.history.events if event.what == "request")
+    return [event.at for event in made if event.fields["operation"] == operation]
+
+
+def test_a_copy_whose_early_send_is_under_way_is_not_sent_again_at_the_end(sandbox: Sandbox) -> None:  # SPEC C11, E6
+    @consumer(on_failure=[SendAgain("again", delay=10), RetryInPlace()])
+    def handler(message: Message) -> None:
+        if message.body == "long":
+            sandbox.sleep(2)
+        elif message.attempt == 1:
+            raise ValueError
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=300)
+    for body in ("first", "long"):
+        sandbox.send("orders", body)
+    sandbox.faults.add("late", operation=SEND, seconds=4)
+    sandbox.run()
+    assert len(requests(sandbox, SEND)) == 1
+
+
+@pytest.mark.parametrize("delay", [5, 30])
+def test_keepalive_leaves_alone_what_was_settled_while_the_batch_runs(
+    delay: int, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC C11, I4
+    again: list[float] = []
+
+    @consumer(backoff=Fixed(delay), keepalive=20)
+    def handler(message: Message) -> None:
+        if message.body == "long":
+            sandbox.sleep(100)
+        elif message.receive_count == 1:
+            raise ValueError
+        else:
+            again.append(sandbox.elapsed)
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=300, batch_size=200, window=1)
+    for index in range(100):
+        sandbox.send("orders", str(index))
+    sandbox.send("orders", "long")
+    sandbox.run()
+    assert max(again) < delay + 10
+    assert not [record for record in caplog.records if record.__dict__.get("event") == "lease_lost"]
+
+
+def test_messages_left_for_want_of_time_are_counted_once(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I2
+    count = 99
+
+    @batch_consumer
+    def handler(batch: Batch) -> None:
+        sandbox.sleep(28.8)
+        for message in batch:
+            message.reject("no")
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=30, batch_size=count, window=1)
+    for index in range(count):
+        sandbox.send("orders", str(index))
+    sandbox.faults.add("late", operation="GetQueueAttributes", seconds=0.25, times=2)
+    sandbox.faults.add("late", operation=SEND, seconds=1, times=None)
+    sandbox.run(for_=60)
+    [said] = [record for record in caplog.records if record.__dict__.get("event") == "out_of_time"]
+    left = int(said.__dict__["text"].split()[0])
+    settled = {record.__dict__["message_id"] for record in caplog.records if "state" in record.__dict__}
+    assert left + len(settled) == count
+
+
+def test_time_that_runs_out_while_a_verdict_is_dealt_with_leaves_nothing_undone(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I3, C11
+    """The handler is told to end after tarry has dealt with its verdict, not in the middle of it."""
+
+    @batch_consumer(timeout=2)
+    def handler(batch: Batch) -> None:
+        if batch[0].receive_count == 1:
+            sandbox.sleep(1.5)
+            for message in batch:
+                message.retry(20)
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=300)
+    sandbox.send("orders", "{}")
+    sandbox.faults.add("late", operation="GetQueueAttributes", seconds=3)
+    sandbox.run()
+    [waits] = [record for record in caplog.records if record.__dict__.get("event") == "waiting_retry"]
+    assert waits.__dict__["delay"] in (17, 18, 19, 20)
+    assert sandbox.elapsed < 60
+
+
+def test_time_that_runs_out_in_the_middle_of_a_slice_leaves_nothing_undone(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I3, C11
+    @batch_consumer(timeout=2)
+    def handler(batch: Batch) -> None:
+        if batch[0].receive_count == 1:
+            sandbox.sleep(1.5)
+            for message in batch:
+                message.retry(20)
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=300, batch_size=200, window=1)
+    for index in range(101):
+        sandbox.send("orders", str(index))
+    sandbox.faults.add("late", operation=HIDE, seconds=3, times=10)
+    sandbox.run()
+    waits = [record for record in caplog.records if record.__dict__.get("event") == "waiting_retry"]
+    assert len(waits) == 101
+    assert sandbox.elapsed < 60
+
+
+class Load:
+    """What a handler holds while it works on one message."""
+
+    alive = most = 0
+
+    def __init__(self) -> None:
+        Load.alive += 1
+        Load.most = max(Load.most, Load.alive)
+
+    def __del__(self) -> None:
+        Load.alive -= 1
+
+
+def fails() -> None:
+    load = Load()
+    raise ValueError(type(load))
+
+
+VERDICTS: dict[str, Callable[[Message, Exception], None]] = {
+    "fail": lambda message, error: message.fail(error),
+    "retry": lambda message, _: message.retry(),
+    "retry with a delay": lambda message, _: message.retry(1_000),
+    "reject": lambda message, _: message.reject("no"),
+    "defer": lambda message, _: message.defer(1_000),
+}
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_a_batch_handler_holds_the_frames_of_its_last_failure_alone(verdict: str, sandbox: Sandbox) -> None:
+    """400 failures of 2 MB would be 800 MB. But in its `except` block the handler still sees the traceback."""
+    Load.alive = Load.most = 0
+    told: list[str] = []
+
+    @batch_consumer(backoff=Fixed(1_000))
+    def handler(batch: Batch) -> None:
+        for message in batch:
+            try:
+                fails()
+            except ValueError as error:
+                VERDICTS[verdict](message, error)
+                told.append("".join(traceback.format_exception(error)))
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=300, batch_size=60, window=1)
+    for index in range(60):
+        sandbox.send("orders", str(index))
+    sandbox.run(for_=30)
+    assert len(told) == 60
+    assert all("in fails" in each for each in told)
+    assert Load.most <= 3
+
+
+def test_a_failure_waits_for_a_slow_look_up_no_longer_than_that_takes(sandbox: Sandbox) -> None:  # SPEC C11
+    """Messages that succeed meanwhile give no verdict, after which it would go on."""
+    again: list[float] = []
+    failed_at: list[float] = []
+
+    @consumer(backoff=Fixed(10))
+    def handler(message: Message) -> None:
+        if message.body == "good":
+            sandbox.sleep(5)
+        elif message.receive_count == 1:
+            failed_at.append(sandbox.elapsed)
+            raise ValueError
+        else:
+            again.append(sandbox.elapsed)
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=300, batch_size=20, window=1)
+    sandbox.send("orders", "first")
+    for _ in range(19):
+        sandbox.send("orders", "good")
+    sandbox.faults.add("late", operation="GetQueueAttributes", seconds=3)
+    sandbox.run()
+    assert again[0] - failed_at[0] == pytest.approx(10, abs=3)
