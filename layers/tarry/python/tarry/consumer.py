@@ -208,7 +208,6 @@ class Consumer(Generic[T]):
         """
         here = world.current()
         invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader)
-        invocation.extending = LazyExtending
         settlement = LazySettlement(self, invocation)
         run = self._run_of(self if here.watch is None else here.watch(self), invocation, pending, settlement)
         try:
@@ -220,10 +219,11 @@ class Consumer(Generic[T]):
 
                 invocation.acks = Acks(invocation, self.log, waits=not self.is_async)
             self._run(run, pending, invocation)
-            run.close()
-            leave_if_forked(invocation.began_in, None)  # a failure step may fork too
-            if settlement.made is not None:
-                settlement.made.finish()
+            if run.has_verdicts:
+                run.close()
+                leave_if_forked(invocation.began_in, None)  # a failure step may fork too
+                if settlement.made is not None:
+                    settlement.made.finish()
             if run.must_end_process is not None:
                 settlement().delete(run.acknowledged(settlement.away))
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
@@ -232,12 +232,12 @@ class Consumer(Generic[T]):
             self.log.problem("runtime_failed", text, error=error)
         finally:
             invocation.ended = True
-            if settlement.made is not None:
-                settlement.made.stop()
             if invocation.acks is not None:
                 invocation.acks.close()
-            for message_id in settlement.away:
-                pending.pop(message_id, None)
+            if settlement.made is not None:
+                settlement.made.stop()
+                for message_id in settlement.away:
+                    pending.pop(message_id, None)
         return run.must_end_process
 
     def _run(self, run: Run, pending: Records, invocation: Invocation) -> None:
@@ -282,6 +282,9 @@ class LazyExtending:
         from tarry.sqs.extending import extend_async
 
         await extend_async(message, seconds)
+
+
+Invocation.extending = LazyExtending
 
 
 class LazySettlement:

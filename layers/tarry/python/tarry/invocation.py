@@ -37,25 +37,19 @@ if TYPE_CHECKING:
 class Invocation:
     """What all messages of a batch share. Nothing of it is seen by the next invocation."""
 
-    __slots__ = (
-        "_began_at",
-        "_diagnoses",
-        "_leases",
-        "acks",
-        "began_in",
-        "began_with",
-        "context",
-        "deadline",
-        "ended",
-        "extending",
-        "log",
-        "max_attempts_of",
-        "on_verdict",
-        "payload_reader",
-        "records",
-        "started_at",
-        "world",
-    )  # fmt: skip
+    # Defaults of the class, and no __slots__: most invocations never set any of these.
+    records: Mapping[str, dict[str, Any]] = {}
+    """The records of the batch by their delivery ids, in its order."""
+    extending: Extending
+    """Extends leases for handlers. Set by the consumer; a value has no access to SQS."""
+    on_verdict: Callable[[Any], None] | None = None
+    """Told of each verdict that a batch handler gives on a message of a batch; None for other handlers."""
+    acks: Acks | None = None
+    """Deletes what is acknowledged while the batch still runs; None where that waits for the answer."""
+    ended = False
+    """Set when the answer goes out: from then on no request does."""
+    _leases: Leases | None = None
+    _diagnoses: Diagnoses | None = None
 
     def __init__(
         self,
@@ -70,12 +64,6 @@ class Invocation:
         self.context = context
         self.max_attempts_of = max_attempts_of
         """The policy's limit for what comes from a queue; None where nothing is retried in place."""
-        self.records: Mapping[str, dict[str, Any]] = {}
-        """The records of the batch by their delivery ids, in its order."""
-        self.extending: Extending
-        """Extends leases for handlers. Set by the consumer; a value knows no way to SQS."""
-        self.on_verdict: Callable[[Any], None] | None = None
-        """Told of each verdict that a batch handler gives on a message of a batch; None for other handlers."""
         self.payload_reader = payload_reader
         """Makes the payloads; None for a consumer without a model."""
         self.began_in = generation()
@@ -86,12 +74,6 @@ class Invocation:
         self.began_with = _seconds_left(context)
         """Seconds until the deadline, when it began."""
         self.deadline = self._began_at + self.began_with
-        self.acks: Acks | None = None
-        """Deletes what is acknowledged while the batch still runs; None where that waits for the answer."""
-        self._leases: Leases | None = None
-        self._diagnoses: Diagnoses | None = None
-        self.ended = False
-        """Set when the answer goes out: from then on no request does."""
 
     @property
     def leases(self) -> Leases:

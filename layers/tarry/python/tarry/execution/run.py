@@ -81,6 +81,11 @@ class Run:
             )
         return self._verdicts
 
+    @property
+    def has_verdicts(self) -> bool:
+        """Whether anything was decided but plain successes."""
+        return self._verdicts is not None
+
     _is_batch = False
     _runs_alone = True
     """Whether nothing of the user's runs while a verdict is dealt with."""
