@@ -73,7 +73,7 @@ class EarlyWaits:
             self._idle.wait(min(max(0.0, self._invocation.time_left() - LAST_SECONDS), threading.TIMEOUT_MAX))
 
     def _work(self) -> None:
-        while not self._is_over:
+        while True:
             self._some.wait()
             if self._over.wait(EARLY_SECONDS):
                 return
