@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -207,3 +208,30 @@ def test_a_failure_waits_for_a_slow_look_up_no_longer_than_that_takes(sandbox: S
     sandbox.faults.add("late", operation="GetQueueAttributes", seconds=3)
     sandbox.run()
     assert again[0] - failed_at[0] == pytest.approx(10, abs=3)
+
+
+def test_extend_leaves_alone_what_was_dead_lettered_before_the_batch_ran(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I6, H1
+    """SQS refuses the handle of a message that is gone, and the group would be lost for it."""
+
+    @dataclass
+    class Order:
+        number: int
+
+    runs: list[list[str]] = []
+
+    @batch_consumer(model=Order, backoff=Fixed(5))
+    def handler(batch: Batch[Order]) -> None:
+        runs.append([message.body for message in batch])
+        batch[0].extend(60)
+        if len(runs) == 1:
+            batch[1].retry(0)
+
+    sandbox.queue("orders.fifo", dead_letter="dead.fifo", visibility_timeout=600)
+    sandbox.connect(handler, "orders.fifo", timeout=300, batch_size=10)
+    for body in ('{"number": 1}', "no order", '{"number": 3}', '{"number": 4}'):
+        sandbox.send("orders.fifo", body, group_id="a")
+    sandbox.run()
+    assert runs == [['{"number": 1}', '{"number": 3}', '{"number": 4}'], ['{"number": 3}', '{"number": 4}']]
+    assert sandbox.elapsed < 60

@@ -236,7 +236,7 @@ class Consumer(Generic[T]):
                 invocation.acks.close()
             if settlement.made is not None:
                 settlement.made.stop()
-                for message_id in settlement.away:
+                for message_id in tuple(settlement.away):  # a request that is still under way may add to it
                     pending.pop(message_id, None)
         return run.must_end_process
 

@@ -83,7 +83,8 @@ class Keepalive:
 
     def _extend(self, messages: list[Message[Any]]) -> None:
         leases = self._invocation.leases
-        held = [each for each in messages if each.delivery_id not in leases.lost | leases.given_up]
+        others = leases.lost | leases.given_up
+        held = [each for each in messages if each.delivery_id not in others]
         self._find_ends(held)
         hides = [hide for message in held if (hide := self._extension(message)) is not None]
         time_left = self._invocation.time_left()

@@ -80,5 +80,7 @@ def _behind(message: Message[Any]) -> list[Message[Any]]:
     invocation = message._invocation
     ids = list(invocation.records)
     later = ids[ids.index(message.delivery_id) + 1 :] if message.delivery_id in invocation.records else []
+    gone = invocation.leases.given_up | invocation.leases.lost
+    later = [each for each in later if each not in gone]
     others = [Message[Any](invocation.records[each], each, invocation) for each in later]
     return [each for each in others if each._source == message._source and each.group_id == message.group_id]

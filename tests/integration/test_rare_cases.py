@@ -1,0 +1,107 @@
+"""Rules of which no other test sees that they are kept: each was left out of the code once, and all tests passed."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tarry import Batch, LeaseLost, Message, batch_consumer, consumer
+from tarry.consumer import LazyExtending
+from tarry.invocation import Invocation
+from tarry.sqs.client import Requests
+from tarry.sqs.leases import Hide, hold
+from tarry.sqs.lookups import Lookups
+from tarry.telemetry.logs import Log, LogOptions
+from tarry.testing import Sandbox
+from tests.records import Context, batch_of, event, failed, record
+from tests.wire import Wire
+
+HIDE = "ChangeMessageVisibilityBatch"
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    with Wire() as made:
+        yield made
+
+
+@dataclass
+class Order:
+    number: int
+
+
+@pytest.mark.usefixtures("wire")
+def test_a_message_before_one_that_cannot_be_put_away_is_acknowledged() -> None:  # SPEC H1, H2
+    """The second stays in the queue, for want of a dead-letter queue. The third is behind it, the first is not."""
+
+    @batch_consumer(model=Order)
+    def handler(batch: Batch[Order]) -> None:
+        assert [message.delivery_id for message in batch] == ["m1", "m4"]
+        batch[1].retry(60)
+
+    bodies = ({"number": 1}, "no order", {"number": 3}, {"number": 4})
+    groups = zip(bodies, "aaab", strict=True)
+    records = (record(body, f"m{at}", "orders.fifo", group=group) for at, (body, group) in enumerate(groups, 1))
+    assert failed(handler(event(*records), Context())) == ["m2", "m3", "m4"]
+
+
+def test_a_short_invocation_answers_though_its_handler_ignores_its_cancellation(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I2, I3
+    @consumer
+    async def handler(message: Message) -> None:
+        if message.receive_count == 1:
+            while True:
+                try:
+                    await asyncio.sleep(60)
+                except asyncio.CancelledError:
+                    continue
+
+    sandbox.queue("orders", dead_letter="dead")
+    sandbox.connect(handler, "orders", timeout=1)
+    sandbox.send("orders", "{}")
+    sandbox.run()
+    assert [line for line in caplog.records if line.__dict__.get("event") == "process_ends"]
+
+
+def hold_one(wire: Wire, *, given_up: bool, ended: bool) -> Message:
+    """Extend the lease on one message that may have ended, or whose handle SQS refuses."""
+    log = Log("handler", LogOptions())
+    invocation = Invocation(wire.world, Context(), lambda _: 5, log)
+    invocation.extending = LazyExtending
+    [given] = batch_of(1)["Records"]
+    message = Message[Any](given, "m0", invocation)
+    if ended:
+        invocation.leases.ends["m0"] = invocation.now() - 1
+    else:
+        wire.refuses[HIDE] = lambda *_: ("ReceiptHandleIsInvalid", "")
+    if given_up:
+        invocation.leases.given_up.add("m0")
+    hold([Hide(message, 60)], Lookups(Requests(invocation), log), log, 1, "it is only reported as failed")
+    return message
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_message_that_is_being_settled_is_not_taken_for_lost(
+    given_up: bool, ended: bool, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I4
+    message = hold_one(wire, given_up=given_up, ended=ended)
+    assert message._invocation.leases.lost == (set() if given_up else {"m0"})
+    lines = [line for line in caplog.records if line.__dict__.get("event") == "lease_lost"]
+    assert len(lines) == (0 if given_up else 1)
+
+
+def test_what_is_acknowledged_after_its_lease_was_lost_is_not_deleted_early(wire: Wire) -> None:  # SPEC G3, E6
+    """On a standard queue an old receipt handle acts on the newer delivery, which may be running."""
+    wire.refuses[HIDE] = lambda *_: ("ReceiptHandleIsInvalid", "")
+
+    @consumer(ack="eager")
+    def handler(message: Message) -> None:
+        with pytest.raises(LeaseLost):
+            message.extend(60)
+
+    assert failed(handler(batch_of(10), Context())) == []
+    assert wire.sent("DeleteMessageBatch") == []
