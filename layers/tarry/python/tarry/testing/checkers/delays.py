@@ -154,7 +154,7 @@ def _is_excused(delivery: Delivery, past: Past) -> bool:
         return True
     if delivery.held_until <= _settled_by(delivery):
         return True  # SQS takes a handle only as long as the lease holds
-    if known_end(delivery, past) <= _settled_by(delivery):
+    if known_end(delivery, past) <= _settled_by(delivery) + MOMENT:  # a record tells it in whole milliseconds
         return True  # the lease has ended, for all that its invocation can know (SPEC E6)
     if invocation.faults and any("not_settled" in event.fields for event in past.said_by(delivery)):
         return True  # it began late, or what goes out first took the time that there was (SPEC G6)
