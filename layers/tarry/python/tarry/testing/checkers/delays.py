@@ -167,8 +167,9 @@ def _settled_by(delivery: Delivery) -> float:
     assert delivery.invocation is not None
     assert delivery.invocation.answered is not None
     assert delivery.run is not None
-    answered = delivery.invocation.answered.at
-    if delivery.life.queue.endswith(".fifo") or delivery.run.began.fields["is_batch"]:
+    answered, deadline = delivery.invocation.answered.at, float(delivery.invocation.invoked.fields["deadline"])
+    is_long = delivery.promised is not None and delivery.promised[0] >= deadline  # it is asked for at the end
+    if is_long or delivery.life.queue.endswith(".fifo") or delivery.run.began.fields["is_batch"]:
         return answered
     return min(answered, delivery.decided_at + LATE_SECONDS)
 
