@@ -105,3 +105,19 @@ def test_what_is_acknowledged_after_its_lease_was_lost_is_not_deleted_early(wire
 
     assert failed(handler(batch_of(10), Context())) == []
     assert wire.sent("DeleteMessageBatch") == []
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_redelivered_messages_give_way_to_those_with_more_deliveries_alone(concurrency: int, wire: Wire) -> None:
+    """SPEC I2, G4. There is time for one more: the one that SQS has delivered most often."""
+    ran: list[str] = []
+
+    @consumer(concurrency=concurrency)
+    def handler(message: Message) -> None:
+        ran.append(message.delivery_id)
+        if message.receive_count == 1:
+            wire.clock.sleep(14)
+
+    records = (record("{}", f"m{count}", receives=count) for count in (1, 2, 3, 9))
+    assert failed(handler(event(*records), Context(30))) == ["m2", "m3"]
+    assert ran == ["m1", "m9"]

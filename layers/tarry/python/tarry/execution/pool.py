@@ -152,7 +152,8 @@ class Pool(Run):
             self._line.free(message)
 
     def _on_verdict(self, message: Message[Any]) -> None:
-        self._prepared(self.verdicts).on_verdict(message)
+        self._prepared(self.verdicts)
+        super()._on_verdict(message)
 
     def _prepared(self, verdicts: Verdicts) -> Verdicts:
         verdicts.wake = self._running.wake

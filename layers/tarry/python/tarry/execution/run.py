@@ -309,7 +309,9 @@ class Run:
         return batch if batch._messages else None
 
     def _on_verdict(self, message: Message[Any]) -> None:
-        self.verdicts.on_verdict(message)
+        verdicts, deadline = self.verdicts, self._deadline
+        if deadline.ends_at - self._monotonic() > deadline.margin + verdicts.owed_seconds():
+            verdicts.on_verdict(message)  # else it is left for the end, which tells how many there is no time for
 
     def _fill(self, batch: Batch[Any]) -> None:
         """Puts into the batch what its handler is to see."""
