@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -383,3 +384,60 @@ def test_a_verdict_of_a_leftover_thread_in_a_batch_handler_changes_nothing(sandb
     sandbox.send("orders", "2")
     sandbox.run()
     assert sorted(runs) == ["1", "1", "2", "2"]
+
+
+# Requests of an async batch leave its event loop free (SPEC G6, H1)
+
+
+@pytest.mark.parametrize("operation", [SEND, "GetQueueAttributes"])
+def test_on_fifo_a_slow_request_does_not_make_the_handler_of_another_group_time_out(
+    sandbox: Sandbox, operation: str
+) -> None:
+    """A dead letter that takes three seconds, and another group whose handler has two."""
+    took: list[float] = []
+
+    @consumer(concurrency=2, timeout=2)
+    async def handler(message: Message) -> None:
+        if message.group_id == "a":
+            message.reject("it is not wanted")
+            return
+        began = sandbox.elapsed
+        for _ in range(10):
+            await current().clock.asleep(0.1)
+        took.append(sandbox.elapsed - began)
+
+    sandbox.queue("orders.fifo", dead_letter="orders-dlq.fifo")
+    sandbox.connect(handler, "orders.fifo", timeout=30)
+    for group in ("a", "b", "a"):
+        sandbox.send("orders.fifo", "1", group_id=group)
+    sandbox.faults.add("late", operation=operation, seconds=3)
+    sandbox.run()
+    assert took == [pytest.approx(1, abs=0.1)]
+    assert len(sandbox.messages("orders-dlq.fifo")) == 2
+
+
+# What failed handlers held is let go (SPEC A6, I2)
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_the_locals_of_failed_handlers_do_not_pile_up(sandbox: Sandbox, concurrency: int) -> None:
+    """An error keeps the frames that it was raised through: of 200 failures, those of a few are alive at a time."""
+    alive: WeakSet[Any] = WeakSet()
+    most = 0
+
+    class Blob: ...
+
+    @consumer(backoff=Fixed(10_000), concurrency=concurrency)
+    def handler(message: Message) -> None:
+        nonlocal most
+        held = Blob()
+        alive.add(held)
+        most = max(most, len(alive))
+        raise ValueError(message.body)
+
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(handler, "orders", batch_size=200, window=5)
+    for number in range(200):
+        sandbox.send("orders", str(number))
+    sandbox.run(for_=60)
+    assert most <= 30
