@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import subprocess
 
 VERSION = "/2018-06-01/runtime"
+START_SECONDS = 120
+"""How long a process may take to ask for its first invocation; this only ends what hangs."""
 
 
 class FunctionError(Exception):
@@ -45,6 +47,8 @@ class Invocation:
     event: Any
     timeout: float
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    began: float | None = None
+    """By the monotonic clock, when the process took it: its start is not on its time, as on Lambda."""
     answer: Any = None
     error: dict[str, Any] | None = None
     done: threading.Event = field(default_factory=threading.Event)
@@ -69,7 +73,7 @@ class RuntimeApi:
         return f"127.0.0.1:{self._server.server_port}"
 
     def invoke(self, event: Any, timeout: float = 30) -> Any:
-        """What the function returned, within `timeout` seconds.
+        """What the function returned, within `timeout` seconds of its own.
 
         Raises FunctionError if it raised or could not be loaded, ProcessDied if its process ended, TimeoutError if no
         answer came.
@@ -77,11 +81,12 @@ class RuntimeApi:
         invocation = Invocation(event, timeout)
         self._running[invocation.id] = invocation
         self._waiting.put(invocation)
-        ends_at = time.monotonic() + timeout
+        put_at = time.monotonic()
         while self.init_error is None and not invocation.done.wait(0.01):
             exit_code = None if self.process is None else self.process.poll()
             if exit_code is not None and self.init_error is None and not invocation.done.wait(0.1):
                 raise ProcessDied(exit_code)
+            ends_at = put_at + START_SECONDS if invocation.began is None else invocation.began + timeout
             if time.monotonic() > ends_at:
                 raise TimeoutError(f"no answer within {timeout} s")
         if error := self.init_error or invocation.error:
@@ -93,6 +98,8 @@ class RuntimeApi:
         invocation = self._waiting.get()
         if invocation is None:
             self._waiting.put(None)  # for whoever waits beside
+        else:
+            invocation.began = time.monotonic()
         return invocation
 
     def finish(self, invocation_id: str, *, answer: Any = None, error: dict[str, Any] | None = None) -> bool:

@@ -83,7 +83,7 @@ def assert_only_the_poison_died(played: Redelivery) -> None:
 
 @pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
 def test_a_message_whose_handler_exits_takes_nobody_with_it(function: Any, is_fifo: bool) -> None:  # SPEC G4
-    with Redelivery(function("exits"), timeout=10, receives=RECEIVES, is_fifo=is_fifo) as queue:
+    with Redelivery(function("exits"), timeout=60, receives=RECEIVES, is_fifo=is_fifo) as queue:
         queue.send(*ten(4))
         assert_only_the_poison_died(queue.play())
     assert queue.exits == [3] * RECEIVES
@@ -91,7 +91,7 @@ def test_a_message_whose_handler_exits_takes_nobody_with_it(function: Any, is_fi
 
 @pytest.mark.parametrize("deadly", ["segfaults", "runs_out_of_memory", "is_killed"])
 def test_a_message_whose_handler_is_killed_takes_nobody_with_it(function: Any, deadly: str) -> None:  # SPEC G4
-    with Redelivery(function(deadly), timeout=10, receives=RECEIVES) as queue:
+    with Redelivery(function(deadly), timeout=60, receives=RECEIVES) as queue:
         queue.send(*ten(0))
         assert_only_the_poison_died(queue.play())
     assert queue.exits == [-9 if deadly == "is_killed" else -11] * RECEIVES
@@ -99,7 +99,7 @@ def test_a_message_whose_handler_is_killed_takes_nobody_with_it(function: Any, d
 
 def test_a_message_whose_handler_loops_until_the_timeout_takes_nobody_with_it(function: Any) -> None:  # SPEC G4, I3
     """One that swallows every interruption; any other has failed alone, before the timeout."""
-    with Redelivery(function("loops", before="import boto3"), timeout=1.5, receives=RECEIVES) as queue:
+    with Redelivery(function("loops", before="import boto3"), timeout=3, receives=RECEIVES) as queue:
         queue.send(*ten(9))
         assert_only_the_poison_died(queue.play())
     assert queue.exits == [None] * RECEIVES
@@ -107,7 +107,7 @@ def test_a_message_whose_handler_loops_until_the_timeout_takes_nobody_with_it(fu
 
 def test_a_message_that_gets_no_more_memory_has_failed_and_its_neighbours_have_theirs(function: Any) -> None:
     """SPEC A2, A5. A `MemoryError` keeps the handler's frames, and with them all that it took."""
-    with Redelivery(function("takes_all_memory_it_can_get"), timeout=10, receives=2) as queue:
+    with Redelivery(function("takes_all_memory_it_can_get"), timeout=60, receives=2) as queue:
         queue.send("poison", *(f"m{number}" for number in range(9)))
         queue.play()
     assert queue.crashes == []

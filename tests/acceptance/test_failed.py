@@ -22,7 +22,8 @@ from tests.unit.failed.letters import record_of
 from tests.wire import arn
 
 COMMAND = [*TARRY, "failed"]
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
+"""This only ends what hangs."""
 
 
 class Shop:
@@ -31,6 +32,7 @@ class Shop:
     def __init__(self, sqs: Served, folder: Path) -> None:
         self.sqs = sqs
         self.folder = folder
+        self.terminals: list[Terminal] = []
         sqs.queue("orders-dlq")
         sqs.queue("orders", RedrivePolicy=json.dumps({"deadLetterTargetArn": arn("orders-dlq"), "maxReceiveCount": 15}))
         self.where = ["--queue", "orders-dlq", "--endpoint-url", sqs.url]
@@ -84,7 +86,10 @@ class Shop:
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
     with served() as sqs:
-        yield Shop(sqs, tmp_path)
+        shop = Shop(sqs, tmp_path)
+        yield shop
+        for terminal in shop.terminals:
+            terminal.kill()
 
 
 def rest_of(process: subprocess.Popen[str]) -> list[str]:
@@ -165,8 +170,16 @@ class Terminal:
         if self._process_id == 0:
             os.chdir(shop.folder)
             os.execve(sys.executable, [*COMMAND, *arguments, *shop.where], {**shop.environment(), **environment})
+        shop.terminals.append(self)
         self.seen = ""
         self._read = 0
+        self._exit_code: int | None = None
+
+    def kill(self) -> None:
+        if self._exit_code is None:
+            os.kill(self._process_id, signal.SIGKILL)
+            os.waitpid(self._process_id, 0)
+        os.close(self._file)
 
     def until(self, text: str) -> str:
         """What was shown since the last time, until this text is."""
@@ -186,9 +199,11 @@ class Terminal:
         os.kill(self._process_id, number)
 
     def exit_code(self) -> int:
-        while self._take(PATIENCE_SECONDS):
-            pass
-        return os.waitstatus_to_exitcode(os.waitpid(self._process_id, 0)[1])
+        ends_at = time.monotonic() + PATIENCE_SECONDS
+        while self._take(0.5):
+            assert time.monotonic() < ends_at, f"it does not end; there is {self.seen!r}"
+        self._exit_code = os.waitstatus_to_exitcode(os.waitpid(self._process_id, 0)[1])
+        return self._exit_code
 
     def _take(self, seconds: float) -> bool:
         """Whether it still runs."""

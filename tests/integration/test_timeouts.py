@@ -30,7 +30,7 @@ from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, RunningClock, Wire
 
-LONG = 20
+LONG = 120
 """Seconds that nothing here really takes."""
 
 

@@ -20,8 +20,8 @@ from tarry.simulator.sqs import Realism, Sqs, SqsError
 from tests.wire import ACCOUNT
 
 REGION = "us-east-1"
-AS_MOTO = Realism(old_handles_act=False, late_changes_are_ignored=False)
-"""moto ignores old handles, and lets a handle hide a message whose lease has expired (PLATFORM 33)."""
+AS_MOTO = Realism(late_changes_are_ignored=False)
+"""In moto a handle hides a message whose lease has expired (PLATFORM 33a)."""
 ASK_FOR_ALL = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"], "WaitTimeSeconds": 0}
 
 
@@ -36,9 +36,9 @@ class Pair:
 class Both:
     """Each request goes to the model and to moto."""
 
-    def __init__(self, moto_client: Any) -> None:
+    def __init__(self, moto_client: Any, realism: Realism) -> None:
         self.milliseconds = 1_800_000_000_000  # whole, so that both round alike
-        self.model = Sqs(self.now, Random(1), History(self.now), realism=AS_MOTO)
+        self.model = Sqs(self.now, Random(1), History(self.now), realism=realism)
         self.moto = moto_client
 
     def now(self) -> float:
@@ -104,10 +104,10 @@ def moto_client() -> Iterator[Any]:
 
 
 @contextmanager
-def side_by_side(client: Any) -> Iterator[Both]:
+def side_by_side(client: Any, realism: Realism = AS_MOTO) -> Iterator[Both]:
     """Both without a queue. moto reads the time through two functions, which are put on the clock of both."""
     sqs_backends[ACCOUNT][REGION].reset()
-    both = Both(client)
+    both = Both(client, realism)
     with (
         patch("moto.sqs.models.unix_time", both.now),
         patch("moto.sqs.models.unix_time_millis", lambda: both.milliseconds),

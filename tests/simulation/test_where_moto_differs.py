@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.sqs import SqsError
+from tarry.simulator.sqs import Realism, SqsError
 from tests.simulation.both import Both, Pair, moto_client, side_by_side
 
 HOURS = 3600
@@ -22,7 +22,7 @@ def client() -> Iterator[Any]:
 
 @pytest.fixture
 def both(client: Any) -> Iterator[Both]:
-    with side_by_side(client) as both:
+    with side_by_side(client, Realism()) as both:
         both.queue("dead")
         both.queue("orders", "dead")
         both.queue("dead.fifo")
@@ -90,6 +90,14 @@ def test_an_old_handle_deletes_nothing_in_moto_the_message(both: Both) -> None: 
     bodies(both, "orders")
     assert both.ask("DeleteMessage", "orders", ReceiptHandle=old) == ({}, {})
     assert (len(both.model.peek("orders")), both.in_moto("orders")._messages) == (1, [])
+
+
+def test_a_change_after_the_visibility_timeout_hides_nothing_in_moto_the_message(both: Both) -> None:  # PLATFORM 33a
+    send(both, "orders", "x")
+    handle = both.lease("orders", VisibilityTimeout=5)
+    both.wait(6)
+    assert both.ask("ChangeMessageVisibility", "orders", ReceiptHandle=handle, VisibilityTimeout=60) == ({}, {})
+    assert bodies(both, "orders") == (["x"], [])
 
 
 def test_a_deleted_message_cannot_be_hidden_in_moto_its_handle_never_was_one(both: Both) -> None:  # FACTS 1.6

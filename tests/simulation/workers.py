@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 
 CHUNK = 10
 """Seeds a worker is given at once."""
-SEED_SECONDS = 30.0
-"""Real time for one seed, of which one needs some hundredths of a second."""
+SEED_SECONDS = 300.0
+"""Real time for one seed. Most need some hundredths of a second, a few some seconds; the rest is for a busy machine."""
 
 Verdict = TypeVar("Verdict")
 Judge = Callable[[int], Verdict]

@@ -38,9 +38,9 @@ def test_a_sleep_is_interrupted() -> None:  # SPEC I3
     interruption = interrupt(0.05)
     began = time.monotonic()
     with pytest.raises(Stop):
-        time.sleep(10)
+        time.sleep(60)
     interruption.cancel()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 50
 
 
 def test_what_swallows_an_interruption_is_interrupted_again() -> None:  # SPEC I3

@@ -1,4 +1,4 @@
-"""Facts 1, 2 and 4: hiding a message."""
+"""Facts 1, 2, 4, 33 and 33a: the visibility of a message."""
 
 from tests.facts.probes.refusal import refused
 from tests.facts.registry import probe
@@ -96,6 +96,29 @@ def over_limit_on_fifo(world: World) -> None:
     _fill(world, url, fifo=True)
     answer = world.sqs.receive_message(QueueUrl=url, WaitTimeSeconds=0)
     expect(answer.get("Messages", []), [], "received")
+
+
+@probe("33", "On a standard queue the handle of an earlier receive changes the visibility of the current one")
+def an_older_handle_acts(world: World) -> None:
+    url = world.queue(VisibilityTimeout=60)
+    world.send(url)
+    [first] = world.gather(url, 1, world.patience_seconds, VisibilityTimeout=0)
+    world.receive_one(url)
+    world.hide(url, first, 0)
+    world.wait(1)
+    found = world.gather(url, 1, world.patience_seconds)
+    expect(len(found), 1, "received after the older handle ended the newer visibility")
+
+
+@probe("33a", "On a standard queue a visibility change after the visibility timeout succeeds and hides nothing")
+def a_late_change_hides_nothing(world: World) -> None:
+    url = world.queue(VisibilityTimeout=5)
+    world.send(url)
+    message = world.receive_one(url)
+    world.wait(8)
+    world.hide(url, message, 300)
+    found = world.gather(url, 1, world.patience_seconds)
+    expect(len(found), 1, "received after the late change")
 
 
 def _fill(world: World, url: str, *, fifo: bool = False) -> None:

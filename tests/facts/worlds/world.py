@@ -122,12 +122,12 @@ class World(ABC):
             messages += found
         return messages
 
-    def gather(self, url: str, count: int, seconds: float) -> list[Message]:
+    def gather(self, url: str, count: int, seconds: float, **more: Any) -> list[Message]:
         """``count`` messages that are still to come, or as many as have come after so long."""
         messages: list[Message] = []
 
         def has_all() -> bool:
-            messages.extend(self.receive(url, count - len(messages)))
+            messages.extend(self.receive(url, count - len(messages), **more))
             return len(messages) == count
 
         self.until(has_all, seconds)

@@ -1,6 +1,7 @@
 """A small project in a temporary folder, and the command run on it."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
+
+from .process import STARTED
 
 TEMPLATE = """
 Transform: AWS::Serverless-2016-10-31
@@ -124,3 +127,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.setenv("AWS_PROFILE", "not-to-be-found")  # a developer's own settings must not matter
     monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", "http://127.0.0.1:9")
     return Project(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    """What a test has started ends with it, however the test ends."""
+    before = len(STARTED)
+    yield
+    for local in STARTED[before:]:
+        local.kill()
+    del STARTED[before:]

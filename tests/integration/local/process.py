@@ -1,11 +1,14 @@
 """`tarry local` as a process, watched from outside."""
 
+import os
 import re
+import signal
 import subprocess
 import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,11 @@ from tarry.local.aws.endpoint import sqs_client
 from tests.command import TARRY
 from tests.network import free_port
 
-SOON_SECONDS = 30.0
+SOON_SECONDS = 120.0
 """How long a machine that is busy with other things may take."""
 COMMAND = [*TARRY, "local"]
+STARTED: list["Local"] = []
+"""All that tests have started, for those that end early: none leaves a process behind."""
 
 
 class Local:
@@ -35,6 +40,7 @@ class Local:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        STARTED.append(self)
         threading.Thread(target=self._read, daemon=True).start()
         self.sqs: Any = sqs_client(endpoint_url or f"http://127.0.0.1:{self.port}")
 
@@ -70,6 +76,10 @@ class Local:
         told = self.sqs.get_queue_attributes(QueueUrl=self.url(queue), AttributeNames=["All"])["Attributes"]
         return sum(int(told[f"ApproximateNumberOfMessages{kind}"]) for kind in ("", "NotVisible", "Delayed"))
 
+    def states(self, message_id: str) -> list[str]:
+        """The states of a message without their seconds, of which a busy machine takes some."""
+        return [re.sub(r"^([A-Z_]+) [\d.]+ s\b", r"\1", each) for each in self.story(message_id)]
+
     def story(self, message_id: str) -> list[str]:
         """The states of a message, as they were shown."""
         return re.findall(rf"^ *{message_id[:8]} \S+  (.*)$", self.text, re.MULTILINE)
@@ -81,16 +91,24 @@ class Local:
 
     def left(self) -> list[str]:
         """The commands of its processes that still run."""
-        found = []
+        return [command for command in self._left().values() if command]
+
+    def _left(self) -> dict[int, str]:
+        """By process id."""
+        found = {}
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 if self._mark in (folder / "environ").read_text(errors="replace"):
-                    found.append((folder / "cmdline").read_text().replace("\0", " "))
+                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
             except OSError:
                 continue
-        return [each for each in found if each]
+        return found
 
     def kill(self) -> None:
+        """End it with all that it has started, whatever state it is in."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+            for process_id in self._left():
+                with suppress(ProcessLookupError):
+                    os.kill(process_id, signal.SIGKILL)

@@ -141,7 +141,7 @@ def test_at_its_timeout_the_process_is_killed_with_all_that_it_started(jobs: Job
         pid = (await hosted.value())["pid"]
         began = time.monotonic()
         answer = await hosted.call(**{"stuck with child": 30})
-        assert 1 <= time.monotonic() - began < 5
+        assert 1 <= time.monotonic() - began < 25
         assert (answer.kind, answer.text) == ("timeout", "Task timed out after 1.00 seconds")
         assert answer.value["errorType"] == "Sandbox.Timedout"
         child = int(hosted.lines[0])

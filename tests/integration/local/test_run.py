@@ -27,15 +27,19 @@ def test_messages_are_delivered_until_all_have_settled_and_each_story_is_told(pr
     project.send("Entries.fifo", group="a", discard=True)
     result = project.run()
     assert result.exit_code == 0, result.output
-    assert stories(result.stdout) == {
+    told = {
+        number: re.sub(r"WAITING_RETRY [\d.]+ s", "WAITING_RETRY", story)
+        for number, story in stories(result.stdout).items()
+    }
+    assert told == {
         "1": "IN_FLIGHT 1 -> COMMITTED",
-        "2": "IN_FLIGHT 1 -> WAITING_RETRY 2 s -> IN_FLIGHT 2 -> COMMITTED",
-        "3": " -> ".join([f"IN_FLIGHT {attempt} -> WAITING_RETRY 2 s" for attempt in (1, 2, 3)] + ["DEAD_LETTERED"]),
-        "4": "IN_FLIGHT 1 -> WAITING_RETRY 1 s -> IN_FLIGHT 2 -> COMMITTED",
+        "2": "IN_FLIGHT 1 -> WAITING_RETRY -> IN_FLIGHT 2 -> COMMITTED",
+        "3": " -> ".join([f"IN_FLIGHT {attempt} -> WAITING_RETRY" for attempt in (1, 2, 3)] + ["DEAD_LETTERED"]),
+        "4": "IN_FLIGHT 1 -> WAITING_RETRY -> IN_FLIGHT 2 -> COMMITTED",
         "5": "IN_FLIGHT 1 -> READY -> IN_FLIGHT 1 -> DISCARDED  (not needed)",
     }
     assert "Dead  moved by SQS itself after 3 deliveries, without a record" in result.stdout
-    assert "WAITING_RETRY 1 s  (ValueError: ordered says no)" in result.stdout
+    assert re.search(r"WAITING_RETRY [\d.]+ s  \(ValueError: ordered says no\)", result.stdout)
     assert "Plain: handled by plain Plain http://127.0.0.1:" in result.stderr
     assert re.search(r"COMMITTED +3\b", result.stdout)
     assert re.search(r"^5 messages settled in [\d.]+ s, none lost\.$", result.stdout, re.MULTILINE)
@@ -61,7 +65,7 @@ def test_what_cannot_settle_in_time_is_not_waited_for_and_the_exit_code_is_1(pro
     result = project.run("--give-up", "300")
     assert result.exit_code == 1
     assert re.search(r"1 of 1 message did not settle, the last is due at \d\d:\d\d:\d\d\.", result.stdout)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 200
 
 
 def test_a_message_that_is_deleted_while_tarry_says_it_waits_is_lost(project: Project) -> None:

@@ -24,9 +24,11 @@ def test_events_happen_in_their_order_when_they_are_due() -> None:
 
     async def story(timeline: LoopTimeline) -> None:
         began = time.monotonic()
+        all_of_them = asyncio.Event()
         timeline.after(0.04, lambda: happened.append(("second", time.monotonic() - began)))
         timeline.after(0.02, lambda: happened.append(("first", time.monotonic() - began)))
-        await asyncio.sleep(0.06)
+        timeline.after(0.05, all_of_them.set)
+        await all_of_them.wait()
 
     on_a_loop(story)
     assert [name for name, _ in happened] == ["first", "second"]

@@ -170,7 +170,7 @@ def test_a_message_that_is_received_more_than_1000_times_is_no_fault_of_tarrys(s
     def handler(message: Message) -> None:
         raise ValueError("as always")
 
-    sandbox.queue("orders", retention=14 * 86_400)
+    sandbox.queue("orders", retention=1_010 * 900)
     sandbox.connect(handler, "orders")
     sandbox.send("orders", "1")
     report = sandbox.run(check=False)
