@@ -1,6 +1,8 @@
 """Rules of which no other test sees that they are kept: each was left out of the code once, and all tests passed."""
 
 import asyncio
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +18,7 @@ from tarry.sqs.lookups import Lookups
 from tarry.telemetry.logs import Log, LogOptions
 from tarry.testing import Sandbox
 from tests.records import Context, batch_of, event, failed, record
-from tests.wire import Wire
+from tests.wire import Queue, RunningClock, Wire
 
 HIDE = "ChangeMessageVisibilityBatch"
 
@@ -121,3 +123,24 @@ def test_redelivered_messages_give_way_to_those_with_more_deliveries_alone(concu
     records = (record("{}", f"m{count}", receives=count) for count in (1, 2, 3, 9))
     assert failed(handler(event(*records), Context(30))) == ["m2", "m3"]
     assert ran == ["m1", "m9"]
+
+
+def test_a_batch_handler_is_not_over_before_the_verdict_that_a_thread_of_its_own_gives() -> None:  # SPEC A6, E6
+    """A hundred dead letters were sent, and their originals reported as failed and never deleted."""
+    wire = Wire({"orders": Queue(dead_letter="orders-dlq")}, clock=RunningClock())
+    wire.fails["SendMessageBatch"] = lambda _: time.sleep(0.5)
+    begun = threading.Event()
+
+    @batch_consumer(fatal=ValueError)
+    def handler(batch: Batch) -> None:
+        def work() -> None:
+            for message in batch:
+                message.fail(ValueError("no"))
+                if message.delivery_id == "m90":
+                    begun.set()
+
+        threading.Thread(target=work).start()
+        begun.wait(5)
+
+    with wire:
+        assert failed(handler(batch_of(105), Context())) == []

@@ -176,6 +176,8 @@ class Pool(Run):
             while not ended:  # it may have waited for the answer to a request
                 ended = await self._running.ended()
             self._note_batch(batch, ended[0].outcome())
+            while self._requests_under_way:  # for messages on which it gave a verdict: they end before the answer
+                await self._running.ended()
 
     def _messages(self) -> Iterator[Message[Any]]:
         """Those that are due, in order; made when they are asked for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections import deque
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
     from tarry.batch import Batch
     from tarry.execution.intake import Records
     from tarry.failure import FailureSteps
+    from tarry.invocation import Invocation
     from tarry.policy import RetryPolicy
     from tarry.sqs.settlement import Settlement
+    from tarry.world import Event
 
     class InBackground(Protocol):
         """Does ``work``, and then hands what it returned to ``then``, in the thread that decides."""
@@ -85,6 +88,8 @@ LOOK_UP_PATIENCE_SECONDS = 1.0
 """How long the first failure of a batch waits for the look-up of its queue; it goes on meanwhile."""
 LOOK_UP_SHARE = 0.05
 """Of the time left, for the same."""
+LAST_SECONDS = 0.5
+"""Kept of the time left where the end of a batch handler waits for a thread of its own."""
 HELD_WITH_FRAMES = 10
 """How many failed handlers' frames are kept, for the failure steps to see, while a look-up is under way."""
 
@@ -113,6 +118,8 @@ class Verdicts:
         self._may_block = blocks
         """Whether a request of a FIFO message may be made here: not where that holds up other handlers."""
         self._is_free = threading.Lock()
+        self._over: Event | None = None
+        """Set when the verdict that is dealt with below a batch handler has been."""
         self._said_last: Word | None = None
         """The last verdict that a batch handler gave on a message: it may still handle the exception."""
         self._is_said = False
@@ -360,6 +367,7 @@ class Verdicts:
         is_open = is_a(word, Retry) and _leaves_delay_open(word)
         if message._source.is_fifo or is_open or is_a(word, (Reject, Discard)) or not self._is_free.acquire(False):
             return
+        over = self._over = message._invocation.world.threads.event()
         try:
             self._is_said = True
             self.on_message(message, word, None)
@@ -368,15 +376,17 @@ class Verdicts:
         finally:
             self._is_said = False
             self._is_free.release()
+            over.set()
 
     def on_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
         """A batch that ran as a whole (SPEC B4, B5, H2)."""
+        ended_at = batch[0]._invocation.now()
+        self._wait_for_verdict(batch[0]._invocation)
         self._settle_here()
         self._groups.go_on()
         todo = [(index, message) for index, message in enumerate(batch) if not message._is_closed]
         for _, message in todo:  # the others were decided on when their own verdicts fell
             message._is_closed = True
-        ended_at = batch[0]._invocation.now()
         culprit = culprit_of(batch, raised)
         said = [effective_word(message._word, batch._word) for message in batch]
         if raised is not None and all(word is not None and word is not raised for word in said):
@@ -399,6 +409,13 @@ class Verdicts:
                 self.on_message(message, word, error, ended_at=ended_at, early=False)
             else:
                 self._settlement().report_only()
+
+    def _wait_for_verdict(self, invocation: Invocation) -> None:
+        """Wait for the verdict that a thread of the batch handler's has given; no other is dealt with from now on."""
+        while not self._is_free.acquire(False):
+            left = invocation.time_left() - LAST_SECONDS
+            if self._over is None or left <= 0 or not self._over.wait(None if left == math.inf else left):
+                return
 
     def _on_unsaid(self, message: Message[Any], unsaid: Unsaid, ended_at: float | None) -> None:
         """A message about which a batch handler said nothing, and did not raise (SPEC A4, B8)."""
