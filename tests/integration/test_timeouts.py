@@ -42,7 +42,7 @@ def orders() -> Wire:
 def slow(work: Callable[[Message], Any], **settings: Any) -> Consumer[Any]:
     """A consumer for whose message m1 ``work`` is done, and nothing for the others."""
 
-    @consumer(**{"timeout": 0.1, "backoff": Fixed(60), **settings})
+    @consumer(**{"timeout": 0.4, "backoff": Fixed(60), **settings})
     def handler(message: Message) -> None:
         if message.id == "m1":
             work(message)
@@ -122,7 +122,7 @@ def test_the_error_says_after_how_long_and_what_to_set() -> None:  # SPEC I3
     [kept] = wire.records()
     assert kept["failure"]["type"] == "TimeoutError"
     assert kept["failure"]["message"] == (
-        "the handler took longer than its timeout of 0.1 s: raise timeout=, or make it faster"
+        "the handler took longer than its timeout of 0.4 s: raise timeout=, or make it faster"
     )
 
 
@@ -155,9 +155,9 @@ def test_the_same_interruption_comes_before_the_deadline_without_a_timeout() -> 
 def test_a_timeout_is_each_messages_own() -> None:  # SPEC I3
     ran: list[str] = []
 
-    @consumer(timeout=0.2)
+    @consumer(timeout=0.6)
     def handler(message: Message) -> None:
-        time.sleep(0.07)
+        time.sleep(0.15)
         ran.append(message.id)
 
     with orders():
@@ -166,7 +166,7 @@ def test_a_timeout_is_each_messages_own() -> None:  # SPEC I3
 
 
 def test_a_batch_handler_is_interrupted_with_what_it_has_said_so_far() -> None:  # SPEC I3, B5
-    @batch_consumer(timeout=0.1, backoff=Fixed(60))
+    @batch_consumer(timeout=0.4, backoff=Fixed(60))
     def handler(batch: Batch) -> None:
         batch[0].ack()
         with contextlib.suppress(BaseException):
@@ -204,7 +204,7 @@ def test_what_the_user_has_set_for_sigalrm_is_put_back() -> None:  # SPEC I3
 
 @pytest.mark.parametrize("puts_back", [True, False])
 def test_a_handler_that_uses_sigalrm_itself_costs_the_next_one_no_interruption(puts_back: bool) -> None:  # SPEC I3
-    @consumer(timeout=0.1, backoff=Fixed(60))
+    @consumer(timeout=0.4, backoff=Fixed(60))
     def handler(message: Message) -> None:
         if message.id == "m0":
             before = signal.signal(signal.SIGALRM, lambda *_: None)
@@ -228,9 +228,9 @@ def test_validating_a_batch_takes_none_of_its_messages_time() -> None:  # SPEC I
     @dataclass
     class Slow:
         def __post_init__(self) -> None:
-            time.sleep(0.06)
+            time.sleep(0.2)
 
-    @batch_consumer(timeout=0.1, model=Slow)
+    @batch_consumer(timeout=0.4, model=Slow)
     def handler(batch: Batch[Slow]) -> None: ...
 
     records = [record({}, f"m{index}") for index in range(3)]
@@ -277,7 +277,7 @@ def test_a_timeout_above_the_time_left_is_cut_and_told_once(caplog: pytest.LogCa
 def test_a_local_retry_of_what_took_too_long_has_the_timeout_anew() -> None:  # SPEC I3, I5
     ran: list[str] = []
 
-    @consumer(timeout=0.1, on_failure=[LocalRetry(2), RetryInPlace()])
+    @consumer(timeout=0.4, on_failure=[LocalRetry(2), RetryInPlace()])
     def handler(message: Message) -> None:
         ran.append(message.id)
         if len(ran) < 3:
@@ -303,7 +303,7 @@ def test_a_handler_that_invokes_another_consumer_is_interrupted_all_the_same() -
 
 
 def slow_async(work: Callable[[Message], Any], **settings: Any) -> Consumer[Any]:
-    @consumer(**{"timeout": 0.1, "backoff": Fixed(60), **settings})
+    @consumer(**{"timeout": 0.4, "backoff": Fixed(60), **settings})
     async def handler(message: Message) -> None:
         if message.id == "m1":
             await work(message)
@@ -383,7 +383,7 @@ def test_async_handlers_end_before_the_deadline_without_a_timeout(work: Any) -> 
 
 @pytest.mark.parametrize("work", [waits, swallows_the_cancellation_twice, blocks_the_loop])
 def test_an_async_batch_handler_is_ended_with_what_it_has_said_so_far(work: Any) -> None:  # SPEC I3
-    @batch_consumer(timeout=0.1, backoff=Fixed(60))
+    @batch_consumer(timeout=0.4, backoff=Fixed(60))
     async def handler(batch: Batch) -> None:
         batch[0].ack()
         await work(batch[1])
@@ -395,7 +395,7 @@ def test_an_async_batch_handler_is_ended_with_what_it_has_said_so_far(work: Any)
 
 
 def test_an_awaitable_that_a_sync_handler_returns_is_ended_too() -> None:  # SPEC I3, A4
-    @consumer(timeout=0.1, backoff=Fixed(60))
+    @consumer(timeout=0.4, backoff=Fixed(60))
     def handler(message: Message) -> Any:
         return waits(message)
 
@@ -408,7 +408,7 @@ def test_the_cancellation_of_a_timeout_is_not_taken_for_the_handlers_own() -> No
     """The next message runs on the same loop, and nothing is left of it."""
     seen: list[int] = []
 
-    @consumer(timeout=0.1)
+    @consumer(timeout=0.4)
     async def handler(message: Message) -> None:
         task = asyncio.current_task()
         assert task is not None
