@@ -164,6 +164,10 @@ class Wire:
         entries = [entry for request in self.sent("ChangeMessageVisibilityBatch") for entry in request.entries]
         return {entry["ReceiptHandle"]: entry["VisibilityTimeout"] for entry in entries}
 
+    def rounded_visibilities(self) -> dict[str, int]:
+        """The same to the minute: under a clock that runs, a delay counts from the failure, seconds ago by now."""
+        return {handle: -(-seconds // 60) * 60 for handle, seconds in self.visibilities().items()}
+
     def letters(self) -> list[dict[str, Any]]:
         """The entries of all sends."""
         return [entry for request in self.sent("SendMessageBatch") for entry in request.entries]

@@ -531,7 +531,7 @@ def test_a_thread_that_does_not_end_is_left_behind_and_its_words_count_no_more()
     handler = consumer(concurrency=3, timeout=0.6, backoff=Fixed(60))(stuck)
     with orders(clock=RunningClock()) as wire:
         assert failed(handler(batch_of(6), Context())) == ["m1"]
-        assert wire.visibilities() == {"handle-m1": 60}
+        assert wire.rounded_visibilities() == {"handle-m1": 60}
         wire.requests.clear()
         stuck.gate.set()
         wait_until(lambda: stuck.ended == ["m1"])
@@ -550,7 +550,7 @@ def test_a_step_cannot_have_a_message_run_beside_the_thread_that_still_runs_it()
         assert failed(handler(batch_of(3), Context())) == ["m1"]
     stuck.gate.set()
     wait_until(lambda: stuck.ended == ["m1"])
-    assert wire.visibilities() == {"handle-m1": 900}
+    assert wire.rounded_visibilities() == {"handle-m1": 900}
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -602,7 +602,7 @@ def test_when_no_place_is_free_the_process_ends_and_nothing_is_lost(caplog: pyte
         handler(batch_of(5), Context())
     stuck.gate.set()
     assert [entry["ReceiptHandle"] for entry in wire.sent("DeleteMessageBatch")[0].entries] == ["handle-m0"]
-    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 60, "handle-m3": 0, "handle-m4": 0}
+    assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 60, "handle-m3": 0, "handle-m4": 0}
     [line] = lines(caplog, "process_ends")
     assert "no place is free" in field(line, "text")
 
@@ -615,7 +615,7 @@ def test_on_fifo_the_process_ends_at_once_and_the_group_of_the_stuck_one_stands_
         handler(event(*records), Context())
     stuck.gate.set()
     assert sorted(stuck.ran) == ["a0", "b0", "b1"]
-    assert wire.visibilities() == {"handle-a0": 60, "handle-a1": 0}
+    assert wire.rounded_visibilities() == {"handle-a0": 60, "handle-a1": 0}
     deleted = [entry["ReceiptHandle"] for request in wire.sent("DeleteMessageBatch") for entry in request.entries]
     assert deleted == ["handle-b0", "handle-b1"]
 

@@ -110,7 +110,7 @@ def test_a_sync_handler_is_interrupted_and_has_failed_whatever_it_does(
     began = time.monotonic()
     with orders() as wire:
         assert failed(slow(work)(batch_of(3), Context())) == ["m1"]
-    assert wire.visibilities() == {"handle-m1": 60}
+    assert wire.rounded_visibilities() == {"handle-m1": 60}
     [line] = lines(caplog, "waiting_retry")
     assert field(line, "error_type") == "TimeoutError"
     assert time.monotonic() - began < LONG / 2
@@ -147,9 +147,9 @@ def test_a_word_said_before_holds(say: str) -> None:  # SPEC I3, B5
 
 def test_the_same_interruption_comes_before_the_deadline_without_a_timeout() -> None:  # SPEC I3
     with orders() as wire:
-        answer = slow(sleeps, timeout=None)(batch_of(4), Context(remaining=1.5))
+        answer = slow(sleeps, timeout=None)(batch_of(4), Context(remaining=3))
     assert failed(answer) == ["m1", "m2", "m3"]
-    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 0, "handle-m3": 0}
+    assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 0, "handle-m3": 0}
 
 
 def test_a_timeout_is_each_messages_own() -> None:  # SPEC I3
@@ -176,7 +176,7 @@ def test_a_batch_handler_is_interrupted_with_what_it_has_said_so_far() -> None: 
 
     with orders() as wire:
         assert failed(handler(batch_of(3), Context())) == ["m1", "m2"]
-    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 60}
+    assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 60}
 
 
 def test_a_batch_handler_is_interrupted_before_the_deadline() -> None:  # SPEC I3
@@ -185,8 +185,8 @@ def test_a_batch_handler_is_interrupted_before_the_deadline() -> None:  # SPEC I
         time.sleep(LONG)
 
     with orders() as wire:
-        assert failed(handler(batch_of(2), Context(remaining=1.5))) == ["m0", "m1"]
-    assert wire.visibilities() == {"handle-m0": 60, "handle-m1": 60}
+        assert failed(handler(batch_of(2), Context(remaining=3))) == ["m0", "m1"]
+    assert wire.rounded_visibilities() == {"handle-m0": 60, "handle-m1": 60}
 
 
 def test_what_the_user_has_set_for_sigalrm_is_put_back() -> None:  # SPEC I3
@@ -267,9 +267,9 @@ def test_on_another_thread_a_sync_handler_runs_to_its_end_and_the_log_says_so_on
 def test_a_timeout_above_the_time_left_is_cut_and_told_once(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I3
     with orders() as wire:
         handler = slow(sleeps, timeout=300)
-        assert failed(handler(batch_of(3), Context(remaining=1.5))) == ["m1", "m2"]
-        assert failed(handler(batch_of(1), Context(remaining=1.5))) == []
-    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 0}
+        assert failed(handler(batch_of(3), Context(remaining=3))) == ["m1", "m2"]
+        assert failed(handler(batch_of(1), Context(remaining=3))) == []
+    assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 0}
     [line] = lines(caplog, "timeout_cut")
     assert "a Timeout of at least 303 s" in field(line, "text")
 
@@ -367,7 +367,7 @@ def test_an_async_handler_is_ended_and_has_failed_whatever_it_does(
     began = time.monotonic()
     with orders() as wire:
         assert failed(slow_async(work, concurrency=concurrency)(batch_of(3), Context())) == ["m1"]
-    assert wire.visibilities() == {"handle-m1": 60}
+    assert wire.rounded_visibilities() == {"handle-m1": 60}
     [line] = lines(caplog, "waiting_retry")
     assert field(line, "error_type") == "TimeoutError"
     assert time.monotonic() - began < LONG / 2
@@ -376,9 +376,9 @@ def test_an_async_handler_is_ended_and_has_failed_whatever_it_does(
 @pytest.mark.parametrize("work", [waits, blocks_the_loop])
 def test_async_handlers_end_before_the_deadline_without_a_timeout(work: Any) -> None:  # SPEC I3
     with orders() as wire:
-        answer = slow_async(work, timeout=None)(batch_of(3), Context(remaining=1.5))
+        answer = slow_async(work, timeout=None)(batch_of(3), Context(remaining=3))
     assert failed(answer) == ["m1", "m2"]
-    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 0}
+    assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 0}
 
 
 @pytest.mark.parametrize("work", [waits, swallows_the_cancellation_twice, blocks_the_loop])
@@ -391,7 +391,7 @@ def test_an_async_batch_handler_is_ended_with_what_it_has_said_so_far(work: Any)
 
     with orders() as wire:
         assert failed(handler(batch_of(3), Context())) == ["m1", "m2"]
-    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 60}
+    assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 60}
 
 
 def test_an_awaitable_that_a_sync_handler_returns_is_ended_too() -> None:  # SPEC I3, A4
@@ -401,7 +401,7 @@ def test_an_awaitable_that_a_sync_handler_returns_is_ended_too() -> None:  # SPE
 
     with orders() as wire:
         assert failed(handler(batch_of(1), Context())) == ["m0"]
-    assert wire.visibilities() == {"handle-m0": 60}
+    assert wire.rounded_visibilities() == {"handle-m0": 60}
 
 
 def test_the_cancellation_of_a_timeout_is_not_taken_for_the_handlers_own() -> None:  # SPEC I3, A5
@@ -437,7 +437,7 @@ def test_a_task_that_never_ends_is_left_behind_and_the_process_ends(caplog: pyte
     with orders() as wire, pytest.raises(SystemExit):
         slow_async(work, timeout=None)(batch_of(4), Context(remaining=4))
     over.set()
-    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 0, "handle-m3": 0}
+    assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 0, "handle-m3": 0}
     assert [entry["ReceiptHandle"] for entry in wire.sent("DeleteMessageBatch")[0].entries] == ["handle-m0"]
     [line] = lines(caplog, "process_ends")
     assert "did not end" in field(line, "text")
