@@ -6,7 +6,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 PACKAGE := layers/tarry/python/tarry
-TYPED   := $(PACKAGE) functions tests/typing tests/facts
+# The tests' own tools. What a test function does is shown by running it.
+HELPERS := $(wildcard tests/*.py) $(filter-out tests/simulation/test_% tests/soak/test_%,$(wildcard tests/simulation/*.py tests/soak/*.py))
+TYPED   := $(PACKAGE) functions tests/typing tests/facts $(HELPERS)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export SAM_CLI_TELEMETRY := 0

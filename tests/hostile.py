@@ -16,8 +16,8 @@ class Touched(BaseException):
 class HostileClass(type):
     """A class whose names and bases cannot be asked for."""
 
-    __getattribute__ = refuse  # type: ignore[assignment]
-    __eq__ = refuse  # type: ignore[assignment]
+    __getattribute__ = refuse
+    __eq__ = refuse
     __hash__ = type.__hash__
     __bool__ = refuse
 
@@ -41,8 +41,8 @@ class HostileText(str):
     """A string that can be made, and nothing else."""
 
     __slots__ = ()
-    __str__ = __repr__ = __eq__ = __hash__ = __len__ = __getitem__ = __add__ = __format__ = refuse  # type: ignore[assignment]
-    __bool__ = __iter__ = __contains__ = encode = isascii = startswith = replace = refuse  # type: ignore[assignment]
+    __str__ = __repr__ = __eq__ = __hash__ = __len__ = __getitem__ = __add__ = __format__ = refuse
+    __bool__ = __iter__ = __contains__ = encode = isascii = startswith = replace = refuse
 
 
 class TextOfItsOwn(Exception):
@@ -55,7 +55,7 @@ class TextOfItsOwn(Exception):
 def odd(kind: type[BaseException], *arguments: Any) -> BaseException:
     """A signal whose delay, reason, index and message cannot be read."""
     hidden: dict[str, Any] = dict.fromkeys(["delay", "reason", "index", "message"], property(refuse, lambda *_: None))
-    made = HostileClass("OddSignal", (kind,), {**HOSTILE, **hidden})
+    made: Any = HostileClass("OddSignal", (kind,), {**HOSTILE, **hidden})
     signal: BaseException = BaseException.__new__(made, *arguments)  # as of a subclass that forgets its base's __init__
     return signal
 

@@ -68,7 +68,7 @@ def the_body_of_a_class() -> None:
         numbers = tuple([decline(number) for number in (1,)])
 
 
-def bound(function: Callable[[], None]) -> Callable[[], None]:
+def bound(function: Callable[[], object]) -> Callable[[], None]:
     @functools.wraps(function)
     def wrapper() -> None:
         function()
@@ -178,7 +178,7 @@ def an_asynchronous_comprehension() -> None:
 
     async def each() -> None:
         [
-            await later()
+            await later()  # type: ignore[func-returns-value]
             async for number in numbers()
         ]  # fmt: skip
 

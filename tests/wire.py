@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import boto3
 from botocore.client import ClientMeta
@@ -37,7 +37,7 @@ def url(queue: str) -> str:
 
 
 def client_error(code: str, text: str = "", status: int = 400) -> ClientError:
-    answer = {"Error": {"Code": code, "Message": text}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    answer: Any = {"Error": {"Code": code, "Message": text}, "ResponseMetadata": {"HTTPStatusCode": status}}
     return ClientError(answer, "AnyOperation")
 
 
@@ -107,11 +107,13 @@ class Request:
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        return self.parameters["Entries"]
+        entries: list[dict[str, Any]] = self.parameters["Entries"]
+        return entries
 
     @property
     def queue(self) -> str:
-        return self.parameters["QueueUrl"].rpartition("/")[2]
+        url: str = self.parameters["QueueUrl"]
+        return url.rpartition("/")[2]
 
 
 Refusal = tuple[str, str]
@@ -162,6 +164,10 @@ class Wire:
         entries = [entry for request in self.sent("ChangeMessageVisibilityBatch") for entry in request.entries]
         return {entry["ReceiptHandle"]: entry["VisibilityTimeout"] for entry in entries}
 
+    def rounded_visibilities(self) -> dict[str, int]:
+        """The same to the minute: under a clock that runs, a delay counts from the failure, seconds ago by now."""
+        return {handle: -(-seconds // 60) * 60 for handle, seconds in self.visibilities().items()}
+
     def letters(self) -> list[dict[str, Any]]:
         """The entries of all sends."""
         return [entry for request in self.sent("SendMessageBatch") for entry in request.entries]
@@ -198,7 +204,7 @@ class Wire:
         if request.operation == "SendMessage":
             self.accepted.append((request, request.parameters))
             return self._receipt(request.parameters, f"sent-{len(self.accepted)}") or {}
-        refuse = self.refuses.get(request.operation, lambda *_: None)
+        refuse = self.refuses.get(request.operation, _accepts)
         successful, failed = [], []
         for entry in request.entries:
             if (refusal := refuse(request, entry)) is not None:
@@ -226,9 +232,9 @@ def new_client() -> Any:
     """A client with event handlers of its own. It shares the rest with all others: making one takes 2 ms."""
     first = _first_client()
     client = object.__new__(type(first))
-    meta = first.meta
+    meta, new_meta = first.meta, cast("Any", ClientMeta)
     client.__dict__.update(first.__dict__)
-    client.meta = ClientMeta(
+    client.meta = new_meta(
         copy.copy(meta.events),
         meta.config,
         meta.endpoint_url,
@@ -237,6 +243,10 @@ def new_client() -> Any:
         meta.partition,
     )
     return client
+
+
+def _accepts(*_: object) -> None:
+    """No refusal."""
 
 
 class _Answered:

@@ -528,10 +528,10 @@ class Stuck:
 
 def test_a_thread_that_does_not_end_is_left_behind_and_its_words_count_no_more() -> None:  # SPEC I3
     stuck = Stuck("m1")
-    handler = consumer(concurrency=3, timeout=0.1, backoff=Fixed(60))(stuck)
+    handler = consumer(concurrency=3, timeout=0.6, backoff=Fixed(60))(stuck)
     with orders(clock=RunningClock()) as wire:
         assert failed(handler(batch_of(6), Context())) == ["m1"]
-        assert wire.visibilities() == {"handle-m1": 60}
+        assert wire.rounded_visibilities() == {"handle-m1": 60}
         wire.requests.clear()
         stuck.gate.set()
         wait_until(lambda: stuck.ended == ["m1"])
@@ -545,12 +545,12 @@ def test_a_step_cannot_have_a_message_run_beside_the_thread_that_still_runs_it()
             return Outcome.again(0)
 
     stuck = Stuck("m1")
-    handler = consumer(concurrency=3, timeout=0.1, on_failure=[Insists()])(stuck)
+    handler = consumer(concurrency=3, timeout=0.6, on_failure=[Insists()])(stuck)
     with orders(clock=RunningClock()) as wire:
         assert failed(handler(batch_of(3), Context())) == ["m1"]
     stuck.gate.set()
     wait_until(lambda: stuck.ended == ["m1"])
-    assert wire.visibilities() == {"handle-m1": 900}
+    assert wire.rounded_visibilities() == {"handle-m1": 900}
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -564,7 +564,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def test_the_log_says_where_a_thread_stands_that_was_left_behind(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I3
     stuck = Stuck("m1")
     with orders(clock=RunningClock()):
-        consumer(concurrency=3, timeout=0.1)(stuck)(batch_of(2), Context())
+        consumer(concurrency=3, timeout=0.6)(stuck)(batch_of(2), Context())
     stuck.gate.set()
     [line] = lines(caplog, "waiting_retry")
     assert field(line, "error_type") == "TimeoutError"
@@ -581,7 +581,7 @@ def test_a_thread_that_was_left_behind_keeps_its_place_until_it_ends() -> None: 
                 time.sleep(0.002)
         stuck(message)
 
-    handler = consumer(concurrency=3, timeout=0.1, backoff=Fixed(60))(work)
+    handler = consumer(concurrency=3, timeout=0.6, backoff=Fixed(60))(work)
     with orders(clock=RunningClock()) as wire:
         handler(batch_of(4), Context())
         together.most = 0
@@ -597,12 +597,12 @@ def test_a_thread_that_was_left_behind_keeps_its_place_until_it_ends() -> None: 
 def test_when_no_place_is_free_the_process_ends_and_nothing_is_lost(caplog: pytest.LogCaptureFixture) -> None:
     """SPEC I3. What is done is deleted before, since a function error gives Lambda no answer."""
     stuck = Stuck("m1", "m2")
-    handler = consumer(concurrency=2, timeout=0.1, backoff=Fixed(60))(stuck)
+    handler = consumer(concurrency=2, timeout=0.6, backoff=Fixed(60))(stuck)
     with orders(clock=RunningClock()) as wire, pytest.raises(SystemExit):
         handler(batch_of(5), Context())
     stuck.gate.set()
     assert [entry["ReceiptHandle"] for entry in wire.sent("DeleteMessageBatch")[0].entries] == ["handle-m0"]
-    assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 60, "handle-m3": 0, "handle-m4": 0}
+    assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 60, "handle-m3": 0, "handle-m4": 0}
     [line] = lines(caplog, "process_ends")
     assert "no place is free" in field(line, "text")
 
@@ -610,12 +610,12 @@ def test_when_no_place_is_free_the_process_ends_and_nothing_is_lost(caplog: pyte
 def test_on_fifo_the_process_ends_at_once_and_the_group_of_the_stuck_one_stands_still() -> None:  # SPEC I3, H1
     stuck = Stuck("a0")
     records = [record("{}", name, "orders.fifo", group=name[0]) for name in ("a0", "b0", "a1", "b1")]
-    handler = consumer(concurrency=4, timeout=0.1, backoff=Fixed(60))(stuck)
+    handler = consumer(concurrency=4, timeout=0.6, backoff=Fixed(60))(stuck)
     with orders(clock=RunningClock()) as wire, pytest.raises(SystemExit):
         handler(event(*records), Context())
     stuck.gate.set()
     assert sorted(stuck.ran) == ["a0", "b0", "b1"]
-    assert wire.visibilities() == {"handle-a0": 60, "handle-a1": 0}
+    assert wire.rounded_visibilities() == {"handle-a0": 60, "handle-a1": 0}
     deleted = [entry["ReceiptHandle"] for request in wire.sent("DeleteMessageBatch") for entry in request.entries]
     assert deleted == ["handle-b0", "handle-b1"]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -56,15 +56,15 @@ class Behaviour:
     def consumer(self) -> Consumer[Any]:
         """The consumer, sync or async, of one message or a batch."""
         scenario = self._scenario
-        decorate = batch_consumer if scenario.takes_batch else consumer
+        decorate: Any = batch_consumer if scenario.takes_batch else consumer
         run = self._batch if scenario.takes_batch else self._message
 
         def handle(subject: Any) -> Any:
-            result = None
+            result: Any = None
             for step in (steps := Returning(run(subject))):
                 take(step)
             if steps.result == "generator":
-                result = (each for each in ())
+                result = (each for each in list[Any]())
             elif steps.result == "awaitable":
                 result = _returned()
             return result
@@ -74,8 +74,9 @@ class Behaviour:
                 await take_async(step)
             return _returned() if steps.result == "awaitable" else None
 
-        settings = {"name": "handler", "model": scenario.model, **scenario.settings}
-        return decorate(**settings)(handle_async if scenario.is_async else handle)
+        settings: dict[str, Any] = {"name": "handler", "model": scenario.model, **scenario.settings}
+        made: Consumer[Any] = decorate(**settings)(handle_async if scenario.is_async else handle)
+        return made
 
     def _act(self, message: Message) -> Act:
         nth = self._runs[message.id] = self._runs.get(message.id, 0) + 1
@@ -91,14 +92,14 @@ class Behaviour:
             return act
         return CALM if act.end in DEADLY else replace(act, seconds=min(act.seconds, 0.3))
 
-    def _message(self, message: Message) -> Iterator[Act]:
+    def _message(self, message: Message) -> Generator[Act, None, Any]:
         act = self._act(message)
         if act.seconds:
             yield act
         say(message, act)
         return end(message, act.end, act.delay)
 
-    def _batch(self, batch: Batch) -> Iterator[Act]:
+    def _batch(self, batch: Batch) -> Generator[Act, None, Any]:
         random = Random(f"{self._scenario.seed} {len(self._runs)} {sum(self._runs.values())}")
         acts = [self._act(message) for message in batch]
         for message, act in zip(batch, acts, strict=True):

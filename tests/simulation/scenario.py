@@ -62,9 +62,12 @@ class Whim:
                 return Outcome.discard("on a whim")
             case 4:
                 return Outcome.ack()
-            case 5 if failure.note("whim") < 3:
+            case 5 if int(failure.note("whim")) < 3:
                 delay = None if failure.queue.endswith(".fifo") else random.choice([None, 0, 30, 2_000])
-                note = {"whim": failure.note("whim") + 1, "mood": random.choice(["", "glum", "x" * 256])}
+                note: dict[str, int | str] = {
+                    "whim": int(failure.note("whim")) + 1,
+                    "mood": random.choice(["", "glum", "x" * 256]),
+                }
                 changed = {**failure.message.attributes, "mood": "changed"} if random.random() < 0.5 else None
                 return Outcome.resend(None, delay, note=note, attributes=changed)
             case 6 if failure.attempt < 6 and failure.reason != "undecodable":  # or it would go on for ever

@@ -89,4 +89,5 @@ def _work(pipe: Connection, judge: Judge[Verdict], seed_seconds: float) -> None:
 
 def with_limit(seconds: float) -> None:
     """From now on, the process ends after so long, and says where its threads stood."""
+    assert sys.__stderr__ is not None
     faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)

@@ -39,7 +39,7 @@ def test_messages_are_delivered_until_all_have_settled_and_each_story_is_told(pr
         "5": "IN_FLIGHT 1 -> READY -> IN_FLIGHT 1 -> DISCARDED  (not needed)",
     }
     assert "Dead  moved by SQS itself after 3 deliveries, without a record" in result.stdout
-    assert re.search(r"WAITING_RETRY [\d.]+ s  \(ValueError: ordered says no\)", result.stdout)
+    assert "(ValueError: ordered says no)" in result.stdout
     assert "Plain: handled by plain Plain http://127.0.0.1:" in result.stderr
     assert re.search(r"COMMITTED +3\b", result.stdout)
     assert re.search(r"^5 messages settled in [\d.]+ s, none lost\.$", result.stdout, re.MULTILINE)
