@@ -7,17 +7,21 @@ base classes, and compared by identity. Only `text_of` calls the error's code, a
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
+    from types import FrameType, TracebackType
     from typing import TypeGuard
 
 T = TypeVar("T")
 
 MAX_LINKS = 10_000
 """How many errors of one chain, or one tree of groups, are looked at."""
+
+_MAY_BE_SUSPENDED = 0x20 | 0x80 | 0x200
+"""Generator, coroutine, async generator: inspect's flags, without its import."""
 
 _cause: Any = BaseException.__cause__.__get__  # type: ignore[union-attr]
 _context: Any = BaseException.__context__.__get__  # type: ignore[union-attr]
@@ -68,6 +72,37 @@ def let_frames_go(error: BaseException) -> None:
     """Free what a failed handler holds: an error keeps the frames that it was raised through, and all their locals."""
     for link in everything_in(error, with_suppressed=True):
         BaseException.with_traceback(link, None)
+
+
+def free_memory_of(raised: BaseException) -> None:
+    """Free what a handler holds that ran out of memory: its error keeps the frames, and they all that it took.
+
+    Without this there would be none left for the next message, nor for anything that has to be imported for this one.
+    """
+    for error in everything_in(raised, with_suppressed=True):
+        if is_a(error, MemoryError):
+            _clear_frames(traceback_of(error))
+
+
+def clear_frames(error: BaseException) -> None:
+    """Free what the frames hold that an error was raised through, and keep its traceback."""
+    for link in everything_in(error, with_suppressed=True):
+        _clear_frames(traceback_of(link))
+
+
+def _clear_frames(trace: TracebackType | None) -> None:
+    while trace is not None:
+        _clear(trace.tb_frame)
+        trace = trace.tb_next
+
+
+def _clear(frame: FrameType) -> None:
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & _MAY_BE_SUSPENDED:
+        return  # one that waits would be ended
+    try:
+        frame.clear()
+    except RuntimeError:
+        return  # our own, which runs
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

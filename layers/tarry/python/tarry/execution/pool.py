@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from tarry.causes import free_memory_of
 from tarry.execution import driver
 from tarry.execution.answers import take
 from tarry.execution.crew import Crew, Shift
@@ -275,6 +276,8 @@ class Pool(Run):
     def _note_end(self, job: Job) -> None:
         """Takes down what becomes of a message whose run has ended, or was left behind."""
         message, raised = job.subject, job.outcome()
+        if raised is not None:
+            free_memory_of(raised)
         if raised is None and (message._word is None or message._word is ACK):
             del self._pending[message.delivery_id]
             if (acks := self._invocation.acks) is not None:

@@ -7,7 +7,7 @@ from contextvars import copy_context
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from tarry.causes import is_a
+from tarry.causes import free_memory_of, is_a
 from tarry.execution import driver
 from tarry.execution.answers import take
 from tarry.execution.deadline import Deadline, out_of_time, timeout_cut
@@ -234,6 +234,8 @@ class Run:
 
     def _decided(self, message: Message[Any], raised: BaseException | None, tries: int = 1) -> Again | None:
         """Takes down what becomes of a message that has run; whether it is to run again within this delivery."""
+        if raised is not None:
+            free_memory_of(raised)
         leave_if_forked(self._invocation.began_in, raised)
         raised = self._watch.over(message, raised)
         if raised is not None and ends_batch(raised):
@@ -290,6 +292,8 @@ class Run:
         self._note_batch(batch, self._watch.over(batch, raised))
 
     def _note_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
+        if raised is not None:
+            free_memory_of(raised)
         leave_if_forked(self._invocation.began_in, raised)
         if raised is not None or not batch._is_clean(self._handling.unsaid_fails):
             self.verdicts.on_batch(batch, raised)

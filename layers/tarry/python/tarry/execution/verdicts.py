@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
 import threading
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tarry.causes import cause_of, everything_in, is_a, let_frames_go, traceback_of
+from tarry.causes import cause_of, clear_frames, is_a, let_frames_go
 from tarry.decision import Decision, ask_steps, decide
 from tarry.errors import UnexplainedFailure
 from tarry.execution.answers import NAMED, UNSAID, Answer
@@ -24,7 +23,6 @@ from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import FrameType, TracebackType
 
     from tarry.batch import Batch
     from tarry.execution.intake import Records
@@ -182,8 +180,6 @@ class Verdicts:
         message._is_closed = True
         clock = message._invocation.world.clock
         began = clock.monotonic()
-        if raised is not None:
-            let_go(raised)
         log, policy = self._handling.log, self._handling.policy
         decided_at = message._verdict_at or ended_at or message._invocation.now()
         try:
@@ -465,10 +461,6 @@ class Verdicts:
             self._handling.log.transition(decision.message, outcome, error=error, reason=reason, failed=failed)
 
 
-_MAY_BE_SUSPENDED = 0x20 | 0x80 | 0x200
-"""Generator, coroutine, async generator: inspect's flags, without its import."""
-
-
 class Unsaid:
     """The messages of a batch without a verdict of their own, after the handler has returned."""
 
@@ -501,37 +493,6 @@ def _nothing(*_: object) -> None:
 
 def _at_once(work: Callable[[], object], then: Callable[[object], None]) -> None:
     then(work())
-
-
-def let_go(raised: BaseException) -> None:
-    """Frees what a handler holds that ran out of memory: its error keeps the frames, and they all that it took.
-
-    Else there would be none for the next message, nor for settling this one.
-    """
-    for error in everything_in(raised, with_suppressed=True):
-        if is_a(error, MemoryError):
-            _clear_frames(traceback_of(error))
-
-
-def clear_frames(error: BaseException) -> None:
-    """Free what the frames hold that an error was raised through, and keep its traceback."""
-    for link in everything_in(error, with_suppressed=True):
-        _clear_frames(traceback_of(link))
-
-
-def _clear_frames(trace: TracebackType | None) -> None:
-    while trace is not None:
-        _clear(trace.tb_frame)
-        trace = trace.tb_next
-
-
-def _clear(frame: FrameType) -> None:
-    if sys.version_info < (3, 13) and frame.f_code.co_flags & _MAY_BE_SUSPENDED:
-        return  # one that waits would be ended
-    try:
-        frame.clear()
-    except RuntimeError:
-        return  # our own, which runs
 
 
 def effective_word(said: Word | None, said_of_batch: Word | None) -> Word | None:
