@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tarry import Batch, DeadLetter, Fixed, Message, RetryInPlace, SendAgain, batch_consumer, consumer
+from tarry import Batch, DeadLetter, Fixed, LocalRetry, Message, RetryInPlace, SendAgain, batch_consumer, consumer
 from tarry.testing import Sandbox
 from tarry.world import current
 
@@ -209,6 +209,27 @@ def test_a_failure_waits_for_a_slow_look_up_no_longer_than_that_takes(sandbox: S
     sandbox.faults.add("late", operation="GetQueueAttributes", seconds=3)
     sandbox.run()
     assert again[0] - failed_at[0] == pytest.approx(10, abs=3)
+
+
+def test_a_failure_is_settled_while_another_message_waits_for_its_local_retry(sandbox: Sandbox) -> None:  # SPEC C11
+    runs: list[tuple[str, float]] = []
+
+    @consumer(backoff=Fixed(5), on_failure=[LocalRetry(1), RetryInPlace(), DeadLetter()])
+    def handler(message: Message) -> None:
+        runs.append((message.body, sandbox.elapsed))
+        bodies = [body for body, _ in runs]
+        if message.body == "long" and bodies.count("long") == 2:
+            sandbox.sleep(60)
+        elif bodies.count(message.body) < 3:
+            raise ValueError
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
+    sandbox.connect(handler, "orders", timeout=300, batch_size=2, window=1)
+    for body in ("bad", "long"):
+        sandbox.send("orders", body)
+    sandbox.run()
+    _, second, third = (at for body, at in runs if body == "bad")
+    assert third - second == pytest.approx(5, abs=2)
 
 
 def test_extend_leaves_alone_what_was_dead_lettered_before_the_batch_ran(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tarry import Batch, Fixed, Message, batch_consumer, consumer
+from tarry import Batch, DeadLetter, Fixed, LocalRetry, Message, Reject, RetryInPlace, batch_consumer, consumer
 from tarry.simulator.history import Event
 from tarry.sqs.settlement import Settlement
 from tarry.testing import Realism, Sandbox
@@ -237,3 +237,41 @@ def test_a_change_in_the_name_of_a_lost_lease_is_accused(sandbox: Sandbox) -> No
 
     assert "lost leases are left alone" not in doctored(events, as_it_is)
     assert "lost leases are left alone" in doctored(events, received_earlier)
+
+
+def test_of_two_messages_with_one_body_the_log_tells_which_was_dead_lettered(sandbox: Sandbox) -> None:
+    """Its dead letter has no room for a record, so that nothing in it names the message."""
+    first: list[str] = []
+
+    @consumer(backoff=Fixed(5))
+    def handler(message: Message) -> None:
+        if not first:
+            first.append(message.id)
+            raise ValueError("later")
+        if message.id != first[0]:
+            raise Reject("never")
+
+    sandbox.queue("orders-dlq", maximum_message_size=1_024)
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(handler, "orders", batch_size=2, window=1)
+    for _ in range(2):
+        sandbox.send("orders", "x" * 1_000)
+    sandbox.run()
+    assert len(sandbox.messages("orders-dlq")) == 1
+
+
+def test_a_message_whose_turn_to_run_again_did_not_come_is_late_for_a_reason(sandbox: Sandbox) -> None:
+    runs: list[str] = []
+
+    @consumer(backoff=Fixed(0), max_attempts=2, on_failure=[LocalRetry(times=2, delay=5), RetryInPlace(), DeadLetter()])
+    def handler(message: Message) -> None:
+        runs.append(message.body)
+        if message.attempt == 1:
+            raise ValueError("no")
+
+    sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=90)
+    sandbox.connect(handler, "orders", batch_size=2, window=1, timeout=15)
+    for body in ("first", "second"):
+        sandbox.send("orders", body)
+    sandbox.run()
+    assert sorted(runs) == ["first"] * 4 + ["second"] * 2

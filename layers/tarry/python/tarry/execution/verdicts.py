@@ -343,6 +343,7 @@ class Verdicts:
             message._invocation.diagnoses.let_frames_go()
         if decision.outcome.kind == "again":
             if message._batch is None and message._word is None and failure.reason != "expiring":
+                self._decided.discard(message.delivery_id)
                 return Again(decision.failure or failure, decision.outcome.delay or 0)
             # No batch runs again in part, and no message of which a word holds, or which a thread still runs.
             decision = Decision(message, Outcome.unhandled(), failure.failed_at, decision.failure or failure)

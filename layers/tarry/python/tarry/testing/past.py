@@ -216,7 +216,7 @@ class Past:
             if (each.life.id == life.id if has_record else each.life.body == life.body and self._is_told(each, life))
         ]
         if candidates:  # two copies of one message may be in one batch
-            delivery = min(candidates, key=lambda each: (each.verdict in DONE, len(each.copies)))
+            delivery = min(candidates, key=lambda each: self._unlikeliness(each, life))
             life.came_from, life.id = delivery, delivery.life.id
             life.is_letter = is_letter(life.record or {})
             delivery.copies.append(life.sent)
@@ -231,10 +231,19 @@ class Past:
 
     def _is_told(self, delivery: Delivery, life: Life) -> bool:
         """Whether a life without a record is a dead letter: the log says so, or whoever was to say it was cut short."""
-        target = life.sent.fields["queue"]
-        said = any(event.fields.get("dead_letter_queue") == target for event in self.said_by(delivery))
         redrive = self.redrive(delivery.life.sent.fields["queue"])
-        return said or (delivery.verdict not in DONE and redrive is not None and redrive[0] == target)
+        is_cut_short = delivery.verdict not in DONE and redrive is not None
+        return self._is_said(delivery, life) or (is_cut_short and redrive[0] == life.sent.fields["queue"])
+
+    def _is_said(self, delivery: Delivery, life: Life) -> bool:
+        """Whether the log says that a delivery was dead-lettered to the queue of a life."""
+        target = life.sent.fields["queue"]
+        return any(event.fields.get("dead_letter_queue") == target for event in self.said_by(delivery))
+
+    def _unlikeliness(self, delivery: Delivery, life: Life) -> tuple[bool, bool, int]:
+        """The order of the deliveries that a life may have been sent in place of; of twins with one body, only the log
+        tells which was dead-lettered."""
+        return delivery.verdict in DONE, not self._is_said(delivery, life), len(delivery.copies)
 
     def _note_swallowed(self, event: Event) -> None:
         sender, first = self.invocations.get(event.fields.get("by", "")), self.lives[event.fields["delivery_id"]]

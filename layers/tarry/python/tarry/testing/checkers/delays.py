@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -116,10 +117,15 @@ def settled_from(delivery: Delivery, changed_at: float) -> float:
 
 
 def _may_be_late(delivery: Delivery, past: Past) -> bool:
-    """Whether something went wrong in its invocation that takes time, or there was no time left to settle it."""
+    """Whether something went wrong in its invocation that takes time, or there was no time left to settle it.
+
+    Or to run it again within its delivery (`LocalRetry`): others had their turn, and for it there was no time any more.
+    """
     assert delivery.invocation is not None
     not_settled = any("not_settled" in event.fields for event in past.said_by(delivery))
-    return bool(delivery.invocation.faults) or not_settled
+    runs = Counter(each for run in delivery.invocation.runs for each in run.delivery_ids)
+    waited_its_turn = len(delivery.runs) < max(runs.values(), default=0)
+    return bool(delivery.invocation.faults) or not_settled or waited_its_turn
 
 
 def shortest_when_stuck(delivery: Delivery, now: float, past: Past) -> float:
