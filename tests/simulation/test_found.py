@@ -3,10 +3,22 @@
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from tarry import Batch, DeadLetter, Fixed, LocalRetry, Message, RetryInPlace, SendAgain, batch_consumer, consumer
+from tarry import (
+    Batch,
+    Consumer,
+    DeadLetter,
+    Fixed,
+    LocalRetry,
+    Message,
+    RetryInPlace,
+    SendAgain,
+    batch_consumer,
+    consumer,
+)
 from tarry.testing import Sandbox
 from tarry.world import current
 
@@ -91,11 +103,7 @@ def test_messages_left_for_want_of_time_are_counted_once(
     assert left + len(settled) == count
 
 
-def test_time_that_runs_out_while_a_verdict_is_dealt_with_leaves_nothing_undone(
-    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC I3, C11
-    """The handler is told to end after tarry has dealt with its verdict, not in the middle of it."""
-
+def retries_all_just_in_time(sandbox: Sandbox) -> Consumer[Any]:
     @batch_consumer(timeout=2)
     def handler(batch: Batch) -> None:
         if batch[0].receive_count == 1:
@@ -103,8 +111,15 @@ def test_time_that_runs_out_while_a_verdict_is_dealt_with_leaves_nothing_undone(
             for message in batch:
                 message.retry(20)
 
+    return handler
+
+
+def test_time_that_runs_out_while_a_verdict_is_dealt_with_leaves_nothing_undone(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC I3, C11
+    """The handler is told to end after tarry has dealt with its verdict, not in the middle of it."""
     sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
-    sandbox.connect(handler, "orders", timeout=300)
+    sandbox.connect(retries_all_just_in_time(sandbox), "orders", timeout=300)
     sandbox.send("orders", "{}")
     sandbox.faults.add("late", operation="GetQueueAttributes", seconds=3)
     sandbox.run()
@@ -116,15 +131,8 @@ def test_time_that_runs_out_while_a_verdict_is_dealt_with_leaves_nothing_undone(
 def test_time_that_runs_out_in_the_middle_of_a_slice_leaves_nothing_undone(
     sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC I3, C11
-    @batch_consumer(timeout=2)
-    def handler(batch: Batch) -> None:
-        if batch[0].receive_count == 1:
-            sandbox.sleep(1.5)
-            for message in batch:
-                message.retry(20)
-
     sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
-    sandbox.connect(handler, "orders", timeout=300, batch_size=200, window=1)
+    sandbox.connect(retries_all_just_in_time(sandbox), "orders", timeout=300, batch_size=200, window=1)
     for index in range(101):
         sandbox.send("orders", str(index))
     sandbox.faults.add("late", operation=HIDE, seconds=3, times=10)

@@ -232,8 +232,8 @@ class Past:
     def _is_told(self, delivery: Delivery, life: Life) -> bool:
         """Whether a life without a record is a dead letter: the log says so, or whoever was to say it was cut short."""
         redrive = self.redrive(delivery.life.sent.fields["queue"])
-        is_cut_short = delivery.verdict not in DONE and redrive is not None
-        return self._is_said(delivery, life) or (is_cut_short and redrive[0] == life.sent.fields["queue"])
+        may_be_its_own = redrive is not None and redrive[0] == life.sent.fields["queue"]
+        return self._is_said(delivery, life) or (may_be_its_own and delivery.verdict not in DONE)
 
     def _is_said(self, delivery: Delivery, life: Life) -> bool:
         """Whether the log says that a delivery was dead-lettered to the queue of a life."""
@@ -241,8 +241,10 @@ class Past:
         return any(event.fields.get("dead_letter_queue") == target for event in self.said_by(delivery))
 
     def _unlikeliness(self, delivery: Delivery, life: Life) -> tuple[bool, bool, int]:
-        """The order of the deliveries that a life may have been sent in place of; of twins with one body, only the log
-        tells which was dead-lettered."""
+        """Rank the deliveries that a copy may replace, the likeliest first.
+
+        Only the log tells which of two messages with the same body was dead-lettered.
+        """
         return delivery.verdict in DONE, not self._is_said(delivery, life), len(delivery.copies)
 
     def _note_swallowed(self, event: Event) -> None:
