@@ -275,3 +275,21 @@ def test_a_message_whose_turn_to_run_again_did_not_come_is_late_for_a_reason(san
         sandbox.send("orders", body)
     sandbox.run()
     assert sorted(runs) == ["first"] * 4 + ["second"] * 2
+
+
+@pytest.mark.parametrize("count", [2, 10])
+def test_what_ack_all_deleted_before_its_process_died_is_not_lost(count: int, sandbox: Sandbox) -> None:
+    """Ten are deleted while the handler waits in `ack_all`, fewer a second later."""
+
+    @batch_consumer(ack="eager")
+    def handler(batch: Batch) -> None:
+        batch.ack_all()
+        sandbox.sleep(5)
+
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(handler, "orders", batch_size=count, window=1)
+    for number in range(count):
+        sandbox.send("orders", str(number))
+    sandbox.faults.add("crash_after", operation="DeleteMessageBatch")
+    sandbox.run()
+    assert sandbox.history.events

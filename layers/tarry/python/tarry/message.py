@@ -308,11 +308,15 @@ class Message(Generic[T]):
 
         On FIFO that waits for the handler's return: the next of its group may not come while it runs.
         """
-        acks = self._invocation.acks
-        is_free = not self._is_closed and (self._word is None or self._word is ACK)
-        if acks is not None and is_free and not self._source.is_fifo:
+        if self._can_be_deleted_now and (acks := self._invocation.acks) is not None:
             self._word = ACK
             acks.add(self)
+
+    @property
+    def _can_be_deleted_now(self) -> bool:
+        """Whether an acknowledgement may delete the message while its handler still runs."""
+        is_free = not self._is_closed and (self._word is None or self._word is ACK)
+        return is_free and not self._source.is_fifo and self._invocation.acks is not None
 
     def _ignore(self, word: Word, earlier: Word | None) -> None:
         why = "its handler had ended" if earlier is None else f"{_name(earlier)} was said before"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tarry.message import Message
+from tarry.message import ACK, Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,10 +34,10 @@ class HeardMessage(Message[Any]):
 
     _listener: Listener
 
-    def ack(self) -> None:
-        began = self._listener.now()
-        super().ack()
-        self._listener.hears(self, "ack", began)
+    def _ack_eagerly(self) -> None:  # by `ack` and `ack_all`; told before, since the process may die in the delete
+        if self._word is ACK or self._can_be_deleted_now:
+            self._listener.hears(self, "ack", self._listener.now())
+        super()._ack_eagerly()
 
     def retry(self, delay: Delay | None = None) -> None:
         began = self._listener.now()
