@@ -1,7 +1,7 @@
 """Places at which an error is raised, each a function, and their fingerprints: of this Python, or of another one.
 
-Nothing here but the standard library and `tarry.diagnosis`, so that any interpreter can run it. What a function holds
-decides its fingerprint; where it stands does not.
+Only the standard library and `tarry.telemetry.diagnosis` are imported, so that any interpreter can run it. What a
+function holds decides its fingerprint; where it stands does not.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tarry.diagnosis import fingerprint
+from tarry.telemetry.diagnosis import fingerprint
 
 
 class Declined(Exception):

@@ -24,7 +24,7 @@ from tarry import (
     consumer,
 )
 from tarry.execution import driver
-from tarry.execution.crew import Crew
+from tarry.execution.threads import Crew
 from tarry.testing import Sandbox
 from tarry.world import current
 from tests.loglines import field, lines

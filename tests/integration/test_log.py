@@ -22,7 +22,7 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.envelope import body_sum
+from tarry.envelope.attribute import body_sum
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire, client_error
 

@@ -13,10 +13,10 @@ from tarry import Batch, LeaseLost, Message, batch_consumer, consumer
 from tarry.consumer import LazyExtending
 from tarry.invocation import Invocation
 from tarry.sqs.client import Requests
-from tarry.sqs.leases import Hide, hold
 from tarry.sqs.lookups import Lookups
 from tarry.telemetry.logs import Log, LogOptions
 from tarry.testing import Sandbox
+from tarry.visibility.changes import Hide, hold
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, RunningClock, Wire
 

@@ -137,7 +137,7 @@ def test_a_batch_handler_fails_the_messages_that_its_answer_names(way: str) -> N
 
 
 def test_an_answer_may_name_a_message_by_its_stable_id() -> None:  # SPEC A4, K3
-    from tarry.envelope import body_sum, dump
+    from tarry.envelope.attribute import body_sum, dump
     from tests.records import record as plain
 
     kept = {"v": 1, "sum": body_sum("{}"), "id": "stable", "carried": 2}

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tarry import ConfigurationError, Exponential, Fixed, Linear, Schedule
-from tarry.backoff import Backoff
+from tarry.policy.backoff import Backoff
 from tarry.world import World, use
 
 MOST = 10.0**9

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tarry import Reject
-from tarry.diagnosis import MAX_MESSAGE_CHARACTERS, Diagnoses, Diagnosis, diagnose, one_line
+from tarry.telemetry.diagnosis import MAX_MESSAGE_CHARACTERS, Diagnoses, Diagnosis, diagnose, one_line
 
 
 class Declined(Exception):

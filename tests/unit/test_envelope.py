@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tarry.envelope import (
+from tarry.envelope.attribute import (
     Envelope,
     UnreadableRecord,
     body_sum,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tarry
-from tarry.diagnosis import diagnose
+from tarry.telemetry.diagnosis import diagnose
 from tests.places import fingerprints
 
 RECORDED = {

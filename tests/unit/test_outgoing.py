@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from tarry import DelayNotSupported, Queue
-from tarry.envelope import body_sum
+from tarry.envelope.attribute import body_sum
 from tarry.sqs.outgoing import Parcel, pack
 from tarry.world import World
 from tests.wire import TestClock

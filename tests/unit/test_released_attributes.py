@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tarry import DeadLetter, Message, SendAgain, consumer
-from tarry.envelope import UnreadableRecord, body_sum, read_envelope
+from tarry.envelope.attribute import UnreadableRecord, body_sum, read_envelope
 from tarry.failed.letter import BEGINS_ANEW, fresh_record
 from tests.records import Context, event, record
 from tests.unit.failed.letters import letter

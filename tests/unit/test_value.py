@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from tarry import DeadLetter, Exponential, Fixed, LogOptions, Outcome, RetryInPlace, RetryPolicy
-from tarry.value import Value
+from tarry.support.value import Value
 
 
 class Point(Value):

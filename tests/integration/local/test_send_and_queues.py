@@ -11,7 +11,7 @@ from moto.sqs.models import sqs_backends
 from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
-from tarry.envelope import ATTRIBUTE
+from tarry.envelope.attribute import ATTRIBUTE
 from tarry.local.aws.endpoint import sqs_client
 from tests.network import free_port
 from tests.served import Served, served

@@ -4,9 +4,9 @@ import hashlib
 import json
 from typing import Any
 
-from tarry.arn import queue_arn
-from tarry.envelope import body_sum
+from tarry.envelope.attribute import body_sum
 from tarry.failed.letter import Letter, letter_of
+from tarry.support.arn import queue_arn
 from tests.wire import arn
 
 NOW = 1_800_000_000.0

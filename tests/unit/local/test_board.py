@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tarry.envelope import ATTRIBUTE, body_sum
+from tarry.envelope.attribute import ATTRIBUTE, body_sum
 from tarry.local.show.board import MOST_RECENT, MOST_SETTLED, MOST_STEPS, Board
 from tarry.local.show.story import LOST, Story, counts
 from tarry.simulator.history import Event

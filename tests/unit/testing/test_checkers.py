@@ -23,19 +23,20 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.attempts import attempt_number
 from tarry.consumer import Consumer as ConsumerClass
 from tarry.execution.groups import Groups
 from tarry.execution.run import Run
 from tarry.execution.verdicts import Verdicts
-from tarry.facts import QueueFacts
 from tarry.invocation import Invocation
+from tarry.policy.attempts import attempt_number
+from tarry.settlement import copies, sending, settlement
+from tarry.settlement.settlement import Settlement
 from tarry.simulator.history import Event
-from tarry.sqs import copies, leases, sending, settlement
-from tarry.sqs.settlement import Settlement
+from tarry.sqs.queue_facts import QueueFacts
 from tarry.testing import Sandbox
 from tarry.testing.checkers import check
 from tarry.testing.past import Past
+from tarry.visibility import changes as leases
 
 Edit = Callable[[Event], Event | None]
 
@@ -299,7 +300,7 @@ def test_a_retry_past_the_last_attempt(sandbox: Sandbox, monkeypatch: pytest.Mon
         if message.receive_count < 5:
             message.retry(30)
 
-    monkeypatch.setattr("tarry.decision._exhausted", lambda failure, *_: failure)
+    monkeypatch.setattr("tarry.policy.decision._exhausted", lambda failure, *_: failure)
     work(sandbox, handler, "a")
     assert "attempts are within the policy" in rules(sandbox)
 
@@ -309,7 +310,7 @@ def test_an_undecodable_body_that_is_retried(sandbox: Sandbox, monkeypatch: pyte
     def handler(message: Message) -> None:
         message.json()
 
-    monkeypatch.setattr("tarry.policy.RetryPolicy.reason", lambda self, error: "error")
+    monkeypatch.setattr("tarry.policy.retry_policy.RetryPolicy.reason", lambda self, error: "error")
     work(sandbox, handler, "{")
     assert "attempts are within the policy" in rules(sandbox)
 

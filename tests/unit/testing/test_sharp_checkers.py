@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tarry import Batch, DeadLetter, Fixed, LocalRetry, Message, Reject, RetryInPlace, batch_consumer, consumer
+from tarry.settlement.settlement import Settlement
 from tarry.simulator.history import Event
-from tarry.sqs.settlement import Settlement
 from tarry.testing import Realism, Sandbox
 from tarry.testing.checkers import check
 from tarry.testing.past import Past

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from tarry.consumer import Consumer, batch_consumer, consumer
 
 if TYPE_CHECKING:
-    from tarry.backoff import Backoff, Exponential, Fixed, Linear, Schedule
     from tarry.batch import Batch
     from tarry.errors import (
         ConfigurationError,
@@ -23,13 +22,14 @@ if TYPE_CHECKING:
         SendError,
         Undecodable,
     )
-    from tarry.failure import Failure, FailureStep
     from tarry.message import Message
     from tarry.outcome import Outcome, State
-    from tarry.policy import RetryPolicy
+    from tarry.policy.backoff import Backoff, Exponential, Fixed, Linear, Schedule
+    from tarry.policy.failure import Failure, FailureStep
+    from tarry.policy.retry_policy import RetryPolicy
+    from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
     from tarry.signals import BatchError, Defer, Discard, Reject, Retry
     from tarry.sqs.producer import Queue
-    from tarry.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
     from tarry.telemetry.logs import LogOptions
 
 __all__ = [
@@ -71,7 +71,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "tarry.backoff": ("Backoff", "Exponential", "Fixed", "Linear", "Schedule"),
+    "tarry.policy.backoff": ("Backoff", "Exponential", "Fixed", "Linear", "Schedule"),
     "tarry.errors": (
         "ConfigurationError",
         "DelayNotSupported",
@@ -80,12 +80,12 @@ _HOMES = {
         "SendError",
         "Undecodable",
     ),
-    "tarry.failure": ("Failure", "FailureStep"),
-    "tarry.steps": ("DeadLetter", "DropMessage", "LocalRetry", "RetryInPlace", "SendAgain"),
+    "tarry.policy.failure": ("Failure", "FailureStep"),
+    "tarry.policy.steps": ("DeadLetter", "DropMessage", "LocalRetry", "RetryInPlace", "SendAgain"),
     "tarry.batch": ("Batch",),
     "tarry.message": ("Message",),
     "tarry.outcome": ("Outcome", "State"),
-    "tarry.policy": ("RetryPolicy",),
+    "tarry.policy.retry_policy": ("RetryPolicy",),
     "tarry.signals": ("BatchError", "Defer", "Discard", "Reject", "Retry"),
     "tarry.sqs.producer": ("Queue",),
     "tarry.telemetry.logs": ("LogOptions",),

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from tarry.message import ACK, Message, T, Word
+from tarry.message import Message, T
 from tarry.signals import Retry
+from tarry.verdict import ACK, Verdict
 
 if TYPE_CHECKING:
     from tarry.delay import Delay
-    from tarry.execution.answers import Answer
+    from tarry.execution.return_values import Answer
 
 
 class Batch(Sequence[Message[T]]):
@@ -26,7 +27,7 @@ class Batch(Sequence[Message[T]]):
         self.context = context
         """The Lambda context of this invocation."""
         self._messages: list[Message[T]] = []
-        self._word: Word | None = None
+        self._word: Verdict | None = None
         self._answer: Answer | None = None
 
     def ack_all(self) -> None:
@@ -51,7 +52,7 @@ class Batch(Sequence[Message[T]]):
         word.__cause__ = sys.exception()  # said in an `except` block: that is why
         self._say(word)
 
-    def _say(self, word: Word) -> None:
+    def _say(self, word: Verdict) -> None:
         if self._word is None:
             self._word = word
         else:

@@ -13,11 +13,11 @@ from tarry.execution import driver
 from tarry.execution.deadline import TOO_LATE_SECONDS, too_late
 from tarry.execution.intake import records_of
 from tarry.execution.run import Run
-from tarry.failure import FailureSteps, Step
-from tarry.forks import leave_if_forked
 from tarry.invocation import Invocation
 from tarry.message import T
-from tarry.policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
+from tarry.policy.failure import FailureSteps, Step
+from tarry.policy.retry_policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
+from tarry.support.forks import leave_if_forked
 from tarry.telemetry.logs import WARNING, Log, LogOptions
 
 P = TypeVar("P")  # no default as T has: it must be inferred, or the function is refused
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Protocol, Unpack
 
-    from tarry.backoff import Backoff
     from tarry.batch import Batch
     from tarry.execution.intake import Records
     from tarry.execution.verdicts import Handling
     from tarry.message import Message
-    from tarry.payload import EnvelopeName, PayloadReader
-    from tarry.policy import RetryWhen
-    from tarry.sqs.settlement import Settlement
+    from tarry.payload.reader import EnvelopeName, PayloadReader
+    from tarry.policy.backoff import Backoff
+    from tarry.policy.retry_policy import RetryWhen
+    from tarry.settlement.settlement import Settlement
 
     class Handler(Protocol[P]):
         """A function of one message, sync or async."""
@@ -243,7 +243,7 @@ class Consumer(Generic[T]):
     def _run(self, run: Run, pending: Records, invocation: Invocation) -> None:
         keepalive = None
         if self.keepalive is not None:
-            from tarry.execution.keepalive import Keepalive
+            from tarry.visibility.keepalive import Keepalive
 
             keepalive = Keepalive(self.keepalive, pending, invocation, self.log)
             keepalive.start()
@@ -273,13 +273,13 @@ class LazyExtending:
 
     @staticmethod
     def extend(message: Any, seconds: Any) -> None:
-        from tarry.sqs.extending import extend
+        from tarry.visibility.extending import extend
 
         extend(message, seconds)
 
     @staticmethod
     async def extend_async(message: Any, seconds: Any) -> None:
-        from tarry.sqs.extending import extend_async
+        from tarry.visibility.extending import extend_async
 
         await extend_async(message, seconds)
 
@@ -297,7 +297,7 @@ class LazySettlement:
 
     def __call__(self) -> Settlement:
         if self.made is None:
-            from tarry.sqs.settlement import Settlement
+            from tarry.settlement.settlement import Settlement
 
             consumer = self._consumer
             self.made = Settlement(self._invocation, consumer.policy, consumer.steps, consumer.log)
@@ -402,12 +402,12 @@ def _with_policy(settings: AllSettings, policy: RetryPolicy) -> AllSettings:
 def _payload_reader(function: Callable[..., Any], settings: AllSettings) -> PayloadReader | None:
     model, envelope = settings.get("model"), settings.get("envelope")
     if model is None and not _is_plain(function):
-        from tarry.annotation import annotated_model
+        from tarry.payload.annotation import annotated_model
 
         model = annotated_model(function)
     if model is None and envelope is None:
         return None
-    from tarry.payload import payload_reader
+    from tarry.payload.reader import payload_reader
 
     return payload_reader(model, envelope)
 

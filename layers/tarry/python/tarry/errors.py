@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.value import Value
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

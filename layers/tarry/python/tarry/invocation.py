@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tarry.forks import generation
+from tarry.support.forks import generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Protocol
 
-    from tarry.diagnosis import Diagnoses
-    from tarry.lease import Leases
-    from tarry.payload import PayloadReader
+    from tarry.payload.reader import PayloadReader
     from tarry.sqs.acks import Acks
+    from tarry.telemetry.diagnosis import Diagnoses
+    from tarry.visibility.leases import Leases
     from tarry.world import World
 
     class Extending(Protocol):
@@ -67,7 +67,7 @@ class Invocation:
         self.payload_reader = payload_reader
         """Makes the payloads; None for a consumer without a model."""
         self.began_in = generation()
-        """The process in which it began, as `tarry.forks.generation` counts; a forked child does not belong to it."""
+        """The process in which it began, as `forks.generation` counts; a forked child does not belong to it."""
         self.started_at = world.clock.time()
         """In epoch seconds."""
         self._began_at = world.clock.monotonic()
@@ -79,7 +79,7 @@ class Invocation:
     def leases(self) -> Leases:
         """What is known of its messages' leases; most invocations never ask. Who starts a thread asks first."""
         if self._leases is None:
-            from tarry.lease import Leases
+            from tarry.visibility.leases import Leases
 
             self._leases = Leases()
         return self._leases
@@ -88,7 +88,7 @@ class Invocation:
     def diagnoses(self) -> Diagnoses:
         """The diagnoses of its errors: an error that fails many messages is diagnosed once."""
         if self._diagnoses is None:
-            from tarry.diagnosis import Diagnoses
+            from tarry.telemetry.diagnosis import Diagnoses
 
             self._diagnoses = Diagnoses()
         return self._diagnoses

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic
 
-from tarry.arn import QueueArn, queue_arn
-from tarry.attempts import attempt_number, receive_count, seconds_until_due
-from tarry.causes import is_a, name_of
 from tarry.delay import MAX_VISIBILITY_SECONDS, Delay, epoch_seconds, longest_wait
 from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable
-from tarry.signals import Defer, Discard, Reject, Retry, delay_of, find_signal, reason_of
+from tarry.policy.attempts import attempt_number, receive_count, seconds_until_due
+from tarry.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
+from tarry.support.arn import QueueArn, queue_arn
+from tarry.support.causes import is_a
+from tarry.verdict import ACK, Verdict, name_of_verdict, outcome_of
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from tarry.batch import Batch
-    from tarry.envelope import Envelope, FailureRecord
+    from tarry.envelope.attribute import Envelope, FailureRecord
     from tarry.invocation import Invocation
     from tarry.outcome import Outcome
 
@@ -30,17 +31,6 @@ else:
 
     T = TypeVar("T")
 
-
-class Ack:
-    """The word of a message that was acknowledged: the one verdict that is no `Signal`, since nobody raises it."""
-
-    def __repr__(self) -> str:
-        return "ACK"
-
-
-ACK = Ack()
-Word = Ack | BaseException
-"""What was said of a message: `ACK`, a `Signal`, or the error with which it failed."""
 
 _UNREAD: Any = object()
 
@@ -54,7 +44,7 @@ class Message(Generic[T]):
 
     # Defaults of the class, and no __slots__: most messages of a batch of thousands never need one of their own.
     _batch: Batch[T] | None = None
-    _word: Word | None = None
+    _word: Verdict | None = None
     _decided: Outcome | None = None
     _envelope: Envelope | None = None
     _behind = False
@@ -285,11 +275,11 @@ class Message(Generic[T]):
     @property
     def outcome(self) -> Outcome | None:
         """What becomes of it; None until something was said (after `fail`: until the policy decided)."""
-        return self._decided or (None if self._word is None else said_outcome(self._word))
+        return self._decided or (None if self._word is None else outcome_of(self._word))
 
     # inside
 
-    def _say(self, word: Word) -> None:
+    def _say(self, word: Verdict) -> None:
         if self._is_closed:
             self._ignore(word, None)
         elif self._word is None:
@@ -318,9 +308,9 @@ class Message(Generic[T]):
         is_free = not self._is_closed and (self._word is None or self._word is ACK)
         return is_free and not self._source.is_fifo and self._invocation.acks is not None
 
-    def _ignore(self, word: Word, earlier: Word | None) -> None:
-        why = "its handler had ended" if earlier is None else f"{_name(earlier)} was said before"
-        self._invocation.log.ignored(self, _name(word), why)
+    def _ignore(self, word: Verdict, earlier: Verdict | None) -> None:
+        why = "its handler had ended" if earlier is None else f"{name_of_verdict(earlier)} was said before"
+        self._invocation.log.ignored(self, name_of_verdict(word), why)
 
     def _check_delay(self, word: Retry | Defer) -> None:
         """On FIFO it must be kept in place; elsewhere what is too long for that goes by a copy (SPEC J4)."""
@@ -376,32 +366,10 @@ class Message(Generic[T]):
         attributes = self._record.get("messageAttributes")
         if not isinstance(attributes, Mapping):
             return {}
-        from tarry.envelope import ATTRIBUTE, is_ours
+        from tarry.envelope.attribute import ATTRIBUTE, is_ours
 
         ours = ATTRIBUTE in attributes and is_ours(attributes[ATTRIBUTE])
         return {name: value for name, value in attributes.items() if not (ours and name == ATTRIBUTE)}
-
-
-def said_outcome(word: Word) -> Outcome | None:
-    """The outcome that a word asks for; None for an error, of which the policy decides."""
-    from tarry.outcome import Outcome
-
-    if word is ACK:
-        return Outcome.ack()
-    if is_a(word, Retry):
-        return Outcome.retry(delay_of(word))
-    if is_a(word, Defer):
-        return Outcome.defer(delay_of(word))  # type: ignore[arg-type]  # None is no delay: refused
-    if is_a(word, Reject):
-        return Outcome.dead_letter(reason_of(word) or "rejected")
-    if is_a(word, Discard):
-        return Outcome.discard(reason_of(word))
-    return None
-
-
-def _name(word: Word) -> str:
-    """The class of a verdict, as the log names it."""
-    return name_of(type(word)).rpartition(".")[2]
 
 
 def attribute_value(attribute: Mapping[str, Any]) -> Any:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from tarry.delay import Delay, whole_seconds
-from tarry.value import Value
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,7 +131,7 @@ class Outcome(Value):
         Raises:
             ValueError: A note is not a name with such a number or text.
         """
-        from tarry.envelope import MAX_COUNT, MAX_NOTE_LENGTH
+        from tarry.envelope.attribute import MAX_COUNT, MAX_NOTE_LENGTH
 
         for name, value in dict(note or {}).items():
             is_count = type(value) is int and 0 <= value <= MAX_COUNT

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.causes import cause_of, is_a, leaves_of, text_of
 from tarry.delay import Delay, moment_of, whole_seconds
+from tarry.support.causes import cause_of, is_a, leaves_of, text_of
 
 if TYPE_CHECKING:
     from tarry.message import Message

@@ -5,9 +5,9 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from tarry.attempts import receive_count
 from tarry.errors import InvalidEvent
 from tarry.message import Message
+from tarry.policy.attempts import receive_count
 from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def message_of(record: dict[str, Any], message_id: str, invocation: Invocation, 
 
 def read_attributes(message: Message[Any], log: Log) -> None:
     """Takes over the message's `Tarry` record, if it has one; a damaged one is treated as absent."""
-    from tarry.envelope import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope
+    from tarry.envelope.attribute import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope
 
     attributes = message._record["messageAttributes"]
     if not isinstance(attributes, dict) or ATTRIBUTE not in attributes:

@@ -6,7 +6,6 @@ import math
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tarry.causes import is_a
 from tarry.execution.timeouts import (
     ASK_AGAIN_SECONDS,
     Interrupted,
@@ -16,6 +15,7 @@ from tarry.execution.timeouts import (
     was_told,
     where,
 )
+from tarry.support.causes import is_a
 from tarry.world import INTERRUPT_AGAIN_SECONDS
 
 if TYPE_CHECKING:

@@ -9,23 +9,24 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from tarry.causes import free_memory_of
 from tarry.execution import driver
-from tarry.execution.answers import take
-from tarry.execution.crew import Crew, Shift
+from tarry.execution.group_queues import Lanes, Line
 from tarry.execution.intake import Records, message_of
 from tarry.execution.jobs import Job, Jobs
-from tarry.execution.lanes import Lanes, Line
+from tarry.execution.return_values import take
 from tarry.execution.run import STUCK_TASKS, Run, ends_batch
-from tarry.message import ACK, Message
+from tarry.execution.threads import Crew, Shift
 from tarry.sqs.client import result_of
+from tarry.support.causes import free_memory_of
+from tarry.verdict import ACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from tarry.execution.suspects import Suspects
+    from tarry.execution.isolation import Suspects
     from tarry.execution.verdicts import Again, Handling, LazySettlement, Verdicts
     from tarry.invocation import Invocation
+    from tarry.message import Message
 
 STUCK_ON_FIFO = "a sync handler of a FIFO message did not end in time, and the next of its group must not run beside it"
 LEFT_BEHIND = "tarry itself failed beside handlers that still run, and must not meet another batch"

@@ -7,23 +7,24 @@ from contextvars import copy_context
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from tarry.causes import free_memory_of, is_a
 from tarry.execution import driver
-from tarry.execution.answers import take
 from tarry.execution.deadline import Deadline, out_of_time, timeout_cut
 from tarry.execution.intake import Records, any_attributes, any_fifo, message_of, read_attributes
 from tarry.execution.order import fresh_first
+from tarry.execution.return_values import take
 from tarry.execution.timeouts import Watch
-from tarry.forks import leave_if_forked, watches
-from tarry.message import ACK, Message
+from tarry.message import Message
+from tarry.support.causes import free_memory_of, is_a
+from tarry.support.forks import leave_if_forked, watches
 from tarry.telemetry.logs import WARNING
+from tarry.verdict import ACK
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
     from tarry.batch import Batch
+    from tarry.execution.isolation import Suspects
     from tarry.execution.order import Item
-    from tarry.execution.suspects import Suspects
     from tarry.execution.verdicts import Again, Handling, LazySettlement, Verdicts
     from tarry.invocation import Invocation
     from tarry.world import Interruption
@@ -115,7 +116,7 @@ class Run:
     def _renew(self, apart: Sequence[Sequence[Item]] = ()) -> None:
         """On FIFO, before anything runs: makes sure of the leases."""
         if self._is_fifo:
-            from tarry.execution.renewal import renew
+            from tarry.visibility.renewal import renew
 
             renew(self._records, self._invocation, self._deadline.margin, self._handling.log, apart)
 
@@ -125,7 +126,7 @@ class Run:
             return ()
         self._todo, suspects = fresh_first(self._records)
         if suspects:
-            from tarry.execution.suspects import Suspects
+            from tarry.execution.isolation import Suspects
 
             self._late = chain.from_iterable(suspects)
             self._suspects = Suspects(suspects, self._records, self._invocation, self._handling.log)

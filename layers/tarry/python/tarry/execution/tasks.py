@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.execution import driver
 from tarry.execution.jobs import Job, Jobs
-from tarry.forks import generation, leave_if_forked
+from tarry.support.forks import generation, leave_if_forked
 from tarry.world import INTERRUPT_AGAIN_SECONDS
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
-from tarry.causes import is_a, traceback_of
 from tarry.execution.driver import is_cancelled_error
-from tarry.forks import Forked
 from tarry.message import Message
+from tarry.support.causes import is_a, traceback_of
+from tarry.support.forks import Forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

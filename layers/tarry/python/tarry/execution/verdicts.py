@@ -8,28 +8,29 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tarry.causes import cause_of, clear_frames, is_a, let_frames_go
-from tarry.decision import Decision, ask_steps, decide
 from tarry.errors import UnexplainedFailure
-from tarry.execution.answers import NAMED, UNSAID, Answer
 from tarry.execution.groups import Group, Groups, group_of
-from tarry.failure import Failure
-from tarry.forks import generation
-from tarry.message import ACK, Message, Word
+from tarry.execution.return_values import NAMED, UNSAID, Answer
 from tarry.outcome import Outcome
+from tarry.policy.decision import Decision, ask_steps, decide
+from tarry.policy.failure import Failure
+from tarry.policy.steps import RESERVE_SECONDS
 from tarry.signals import BatchError, Discard, Reject, Retry
-from tarry.steps import RESERVE_SECONDS
+from tarry.support.causes import cause_of, clear_frames, is_a, let_frames_go
+from tarry.support.forks import generation
 from tarry.telemetry.logs import WARNING, Log
+from tarry.verdict import ACK, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tarry.batch import Batch
     from tarry.execution.intake import Records
-    from tarry.failure import FailureSteps
     from tarry.invocation import Invocation
-    from tarry.policy import RetryPolicy
-    from tarry.sqs.settlement import Settlement
+    from tarry.message import Message
+    from tarry.policy.failure import FailureSteps
+    from tarry.policy.retry_policy import RetryPolicy
+    from tarry.settlement.settlement import Settlement
     from tarry.world import Event
 
     class InBackground(Protocol):
@@ -118,7 +119,7 @@ class Verdicts:
         self._is_free = threading.Lock()
         self._over: Event | None = None
         """Set when the verdict that is dealt with below a batch handler has been."""
-        self._said_last: Word | None = None
+        self._said_last: Verdict | None = None
         """The last verdict that a batch handler gave on a message: it may still handle the exception."""
         self._is_said = False
         """Whether a verdict is dealt with below the batch handler that gave it."""
@@ -164,7 +165,7 @@ class Verdicts:
     def on_message(
         self,
         message: Message[Any],
-        said: Word | None,
+        said: Verdict | None,
         raised: BaseException | None,
         tries: int = 1,
         *,
@@ -496,7 +497,7 @@ def _at_once(work: Callable[[], object], then: Callable[[object], None]) -> None
     then(work())
 
 
-def effective_word(said: Word | None, said_of_batch: Word | None) -> Word | None:
+def effective_word(said: Verdict | None, said_of_batch: Verdict | None) -> Verdict | None:
     """What was said of the message, else of its batch; a `retry()` without a delay takes the batch's."""
     if is_a(said, Retry) and is_a(said_of_batch, Retry) and _leaves_delay_open(said):
         return said_of_batch
@@ -510,7 +511,7 @@ def _leaves_delay_open(signal: Retry) -> bool:
         return False
 
 
-def _stands_alone(said: Word | None) -> bool:
+def _stands_alone(said: Verdict | None) -> bool:
     """Whether a word holds behind a message that stays in the queue: the group goes on without this one anyway."""
     return said is ACK or is_a(said, (Discard, Reject))
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
-from tarry.envelope import ATTRIBUTE, body_sum, dump, fit
+from tarry.envelope.attribute import ATTRIBUTE, body_sum, dump, fit
 from tarry.failed.letter import fresh_record, user_attributes, without_lineage
 from tarry.message import Message
+from tarry.settlement.sending import Attributes, Copy, sendable_attributes
 from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length
-from tarry.sqs.sending import Attributes, Copy, sendable_attributes
 from tarry.sqs.topology import Topology
 
 if TYPE_CHECKING:
-    from tarry.arn import QueueArn
     from tarry.failed.letter import Letter
     from tarry.sqs.lookups import Lookups
+    from tarry.support.arn import QueueArn
 
 
 class DoesNotFit(Exception):

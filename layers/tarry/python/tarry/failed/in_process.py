@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tarry import world
 from tarry.consumer import Consumer
-from tarry.diagnosis import one_line
 from tarry.execution.intake import message_of
 from tarry.failed.copies import carrier, record_text
 from tarry.failed.deleting import GONE, check_may_delete, delete_patiently
@@ -18,24 +17,25 @@ from tarry.failed.requests import LOG
 from tarry.failed.result import Result, failed, skipped
 from tarry.failed.retrying import UNDECODABLE, send_patiently
 from tarry.failed.selection import Selection, by_ids, not_found, offered
-from tarry.failure import Failure, FailureSteps
 from tarry.outcome import Outcome
+from tarry.policy.failure import Failure, FailureSteps
+from tarry.policy.steps import RetryInPlace
+from tarry.settlement.copies import CopyWriter
+from tarry.settlement.sending import Copy
 from tarry.sqs.client import client_of
-from tarry.sqs.copies import CopyWriter
 from tarry.sqs.limits import MAX_REQUEST_BYTES
-from tarry.sqs.sending import Copy
-from tarry.steps import RetryInPlace
+from tarry.telemetry.diagnosis import one_line
 from tarry.world import World, use
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tarry.arn import QueueArn
     from tarry.failed.letter import Letter
     from tarry.failed.look import Look
     from tarry.failed.routes import Routes
-    from tarry.failure import NextStep
     from tarry.message import Message
+    from tarry.policy.failure import NextStep
+    from tarry.support.arn import QueueArn
     from tarry.telemetry.logs import Log
 
     Handler = Callable[[Any, Any], Any]

@@ -6,9 +6,8 @@ import json
 from hashlib import md5
 from typing import TYPE_CHECKING, Any
 
-from tarry.arn import queue_arn
 from tarry.delay import epoch_seconds
-from tarry.envelope import (
+from tarry.envelope.attribute import (
     ATTRIBUTE,
     VERSION,
     Envelope,
@@ -23,12 +22,13 @@ from tarry.failed.errors import CannotEdit
 from tarry.message import attribute_value
 from tarry.sqs.limits import check_body
 from tarry.sqs.received import event_record
-from tarry.value import Value
+from tarry.support.arn import queue_arn
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarry.arn import QueueArn
+    from tarry.support.arn import QueueArn
 
 BEGINS_ANEW = frozenset({"carried", "due", "hops", "steps", "notes"})
 """What a letter that was sent back does not bring along (SPEC F2): it would die of it at once, or wait again."""

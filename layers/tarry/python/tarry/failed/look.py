@@ -19,10 +19,10 @@ from tarry.failed.queues import ALL, find
 from tarry.failed.requests import LOG, lookups
 from tarry.message import Message
 from tarry.sqs.deletes import delete
-from tarry.sqs.leases import Hide, change_visibility
 from tarry.sqs.limits import MAX_ENTRIES, tens
 from tarry.sqs.refusals import error_code, is_stale_handle
 from tarry.telemetry.logs import WARNING
+from tarry.visibility.changes import Hide, change_visibility
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

@@ -6,12 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
-from tarry.arn import QueueArn, queue_arn
 from tarry.failed.errors import UnknownQueue
 from tarry.failed.requests import lookups
 from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.sqs.topology import Topology, named_queue
-from tarry.value import Value
+from tarry.support.arn import QueueArn, queue_arn
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from tarry.sqs.lookups import Lookups

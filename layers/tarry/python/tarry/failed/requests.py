@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tarry import world
-from tarry.backoff import Exponential
 from tarry.invocation import Invocation
+from tarry.policy.backoff import Exponential
 from tarry.sqs.client import Requests
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import is_refused_for_now

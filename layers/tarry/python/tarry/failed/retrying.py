@@ -15,9 +15,9 @@ from tarry.failed.errors import NowhereToGo
 from tarry.failed.requests import TRIES, wait
 from tarry.failed.result import Result, failed, skipped
 from tarry.failed.selection import Selection, by_ids, not_found, offered
+from tarry.settlement.sending import Copy, Sent, send_on
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.refusals import error_code, is_denied, is_refused_for_now, may_be_applied
-from tarry.sqs.sending import Copy, Sent, send_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

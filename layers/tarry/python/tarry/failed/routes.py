@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tarry.arn import QueueArn, queue_arn
 from tarry.failed.errors import NowhereToGo
 from tarry.failed.queues import arn_of, is_dead_letter_queue_of
-from tarry.value import Value
+from tarry.support.arn import QueueArn, queue_arn
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

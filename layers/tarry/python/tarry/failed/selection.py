@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tarry.errors import ConfigurationError
 from tarry.failed.where import Condition, condition, matches
-from tarry.value import Value
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

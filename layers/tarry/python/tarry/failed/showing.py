@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
-from tarry.envelope import dump
+from tarry.envelope.attribute import dump
 from tarry.failed.letter import Letter, as_record, fresh_record, user_attributes
 from tarry.failed.selection import Selection, by_ids
 from tarry.failed.where import plain
 from tarry.sqs.limits import MAX_ATTRIBUTES
-from tarry.value import Value
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

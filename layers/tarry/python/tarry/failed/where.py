@@ -13,7 +13,7 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
 from tarry.failed.errors import BadFilter
-from tarry.value import Value
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tarry.arn import queue_arn
 from tarry.local.errors import UsageError
+from tarry.support.arn import queue_arn
 from tarry.template import Queue
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from tarry.arn import QueueArn
 from tarry.simulator.answer import Answer, FunctionHost
 from tarry.simulator.filters import Filters
 from tarry.simulator.history import History
@@ -19,6 +18,7 @@ from tarry.simulator.records import event_record
 from tarry.simulator.response import WholeBatchFailed, failed_ids
 from tarry.simulator.scaling import Scaling
 from tarry.simulator.timeline import Timeline, Timer
+from tarry.support.arn import QueueArn
 
 Message = dict[str, Any]
 

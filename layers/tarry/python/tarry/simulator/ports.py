@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.arn import QueueArn
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.sqs import Sqs, SqsError
 from tarry.simulator.timeline import Timeline
 from tarry.sqs.refusals import is_no_queue
+from tarry.support.arn import QueueArn
 
 if TYPE_CHECKING:
     from tarry.simulator.timeline import Timer

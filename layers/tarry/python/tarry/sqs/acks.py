@@ -19,9 +19,9 @@ from tarry.telemetry.logs import WARNING, Log
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tarry.arn import QueueArn
     from tarry.invocation import Invocation
     from tarry.message import Message
+    from tarry.support.arn import QueueArn
     from tarry.world import Event
 
 FLUSH_SECONDS = 1.0

@@ -17,7 +17,7 @@ from tarry.sqs.limits import requests_of
 from tarry.sqs.outgoing import pack
 from tarry.sqs.receipts import doubt
 from tarry.sqs.refusals import Refused, is_throttle, is_worth_splitting
-from tarry.value import Value
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -58,7 +58,7 @@ class Bulk:
     """One `Queue.send_batch`. ``ids`` and ``failed`` say what came of it."""
 
     def __init__(self, client: Any, url: str, world: World, *, fifo: bool) -> None:
-        from tarry.backoff import Exponential
+        from tarry.policy.backoff import Exponential
 
         self._client = client
         self._url = url

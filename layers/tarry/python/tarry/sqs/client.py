@@ -11,7 +11,7 @@ import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tarry.forks import generation
+from tarry.support.forks import generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

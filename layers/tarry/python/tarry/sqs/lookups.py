@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tarry.facts import ASSUMED_VISIBILITY_TIMEOUT_SECONDS, QueueFacts
 from tarry.sqs.permissions import TARGET_LIMIT, warn_of_missing_permission
+from tarry.sqs.queue_facts import ASSUMED_VISIBILITY_TIMEOUT_SECONDS, QueueFacts
 from tarry.sqs.refusals import error_code, is_denied
 from tarry.sqs.topology import Topology
 from tarry.telemetry.logs import WARNING, Log
@@ -13,8 +13,8 @@ from tarry.telemetry.logs import WARNING, Log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tarry.arn import QueueArn
     from tarry.sqs.client import Requests
+    from tarry.support.arn import QueueArn
 
 
 class Lookups:

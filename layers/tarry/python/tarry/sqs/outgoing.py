@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, Delay, whole_seconds
-from tarry.envelope import ATTRIBUTE, VERSION, body_sum, dump, timestamp
+from tarry.envelope.attribute import ATTRIBUTE, VERSION, body_sum, dump, timestamp
 from tarry.errors import DelayNotSupported
 from tarry.sqs.limits import (
     MAX_ATTRIBUTES,
@@ -16,7 +16,7 @@ from tarry.sqs.limits import (
     check_size,
     message_size,
 )
-from tarry.value import Value
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

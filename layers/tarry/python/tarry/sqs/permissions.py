@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tarry.sqs.refusals import error_code, is_denied, is_of_a_key
 
 if TYPE_CHECKING:
-    from tarry.arn import QueueArn
+    from tarry.support.arn import QueueArn
     from tarry.telemetry.logs import Log
     from tarry.world import World
 

@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from tarry import world
-from tarry.arn import QueueArn
 from tarry.errors import ConfigurationError, DelayNotSupported, SendError, Unsent
 from tarry.sqs.client import client_of
 from tarry.sqs.outgoing import Entry, check_delay, pack, sendable
 from tarry.sqs.receipts import doubt
+from tarry.support.arn import QueueArn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tarry.arn import QueueArn, queue_arn
-from tarry.facts import QueueFacts
 from tarry.sqs.client import NoAnswer, OutOfTime, client_of, result_of
 from tarry.sqs.limits import MAX_REQUEST_BYTES
-from tarry.value import Value
+from tarry.sqs.queue_facts import QueueFacts
+from tarry.support.arn import QueueArn, queue_arn
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from tarry.causes import is_a, name_of, text_of
-from tarry.value import Value
+from tarry.support.causes import is_a, name_of, text_of
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from tarry.diagnosis import Diagnosis
     from tarry.message import Message
     from tarry.outcome import Outcome
+    from tarry.telemetry.diagnosis import Diagnosis
     from tarry.world import World
 
 Fields = Mapping[str, Any]
@@ -165,7 +165,7 @@ class Log:
         self, error: BaseException | Diagnosis, diagnose: Callable[[BaseException], Diagnosis] | None
     ) -> dict[str, Any]:
         """The fields of an error. With a ``redact`` hook, the traceback holds no texts."""
-        from tarry import diagnosis as words
+        from tarry.telemetry import diagnosis as words
 
         diagnosis = (diagnose or words.diagnose)(error) if is_a(error, BaseException) else cast("Diagnosis", error)
         told = {"error": diagnosis.logged_line, "error_type": diagnosis.type, "fingerprint": diagnosis.fingerprint}
@@ -206,7 +206,7 @@ def _bounded(name: str, value: Any) -> Any:
     limit = _LONGER.get(name, MAX_FIELD_BYTES)
     if type(value) is not str or len(value) * 4 <= limit or name == "body":
         return value
-    from tarry.diagnosis import shortened
+    from tarry.telemetry.diagnosis import shortened
 
     return shortened(value, limit)
 

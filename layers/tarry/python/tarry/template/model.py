@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from tarry.arn import queue_arn
+from tarry.support.arn import queue_arn
 
 ACCOUNT = "123456789012"
 """The account a template is read for: no real one, and moto's own."""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from tarry.arn import queue_arn
+from tarry.support.arn import queue_arn
 from tarry.template.model import ACCOUNT, Queue, Template
 
 FIFO = {"FifoQueue": "true"}

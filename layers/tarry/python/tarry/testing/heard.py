@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tarry.message import ACK, Message
+from tarry.message import Message
+from tarry.verdict import ACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 from tarry.execution.intake import message_of
 from tarry.invocation import Invocation
-from tarry.policy import DEFAULT_MAX_ATTEMPTS
+from tarry.policy.retry_policy import DEFAULT_MAX_ATTEMPTS
 from tarry.simulator.context import LambdaContext
 from tarry.simulator.records import event_record
 from tarry.simulator.sqs import md5

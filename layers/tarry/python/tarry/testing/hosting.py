@@ -9,12 +9,12 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
-from tarry.arn import queue_arn
 from tarry.consumer import Consumer
 from tarry.simulator.client import SimulatedClient
 from tarry.simulator.functions import Function, FunctionSettings, current_call
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
+from tarry.support.arn import queue_arn
 from tarry.testing.cpu import SlowClock
 from tarry.testing.observed import observed, overheard
 from tarry.testing.port import FaultyHost, FaultyPort

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tarry.envelope import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope
+from tarry.envelope.attribute import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope
 from tarry.message import attribute_value
 from tarry.simulator.records import event_attribute
 
 if TYPE_CHECKING:
-    from tarry.envelope import Envelope, FailureRecord
+    from tarry.envelope.attribute import Envelope, FailureRecord
     from tarry.simulator.sqs import StoredMessage
 
 

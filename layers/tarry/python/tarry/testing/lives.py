@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tarry.envelope import ATTRIBUTE, body_sum, is_dead_letter
+from tarry.envelope.attribute import ATTRIBUTE, body_sum, is_dead_letter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,22 +11,23 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry.batch import Batch
-from tarry.causes import cause_of, is_a, text_of, type_name
 from tarry.consumer import Consumer
 from tarry.delay import MAX_VISIBILITY_SECONDS
-from tarry.execution.answers import take
 from tarry.execution.driver import is_awaitable
+from tarry.execution.return_values import take
 from tarry.execution.verdicts import Unsaid, culprit_of, effective_word
-from tarry.message import Message, Word
+from tarry.message import Message
+from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
 from tarry.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
 from tarry.simulator.process import Killed
-from tarry.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
+from tarry.support.causes import cause_of, is_a, text_of, type_name
 from tarry.testing.heard import listen_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tarry.simulator.history import History
+    from tarry.verdict import Verdict
 
 MAX_TEXT_CHARACTERS = 1_000
 
@@ -271,7 +272,7 @@ def _verdicts(
         yield verdict
 
 
-def _verdict(message: Message[Any], said: Word | None, raised: BaseException | None) -> _Verdict:
+def _verdict(message: Message[Any], said: Verdict | None, raised: BaseException | None) -> _Verdict:
     word = raised if said is None else said
     if not is_a(word, BaseException):
         return _Verdict(message, "ack")

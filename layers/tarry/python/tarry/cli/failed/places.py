@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tarry.arn import queue_arn
 from tarry.failed import UnknownQueue
+from tarry.support.arn import queue_arn
 from tarry.world import World
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from tarry.arn import QueueArn
 from tarry.local.aws.endpoint import is_aws
 from tarry.sqs.refusals import error_code, is_no_queue
+from tarry.support.arn import QueueArn
 
 PATIENCE_SECONDS = 2
 AT_ONCE = 10

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tarry.arn import QueueArn
 from tarry.sqs.refusals import error_code, failed_entries, is_no_queue
+from tarry.support.arn import QueueArn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

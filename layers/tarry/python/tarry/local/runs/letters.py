@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tarry.envelope import FailureRecord
+from tarry.envelope.attribute import FailureRecord
 
 NO_LETTER = "said to be dead-lettered, but in no dead-letter queue"
 

@@ -7,8 +7,8 @@ from binascii import Error as NotBase64
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tarry.arn import queue_arn
 from tarry.simulator.sqs.errors import SqsError
+from tarry.support.arn import queue_arn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from tarry.arn import queue_arn
 from tarry.simulator.sqs.errors import invalid
+from tarry.support.arn import queue_arn
 
 MAX_RECEIVES = 1000
 MAX_SOURCES = 10

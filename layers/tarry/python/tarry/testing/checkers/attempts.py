@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tarry.envelope import MAX_COUNT
+from tarry.envelope.attribute import MAX_COUNT
 from tarry.testing.checkers.delays import shortest_when_stuck
 from tarry.testing.checkers.doubles import is_by_sqs
 from tarry.testing.checkers.violation import MOMENT, Found, violation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tarry.facts import LOOK_UP_SECONDS
+from tarry.sqs.queue_facts import LOOK_UP_SECONDS
 from tarry.testing.checkers.violation import Found, violation
 from tarry.testing.lives import DONE
 

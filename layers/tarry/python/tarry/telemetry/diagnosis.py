@@ -6,15 +6,15 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from tarry.causes import chain, is_a, leaves_of, name_of, text_of, traceback_of, type_name
 from tarry.signals import Signal
-from tarry.value import Value
+from tarry.support.causes import chain, is_a, leaves_of, name_of, text_of, traceback_of, type_name
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType, TracebackType
 
-_OURS = os.path.join(os.path.dirname(__file__), "")
+_OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _LIBRARIES = (
     _OURS,
     os.path.join(os.path.dirname(os.__file__), ""),

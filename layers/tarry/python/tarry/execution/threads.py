@@ -12,7 +12,7 @@ from contextvars import Context, copy_context
 from typing import TYPE_CHECKING
 
 from tarry.execution.timeouts import standing
-from tarry.forks import generation, leave_if_forked
+from tarry.support.forks import generation, leave_if_forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

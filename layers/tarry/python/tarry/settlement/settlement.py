@@ -14,20 +14,13 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.causes import is_a, text_of
-from tarry.decision import Decision, ask_steps
 from tarry.delay import MAX_VISIBILITY_SECONDS, MOMENT_SECONDS, whole_seconds
-from tarry.failure import Failure
 from tarry.outcome import Outcome
-from tarry.sqs.client import Requests
-from tarry.sqs.copies import CannotSendAgain, CopyWriter
-from tarry.sqs.deletes import delete
-from tarry.sqs.early import EarlyWaits
-from tarry.sqs.leases import Hidden, Hide, change_visibility
-from tarry.sqs.limits import MAX_ENTRIES, tens
-from tarry.sqs.lookups import Lookups
-from tarry.sqs.permissions import SEND_TO_ITSELF
-from tarry.sqs.plans import (
+from tarry.policy.decision import Decision, ask_steps
+from tarry.policy.failure import Failure
+from tarry.settlement.copies import CannotSendAgain, CopyWriter
+from tarry.settlement.early import EarlyWaits
+from tarry.settlement.plans import (
     MANY_HOPS,
     SENT_AWAY,
     WAITS,
@@ -39,19 +32,26 @@ from tarry.sqs.plans import (
     ways_of,
     why_it_could_not_wait,
 )
+from tarry.settlement.sending import Copy, Sent, send_on
+from tarry.sqs.client import Requests
+from tarry.sqs.deletes import delete
+from tarry.sqs.limits import MAX_ENTRIES, tens
+from tarry.sqs.lookups import Lookups
+from tarry.sqs.permissions import SEND_TO_ITSELF
 from tarry.sqs.refusals import Refused, is_refused_for_good, is_stale_handle, may_be_applied
-from tarry.sqs.sending import Copy, Sent, send_on
+from tarry.support.causes import is_a, text_of
 from tarry.telemetry.logs import MAX_FIELD_BYTES, WARNING, Log
+from tarry.visibility.changes import Hidden, Hide, change_visibility
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tarry.arn import QueueArn
-    from tarry.facts import QueueFacts
-    from tarry.failure import FailureSteps
     from tarry.invocation import Invocation
     from tarry.message import Message
-    from tarry.policy import RetryPolicy
+    from tarry.policy.failure import FailureSteps
+    from tarry.policy.retry_policy import RetryPolicy
+    from tarry.sqs.queue_facts import QueueFacts
+    from tarry.support.arn import QueueArn
 
 SHORTEST_CUT_SECONDS = 60  # no wait is cut below, for the sake of an expiry that may be a guess
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tarry.backoff import Backoff, BadDelay, Wait, as_backoff, delay_of, longest_of
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.errors import ConfigurationError
-from tarry.value import Value
+from tarry.policy.backoff import Backoff, BadDelay, Wait, as_backoff, delay_of, longest_of
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from tarry.failure import Failure, NextStep
     from tarry.outcome import Outcome
+    from tarry.policy.failure import Failure, NextStep
 
 Record = Mapping[str, Any]
 
@@ -206,7 +206,7 @@ class SendAgain(Value):
         try:
             return delay_of(self.delay, number, invocation.world.random)
         except BadDelay as error:
-            from tarry.policy import STANDARD_BACKOFF
+            from tarry.policy.retry_policy import STANDARD_BACKOFF
 
             text = f"SendAgain({self.id!r})'s delay failed: {error}; this copy waits by the default backoff"
             invocation.log.problem("backoff_failed", text, failure.message)

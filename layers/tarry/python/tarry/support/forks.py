@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tarry.causes import is_a
+from tarry.support.causes import is_a
 
 if TYPE_CHECKING:
     from tarry.execution.timeouts import Watch

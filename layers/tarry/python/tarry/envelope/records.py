@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.envelope import (
+from tarry.envelope.attribute import (
     ERROR_IN_HISTORY_CHARACTERS,
     ESSENTIAL,
     MAX_COUNT,
@@ -19,8 +19,8 @@ from tarry.envelope import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarry.failure import Failure
     from tarry.message import Message
+    from tarry.policy.failure import Failure
 
 
 def dead_letter_record(

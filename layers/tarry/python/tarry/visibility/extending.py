@@ -10,8 +10,8 @@ from tarry.delay import MAX_VISIBILITY_SECONDS, whole_seconds
 from tarry.errors import LeaseLost
 from tarry.message import Message
 from tarry.sqs.client import Requests, result_of
-from tarry.sqs.leases import Hide, change_visibility
 from tarry.sqs.lookups import Lookups
+from tarry.visibility.changes import Hide, change_visibility
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.causes import is_a
 from tarry.errors import UnexplainedFailure
 from tarry.execution import driver
 from tarry.message import Message
-from tarry.value import Value
+from tarry.support.causes import is_a
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from tarry.batch import Batch

@@ -1,6 +1,6 @@
 """What can be done with one message, in order: the first way, and those that follow where it fails (SPEC C8, C10, E4).
 
-Pure functions of the decision and of what is known of the queue. `tarry.sqs.settlement` carries them out.
+Pure functions of the decision and of what is known of the queue. `tarry.settlement.settlement` carries them out.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import os
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tarry.delay import MAX_VISIBILITY_SECONDS
-from tarry.records import hops_of
+from tarry.envelope.records import hops_of
 
 if TYPE_CHECKING:
-    from tarry.arn import QueueArn
-    from tarry.decision import Decision
-    from tarry.facts import QueueFacts
     from tarry.message import Message
-    from tarry.sqs.sending import Copy
+    from tarry.policy.decision import Decision
+    from tarry.settlement.sending import Copy
+    from tarry.sqs.queue_facts import QueueFacts
+    from tarry.support.arn import QueueArn
 
 MANY_HOPS = 12
 """Lambda stops a function that keeps sending to its own queue at about 16 (PLATFORM 15b)."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.causes import cause_of, is_a
 from tarry.errors import DelayNotSupported
-from tarry.failure import Failure, StepList
-from tarry.message import ACK, Message, Word
 from tarry.outcome import Outcome
+from tarry.policy.failure import Failure, StepList
 from tarry.signals import Defer, Discard, Retry, Signal, delay_of, find_signal, reason_of, told_beside, until_of
-from tarry.value import Value
+from tarry.support.causes import cause_of, is_a
+from tarry.support.value import Value
+from tarry.verdict import ACK, Verdict
 
 if TYPE_CHECKING:
-    from tarry.diagnosis import Diagnosis
-    from tarry.facts import QueueFacts
-    from tarry.policy import RetryPolicy
+    from tarry.message import Message
+    from tarry.policy.retry_policy import RetryPolicy
+    from tarry.sqs.queue_facts import QueueFacts
+    from tarry.telemetry.diagnosis import Diagnosis
 
 
 class Decision(Value):
@@ -58,7 +59,7 @@ class Decision(Value):
 
 def decide(
     message: Message[Any],
-    said: Word | None,
+    said: Verdict | None,
     raised: BaseException | None,
     policy: RetryPolicy,
     decided_at: float,
@@ -178,7 +179,7 @@ def _exhausted(failure: Failure, policy: RetryPolicy, steps: StepList, facts: Qu
     return failure.changed(reason="exhausted") if is_last else failure
 
 
-def _word(message: Message[Any], said: Word | None, raised: BaseException | None) -> Word | None:
+def _word(message: Message[Any], said: Verdict | None, raised: BaseException | None) -> Verdict | None:
     """The verdict: what was said counts before what was raised, a signal before the error that carries it."""
     if said is not None:
         signal = find_signal(said) if is_a(said, BaseException) else None
@@ -195,7 +196,7 @@ def _word(message: Message[Any], said: Word | None, raised: BaseException | None
     return raised if word is None else word
 
 
-def _error(word: BaseException, said: Word | None, raised: BaseException | None) -> BaseException | None:
+def _error(word: BaseException, said: Verdict | None, raised: BaseException | None) -> BaseException | None:
     """The error to tell of: of a signal its cause, else the exception it came as, if it came as one."""
     if not is_a(word, Signal):
         return word

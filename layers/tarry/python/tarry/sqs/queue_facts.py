@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
-from tarry.value import Value
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from tarry.arn import QueueArn
     from tarry.message import Message
+    from tarry.support.arn import QueueArn
 
 # SQS's defaults, where the queue's own may not be read
 ASSUMED_VISIBILITY_TIMEOUT_SECONDS = 30

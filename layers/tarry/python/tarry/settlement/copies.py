@@ -8,25 +8,25 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.causes import is_a, type_name
 from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS
-from tarry.envelope import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump, fit, smallest
-from tarry.records import copy_record, dead_letter_record, edited, hops_of, waiting_record
-from tarry.sqs.dead_letters import NoDeadLetterQueue, dead_letter_queue
+from tarry.envelope.attribute import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump, fit, smallest
+from tarry.envelope.records import copy_record, dead_letter_record, edited, hops_of, waiting_record
+from tarry.settlement.dead_letters import NoDeadLetterQueue, dead_letter_queue
+from tarry.settlement.sending import Attributes, Copy, sendable_attributes
 from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved, message_size, utf8_length
 from tarry.sqs.outgoing import body_text, sendable
-from tarry.sqs.sending import Attributes, Copy, sendable_attributes
 from tarry.sqs.topology import named_queue
+from tarry.support.causes import is_a, type_name
 from tarry.telemetry.logs import MAX_RECORD_BYTES, WARNING, Log
 
 if TYPE_CHECKING:
-    from tarry.arn import QueueArn
-    from tarry.decision import Decision
-    from tarry.failure import Failure, FailureSteps
     from tarry.message import Message
     from tarry.outcome import Outcome
+    from tarry.policy.decision import Decision
+    from tarry.policy.failure import Failure, FailureSteps
+    from tarry.policy.steps import DeadLetter
     from tarry.sqs.lookups import Lookups
-    from tarry.steps import DeadLetter
+    from tarry.support.arn import QueueArn
 
 Record = Mapping[str, Any]
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from tarry.message import Message
 from tarry.sqs.acks import Acks
 from tarry.sqs.client import Requests
-from tarry.sqs.leases import Hide, hold
 from tarry.sqs.lookups import Lookups
 from tarry.telemetry.logs import WARNING, Log
+from tarry.visibility.changes import Hide, hold
 
 if TYPE_CHECKING:
-    from tarry.arn import QueueArn
     from tarry.execution.intake import Records
     from tarry.invocation import Invocation
+    from tarry.support.arn import QueueArn
     from tarry.world import Thread
 
 INTERVALS = 3

@@ -1,7 +1,7 @@
 """The messages of a batch that were delivered before: one that kills the process is among them (SPEC G4).
 
 Before the first of them starts, what is done is made certain, and they are set apart from each other (on FIFO group by
-group, when their leases are renewed: `tarry.execution.renewal`): after a crash they come back one by one, and the one
+group, when their leases are renewed: `tarry.visibility.renewal`): after a crash they come back one by one, and the one
 that crashes comes back alone. So it takes nobody with it to the dead-letter queue.
 """
 
@@ -15,11 +15,11 @@ from tarry.execution.intake import receives
 from tarry.message import Message
 from tarry.sqs.acks import Acks
 from tarry.sqs.client import Requests
-from tarry.sqs.leases import hold, spread
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import error_code, is_denied
 from tarry.telemetry.logs import INFO, WARNING, Log
+from tarry.visibility.changes import hold, spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarry.arn import QueueArn
 from tarry.sqs.topology import dead_letter_override, named_queue
+from tarry.support.arn import QueueArn
 
 if TYPE_CHECKING:
     from tarry.message import Message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tarry.value import Value
+from tarry.support.value import Value
 
 
 class QueueArn(Value):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tarry.invocation import Invocation
-    from tarry.sqs.plans import Plan
+    from tarry.settlement.plans import Plan
     from tarry.telemetry.logs import Log
 
 EARLY_SECONDS = 1.0

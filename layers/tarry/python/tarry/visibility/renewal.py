@@ -40,8 +40,8 @@ def renew(
     if invocation.deadline == math.inf or not any(_may_end_soon(each, invocation.started_at) for each in on_fifo):
         return
     from tarry.sqs.client import Requests
-    from tarry.sqs.leases import hold, spread, until
     from tarry.sqs.lookups import Lookups
+    from tarry.visibility.changes import hold, spread, until
 
     beyond = invocation.time_left() + margin
     by_id = {each.delivery_id: each for each in on_fifo}

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from tarry.backoff import BadDelay, Exponential, Fixed, bounds_of, delay_of, is_backoff, is_known, longest_of
-from tarry.causes import bases_of, everything_in, is_a
 from tarry.delay import whole_seconds
 from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable, UnexplainedFailure
+from tarry.policy.backoff import BadDelay, Exponential, Fixed, bounds_of, delay_of, is_backoff, is_known, longest_of
 from tarry.signals import Reject, Signal
-from tarry.value import Value
+from tarry.support.causes import bases_of, everything_in, is_a
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
     from random import Random
 
-    from tarry.backoff import Backoff
-    from tarry.failure import Failure
+    from tarry.policy.backoff import Backoff
+    from tarry.policy.failure import Failure
 
     RetryWhen: TypeAlias = Callable[[Failure], bool | float | timedelta | None]
 

@@ -14,10 +14,10 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard, Union
 
 from tarry import world
-from tarry.causes import name_of
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.errors import ConfigurationError
-from tarry.value import Value
+from tarry.support.causes import name_of
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tarry.envelope import Envelope
+    from tarry.envelope.attribute import Envelope
 
 
 def receive_count(text: object) -> int:

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import END_OF_TIME
-from tarry.value import Value
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,14 +16,14 @@ from tarry.sqs.deletes import delete
 from tarry.sqs.limits import is_reserved, message_size, requests_of
 from tarry.sqs.receipts import doubt
 from tarry.sqs.refusals import error_code, failed_entries, is_worth_splitting
-from tarry.value import Value
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from tarry.arn import QueueArn
     from tarry.message import Message
     from tarry.sqs.lookups import Lookups
+    from tarry.support.arn import QueueArn
 
 Attributes = dict[str, dict[str, Any]]
 

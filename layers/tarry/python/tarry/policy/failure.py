@@ -18,13 +18,13 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 
 from tarry.errors import ConfigurationError
-from tarry.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
-from tarry.value import Value
+from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from tarry.diagnosis import Diagnosis
     from tarry.message import Message
     from tarry.outcome import Outcome
+    from tarry.telemetry.diagnosis import Diagnosis
 
 NextStep: TypeAlias = "Callable[[Failure], Outcome]"
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.sqs.limits import tens
 from tarry.sqs.refusals import Refused, failed_entries, is_stale_handle, is_worth_splitting
+from tarry.support.value import Value
 from tarry.telemetry.logs import WARNING, Log
-from tarry.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from tarry.arn import QueueArn
     from tarry.message import Message
     from tarry.sqs.lookups import Lookups
+    from tarry.support.arn import QueueArn
 
 APART_SECONDS = 30
 """How far apart messages come back that are to come back one by one."""

@@ -1,0 +1,1 @@
+"""The tarry envelope, the `Tarry` attribute that travels with a copy: reading, writing, fitting it into the limits."""

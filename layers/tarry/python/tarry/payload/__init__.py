@@ -1,0 +1,1 @@
+"""`message.payload`: the model of a handler, and bodies validated as it."""

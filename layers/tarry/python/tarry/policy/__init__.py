@@ -1,0 +1,1 @@
+"""From a verdict to an outcome: classification, attempts, backoff, failure steps."""
