@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tarry import Batch, ConfigurationError, Fixed, Message, Reject, batch_consumer, consumer
+from tarry.message import delivery_of
 from tarry.simulator.history import Event
 from tarry.testing import Sandbox
 from tarry.world import current
@@ -210,7 +211,7 @@ def test_a_lease_is_lost_when_sqs_refuses_the_handle(
     sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC I4
     def handle(message: Message) -> None:
-        kept.take(message._receipt_handle)
+        kept.take(delivery_of(message).receipt_handle)
         sandbox.sleep(25)
 
     kept = Kept(sandbox, handle)
@@ -223,7 +224,7 @@ def test_a_handler_that_succeeded_is_acknowledged_all_the_same(sandbox: Sandbox)
     answers: list[list[str]] = []
 
     def handle(message: Message) -> None:
-        kept.take(message._receipt_handle)
+        kept.take(delivery_of(message).receipt_handle)
         sandbox.sleep(15)
 
     kept = Kept(sandbox, handler=_noting(answers, handle))
@@ -236,7 +237,7 @@ def test_any_other_outcome_is_only_reported_as_failed(error: Exception, sandbox:
     answers: list[list[str]] = []
 
     def handle(message: Message) -> None:
-        kept.take(message._receipt_handle)
+        kept.take(delivery_of(message).receipt_handle)
         sandbox.sleep(15)
         raise error
 

@@ -5,12 +5,12 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from tarry import Batch, LeaseLost, Message, batch_consumer, consumer
 from tarry.consumer import LazyExtending
+from tarry.delivery import Delivery
 from tarry.invocation import Invocation
 from tarry.sqs.client import Requests
 from tarry.sqs.lookups import Lookups
@@ -68,21 +68,20 @@ def test_a_short_invocation_answers_though_its_handler_ignores_its_cancellation(
     assert [line for line in caplog.records if line.__dict__.get("event") == "process_ends"]
 
 
-def hold_one(wire: Wire, *, given_up: bool, ended: bool) -> Message:
+def hold_one(wire: Wire, *, given_up: bool, ended: bool) -> Delivery:
     """Extend the lease on one message that may have ended, or whose handle SQS refuses."""
     log = Log("handler", LogOptions())
     invocation = Invocation(wire.world, Context(), lambda _: 5, log)
     invocation.extending = LazyExtending
     [given] = batch_of(1)["Records"]
-    message = Message[Any](given, "m0", invocation)
+    delivery = Delivery(given, "m0", invocation)
     if ended:
-        invocation.leases.ends["m0"] = invocation.now() - 1
+        delivery.visible_at = invocation.now() - 1
     else:
         wire.refuses[HIDE] = lambda *_: ("ReceiptHandleIsInvalid", "")
-    if given_up:
-        invocation.leases.given_up.add("m0")
-    hold([Hide(message, 60)], Lookups(Requests(invocation), log), log, 1, "it is only reported as failed")
-    return message
+    delivery.is_given_up = given_up
+    hold([Hide(delivery, 60)], Lookups(Requests(invocation), log), log, 1, "it is only reported as failed")
+    return delivery
 
 
 @pytest.mark.parametrize("given_up", [False, True])
@@ -90,8 +89,8 @@ def hold_one(wire: Wire, *, given_up: bool, ended: bool) -> Message:
 def test_a_message_that_is_being_settled_is_not_taken_for_lost(
     given_up: bool, ended: bool, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC I4
-    message = hold_one(wire, given_up=given_up, ended=ended)
-    assert message._invocation.leases.lost == (set() if given_up else {"m0"})
+    delivery = hold_one(wire, given_up=given_up, ended=ended)
+    assert delivery.is_lost is not given_up
     lines = [line for line in caplog.records if line.__dict__.get("event") == "lease_lost"]
     assert len(lines) == (0 if given_up else 1)
 

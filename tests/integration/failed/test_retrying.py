@@ -8,6 +8,7 @@ import pytest
 
 from tarry import DeadLetter, Fixed, Message, RetryInPlace, SendAgain, consumer, failed
 from tarry.failed import Result, Routes
+from tarry.message import delivery_of
 from tarry.testing import Sandbox
 from tests.unit.failed.letters import record_of
 from tests.wire import arn
@@ -192,8 +193,8 @@ def test_an_edited_one_goes_with_its_new_body_and_its_old_id(sandbox: Sandbox, g
     sandbox.run(check=False)
     assert gateway.done == [7]
     assert gateway.seen[0].id == "broken"
-    assert gateway.seen[0]._envelope is not None
-    assert gateway.seen[0]._envelope.edited is not None
+    assert delivery_of(gateway.seen[0]).envelope is not None
+    assert delivery_of(gateway.seen[0]).envelope.edited is not None
 
 
 def test_that_it_was_edited_is_still_known_when_it_has_died_again(sandbox: Sandbox, gateway: Gateway) -> None:

@@ -24,11 +24,13 @@ from tarry import (
     consumer,
 )
 from tarry.consumer import Consumer as ConsumerClass
+from tarry.delivery import Delivery
+from tarry.envelope.attempts import attempt_number
 from tarry.execution.groups import Groups
 from tarry.execution.run import Run
 from tarry.execution.verdicts import Verdicts
 from tarry.invocation import Invocation
-from tarry.policy.attempts import attempt_number
+from tarry.message import delivery_of
 from tarry.settlement import copies, sending, settlement
 from tarry.settlement.settlement import Settlement
 from tarry.simulator.history import Event
@@ -99,9 +101,9 @@ def test_an_original_that_is_deleted_before_its_letter_is_sent(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def delete_then_send(chunk: Any, known: set[str], lookups: Any) -> Any:
-        sending.delete([copy.message for copy in chunk], lookups)
+        sending.delete([copy.delivery for copy in chunk], lookups)
         errors = sending._send(chunk, 0, known, lookups)
-        return [sending.Sent(copy, errors[copy.message.delivery_id]) for copy in chunk]
+        return [sending.Sent(copy, errors[copy.delivery.delivery_id]) for copy in chunk]
 
     monkeypatch.setattr(sending, "_send_then_delete", delete_then_send)
     work(sandbox, rejects(), "a")
@@ -256,7 +258,7 @@ def test_a_wait_that_is_dropped(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatc
 def test_a_deferral_whose_copy_comes_at_once(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     @consumer
     def handler(message: Message) -> None:
-        if message.receive_count == 1 and message.sent_at and message._envelope is None:
+        if message.receive_count == 1 and message.sent_at and delivery_of(message).envelope is None:
             raise Defer(600)
 
     monkeypatch.setattr(sending.Copy, "delay_seconds", 0)
@@ -272,7 +274,7 @@ def test_a_message_that_runs_before_it_is_due(sandbox: Sandbox, monkeypatch: pyt
 
 
 def test_a_wait_beyond_the_12_hours(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Message, "_longest_wait", lambda self: 43_200)
+    monkeypatch.setattr(Delivery, "longest_wait", lambda self, now=None: 43_200)
     work(sandbox, fails(max_attempts=2, backoff=Fixed(43_200)), "a")
     assert "no wait is beyond SQS" in rules(sandbox)
 
@@ -282,7 +284,7 @@ def test_an_attempt_that_is_miscounted(sandbox: Sandbox, monkeypatch: pytest.Mon
     def miscounted(*given: Any, **more: Any) -> int:
         return max(1, attempt_number(*given, **more) + off)
 
-    monkeypatch.setattr("tarry.message.attempt_number", miscounted)
+    monkeypatch.setattr("tarry.delivery.attempt_number", miscounted)
     work(sandbox, fails(max_attempts=4), "a")
     assert "attempts are counted" in rules(sandbox)
 
@@ -359,10 +361,10 @@ def test_a_letter_that_takes_its_queues_default_delay(sandbox: Sandbox, monkeypa
 def test_a_message_that_is_dead_lettered_into_its_own_queue(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     @consumer
     def handler(message: Message) -> None:
-        if message._envelope is None:
+        if delivery_of(message).envelope is None:
             raise Reject("no")
 
-    monkeypatch.setattr(copies, "dead_letter_queue", lambda message, named, lookups: message._source)
+    monkeypatch.setattr(copies, "dead_letter_queue", lambda delivery, named, lookups: delivery.source)
     work(sandbox, handler, "a")
     assert "letters say why" in rules(sandbox)
 

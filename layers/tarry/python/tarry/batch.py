@@ -6,13 +6,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from tarry.message import Message, T
+from tarry.message import Message, T, delivery_of
 from tarry.signals import Retry
-from tarry.verdict import ACK, Verdict
+from tarry.verdict import ACK, BatchVerdict, Verdict
 
 if TYPE_CHECKING:
     from tarry.delay import Delay
-    from tarry.execution.return_values import Answer
 
 
 class Batch(Sequence[Message[T]]):
@@ -21,14 +20,13 @@ class Batch(Sequence[Message[T]]):
     What is said of the batch holds for every message of which nothing was said itself; the first word wins.
     """
 
-    __slots__ = ("_answer", "_messages", "_word", "context")
+    __slots__ = ("_messages", "_said", "context")
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, messages: list[Message[T]], said: BatchVerdict | None = None) -> None:
         self.context = context
         """The Lambda context of this invocation."""
-        self._messages: list[Message[T]] = []
-        self._word: Verdict | None = None
-        self._answer: Answer | None = None
+        self._messages = messages
+        self._said = BatchVerdict() if said is None else said
 
     def ack_all(self) -> None:
         """Acknowledges all messages of which nothing else was or will be said. `retry` on one comes too late then.
@@ -36,9 +34,9 @@ class Batch(Sequence[Message[T]]):
         With ``ack="eager"`` they are deleted at once, and every other word on one comes too late too (not on FIFO).
         """
         self._say(ACK)
-        if self._word is ACK:
+        if self._said.verdict is ACK and self._said.deletes_at_once:
             for message in self._messages:
-                message._ack_eagerly()
+                delivery_of(message).ack_eagerly()
 
     def retry_all(self, delay: Delay | None = None) -> None:
         """Retries all messages of which nothing else was or will be said. `ack` on one comes too late then.
@@ -46,18 +44,18 @@ class Batch(Sequence[Message[T]]):
         In an ``except`` block the exception at hand is kept as the reason. ``message.retry(delay)`` on one of them
         sharpens its delay. Raises like `Message.retry`.
         """
-        word = Retry(delay)
+        verdict = Retry(delay)
         for message in self._messages:
-            message._check_delay(word)
-        word.__cause__ = sys.exception()  # said in an `except` block: that is why
-        self._say(word)
+            delivery_of(message).check_delay(verdict)
+        verdict.__cause__ = sys.exception()  # said in an `except` block: that is why
+        self._say(verdict)
 
-    def _say(self, word: Verdict) -> None:
-        if self._word is None:
-            self._word = word
+    def _say(self, verdict: Verdict) -> None:
+        if self._said.verdict is None:
+            self._said.verdict = verdict
         else:
             for message in self._messages:
-                message._ignore(word, self._word)
+                delivery_of(message).ignore(verdict, self._said.verdict)
 
     @overload
     def __getitem__(self, index: int) -> Message[T]: ...
@@ -72,13 +70,10 @@ class Batch(Sequence[Message[T]]):
     def __iter__(self) -> Iterator[Message[T]]:
         return iter(self._messages)
 
-    def _is_clean(self, unsaid_fails: bool) -> bool:
-        """Whether all messages are acknowledged, by a word or without one."""
-        if self._answer is not None or (self._word is not None and self._word is not ACK):
-            return False
-        if unsaid_fails and self._word is None:
-            return all(message._word is ACK for message in self._messages)
-        return all(message._word is None or message._word is ACK for message in self._messages)
-
     def __repr__(self) -> str:
         return f"<Batch of {len(self)} messages>"
+
+
+def said_of(batch: Batch[Any]) -> BatchVerdict:
+    """Return what the handler has said of the batch as a whole."""
+    return batch._said

@@ -272,16 +272,16 @@ class LazyExtending:
     """`Message.extend`, loaded at its first use."""
 
     @staticmethod
-    def extend(message: Any, seconds: Any) -> None:
+    def extend(delivery: Any, seconds: Any) -> None:
         from tarry.visibility.extending import extend
 
-        extend(message, seconds)
+        extend(delivery, seconds)
 
     @staticmethod
-    async def extend_async(message: Any, seconds: Any) -> None:
+    async def extend_async(delivery: Any, seconds: Any) -> None:
         from tarry.visibility.extending import extend_async
 
-        await extend_async(message, seconds)
+        await extend_async(delivery, seconds)
 
 
 Invocation.extending = LazyExtending

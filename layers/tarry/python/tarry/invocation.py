@@ -8,30 +8,42 @@ from typing import TYPE_CHECKING, Any
 from tarry.support.forks import generation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Protocol
 
-    from tarry.payload.reader import PayloadReader
-    from tarry.sqs.acks import Acks
+    from tarry.delivery import Delivery
+    from tarry.message import Message
     from tarry.telemetry.diagnosis import Diagnoses
-    from tarry.visibility.leases import Leases
-    from tarry.world import World
+    from tarry.verdict import BatchVerdict
+    from tarry.world import Event, World
+
+    class Acks(Protocol):
+        """Deletes acknowledged messages while the batch runs (`tarry.sqs.acks`)."""
+
+        together: int
+
+        def add(self, delivery: Delivery, /) -> None: ...
+
+        def delete_now(self, deliveries: Iterable[Delivery], /) -> bool: ...
+
+        def close(self) -> None: ...
+
+    class PayloadReader(Protocol):
+        """Makes payloads (`tarry.payload.reader`)."""
+
+        def read(self, message: Message[Any], /) -> Any: ...
 
     class Extending(Protocol):
         """Extends the lease on a message (`Message.extend`)."""
 
-        def extend(self, message: Any, seconds: Any) -> None: ...
+        def extend(self, delivery: Any, seconds: Any) -> None: ...
 
-        async def extend_async(self, message: Any, seconds: Any) -> None: ...
+        async def extend_async(self, delivery: Any, seconds: Any) -> None: ...
 
     class Told(Protocol):
         """The log, as far as messages and failure steps tell it something."""
 
-        def ignored(self, message: Any, verdict: str, why: str) -> None: ...
-
-        def problem(
-            self, event: str, text: str, message: Any = None, *, error: BaseException | None = None
-        ) -> None: ...
+        def ignored(self, delivery: Any, verdict: str, why: str, /) -> None: ...
 
 
 class Invocation:
@@ -42,13 +54,16 @@ class Invocation:
     """The records of the batch by their delivery ids, in its order."""
     extending: Extending
     """Extends leases for handlers. Set by the consumer; a value has no access to SQS."""
-    on_verdict: Callable[[Any], None] | None = None
-    """Told of each verdict that a batch handler gives on a message of a batch; None for other handlers."""
+    batch: BatchVerdict | None = None
+    """What a batch handler has said of its batch as a whole; None for a handler of one message."""
+    on_verdict: Callable[[Delivery], None] | None = None
+    """Called for each verdict that a batch handler gives on a message; None for a handler of one message."""
     acks: Acks | None = None
     """Deletes what is acknowledged while the batch still runs; None where that waits for the answer."""
     ended = False
     """Set when the answer goes out: from then on no request does."""
-    _leases: Leases | None = None
+    keepalive_idle: Event | None = None
+    """Set while no extension of ``keepalive`` is under way: one that arrives late would undo a shorter wait."""
     _diagnoses: Diagnoses | None = None
 
     def __init__(
@@ -61,6 +76,8 @@ class Invocation:
     ) -> None:
         self.world = world
         self.log = log
+        self.deliveries: dict[str, Delivery] = {}
+        """By delivery id: of each message that did not simply succeed, and of a few more."""
         self.context = context
         self.max_attempts_of = max_attempts_of
         """The policy's limit for what comes from a queue; None where nothing is retried in place."""
@@ -75,14 +92,25 @@ class Invocation:
         """Seconds until the deadline, when it began."""
         self.deadline = self._began_at + self.began_with
 
-    @property
-    def leases(self) -> Leases:
-        """What is known of its messages' leases; most invocations never ask. Who starts a thread asks first."""
-        if self._leases is None:
-            from tarry.visibility.leases import Leases
+    def delivery(
+        self, delivery_id: str, record: dict[str, Any] | None = None, message: Message[Any] | None = None
+    ) -> Delivery:
+        """Return the delivery with an id; it is made at the first use, of ``record`` or the batch's."""
+        found = self.deliveries.get(delivery_id)
+        if found is None:
+            from tarry.delivery import Delivery
 
-            self._leases = Leases()
-        return self._leases
+            made = Delivery(self.records[delivery_id] if record is None else record, delivery_id, self)
+            found = self.deliveries.setdefault(delivery_id, made)  # another thread may have made it meanwhile
+        if message is not None:
+            found.message = message
+        return found
+
+    @property
+    def lost_groups(self) -> set[tuple[str, str | None]]:
+        """The FIFO groups of messages whose leases are lost (`tarry.visibility.leases`)."""
+        groups: set[tuple[str, str | None]] = self.__dict__.setdefault("_lost_groups", set())
+        return groups
 
     @property
     def diagnoses(self) -> Diagnoses:

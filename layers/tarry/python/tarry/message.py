@@ -6,13 +6,10 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic
 
-from tarry.delay import MAX_VISIBILITY_SECONDS, Delay, epoch_seconds, longest_wait
-from tarry.errors import ConfigurationError, DelayNotSupported, Undecodable
-from tarry.policy.attempts import attempt_number, receive_count, seconds_until_due
-from tarry.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
-from tarry.support.arn import QueueArn, queue_arn
+from tarry.errors import ConfigurationError, Undecodable
+from tarry.signals import Defer, Discard, Reject, Retry, find_signal
 from tarry.support.causes import is_a
-from tarry.verdict import ACK, Verdict, name_of_verdict, outcome_of
+from tarry.verdict import ACK, outcome_of
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -20,10 +17,12 @@ if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
     from typing_extensions import TypeVar
 
-    from tarry.batch import Batch
-    from tarry.envelope.attribute import Envelope, FailureRecord
+    from tarry.delay import Delay
+    from tarry.delivery import Delivery
+    from tarry.envelope.attribute import FailureRecord
     from tarry.invocation import Invocation
     from tarry.outcome import Outcome
+    from tarry.verdict import Verdict
 
     T = TypeVar("T", default=Any)
 else:
@@ -42,21 +41,11 @@ class Message(Generic[T]):
     from the handler without a word acknowledges it.
     """
 
-    # Defaults of the class, and no __slots__: most messages of a batch of thousands never need one of their own.
-    _batch: Batch[T] | None = None
-    _word: Verdict | None = None
-    _decided: Outcome | None = None
-    _envelope: Envelope | None = None
-    _behind = False
-    _payload: Any = _UNREAD
-    _is_closed = False
-    """Whether its handler has ended: a verdict that comes later is ignored."""
-    _verdict_at: float | None = None
-    """When its own verdict fell in a batch handler, in epoch seconds (SPEC C11)."""
+    _payload: Any = _UNREAD  # a default of the class: most messages never set one of their own
 
-    def __init__(self, record: dict[str, Any], message_id: str, invocation: Invocation) -> None:
+    def __init__(self, record: dict[str, Any], delivery_id: str, invocation: Invocation) -> None:
         self._record = record
-        self._delivery_id = message_id  # kept apart: a handler may change the record
+        self._delivery_id = delivery_id  # kept apart: a handler may change the record
         self._invocation = invocation
 
     def __repr__(self) -> str:
@@ -67,7 +56,8 @@ class Message(Generic[T]):
     @property
     def id(self) -> str:
         """The message's stable id: the same for all copies that tarry made of it."""
-        return self._envelope.id if self._envelope else self.delivery_id
+        made = self._invocation.deliveries.get(self._delivery_id)
+        return self._delivery_id if made is None else made.id
 
     @property
     def delivery_id(self) -> str:
@@ -118,7 +108,7 @@ class Message(Generic[T]):
         """
         return {
             name: attribute_value(attribute)
-            for name, attribute in self._user_attributes().items()
+            for name, attribute in self._delivery.user_attributes.items()
             if isinstance(attribute, Mapping)
         }
 
@@ -141,23 +131,17 @@ class Message(Generic[T]):
     @property
     def queue(self) -> str:
         """The name of the queue it came from."""
-        return self._source.name
+        return self._delivery.queue
 
     @property
     def group_id(self) -> str | None:
         """Its ``MessageGroupId``. Only on a FIFO queue does it stand for an order."""
-        group = self._system("MessageGroupId")
-        return group if isinstance(group, str) else None
+        return self._delivery.group_id
 
     @property
     def sent_at(self) -> datetime | None:
         """When it was first sent, in UTC; None if its record does not say it."""
-        from datetime import UTC, datetime
-
-        if self._envelope and self._envelope.sent:
-            return datetime.fromisoformat(self._envelope.sent)
-        sent = self._sent_to_queue_at
-        return None if sent is None else datetime.fromtimestamp(sent, UTC)
+        return self._delivery.sent_at
 
     @property
     def context(self) -> Any:
@@ -169,7 +153,7 @@ class Message(Generic[T]):
     @property
     def receive_count(self) -> int:
         """SQS's own ``ApproximateReceiveCount``, 1 if it cannot be read."""
-        return receive_count(self._system("ApproximateReceiveCount"))
+        return self._delivery.receive_count
 
     @property
     def attempt(self) -> int:
@@ -177,13 +161,12 @@ class Message(Generic[T]):
 
         A crash, a throttled invocation and a message given back count as well.
         """
-        first_received_at, due, behind = self._first_received_at, self._due, self._behind
-        return attempt_number(self.receive_count, self._envelope, first_received_at, due=due, behind=behind)
+        return self._delivery.attempt
 
     @property
     def max_attempts(self) -> int | None:
         """The policy's limit; None if nothing is retried in place."""
-        return self._invocation.max_attempts_of(self.queue)
+        return self._delivery.max_attempts
 
     @property
     def is_last_attempt(self) -> bool | None:
@@ -193,15 +176,16 @@ class Message(Generic[T]):
     @property
     def failure(self) -> FailureRecord | None:
         """The record of earlier failures, if it was dead-lettered or sent again before."""
-        return self._envelope.failure if self._envelope else None
+        return self._delivery.failure
 
     # what can be said of it
 
     def ack(self) -> None:
         """Done with: it is deleted. Ignored if something was said before."""
-        if self._batch is not None and isinstance(self._batch._word, Retry):
-            return self._ignore(ACK, self._batch._word)
-        self._say(ACK)
+        of_batch = self._verdict_on_batch
+        if is_a(of_batch, Retry):
+            return self._delivery.ignore(ACK, of_batch)
+        self._delivery.say(ACK)
 
     def retry(self, delay: Delay | None = None) -> None:
         """This attempt failed; again in ``delay``, or when the policy's backoff says if it is None.
@@ -212,22 +196,22 @@ class Message(Generic[T]):
         Raises `ValueError` if it is no delay, `DelayNotSupported` if it is longer than 43,200 seconds; on FIFO, where
         a message can only wait in place, that counts from its receive.
         """
-        word = Retry(delay)
-        self._check_delay(word)
-        word.__cause__ = sys.exception()  # said in an `except` block: that is why
-        if self._batch is not None and self._batch._word is ACK:
-            return self._ignore(word, ACK)
-        self._say(word)
+        verdict = Retry(delay)
+        self._delivery.check_delay(verdict)
+        verdict.__cause__ = sys.exception()  # said in an `except` block: that is why
+        if self._verdict_on_batch is ACK:
+            return self._delivery.ignore(verdict, ACK)
+        self._delivery.say(verdict)
 
     def reject(self, reason: str | None = None) -> None:
         """Dead-letter it now: no further attempt. In an ``except`` block the record shows that exception too."""
-        word = Reject(reason)
-        word.__context__ = sys.exception()
-        self._say(word)
+        verdict = Reject(reason)
+        verdict.__context__ = sys.exception()
+        self._delivery.say(verdict)
 
     def discard(self, reason: str | None = None) -> None:
         """Done with, keep nothing of it: deleted, with a log line."""
-        self._say(Discard(reason))
+        self._delivery.say(Discard(reason))
 
     def defer(self, delay: Delay) -> None:
         """Not now: again in ``delay``, at least a second. Not a failure, and no attempt.
@@ -238,9 +222,9 @@ class Message(Generic[T]):
 
         Raises `ValueError` and `DelayNotSupported` like `retry`.
         """
-        word = Defer(delay)
-        self._check_delay(word)
-        self._say(word)
+        verdict = Defer(delay)
+        self._delivery.check_delay(verdict)
+        self._delivery.say(verdict)
 
     def fail(self, error: BaseException) -> None:
         """This message failed with ``error``; the policy decides. How a bulk handler reports item by item.
@@ -251,8 +235,8 @@ class Message(Generic[T]):
             raise TypeError(f"fail() takes the exception with which the message failed, got {error!r}")
         signal = find_signal(error)
         if is_a(signal, Retry) or is_a(signal, Defer):
-            self._check_delay(signal)
-        self._say(error)
+            self._delivery.check_delay(signal)
+        self._delivery.say(error)
 
     def extend(self, seconds: float | timedelta) -> None:
         """Keep the message invisible to others for ``seconds`` from now, never for less than it is known to be.
@@ -266,110 +250,31 @@ class Message(Generic[T]):
         Raises `LeaseLost` if another consumer may have the message by now, or its handler has ended: stop working on
         it. Raises `ValueError` if ``seconds`` is not above 0 and at most 43,200, and otherwise what boto3 raises.
         """
-        self._invocation.extending.extend(self, seconds)
+        self._invocation.extending.extend(self._delivery, seconds)
 
     async def extend_async(self, seconds: float | timedelta) -> None:
         """Do what `extend` does, without blocking the event loop."""
-        await self._invocation.extending.extend_async(self, seconds)
+        await self._invocation.extending.extend_async(self._delivery, seconds)
 
     @property
     def outcome(self) -> Outcome | None:
         """What becomes of it; None until something was said (after `fail`: until the policy decided)."""
-        return self._decided or (None if self._word is None else outcome_of(self._word))
-
-    # inside
-
-    def _say(self, word: Verdict) -> None:
-        if self._is_closed:
-            self._ignore(word, None)
-        elif self._word is None:
-            self._word = word
-            if word is ACK:
-                self._ack_eagerly()
-            elif self._batch is not None:
-                self._verdict_at = self._invocation.now()
-                if self._invocation.on_verdict is not None:
-                    self._invocation.on_verdict(self)
-        else:
-            self._ignore(word, self._word)
-
-    def _ack_eagerly(self) -> None:
-        """Has it deleted while its handler still runs, where acknowledgements go out at once: what is said then holds.
-
-        On FIFO that waits for the handler's return: the next of its group may not come while it runs.
-        """
-        if self._can_be_deleted_now and (acks := self._invocation.acks) is not None:
-            self._word = ACK
-            acks.add(self)
+        delivery = self._delivery
+        return delivery.outcome or (None if delivery.verdict is None else outcome_of(delivery.verdict))
 
     @property
-    def _can_be_deleted_now(self) -> bool:
-        """Whether an acknowledgement may delete the message while its handler still runs."""
-        is_free = not self._is_closed and (self._word is None or self._word is ACK)
-        return is_free and not self._source.is_fifo and self._invocation.acks is not None
-
-    def _ignore(self, word: Verdict, earlier: Verdict | None) -> None:
-        why = "its handler had ended" if earlier is None else f"{name_of_verdict(earlier)} was said before"
-        self._invocation.log.ignored(self, name_of_verdict(word), why)
-
-    def _check_delay(self, word: Retry | Defer) -> None:
-        """On FIFO it must be kept in place; elsewhere what is too long for that goes by a copy (SPEC J4)."""
-        seconds = delay_of(word) or 0
-        is_fifo = self._source.is_fifo
-        if seconds > (longest := self._longest_wait() if is_fifo else MAX_VISIBILITY_SECONDS):
-            why = "SQS hides a message for at most 43200 seconds from its receive"
-            raise DelayNotSupported(
-                f"delay must be between 0 and {longest} seconds{' here' if is_fifo else ''}, got {seconds}: {why}; "
-                "docs/sending.md has a recipe with EventBridge Scheduler"
-            )
-
-    def _longest_wait(self) -> int:
-        received_at = self._first_received_at if self.receive_count == 1 else None
-        invocation = self._invocation
-        return longest_wait(received_at=received_at, invoked_at=invocation.started_at, now=invocation.now())
+    def _delivery(self) -> Delivery:
+        return self._invocation.delivery(self._delivery_id, self._record, self)
 
     @property
-    def _due(self) -> float | None:
-        """When it is to run at the earliest. On FIFO nothing is: hiding a message would hold up its group."""
-        return None if self._envelope is None or self._source.is_fifo else self._envelope.due
+    def _verdict_on_batch(self) -> Verdict | None:
+        """The verdict that a batch handler gave on its batch as a whole."""
+        return None if self._invocation.batch is None else self._invocation.batch.verdict
 
-    def _seconds_until_due(self) -> int | None:
-        """For how long it is to be hidden instead of run; None if it may run."""
-        now = self._invocation.world.clock.time()
-        receives = self._system("ApproximateReceiveCount")
-        return seconds_until_due(self._due, self._first_received_at, receives, now)
 
-    @property
-    def _source(self) -> QueueArn:
-        return queue_arn(self._record.get("eventSourceARN"))
-
-    def _system(self, name: str) -> Any:
-        attributes = self._record.get("attributes")
-        return attributes.get(name) if isinstance(attributes, Mapping) else None
-
-    @property
-    def _receipt_handle(self) -> str | None:
-        handle = self._record.get("receiptHandle")
-        return handle if handle and isinstance(handle, str) else None
-
-    @property
-    def _first_received_at(self) -> float | None:
-        return epoch_seconds(self._system("ApproximateFirstReceiveTimestamp"))
-
-    @property
-    def _sent_to_queue_at(self) -> float | None:
-        """When SQS got this delivery's message: what its retention counts from."""
-        return epoch_seconds(self._system("SentTimestamp"))
-
-    def _user_attributes(self) -> dict[str, Any]:
-        """As the event has them, without our record."""
-        attributes = self._record.get("messageAttributes")
-        if not isinstance(attributes, Mapping):
-            return {}
-        from tarry.envelope.attribute import ATTRIBUTE, is_ours
-
-        ours = ATTRIBUTE in attributes and is_ours(attributes[ATTRIBUTE])
-        return {name: value for name, value in attributes.items() if not (ours and name == ATTRIBUTE)}
+def delivery_of(message: Message[Any]) -> Delivery:
+    """Return the delivery behind a message."""
+    return message._delivery
 
 
 def attribute_value(attribute: Mapping[str, Any]) -> Any:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tarry.signals import Defer, Discard, Reject, Retry, delay_of, reason_of
 from tarry.support.causes import is_a, name_of
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from tarry.outcome import Outcome
@@ -21,6 +22,33 @@ class Ack:
 ACK = Ack()
 Verdict = Ack | BaseException
 """`ACK`, a `Signal`, or the error with which the handler failed."""
+
+
+class BatchVerdict:
+    """What a batch handler has said of its batch as a whole."""
+
+    __slots__ = ("answer", "deletes_at_once", "verdict")
+
+    def __init__(self, *, deletes_at_once: bool = False) -> None:
+        self.deletes_at_once = deletes_at_once
+        """Whether `Batch.ack_all` deletes the messages while the handler runs (``ack="eager"``)."""
+        self.verdict: Verdict | None = None
+        """By `Batch.ack_all` or `Batch.retry_all`. It holds for each message without a verdict of its own."""
+        self.answer: Answer | None = None
+        """The ``batchItemFailures`` that the handler returned."""
+
+
+class Answer(Value):
+    """The messages that a batch handler has named as failed."""
+
+    __slots__ = ("named", "refusal")
+    named: frozenset[str]
+    """Their delivery ids."""
+    refusal: str | None
+    """Why Lambda would reject the answer, and with it the whole batch; None if it would not."""
+
+    def __init__(self, named: frozenset[str] = frozenset(), refusal: str | None = None) -> None:
+        self._freeze(named=named, refusal=refusal)
 
 
 def outcome_of(verdict: Verdict) -> Outcome | None:

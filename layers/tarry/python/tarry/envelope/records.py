@@ -19,7 +19,7 @@ from tarry.envelope.attribute import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarry.message import Message
+    from tarry.delivery import Delivery
     from tarry.policy.failure import Failure
 
 
@@ -40,12 +40,12 @@ def dead_letter_record(
     told = _told(failure, reason, died_at, failure.attempt, include_traceback)
     if text is not None and "message" not in told["failure"]:
         told["failure"]["message"] = text
-    return _base(failure.message, origin or failure.message._source.text) | told
+    return _base(failure.delivery, origin or failure.delivery.source.text) | told
 
 
-def waiting_record(message: Message[Any], carried: int, *, due: float | None) -> dict[str, Any]:
+def waiting_record(delivery: Delivery, carried: int, *, due: float | None) -> dict[str, Any]:
     """The record of a copy that only waits: it has not failed, and keeps what is known of earlier failures."""
-    envelope = message._envelope
+    envelope = delivery.envelope
     told: dict[str, Any] = {}
     if envelope is not None and envelope.failure is not None:
         earlier = envelope.failure
@@ -54,7 +54,7 @@ def waiting_record(message: Message[Any], carried: int, *, due: float | None) ->
         if earlier.attempts is not None:  # those of this copy's life begin where the copy's do
             total = max(0, earlier.attempts - envelope.carried) + carried
             told["failure"]["attempts"] = min(MAX_TOTAL, total)
-    return _travelling(message, carried, due, {}) | told
+    return _travelling(delivery, carried, due, {}) | told
 
 
 def copy_record(
@@ -71,7 +71,7 @@ def copy_record(
 
     ``delay``: the seconds that the copy waits, None if the queue sets them.
     """
-    travelling = _travelling(failure.message, carried, due, note)
+    travelling = _travelling(failure.delivery, carried, due, note)
     return travelling | _told(failure, failure.reason, failed_at, carried, include_traceback, delay)
 
 
@@ -80,15 +80,13 @@ def edited(record: dict[str, Any], body: str, now: float) -> dict[str, Any]:
     return {**record, "sum": body_sum(body), "edited": timestamp(now)}
 
 
-def _travelling(
-    message: Message[Any], carried: int, due: float | None, note: Mapping[str, int | str]
-) -> dict[str, Any]:
+def _travelling(delivery: Delivery, carried: int, due: float | None, note: Mapping[str, int | str]) -> dict[str, Any]:
     """What a copy lives on: whose it is, how often it was tried and sent, what the steps wrote, until when it waits.
 
     A key that this version does not know travels along: a later version of the consumer wrote it.
     """
-    envelope = message._envelope
-    origin = (envelope.origin if envelope else None) or message._source.text
+    envelope = delivery.envelope
+    origin = (envelope.origin if envelope else None) or delivery.source.text
     written: dict[str, int | str] = {**envelope.steps, **envelope.notes, **note} if envelope else {**note}
     steps = {name: value for name, value in written.items() if isinstance(value, int)}
     notes = {name: value for name, value in written.items() if isinstance(value, str)}
@@ -96,27 +94,27 @@ def _travelling(
     unknown = {name: value for name, value in read.items() if name not in ESSENTIAL and name not in TOLD}
     return {
         **unknown,
-        **_base(message, origin),
+        **_base(delivery, origin),
         "carried": min(MAX_COUNT, carried),
         **({} if due is None else {"due": due}),
-        "hops": hops_of(message) + 1,
+        "hops": hops_of(delivery) + 1,
         **({"steps": steps} if steps else {}),
         **({"notes": notes} if notes else {}),
     }
 
 
-def hops_of(message: Message[Any]) -> int:
+def hops_of(delivery: Delivery) -> int:
     """How often it was sent again so far."""
-    return min(MAX_COUNT - 1, message._envelope.hops) if message._envelope else 0
+    return min(MAX_COUNT - 1, delivery.envelope.hops) if delivery.envelope else 0
 
 
-def _base(message: Message[Any], origin: str) -> dict[str, Any]:
-    sent = message.sent_at
-    edited = message._envelope.edited if message._envelope else None
+def _base(delivery: Delivery, origin: str) -> dict[str, Any]:
+    sent = delivery.sent_at
+    edited = delivery.envelope.edited if delivery.envelope else None
     return {
         "v": VERSION,
-        "sum": body_sum(message.body),
-        "id": message.id,
+        "sum": body_sum(delivery.body),
+        "id": delivery.id,
         "origin": origin,
         **({"sent": timestamp(sent.timestamp())} if sent else {}),
         **({"edited": edited} if edited else {}),
@@ -136,8 +134,8 @@ def _told(
     ``attempts`` are those of this life: one that was deferred after all is none. ``delay``: the seconds before the next
     attempt, None if there is none or the queue sets them.
     """
-    message, earlier = failure.message, failure.message.failure
-    carried = message._envelope.carried if message._envelope else 0
+    delivery, earlier = failure.delivery, failure.delivery.failure
+    carried = delivery.envelope.carried if delivery.envelope else 0
     lives_before = max(0, ((earlier.attempts if earlier else 0) or 0) - carried)
     told: dict[str, Any] = {"reason": reason[:200], "attempts": min(MAX_TOTAL, lives_before + attempts)}
     diagnosis = failure.diagnosis
@@ -147,10 +145,10 @@ def _told(
             told["traceback"] = diagnosis.traceback
     told |= {
         "said": failure.said,
-        "first_failed_at": (earlier.first_failed_at if earlier else None) or _first_failed_at(message, failed_at),
+        "first_failed_at": (earlier.first_failed_at if earlier else None) or _first_failed_at(delivery, failed_at),
         "failed_at": timestamp(failed_at),
-        "function": message._invocation.function_name,
-        "request_id": message._invocation.request_id,
+        "function": delivery.invocation.function_name,
+        "request_id": delivery.invocation.request_id,
     }
     error = None if diagnosis is None else diagnosis.line(ERROR_IN_HISTORY_CHARACTERS)
     history = earlier.history if earlier else ()
@@ -160,9 +158,9 @@ def _told(
     }
 
 
-def _first_failed_at(message: Message[Any], failed_at: float) -> str:
+def _first_failed_at(delivery: Delivery, failed_at: float) -> str:
     """The moment itself on a first attempt; later the first delivery, the nearest to it that SQS remembers."""
-    received_at = message._first_received_at
-    if message.receive_count == 1 or received_at is None or received_at > failed_at:
+    received_at = delivery.first_received_at
+    if delivery.receive_count == 1 or received_at is None or received_at > failed_at:
         return timestamp(failed_at)
     return timestamp(received_at)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from tarry.execution.groups import Group, group_of
+from tarry.message import delivery_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from tarry.delivery import Delivery
+    from tarry.execution.groups import Group
     from tarry.message import Message
 
 
@@ -23,7 +25,7 @@ class Line:
         """The next message that may be started, if there is one now."""
         return next(self._messages, None)
 
-    def free(self, message: Message[Any]) -> None:
+    def free(self, delivery: Delivery) -> None:
         """A message is decided: what waits for that may be started."""
 
     def rest(self) -> Iterator[Message[Any]]:
@@ -37,14 +39,14 @@ class Lanes(Line):
     def __init__(self, messages: Iterable[Message[Any]]) -> None:
         self._waiting: dict[Group, deque[Message[Any]]] = {}
         for message in messages:
-            self._waiting.setdefault(group_of(message), deque()).append(message)
+            self._waiting.setdefault(delivery_of(message).group, deque()).append(message)
         self._free = deque(self._waiting)
 
     def next(self) -> Message[Any] | None:
         return self._waiting[self._free.popleft()].popleft() if self._free else None
 
-    def free(self, message: Message[Any]) -> None:
-        if self._waiting.get(group := group_of(message)):
+    def free(self, delivery: Delivery) -> None:
+        if self._waiting.get(group := delivery.group):
             self._free.append(group)
 
     def rest(self) -> Iterator[Message[Any]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.outcome import STOPS_ITS_GROUP, Outcome
 
 if TYPE_CHECKING:
-    from tarry.message import Message
+    from tarry.delivery import Delivery
 
 Group = tuple[str, str | None]
 
@@ -19,28 +19,23 @@ class Groups:
         self._seen: set[Group] = set()
         self._stopped: set[Group] = set()
 
-    def enter(self, message: Message[Any]) -> None:
+    def enter(self, delivery: Delivery) -> None:
         """Takes note of a message, in the order of the batch: all but the first of a group stand behind it."""
-        if not message._source.is_fifo:
+        if not delivery.source.is_fifo:
             return
-        group = group_of(message)
-        message._behind = group in self._seen
+        group = delivery.group
+        delivery.is_behind = group in self._seen
         self._seen.add(group)
 
-    def is_stopped(self, message: Message[Any]) -> bool:
+    def is_stopped(self, delivery: Delivery) -> bool:
         """Whether one before it in its group stays in the queue, so that this one may not run."""
-        return group_of(message) in self._stopped
+        return delivery.group in self._stopped
 
     def go_on(self) -> None:
         """Forgets the stops so far: what stood behind them is not in the batch that runs, only what stood before."""
         self._stopped.clear()
 
-    def note(self, message: Message[Any], outcome: Outcome) -> None:
+    def note(self, delivery: Delivery, outcome: Outcome) -> None:
         """What became of a message; it may stop its group."""
-        if message._source.is_fifo and outcome.kind in STOPS_ITS_GROUP:
-            self._stopped.add(group_of(message))
-
-
-def group_of(message: Message[Any]) -> Group:
-    """The group of a message of a FIFO queue."""
-    return message._source.text, message.group_id
+        if delivery.source.is_fifo and outcome.kind in STOPS_ITS_GROUP:
+            self._stopped.add(delivery.group)

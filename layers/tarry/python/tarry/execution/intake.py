@@ -5,12 +5,13 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from tarry.envelope.attempts import receive_count
 from tarry.errors import InvalidEvent
 from tarry.message import Message
-from tarry.policy.attempts import receive_count
 from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
+    from tarry.delivery import Delivery
     from tarry.invocation import Invocation
 
 Records = dict[str, dict[str, Any]]
@@ -79,25 +80,27 @@ def receives(record: dict[str, Any]) -> int:
     return receive_count(attributes.get("ApproximateReceiveCount") if isinstance(attributes, dict) else None)
 
 
-def message_of(record: dict[str, Any], message_id: str, invocation: Invocation, log: Log) -> Message[Any]:
-    """The message of a record, with what its `Tarry` attribute says of earlier deliveries."""
-    message: Message[Any] = Message(record, message_id, invocation)
+def message_of(record: dict[str, Any], delivery_id: str, invocation: Invocation, log: Log) -> Message[Any]:
+    """Return the message of a record, with what its `Tarry` attribute says of earlier deliveries."""
+    message: Message[Any] = Message(record, delivery_id, invocation)
     if record.get("messageAttributes"):
-        read_attributes(message, log)
+        read_attributes(record, delivery_id, invocation, log)
     return message
 
 
-def read_attributes(message: Message[Any], log: Log) -> None:
-    """Takes over the message's `Tarry` record, if it has one; a damaged one is treated as absent."""
+def read_attributes(record: dict[str, Any], delivery_id: str, invocation: Invocation, log: Log) -> Delivery | None:
+    """Read the `Tarry` attribute of a record; return its delivery. None if it has none, or one that is unreadable."""
     from tarry.envelope.attribute import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope
 
-    attributes = message._record["messageAttributes"]
+    attributes = record["messageAttributes"]
     if not isinstance(attributes, dict) or ATTRIBUTE not in attributes:
-        return
-    attribute = attributes[ATTRIBUTE]
+        return None
+    attribute, delivery = attributes[ATTRIBUTE], invocation.delivery(delivery_id, record)
     try:
-        message._envelope = read_envelope(attribute, message.body, message._invocation.world.clock.time())
+        delivery.envelope = read_envelope(attribute, delivery.body, invocation.world.clock.time())
     except UnreadableRecord as error:
         whose = "damaged or another message's" if is_ours(attribute) else "not tarry's"
         text = f"its Tarry attribute is treated as absent, since it is {whose}: {error}"
-        log.problem("record_unreadable", text, message, level=WARNING)
+        log.problem("record_unreadable", text, delivery, level=WARNING)
+        return None
+    return delivery

@@ -12,7 +12,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tarry.execution.intake import receives
-from tarry.message import Message
 from tarry.sqs.acks import Acks
 from tarry.sqs.client import Requests
 from tarry.sqs.limits import MAX_ENTRIES
@@ -24,6 +23,7 @@ from tarry.visibility.changes import hold, spread
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tarry.delivery import Delivery
     from tarry.execution.intake import Records
     from tarry.execution.order import Item
     from tarry.invocation import Invocation
@@ -81,33 +81,33 @@ class Suspects:
         acks = invocation.acks
         if acks is None:
             acks = invocation.acks = Acks(invocation, log, waits=waits)
-        done = [self._message(*item) for item in self._batch.items() if item[0] not in pending]
-        left = [self._message(*item) for item in self._left.items()]
-        on_standard = [message for message in left if not message._source.is_fifo]
+        done = [self._delivery(*item) for item in self._batch.items() if item[0] not in pending]
+        left = [self._delivery(*item) for item in self._left.items()]
+        on_standard = [delivery for delivery in left if not delivery.source.is_fifo]
         if len(on_standard) < len(left):
             self._deletes = deletes_on_fifo(len(done), len(left), left[0].receive_count)
         sqs_answers = acks.delete_now(done)
         if sqs_answers and len(on_standard) > 1:
             self._spread(on_standard, beyond)
 
-    def starts(self, message: Message[Any]) -> None:
+    def starts(self, delivery: Delivery) -> None:
         """Names it in the log: if the process dies now, this is its last line."""
-        self.leaves(message.delivery_id)
+        self.leaves(delivery.delivery_id)
         first, others = self._deletes
         if (acks := self._invocation.acks) is not None:  # what the last one ends with, Lambda deletes as soon
             acks.together = MAX_ENTRIES if not self._left else first if self._started < first else others
         self._started += 1
-        count = message.receive_count
+        count = delivery.receive_count
         text = f"delivered {count} times: if the process dies now, it is this message that killed it"
-        self._log.problem("suspect_started", text, message, level=INFO, receive_count=count)
+        self._log.problem("suspect_started", text, delivery, level=INFO, receive_count=count)
 
-    def _message(self, message_id: str, record: dict[str, Any]) -> Message[Any]:
-        return Message(record, message_id, self._invocation)
+    def _delivery(self, delivery_id: str, record: dict[str, Any]) -> Delivery:
+        return self._invocation.delivery(delivery_id, record)
 
-    def _spread(self, messages: Sequence[Message[Any]], beyond: float) -> None:
+    def _spread(self, deliveries: Sequence[Delivery], beyond: float) -> None:
         requests = Requests(self._invocation)
         try:
-            apart = spread([[message] for message in messages], beyond)
+            apart = spread([[delivery] for delivery in deliveries], beyond)
             hidden = hold(apart, Lookups(requests, self._log), self._log, SHARE, IF_LOST)
         finally:
             requests.close()  # what is late would undo what is decided of them from now on

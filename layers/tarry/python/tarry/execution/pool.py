@@ -14,15 +14,16 @@ from tarry.execution.group_queues import Lanes, Line
 from tarry.execution.intake import Records, message_of
 from tarry.execution.jobs import Job, Jobs
 from tarry.execution.return_values import take
-from tarry.execution.run import STUCK_TASKS, Run, ends_batch
+from tarry.execution.run import STUCK_TASKS, Run, ends_batch, is_acknowledged
 from tarry.execution.threads import Crew, Shift
+from tarry.message import delivery_of
 from tarry.sqs.client import result_of
 from tarry.support.causes import free_memory_of
-from tarry.verdict import ACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
+    from tarry.delivery import Delivery
     from tarry.execution.isolation import Suspects
     from tarry.execution.verdicts import Again, Handling, LazySettlement, Verdicts
     from tarry.invocation import Invocation
@@ -147,15 +148,15 @@ class Pool(Run):
         except RuntimeError:  # the process may have no more threads
             make()
 
-    def _settled(self, message: Message[Any], again: Again | None) -> None:
+    def _settled(self, delivery: Delivery, again: Again | None) -> None:
         if again is not None:
             self._again.append(again)
         else:
-            self._line.free(message)
+            self._line.free(delivery)
 
-    def _on_verdict(self, message: Message[Any]) -> None:
+    def _on_verdict(self, delivery: Delivery) -> None:
         self._prepared(self.verdicts)
-        super()._on_verdict(message)
+        super()._on_verdict(delivery)
 
     def _prepared(self, verdicts: Verdicts) -> Verdicts:
         verdicts.wake = self._running.wake
@@ -188,7 +189,7 @@ class Pool(Run):
             if self._waits(message):
                 continue
             if self._is_fifo:
-                self.verdicts.enter(message)
+                self.verdicts.enter(delivery_of(message))
             yield message
 
     def _start_what_may(self, jobs: Jobs) -> bool:
@@ -213,7 +214,7 @@ class Pool(Run):
             again = self._verdicts.next_again()
         if again is None:
             return None
-        again.failure.message._is_closed = False
+        again.failure.delivery.is_closed = False
         return Job(self._function, again.failure.message, again.delay, again.failure.tries + 1)
 
     def _may_ask(self) -> bool:
@@ -231,17 +232,17 @@ class Pool(Run):
 
     def _next_message(self) -> Message[Any] | None:
         while not self._is_out_of_time and (message := self._line.next()) is not None:
-            if self._is_fifo and self.verdicts.is_stopped(message):
-                self.verdicts.give_back(message)
-                self._line.free(message)
+            if self._is_fifo and self.verdicts.is_stopped(delivery := delivery_of(message)):
+                self.verdicts.give_back(delivery)
+                self._line.free(delivery)
             elif self._has_started and not self._deadline.may_start(self._monotonic(), self._waiting_behind(message)):
                 self._out_of_time(message)
                 self._is_out_of_time = not (self._is_last_part and self._waiting_behind(message))
-                self._line.free(message)
+                self._line.free(delivery_of(message))
             else:
                 self._has_started = True
                 if self._suspects is not None and message.delivery_id in self._suspects:
-                    self._suspects.starts(message)
+                    self._suspects.starts(delivery_of(message))
                 return message
         return None
 
@@ -279,27 +280,28 @@ class Pool(Run):
         message, raised = job.subject, job.outcome()
         if raised is not None:
             free_memory_of(raised)
-        if raised is None and (message._word is None or message._word is ACK):
+        if raised is None and is_acknowledged(self._invocation.deliveries.get(message.delivery_id)):
             del self._pending[message.delivery_id]
             if (acks := self._invocation.acks) is not None:
-                acks.add(message)
+                acks.add(delivery_of(message))
         elif raised is not None and ends_batch(raised):
             self._end(message, raised)
         else:
             verdicts, early = self._prepared(self.verdicts), not job.is_left
             ended_at = job.ended_at or None
-            again = verdicts.on_message(message, message._word, raised, job.tries, ended_at=ended_at, early=early)
+            delivery = delivery_of(message)
+            again = verdicts.on_message(delivery, delivery.verdict, raised, job.tries, ended_at=ended_at, early=early)
             self._deadline.owed = verdicts.owed_seconds()
             if again is not None:
                 return self._again.append(again)
-        is_open = self._verdicts is not None and self._verdicts.is_under_way(message)
-        if not (job.is_left or is_open):  # else the next of its group would run beside it
-            self._line.free(message)
+        is_open = self._verdicts is not None and self._verdicts.is_under_way(message.delivery_id)
+        if self._is_fifo and not (job.is_left or is_open):  # else the next of its group would run beside it
+            self._line.free(delivery_of(message))
 
     def _give_back_todo(self) -> int:
         given_back = 0
         for message in self._line.rest():
-            self.verdicts.give_back(message)
+            self.verdicts.give_back(delivery_of(message))
             given_back += 1
         return given_back + super()._give_back_todo()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tarry.batch import said_of
 from tarry.errors import UnexplainedFailure
 from tarry.execution import driver
 from tarry.message import Message
 from tarry.support.causes import is_a
-from tarry.support.value import Value
+from tarry.verdict import Answer
 
 if TYPE_CHECKING:
     from tarry.batch import Batch
@@ -18,19 +19,6 @@ KEY = "batchItemFailures"
 NAMED = f"the batch handler named it in {KEY}, which says that it failed and not why"
 RETURNED = f"the handler of one message returned {KEY}: raise the error instead, or call message.fail(error)"
 UNSAID = 'the batch handler returned without a verdict on it, and unsaid="fail" makes that a failure'
-
-
-class Answer(Value):
-    """The messages that a batch handler has named as failed."""
-
-    __slots__ = ("named", "refusal")
-    named: frozenset[str]
-    """Their delivery ids."""
-    refusal: str | None
-    """Why Lambda would reject the answer, and with it the whole batch; None if it would not."""
-
-    def __init__(self, named: frozenset[str] = frozenset(), refusal: str | None = None) -> None:
-        self._freeze(named=named, refusal=refusal)
 
 
 def take(result: Any, subject: Message[Any] | Batch[Any]) -> None:
@@ -45,7 +33,7 @@ def take(result: Any, subject: Message[Any] | Batch[Any]) -> None:
     if not is_a(result, dict) or (failures := dict.get(result, KEY)) is None:
         return
     if not isinstance(subject, Message):
-        subject._answer = _answer(failures, subject)
+        said_of(subject).answer = _answer(failures, subject)
     elif failures:
         raise UnexplainedFailure(RETURNED)
 

@@ -7,22 +7,23 @@ from contextvars import copy_context
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from tarry.batch import Batch, said_of
 from tarry.execution import driver
 from tarry.execution.deadline import Deadline, out_of_time, timeout_cut
 from tarry.execution.intake import Records, any_attributes, any_fifo, message_of, read_attributes
 from tarry.execution.order import fresh_first
 from tarry.execution.return_values import take
 from tarry.execution.timeouts import Watch
-from tarry.message import Message
+from tarry.message import Message, delivery_of
 from tarry.support.causes import free_memory_of, is_a
 from tarry.support.forks import leave_if_forked, watches
 from tarry.telemetry.logs import WARNING
-from tarry.verdict import ACK
+from tarry.verdict import ACK, BatchVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
-    from tarry.batch import Batch
+    from tarry.delivery import Delivery
     from tarry.execution.isolation import Suspects
     from tarry.execution.order import Item
     from tarry.execution.verdicts import Again, Handling, LazySettlement, Verdicts
@@ -35,6 +36,11 @@ CANNOT_INTERRUPT = (
     "timeout= is not kept here: a sync handler can only be interrupted on the main thread, where Lambda calls it; "
     "it runs to its end"
 )
+
+
+def is_acknowledged(delivery: Delivery | None) -> bool:
+    """Whether a message whose handler has returned is acknowledged: by a verdict, or without one."""
+    return delivery is None or delivery.verdict is None or delivery.verdict is ACK
 
 
 def ends_batch(raised: BaseException) -> bool:
@@ -108,10 +114,10 @@ class Run:
         self._renew()
         self._watched(self._batch)
 
-    def acknowledged(self, away: Collection[str]) -> list[Message[Any]]:
+    def acknowledged(self, away: Collection[str]) -> list[Delivery]:
         """What is done with and still in its queue, until Lambda deletes it after the answer."""
         gone = (item for item in self._records.items() if item[0] not in self._pending and item[0] not in away)
-        return [Message(record, message_id, self._invocation) for message_id, record in gone]
+        return [self._invocation.delivery(delivery_id, record) for delivery_id, record in gone]
 
     def _renew(self, apart: Sequence[Sequence[Item]] = ()) -> None:
         """On FIFO, before anything runs: makes sure of the leases."""
@@ -173,11 +179,12 @@ class Run:
         interruption: Interruption | None = None  # the one there is has just been set, for the first message
         look_at, acks, suspects = deadline.look_at, invocation.acks, self._suspects
         before, have_attributes = copy_context(), any_attributes(self._records)
+        deliveries = invocation.deliveries
         for message_id, record in self._todo if suspects is None else chain(self._todo, self._late):
             message: Message[Any] = Message(record, message_id, invocation)
-            if have_attributes and record.get("messageAttributes") and self._waits_by_its_record(message):
+            if have_attributes and record.get("messageAttributes") and self._waits_by_its_record(message, record):
                 continue
-            if is_fifo and not self.verdicts.may_run(message):
+            if is_fifo and not self.verdicts.may_run(delivery_of(message)):
                 continue
             if (now := monotonic()) >= look_at:
                 if not deadline.look(now, 0 if suspects is None else suspects.waiting_behind(message_id)):
@@ -207,10 +214,10 @@ class Run:
             except BaseException as error:  # noqa: BLE001 whatever it is, it is this message's failure
                 watch.running = None
                 raised = error
-            if raised is None and (message._word is None or message._word is ACK):
+            if raised is None and (not deliveries or is_acknowledged(deliveries.get(message_id))):
                 del pending[message_id]
                 if acks is not None:
-                    acks.add(message)
+                    acks.add(delivery_of(message))
             elif not self._repeat(self._decided(message, raised)):
                 return
         while self._verdicts is not None and (again := self._verdicts.next_again()) is not None:
@@ -226,7 +233,7 @@ class Run:
             if not (suspects.are_all or deadline.may_start(now, suspects.waiting_behind(message.delivery_id))):
                 self._out_of_time(message)
                 return False
-        suspects.starts(message)
+        suspects.starts(delivery_of(message))
         return True
 
     def _set_apart(self, suspects: Suspects) -> None:
@@ -243,7 +250,8 @@ class Run:
             self._end(message, raised)
             return None
         verdicts = self.verdicts
-        again = verdicts.on_message(message, message._word, raised, tries)
+        delivery = delivery_of(message)
+        again = verdicts.on_message(delivery, delivery.verdict, raised, tries)
         self._deadline.owed = verdicts.owed_seconds()
         return again
 
@@ -257,7 +265,7 @@ class Run:
         if again.delay:
             self._invocation.world.clock.sleep(again.delay)
         message, raised = again.failure.message, None
-        message._is_closed = False
+        again.failure.delivery.is_closed = False
         self._deadline.look(self._monotonic())
         if self._interruption is not None:
             self._interruption.renew()
@@ -296,7 +304,7 @@ class Run:
         if raised is not None:
             free_memory_of(raised)
         leave_if_forked(self._invocation.began_in, raised)
-        if raised is not None or not batch._is_clean(self._handling.unsaid_fails):
+        if raised is not None or not self._is_clean(batch):
             self.verdicts.on_batch(batch, raised)
         elif len(batch) == len(self._pending):
             self._pending.clear()
@@ -304,35 +312,45 @@ class Run:
             for message in batch:
                 del self._pending[message.delivery_id]
 
+    def _is_clean(self, batch: Batch[Any]) -> bool:
+        """Whether all messages of a batch are acknowledged, by a verdict or without one."""
+        said, deliveries = said_of(batch), self._invocation.deliveries
+        if said.answer is not None or (said.verdict is not None and said.verdict is not ACK):
+            return False
+        if self._handling.unsaid_fails and said.verdict is None:
+            given = [deliveries.get(message.delivery_id) for message in batch]
+            return all(delivery is not None and delivery.verdict is ACK for delivery in given)
+        return all(map(is_acknowledged, list(deliveries.values())))
+
     def _filled(self) -> Batch[Any] | None:
         """The batch as its handler is to see it; None if there is nothing in it."""
-        from tarry.batch import Batch
+        invocation = self._invocation
+        invocation.batch = BatchVerdict(deletes_at_once=invocation.acks is not None)
+        messages = self._fitting()
+        invocation.on_verdict = self._on_verdict
+        return Batch(invocation.context, messages, invocation.batch) if messages else None
 
-        batch: Batch[Any] = Batch(self._invocation.context)
-        self._fill(batch)
-        self._invocation.on_verdict = self._on_verdict
-        return batch if batch._messages else None
-
-    def _on_verdict(self, message: Message[Any]) -> None:
+    def _on_verdict(self, delivery: Delivery) -> None:
         verdicts, deadline = self.verdicts, self._deadline
         if deadline.ends_at - self._monotonic() > deadline.margin + verdicts.owed_seconds():
-            verdicts.on_verdict(message)  # else it is left for the end, which tells how many there is no time for
+            verdicts.on_verdict(delivery)  # else it is left for the end, which tells how many there is no time for
 
-    def _fill(self, batch: Batch[Any]) -> None:
-        """Puts into the batch what its handler is to see."""
+    def _fitting(self) -> list[Message[Any]]:
+        """The messages that the handler of a batch is to see."""
+        messages: list[Message[Any]] = []
         is_fifo, is_validated = self._is_fifo, self._invocation.payload_reader is not None
         for message_id, record in self._todo:
             message = message_of(record, message_id, self._invocation, self._handling.log)
             if self._waits(message):
                 continue
-            message._batch = batch
-            if is_fifo and not self.verdicts.may_run(message):
+            if is_fifo and not self.verdicts.may_run(delivery_of(message)):
                 continue
-            if is_validated and not self._is_valid(message, batch):
+            if is_validated and not self._is_valid(message, messages):
                 continue
-            batch._messages.append(message)
+            messages.append(message)
+        return messages
 
-    def _is_valid(self, message: Message[Any], batch: Batch[Any]) -> bool:
+    def _is_valid(self, message: Message[Any], messages: list[Message[Any]]) -> bool:
         """Whether a message may join its batch; one without a payload is settled before the handler runs."""
         self._deadline.resume(self._monotonic())
         try:
@@ -347,23 +365,25 @@ class Run:
             leave_if_forked(self._invocation.began_in, error)
             raised = self._watch.over(message, error)
         if raised is None or not ends_batch(raised):
-            self.verdicts.on_message(message, None, raised)
+            self.verdicts.on_message(delivery_of(message), None, raised)
             return False
-        for earlier in batch:  # the handler saw none of it
-            self.verdicts.give_back(earlier)
-        batch._messages.clear()
+        for earlier in messages:  # the handler saw none of them
+            self.verdicts.give_back(delivery_of(earlier))
+        messages.clear()
         self._end(message, raised)
         return False
 
-    def _waits_by_its_record(self, message: Message[Any]) -> bool:
-        read_attributes(message, self._handling.log)
-        return self._waits(message)
+    def _waits_by_its_record(self, message: Message[Any], record: dict[str, Any]) -> bool:
+        return read_attributes(
+            record, message.delivery_id, self._invocation, self._handling.log
+        ) is not None and self._waits(message)
 
     def _waits(self, message: Message[Any]) -> bool:
         """Whether it is not due yet; if so, it does not run, and is hidden until it is."""
-        if message._envelope is None or (seconds := message._seconds_until_due()) is None:
+        made = self._invocation.deliveries.get(message.delivery_id)
+        if made is None or made.envelope is None or (seconds := made.seconds_until_due()) is None:
             return False
-        self.verdicts.wait(message, seconds)
+        self.verdicts.wait(delivery_of(message), seconds)
         return True
 
     def _complete(self, result: Any, subject: Message[Any] | Batch[Any]) -> None:
@@ -396,7 +416,8 @@ class Run:
             text = "tarry itself failed; what was not started is given back"
             self._handling.log.problem("runtime_failed", text, error=error)
         elif running.delivery_id in self._pending:
-            again = self.verdicts.on_message(running, running._word, error)
+            delivery = delivery_of(running)
+            again = self.verdicts.on_message(delivery, delivery.verdict, error)
             if again is not None:
                 self.verdicts.give_up(again)
         self._give_back_rest()
@@ -406,7 +427,7 @@ class Run:
 
         But not those to which it gives way, with more deliveries, as long as there is time for these.
         """
-        self.verdicts.give_back(message)
+        self.verdicts.give_back(delivery_of(message))
         self._not_started += 1
         suspects, message_id = self._suspects, message.delivery_id
         is_suspect = suspects is not None and message_id in suspects
@@ -436,6 +457,6 @@ class Run:
         for message_id, record in items:
             message = message_of(record, message_id, self._invocation, self._handling.log)
             if not self._waits(message):
-                self.verdicts.release(message)
+                self.verdicts.release(delivery_of(message))
                 given_back += 1
         return given_back

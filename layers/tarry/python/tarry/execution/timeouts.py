@@ -8,16 +8,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
+from tarry.batch import said_of
 from tarry.execution.driver import is_cancelled_error
-from tarry.message import Message
+from tarry.message import Message, delivery_of
 from tarry.support.causes import is_a, traceback_of
 from tarry.support.forks import Forked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from tarry.batch import Batch
+    from tarry.delivery import Delivery
     from tarry.execution.deadline import Deadline
 
 _HERE = join(dirname(__file__), "")
@@ -30,22 +32,22 @@ class Interrupted(BaseException):
 
 
 def close(subject: Message[Any] | Batch[Any], error: BaseException) -> None:
-    """Lets what nothing was said of have failed with ``error``: it is the first word, and later ones come too late."""
-    if isinstance(subject, Message) or subject._word is None:
-        for message in _messages(subject):
-            if message._word is None:
-                message._word = error
+    """Give ``error`` as the verdict on each message without one: later verdicts come too late."""
+    if isinstance(subject, Message) or said_of(subject).verdict is None:
+        for delivery in _deliveries(subject):
+            if delivery.verdict is None:
+                delivery.verdict = error
 
 
 def taken_for(
     subject: Message[Any] | Batch[Any], raised: BaseException | None, error: BaseException | None
 ) -> BaseException | None:
-    """What a run that has ended with ``raised`` is taken for, if it was told to end with ``error``."""
+    """Return what a run that has ended with ``raised`` is taken for, if it was told to end with ``error``."""
     if error is None:
         return raised
-    was_closed = any(message._word is error for message in _messages(subject))
+    was_closed = any(delivery.verdict is error for delivery in _deliveries(subject))
     if was_closed and isinstance(subject, Message):
-        subject._word = None  # nobody says anything more of it; it may be tried again within this delivery
+        delivery_of(subject).verdict = None  # it may be tried again within this delivery
     return error if was_closed or (raised is not None and was_told(raised)) else raised
 
 
@@ -54,8 +56,8 @@ def was_told(raised: BaseException) -> bool:
     return is_a(raised, Interrupted) or is_cancelled_error(raised)
 
 
-def _messages(subject: Message[Any] | Batch[Any]) -> Iterable[Message[Any]]:
-    return (subject,) if isinstance(subject, Message) else subject
+def _deliveries(subject: Message[Any] | Batch[Any]) -> Iterator[Delivery]:
+    return map(delivery_of, (subject,) if isinstance(subject, Message) else subject)
 
 
 class Watch:
@@ -89,7 +91,7 @@ class Watch:
     def forked(self) -> None:
         """Mark the message that runs: this is a forked child, which ends after its handler."""
         if isinstance(self.running, Message):
-            self.running._word = Forked()
+            delivery_of(self.running).verdict = Forked()
 
     def over(self, subject: Message[Any] | Batch[Any], raised: BaseException | None) -> BaseException | None:
         """A run has ended with ``raised``: what that is taken for."""

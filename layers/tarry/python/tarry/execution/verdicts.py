@@ -8,29 +8,33 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from tarry.batch import said_of
 from tarry.errors import UnexplainedFailure
-from tarry.execution.groups import Group, Groups, group_of
-from tarry.execution.return_values import NAMED, UNSAID, Answer
+from tarry.execution.groups import Group, Groups
+from tarry.execution.return_values import NAMED, UNSAID
+from tarry.message import delivery_of
 from tarry.outcome import Outcome
 from tarry.policy.decision import Decision, ask_steps, decide
 from tarry.policy.failure import Failure
-from tarry.policy.steps import RESERVE_SECONDS
+from tarry.policy.steps import RESERVE_SECONDS, StepContext
 from tarry.signals import BatchError, Discard, Reject, Retry
 from tarry.support.causes import cause_of, clear_frames, is_a, let_frames_go
 from tarry.support.forks import generation
 from tarry.telemetry.logs import WARNING, Log
 from tarry.verdict import ACK, Verdict
+from tarry.visibility.leases import is_stopped_by_lost_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tarry.batch import Batch
+    from tarry.delivery import Delivery
     from tarry.execution.intake import Records
     from tarry.invocation import Invocation
-    from tarry.message import Message
-    from tarry.policy.failure import FailureSteps
+    from tarry.policy.failure import FailureSteps, StepList
     from tarry.policy.retry_policy import RetryPolicy
     from tarry.settlement.settlement import Settlement
+    from tarry.verdict import Answer
     from tarry.world import Event
 
     class InBackground(Protocol):
@@ -72,8 +76,8 @@ class Held(NamedTuple):
     """Whether it may be settled while the batch still runs."""
 
     @property
-    def message(self) -> Message[Any]:
-        return self.decided.message
+    def delivery(self) -> Delivery:
+        return self.decided.delivery
 
 
 class Again(NamedTuple):
@@ -125,46 +129,46 @@ class Verdicts:
         """Whether a verdict is dealt with below the batch handler that gave it."""
         self.in_background: InBackground = _at_once
         """How a request is made: here, or in a thread where this one must not be held up."""
-        self.settled: Callable[[Message[Any], Again | None], None] = _nothing
+        self.settled: Callable[[Delivery, Again | None], None] = _nothing
         """Called for a FIFO message that was under way: its group may go on, or it runs again."""
         self.wake: Callable[[], None] = _nothing
         """Called, in any thread, when a look-up has ended: then `advance` goes on."""
 
-    def enter(self, message: Message[Any]) -> None:
+    def enter(self, delivery: Delivery) -> None:
         """Takes note of a message of a FIFO batch, in the order of the batch."""
-        self._groups.enter(message)
+        self._groups.enter(delivery)
 
-    def may_run(self, message: Message[Any]) -> bool:
+    def may_run(self, delivery: Delivery) -> bool:
         """Whether a message of a FIFO batch may run; if not, it is given back behind its head."""
-        self._groups.enter(message)
-        if self.is_stopped(message):
-            self.give_back(message)
+        self._groups.enter(delivery)
+        if self.is_stopped(delivery):
+            self.give_back(delivery)
             return False
         return True
 
-    def is_stopped(self, message: Message[Any]) -> bool:
+    def is_stopped(self, delivery: Delivery) -> bool:
         """Whether one before it in its group stays in the queue, or is somebody else's now, so that it may not run."""
-        return self._groups.is_stopped(message) or message._invocation.leases.stops(message)
+        return self._groups.is_stopped(delivery) or is_stopped_by_lost_lease(delivery)
 
-    def wait(self, message: Message[Any], seconds: int) -> None:
+    def wait(self, delivery: Delivery, seconds: int) -> None:
         """Make a message that is not due yet invisible until it is."""
-        now = message._invocation.now()
-        self._take(Decision(message, Outcome.wait(seconds), now, until=message._due), early=True)
+        now = delivery.invocation.now()
+        self._take(Decision(delivery, Outcome.wait(seconds), now, until=delivery.due), early=True)
 
-    def release(self, message: Message[Any]) -> None:
+    def release(self, delivery: Delivery) -> None:
         """A message that was not started, and will not be."""
-        self._groups.enter(message)
-        self.give_back(message)
+        self._groups.enter(delivery)
+        self.give_back(delivery)
 
-    def give_back(self, message: Message[Any]) -> None:
+    def give_back(self, delivery: Delivery) -> None:
         """The same for a message that has entered; one whose group is lost is only reported as failed."""
-        if message._invocation.leases.stops(message):
+        if is_stopped_by_lost_lease(delivery):
             return
-        self._note(Decision(message, Outcome.release(), message._invocation.started_at))
+        self._note(Decision(delivery, Outcome.release(), delivery.invocation.started_at))
 
     def on_message(
         self,
-        message: Message[Any],
+        delivery: Delivery,
         said: Verdict | None,
         raised: BaseException | None,
         tries: int = 1,
@@ -178,20 +182,21 @@ class Verdicts:
         ended, in epoch seconds, if not just now. ``early``: whether it may be settled while other messages run; not
         where an abandoned thread may still run it.
         """
-        message._is_closed = True
-        clock = message._invocation.world.clock
+        delivery.is_closed = True
+        clock = delivery.invocation.world.clock
         began = clock.monotonic()
-        log, policy = self._handling.log, self._handling.policy
-        decided_at = message._verdict_at or ended_at or message._invocation.now()
+        log, policy, diagnose = self._handling.log, self._handling.policy, delivery.invocation.diagnoses.of
+        decided_at = delivery.verdict_at or ended_at or delivery.invocation.now()
         try:
-            decided = decide(message, said, raised, policy, decided_at, tries)
+            decided = decide(delivery, said, raised, policy, decided_at, diagnose=diagnose, tries=tries)
         except BaseException as trouble:  # noqa: BLE001 an odd signal of the user's: this message's trouble alone
             text = "The verdict cannot be read, so the message has failed: check the delay and reason of the signal."
-            log.problem("verdict_unreadable", text, message, error=trouble)
-            decided = Failure(message, trouble, "error", failed_at=decided_at, tries=tries)
+            log.problem("verdict_unreadable", text, delivery, error=trouble)
+            told = diagnose(trouble)
+            decided = Failure(delivery.message, trouble, "error", failed_at=decided_at, tries=tries, diagnosis=told)
         if said is not None and raised is not None and isinstance(decided, Decision):
             text = "the handler raised after it had said what becomes of the message; what it said holds"
-            log.problem("raised_after_verdict", text, message, error=raised, level=WARNING)
+            log.problem("raised_after_verdict", text, delivery, error=raised, level=WARNING)
         if self._settlement.made is not None:
             self._settlement.made.deciding = clock.monotonic() - began
         if isinstance(decided, Failure) and tries > 1:
@@ -203,12 +208,12 @@ class Verdicts:
         if isinstance(decided, Decision) and decided.outcome.kind in DONE:
             self._note(decided)
             return None
-        message = decided.message
-        if message._source.is_fifo and (self._may_block or self._is_known(message)):
+        delivery = decided.delivery
+        if delivery.source.is_fifo and (self._may_block or self._is_known(delivery)):
             return self._decide_on_fifo(decided)
-        if message._source.is_fifo:
-            self._under_way.add(message.delivery_id)
-        self._decided.add(message.delivery_id)
+        if delivery.source.is_fifo:
+            self._under_way.add(delivery.delivery_id)
+        self._decided.add(delivery.delivery_id)
         self._held.append(Held(decided, early))
         error = decided.error if isinstance(decided, Failure) and not self._is_said else None
         if len(self._held) > HELD_WITH_FRAMES and error is not None:
@@ -225,7 +230,7 @@ class Verdicts:
     def advance(self) -> bool:
         """Go on with what is held, as far as its queues were looked up; whether anything did."""
         has_progress = False
-        while self._held and self._is_known(self._held[0].message):
+        while self._held and self._is_known(self._held[0].delivery):
             self._go_on(self._held.popleft())
             has_progress = True
         return has_progress
@@ -235,15 +240,15 @@ class Verdicts:
         """Whether a FIFO group waits for the look-up of its queue, which is under way."""
         return bool(self._under_way) and bool(self._held)
 
-    def _is_known(self, message: Message[Any]) -> bool:
+    def _is_known(self, delivery: Delivery) -> bool:
         """Whether its queue was looked up; if it was not, that is begun, and waited for, for a moment."""
-        settlement, queue = self._settlement(), message._source.text
-        if settlement.knows(message):
+        settlement, queue = self._settlement(), delivery.source.text
+        if settlement.knows(delivery):
             return True
         if queue in self._prepared:
             return self._prepared[queue]
         self._prepared[queue] = False
-        invocation = message._invocation
+        invocation = delivery.invocation
         ended = invocation.world.threads.event()
 
         def then() -> None:
@@ -251,14 +256,14 @@ class Verdicts:
             ended.set()
             self.wake()
 
-        settlement.prepare(message, then)
+        settlement.prepare(delivery, then)
         if self._waits:
             ended.wait(min(LOOK_UP_PATIENCE_SECONDS, max(0.0, invocation.time_left() * LOOK_UP_SHARE)))
         return self._prepared[queue]
 
-    def is_under_way(self, message: Message[Any]) -> bool:
+    def is_under_way(self, delivery_id: str) -> bool:
         """Whether what becomes of a FIFO message is still open: its group waits for it."""
-        return message.delivery_id in self._under_way
+        return delivery_id in self._under_way
 
     def _decide_on_fifo(self, decided: Decision | Failure) -> Again | None:
         if isinstance(decided, Decision) and decided.outcome.kind == "defer":
@@ -269,12 +274,12 @@ class Verdicts:
         return None
 
     def _go_on(self, held: Held) -> None:
-        message = held.message
-        if message._source.is_fifo:
-            self._under_way.discard(message.delivery_id)
+        delivery = held.delivery
+        if delivery.source.is_fifo:
+            self._under_way.discard(delivery.delivery_id)
             again = self._decide_on_fifo(held.decided)
-            if not self.is_under_way(message):
-                self.settled(message, again)
+            if not self.is_under_way(delivery.delivery_id):
+                self.settled(delivery, again)
             return
         if not self._settlement().has_time:
             self._settlement().report_only()
@@ -285,10 +290,10 @@ class Verdicts:
 
     def _unless_it_would_expire(self, deferral: Decision) -> Decision | Failure:
         """A deferral on FIFO, where a wait cannot outlast the message by sending it again (SPEC C10)."""
-        message, now = deferral.message, deferral.decided_at
-        facts = self._settlement().facts(message)
-        if facts.would_expire(message, deferral.outcome.delay or 0, now):
-            return Failure(message, None, "expiring", failed_at=now)
+        delivery, now = deferral.delivery, deferral.decided_at
+        facts = self._settlement().facts(delivery)
+        if facts.would_expire(delivery, deferral.outcome.delay or 0, now):
+            return Failure(delivery.message, None, "expiring", failed_at=now)
         return deferral
 
     def next_again(self) -> Again | None:
@@ -299,14 +304,14 @@ class Verdicts:
             if not self._again:
                 return None
             again = self._again.popleft()
-            if again.failure.message._invocation.time_left() > again.delay + RESERVE_SECONDS:
+            if again.failure.delivery.invocation.time_left() > again.delay + RESERVE_SECONDS:
                 return again
             self.give_up(again)  # there was time when its step was asked, before the others ran
 
     def sort(self, order: Sequence[str]) -> None:
         """Put what was taken down in the order of the batch, by delivery ids: nothing hangs on who was done first."""
         place = {delivery_id: index for index, delivery_id in enumerate(order)}
-        self._held = deque(sorted(self._held, key=lambda held: place[held.message.delivery_id]))
+        self._held = deque(sorted(self._held, key=lambda held: place[held.delivery.delivery_id]))
         if self._settlement.made is not None:
             self._settlement.made.sort(place.__getitem__)
 
@@ -322,11 +327,11 @@ class Verdicts:
 
     def give_up(self, again: Again) -> None:
         """Decide on a message that waits to run again when the batch has ended: ask the steps besides `LocalRetry`."""
-        failure, handling = again.failure, self._handling
-        steps = handling.steps.of(failure.queue).without_local_retry()
-        decision = ask_steps(failure, handling.policy, steps, self._settlement().facts(failure.message))
+        failure = again.failure
+        steps = self._handling.steps.of(failure.queue).without_local_retry()
+        decision = self._asked(failure, steps)
         if decision.outcome.kind == "again":
-            decision = Decision(failure.message, Outcome.unhandled(), failure.failed_at, failure)
+            decision = Decision(failure.delivery, Outcome.unhandled(), failure.failed_at, failure)
         self._note(decision)
 
     def owed_seconds(self) -> float:
@@ -336,41 +341,48 @@ class Verdicts:
 
     def _ask(self, failure: Failure, *, early: bool) -> Again | None:
         """Ask the failure steps."""
-        handling, message = self._handling, failure.message
-        steps = handling.steps.of(failure.queue)
-        decision = ask_steps(failure, handling.policy, steps, self._settlement().facts(message))
+        delivery = failure.delivery
+        decision = self._asked(failure, self._handling.steps.of(failure.queue))
         if failure.error is not None and not self._is_said:
             let_frames_go(failure.error)
-            message._invocation.diagnoses.let_frames_go()
+            delivery.invocation.diagnoses.let_frames_go()
         if decision.outcome.kind == "again":
-            if message._batch is None and message._word is None and failure.reason != "expiring":
-                self._decided.discard(message.delivery_id)
+            if delivery.invocation.batch is None and delivery.verdict is None and failure.reason != "expiring":
+                self._decided.discard(delivery.delivery_id)
                 return Again(decision.failure or failure, decision.outcome.delay or 0)
             # No batch runs again in part, and no message of which a word holds, or which a thread still runs.
-            decision = Decision(message, Outcome.unhandled(), failure.failed_at, decision.failure or failure)
+            decision = Decision(delivery, Outcome.unhandled(), failure.failed_at, decision.failure or failure)
         self._note(decision, early=early)
         return None
 
-    def on_verdict(self, message: Message[Any]) -> None:
+    def _asked(self, failure: Failure, steps: StepList) -> Decision:
+        delivery, invocation = failure.delivery, failure.delivery.invocation
+        facts = self._settlement().facts(delivery)
+        context = StepContext(invocation.world.random, invocation.time_left())
+        decision = ask_steps(failure, self._handling.policy, steps, facts, context, invocation.diagnoses.of)
+        self._handling.log.notices(delivery, decision.notices)
+        return decision
+
+    def on_verdict(self, delivery: Delivery) -> None:
         """Decide about a message of a batch as soon as its handler has given a verdict on it alone (SPEC C11).
 
         Left for the end where a later verdict on the batch still counts, or another thread of the handler's is here.
         """
-        if generation() != message._invocation.began_in:
+        if generation() != delivery.invocation.began_in:
             return  # a forked child, which settles nothing
-        word = message._word
+        word = delivery.verdict
         before, self._said_last = self._said_last, word
         if is_a(before, BaseException) and before is not word:
             clear_frames(before)  # its traceback stays: the handler may still tell of it
         is_open = is_a(word, Retry) and _leaves_delay_open(word)
-        if message._source.is_fifo or is_open or is_a(word, (Reject, Discard)) or not self._is_free.acquire(False):
+        if delivery.source.is_fifo or is_open or is_a(word, (Reject, Discard)) or not self._is_free.acquire(False):
             return
-        over = self._over = message._invocation.world.threads.event()
+        over = self._over = delivery.invocation.world.threads.event()
         try:
             self._is_said = True
-            self.on_message(message, word, None)
+            self.on_message(delivery, word, None)
         except Exception as error:  # noqa: BLE001 a fault of our own must not reach the handler
-            self._handling.log.problem("runtime_failed", "tarry itself failed to decide early", message, error=error)
+            self._handling.log.problem("runtime_failed", "tarry itself failed to decide early", delivery, error=error)
         finally:
             self._is_said = False
             self._is_free.release()
@@ -378,33 +390,35 @@ class Verdicts:
 
     def on_batch(self, batch: Batch[Any], raised: BaseException | None) -> None:
         """A batch that ran as a whole (SPEC B4, B5, H2)."""
-        ended_at = batch[0]._invocation.now()
-        self._wait_for_verdict(batch[0]._invocation)
+        deliveries, whole = [delivery_of(message) for message in batch], said_of(batch)
+        invocation = deliveries[0].invocation
+        ended_at = invocation.now()
+        self._wait_for_verdict(invocation)
         self._settle_here()
         self._groups.go_on()
-        todo = [(index, message) for index, message in enumerate(batch) if not message._is_closed]
-        for _, message in todo:  # the others were decided on when their own verdicts fell
-            message._is_closed = True
+        todo = [(index, delivery) for index, delivery in enumerate(deliveries) if not delivery.is_closed]
+        for _, delivery in todo:  # the others were decided on when their own verdicts fell
+            delivery.is_closed = True
         culprit = culprit_of(batch, raised)
-        said = [effective_word(message._word, batch._word) for message in batch]
-        if raised is not None and all(word is not None and word is not raised for word in said):
+        said = [effective_verdict(delivery.verdict, whole.verdict) for delivery in deliveries]
+        if raised is not None and all(verdict is not None and verdict is not raised for verdict in said):
             text = "the batch handler raised after it had said what becomes of every message; what it said holds"
             self._handling.log.problem("raised_after_verdict", text, error=raised, level=WARNING)
         if culprit is not None and raised is not None:
             raised = raised if (cause := cause_of(raised)) is None else cause
-        unsaid = Unsaid(batch._answer, self._handling.unsaid_fails)
-        for index, message in todo:
-            word = said[index]
-            if word is None and culprit is not None and index < culprit:
-                word = ACK
-            is_behind_culprit = word is None and culprit is not None and index > culprit
-            if is_behind_culprit or (self._groups.is_stopped(message) and not _stands_alone(said[index])):
-                self.give_back(message)
-            elif word is None and raised is None:
-                self._on_unsaid(message, unsaid, ended_at)
-            elif word is ACK or self._settlement().has_time:
-                error = raised if word is None else None
-                self.on_message(message, word, error, ended_at=ended_at, early=False)
+        unsaid = Unsaid(whole.answer, self._handling.unsaid_fails)
+        for index, delivery in todo:
+            verdict = said[index]
+            if verdict is None and culprit is not None and index < culprit:
+                verdict = ACK
+            is_behind_culprit = verdict is None and culprit is not None and index > culprit
+            if is_behind_culprit or (self._groups.is_stopped(delivery) and not _stands_alone(said[index])):
+                self.give_back(delivery)
+            elif verdict is None and raised is None:
+                self._on_unsaid(delivery, unsaid, ended_at)
+            elif verdict is ACK or self._settlement().has_time:
+                error = raised if verdict is None else None
+                self.on_message(delivery, verdict, error, ended_at=ended_at, early=False)
             else:
                 self._settlement().report_only()
 
@@ -415,43 +429,43 @@ class Verdicts:
             if self._over is None or left <= 0 or not self._over.wait(None if left == math.inf else left):
                 return
 
-    def _on_unsaid(self, message: Message[Any], unsaid: Unsaid, ended_at: float | None) -> None:
+    def _on_unsaid(self, delivery: Delivery, unsaid: Unsaid, ended_at: float | None) -> None:
         """A message about which a batch handler said nothing, and did not raise (SPEC A4, B8)."""
-        if unsaid.is_behind_named(message):
-            self.give_back(message)
+        if unsaid.is_behind_named(delivery):
+            self.give_back(delivery)
         else:
-            self.on_message(message, None, unsaid.error_of(message), ended_at=ended_at, early=False)
+            self.on_message(delivery, None, unsaid.error_of(delivery), ended_at=ended_at, early=False)
 
     def _note(self, decision: Decision, *, early: bool = False) -> None:
         """Hand a decision to the settlement; on FIFO what is sent away is sent before its group goes on."""
-        message, outcome = decision.message, decision.outcome
-        message._decided = outcome
+        delivery, outcome = decision.delivery, decision.outcome
+        delivery.outcome = outcome
         if outcome.kind in DONE:
             self._log_end(decision)
-            self._decided.discard(message.delivery_id)
-            del self._pending[message.delivery_id]
-            if (acks := message._invocation.acks) is not None:
-                acks.add(message)
+            self._decided.discard(delivery.delivery_id)
+            del self._pending[delivery.delivery_id]
+            if (acks := delivery.invocation.acks) is not None:
+                acks.add(delivery)
             return
-        self._decided.add(message.delivery_id)
+        self._decided.add(delivery.delivery_id)
         settlement = self._settlement()
-        if not message._source.is_fifo:
+        if not delivery.source.is_fifo:
             settlement.add(decision, early=early and self._others_run)
             if settlement.has_slice:
                 self.in_background(settlement.settle_full_requests, _nothing)
         elif outcome.kind in ("dead_letter", "resend", "unhandled", "defer"):
-            self._under_way.add(message.delivery_id)
-            self.in_background(partial(settlement.send_now, decision), partial(self._note_sent, message))
+            self._under_way.add(delivery.delivery_id)
+            self.in_background(partial(settlement.send_now, decision), partial(self._note_sent, delivery))
         else:
             settlement.add(decision, early=False)
-            self._groups.note(message, outcome)
+            self._groups.note(delivery, outcome)
 
-    def _note_sent(self, message: Message[Any], sent: object) -> None:
+    def _note_sent(self, delivery: Delivery, sent: object) -> None:
         """Note whether a FIFO message was sent away; if not, it stops its group."""
         if sent is not True:
-            self._groups.note(message, Outcome.unhandled())
-        self._under_way.discard(message.delivery_id)
-        self.settled(message, None)
+            self._groups.note(delivery, Outcome.unhandled())
+        self._under_way.discard(delivery.delivery_id)
+        self.settled(delivery, None)
 
     def _log_end(self, decision: Decision) -> None:
         """Tells of a message that is done with other than by a plain commit."""
@@ -460,7 +474,7 @@ class Verdicts:
             reason = outcome.reason or (failure.reason if failure is not None else None)
             error = failure.error if failure is not None else None
             failed = failure is not None
-            self._handling.log.transition(decision.message, outcome, error=error, reason=reason, failed=failed)
+            self._handling.log.transition(decision.delivery, outcome, error=error, reason=reason, failed=failed)
 
 
 class Unsaid:
@@ -476,17 +490,17 @@ class Unsaid:
         self._others = None if others is None else UnexplainedFailure(others)
         self._of_named = UnexplainedFailure(NAMED)  # one error for all, so that it is diagnosed once
 
-    def is_behind_named(self, message: Message[Any]) -> bool:
+    def is_behind_named(self, delivery: Delivery) -> bool:
         """On FIFO, whether the answer names both the message and one before it in its group: only the first failed."""
-        if message.delivery_id not in self._named or not message._source.is_fifo:
+        if delivery.delivery_id not in self._named or not delivery.source.is_fifo:
             return False
-        is_behind = group_of(message) in self._groups
-        self._groups.add(group_of(message))
+        is_behind = delivery.group in self._groups
+        self._groups.add(delivery.group)
         return is_behind
 
-    def error_of(self, message: Message[Any]) -> UnexplainedFailure | None:
+    def error_of(self, delivery: Delivery) -> UnexplainedFailure | None:
         """The error of a message; None if it is acknowledged."""
-        return self._of_named if message.delivery_id in self._named else self._others
+        return self._of_named if delivery.delivery_id in self._named else self._others
 
 
 def _nothing(*_: object) -> None:
@@ -497,7 +511,7 @@ def _at_once(work: Callable[[], object], then: Callable[[object], None]) -> None
     then(work())
 
 
-def effective_word(said: Verdict | None, said_of_batch: Verdict | None) -> Verdict | None:
+def effective_verdict(said: Verdict | None, said_of_batch: Verdict | None) -> Verdict | None:
     """What was said of the message, else of its batch; a `retry()` without a delay takes the batch's."""
     if is_a(said, Retry) and is_a(said_of_batch, Retry) and _leaves_delay_open(said):
         return said_of_batch
@@ -525,5 +539,5 @@ def culprit_of(batch: Batch[Any], raised: BaseException | None) -> int | None:
     except BaseException:  # noqa: BLE001 an odd subclass names no message
         return None
     if named is not None:
-        return next((index for index, message in enumerate(batch) if message is named), None)
+        return next((index for index, delivery in enumerate(batch) if delivery is named), None)
     return index if type(index) is int and 0 <= index < len(batch) else None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry import world
+from tarry.delivery import Delivery
 from tarry.envelope.attribute import ATTRIBUTE, body_sum, dump, fit
 from tarry.failed.letter import fresh_record, user_attributes, without_lineage
-from tarry.message import Message
 from tarry.settlement.sending import Attributes, Copy, sendable_attributes
 from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length
 from tarry.sqs.topology import Topology
@@ -22,10 +22,10 @@ class DoesNotFit(Exception):
     """The target takes no message of that size."""
 
 
-def copy_of(letter: Letter, held: Message[Any], target: QueueArn, lookups: Lookups) -> Copy:
+def copy_of(letter: Letter, held: Delivery, target: QueueArn, lookups: Lookups) -> Copy:
     """The copy to send; ``held`` is the letter as it was received last. Raises `DoesNotFit`."""
-    message = carrier(letter, held)
-    attributes = sendable_attributes(message)
+    delivery = carrier(letter, held)
+    attributes = sendable_attributes(delivery)
     limit, _ = world.current().keep(Topology).maximum_message_size(target, lookups.requests)
     room = limit - message_size(letter.body, attributes)
     if room < 0:
@@ -33,19 +33,19 @@ def copy_of(letter: Letter, held: Message[Any], target: QueueArn, lookups: Looku
     text = record_text(letter, room)
     with_record: Attributes = {**attributes, ATTRIBUTE: {"DataType": "String", "StringValue": text or ""}}
     return Copy(
-        message, target, [attributes if text is None else with_record], delay=0, transfer=_transfer(letter, target)
+        delivery, target, [attributes if text is None else with_record], delay=0, transfer=_transfer(letter, target)
     )
 
 
-def carrier(letter: Letter, held: Message[Any]) -> Message[Any]:
+def carrier(letter: Letter, held: Delivery) -> Delivery:
     """The letter as a message of its dead-letter queue, with its body as it is to be sent."""
-    record = held._record
+    record = held.record
     system = {name: value for name, value in record["attributes"].items() if name != "AWSTraceHeader"}
     if header := without_lineage(record["attributes"].get("AWSTraceHeader")):
         system["AWSTraceHeader"] = header
     attributes = user_attributes(letter)
     changed = {**record, "body": letter.body, "attributes": system, "messageAttributes": attributes}
-    return Message(changed, held.delivery_id, held._invocation)
+    return Delivery(changed, held.delivery_id, held.invocation)
 
 
 def record_text(letter: Letter, room: int) -> str | None:

@@ -86,7 +86,7 @@ def run_letter(look: Look, letter: Letter, routes: Routes, handler_of: HandlerOf
         handler = handler_of(origin.name)
     except NowhereToGo as error:
         return failed(letter, str(error), "nowhere")
-    if look.message(letter) is None:
+    if look.delivery(letter) is None:
         return failed(letter, GONE)
     look.done.add(letter.id)
     ran = _run(letter, origin, handler)
@@ -167,7 +167,7 @@ def _left_dead(look: Look, letter: Letter, ran: Ran) -> Result:
     error = "its handler wants it to be retried" if failure.error is None else one_line(failure.error)
     if ran.was_interrupted:
         return failed(letter, "interrupted: it is left as it was")
-    held = look.message(letter)
+    held = look.delivery(letter)
     if held is None:
         return failed(letter, f"{error}; {GONE}, so this is not in its record")
     try:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarry import world
 from tarry.delay import MAX_VISIBILITY_SECONDS
+from tarry.delivery import Delivery
 from tarry.errors import ConfigurationError
 from tarry.failed.letter import letter_of
 from tarry.failed.queues import ALL, find
 from tarry.failed.requests import LOG, lookups
-from tarry.message import Message
 from tarry.sqs.deletes import delete
 from tarry.sqs.limits import MAX_ENTRIES, tens
 from tarry.sqs.refusals import error_code, is_stale_handle
@@ -47,7 +47,7 @@ MOST_HELD = 100_000
 class Held(NamedTuple):
     """A letter that is hidden from everybody else, until then."""
 
-    message: Message[Any]
+    delivery: Delivery
     until: float
 
 
@@ -142,8 +142,8 @@ class Look:
     def _take(self, received: dict[str, Any]) -> list[Letter]:
         """The letter, if it is new; one that came back takes its new receipt handle."""
         letter = letter_of(received, self.queue.arn, self._world.clock.time())
-        message: Message[Any] = Message(dict(letter._record), letter.delivery_id, self.lookups.requests.invocation)
-        self._held[letter.delivery_id] = Held(message, received["until"])
+        delivery = Delivery(dict(letter._record), letter.delivery_id, self.lookups.requests.invocation)
+        self._held[letter.delivery_id] = Held(delivery, received["until"])
         self.is_full = self.is_full or len(self._held) >= MOST_HELD
         if letter.delivery_id in self._seen:
             return []
@@ -153,13 +153,13 @@ class Look:
 
     # holding
 
-    def message(self, letter: Letter) -> Message[Any] | None:
+    def delivery(self, letter: Letter) -> Delivery | None:
         """The letter as it was received last; None if it is not held any more: it is gone, or somebody else's."""
         held = self._held.get(letter.delivery_id)
         if held is not None and held.until - self._world.clock.time() < self._every:
             self._extend([held])
             held = self._held.get(letter.delivery_id)
-        return None if held is None else held.message
+        return None if held is None else held.delivery
 
     def forget(self, letters: Iterable[Letter]) -> None:
         """They are deleted: there is nothing to give back."""
@@ -171,11 +171,11 @@ class Look:
         kept: dict[str, Exception | None] = {}
         messages = []
         for letter in letters:
-            message = self.message(letter)
-            if message is None:
+            delivery = self.delivery(letter)
+            if delivery is None:
                 kept[letter.delivery_id] = None
             else:
-                messages.append(message)
+                messages.append(delivery)
         chunks = list(tens(messages))
         answers = self.lookups.requests.all([partial(delete, chunk, self.lookups) for chunk in chunks])
         for chunk, answer in zip(chunks, answers, strict=True):
@@ -190,10 +190,10 @@ class Look:
         """Shows again what is held, but for letters of these delivery ids. What fails, the visibility timeout does."""
         with self._not_extending():
             going = [held for delivery_id, held in self._held.items() if delivery_id not in but]
-            hides = [Hide(held.message, 0) for held in going]
+            hides = [Hide(held.delivery, 0) for held in going]
             for hidden in change_visibility(hides, self.queue.arn, self.lookups):
-                self._held.pop(hidden.hide.message.delivery_id, None)
-                self._seen.discard(hidden.hide.message.delivery_id)  # and can be seen again
+                self._held.pop(hidden.hide.delivery.delivery_id, None)
+                self._seen.discard(hidden.hide.delivery.delivery_id)  # and can be seen again
                 self.not_released += hidden.error is not None and not is_stale_handle(hidden.error)
 
     def _lease_seconds(self) -> int:
@@ -235,16 +235,16 @@ class Look:
         if not due:
             return
         seconds, asked_at = self._lease_seconds(), self._world.clock.time()
-        hides = [Hide(held.message, seconds) for held in due]
+        hides = [Hide(held.delivery, seconds) for held in due]
         for hidden in change_visibility(hides, self.queue.arn, self.lookups):
-            message = hidden.hide.message
-            held = self._held.get(message.delivery_id)
-            if held is None or held.message is not message:
+            delivery = hidden.hide.delivery
+            held = self._held.get(delivery.delivery_id)
+            if held is None or held.delivery is not delivery:
                 continue  # done with meanwhile, or received once more
             if hidden.error is None:
-                self._held[message.delivery_id] = Held(message, asked_at + hidden.hide.seconds)
+                self._held[delivery.delivery_id] = Held(delivery, asked_at + hidden.hide.seconds)
             elif hidden.is_lost:
-                del self._held[message.delivery_id]
+                del self._held[delivery.delivery_id]
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def _prepared(look: Look, letter: Letter, routes: Routes, *, by_id: bool) -> Cop
         return failed(letter, UNDECODABLE, "undecodable") if by_id else skipped(letter, UNDECODABLE)
     try:
         target = routes.target(letter)
-        held = look.message(letter)
+        held = look.delivery(letter)
         return failed(letter, GONE) if held is None else copy_of(letter, held, target, look.lookups)
     except NowhereToGo as error:
         return failed(letter, str(error), "nowhere")
@@ -118,7 +118,7 @@ def _send(look: Look, batch: list[tuple[Letter, Copy]]) -> dict[str, Result]:
         else:
             results[letter.delivery_id] = failed(letter, f"it stands behind {ahead} in its group, which was not sent")
     for sent in send_patiently(look, copies):
-        letter = letters[sent.copy.message.delivery_id]
+        letter = letters[sent.copy.delivery.delivery_id]
         results[letter.delivery_id] = _told(look, letter, sent)
         if sent.error is not None and sent.copy.target.is_fifo:
             look.stopped_groups[_group(letter, sent.copy)] = letter.id

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tarry.errors import DelayNotSupported
 from tarry.outcome import Outcome
@@ -10,11 +11,15 @@ from tarry.policy.failure import Failure, StepList
 from tarry.signals import Defer, Discard, Retry, Signal, delay_of, find_signal, reason_of, told_beside, until_of
 from tarry.support.causes import cause_of, is_a
 from tarry.support.value import Value
+from tarry.telemetry.notices import Notice
 from tarry.verdict import ACK, Verdict
 
 if TYPE_CHECKING:
-    from tarry.message import Message
+    from collections.abc import Iterable
+
+    from tarry.delivery import Delivery
     from tarry.policy.retry_policy import RetryPolicy
+    from tarry.policy.steps import StepContext
     from tarry.sqs.queue_facts import QueueFacts
     from tarry.telemetry.diagnosis import Diagnosis
 
@@ -22,8 +27,8 @@ if TYPE_CHECKING:
 class Decision(Value):
     """An outcome, and the failure it came from."""
 
-    __slots__ = ("by_backoff", "decided_at", "failure", "message", "outcome", "trouble", "until")
-    message: Message[Any]
+    __slots__ = ("by_backoff", "decided_at", "delivery", "failure", "notices", "outcome", "trouble", "until")
+    delivery: Delivery
     outcome: Outcome
     decided_at: float
     """When the verdict fell, in epoch seconds: its delay counts from then (SPEC C11)."""
@@ -34,10 +39,16 @@ class Decision(Value):
     """The exception that a failure step, or tarry, raised instead of deciding; it left the message unhandled."""
     by_backoff: bool
     """Whether the delay is the backoff's, to be cut to what SQS can keep in place. One that was asked for never is."""
+    notices: tuple[Notice, ...]
+    """What the log is to say of how it was decided."""
+
+    def noticed(self, notices: Iterable[Notice]) -> Decision:
+        """Return the same decision with more notices."""
+        return self._changed(notices=(*self.notices, *notices))
 
     def __init__(
         self,
-        message: Message[Any],
+        delivery: Delivery,
         outcome: Outcome,
         decided_at: float,
         failure: Failure | None = None,
@@ -45,83 +56,99 @@ class Decision(Value):
         until: float | None = None,
         trouble: Diagnosis | None = None,
         by_backoff: bool = False,
+        notices: tuple[Notice, ...] = (),
     ) -> None:
         self._freeze(
-            message=message,
+            delivery=delivery,
             outcome=outcome,
             decided_at=decided_at,
             failure=failure,
             until=until,
             trouble=trouble,
             by_backoff=by_backoff,
+            notices=notices,
         )
 
 
+Diagnose = Callable[[BaseException], "Diagnosis"]
+"""Puts an error into words: `Diagnoses.of`."""
+
+
 def decide(
-    message: Message[Any],
+    delivery: Delivery,
     said: Verdict | None,
     raised: BaseException | None,
     policy: RetryPolicy,
     decided_at: float,
+    *,
+    diagnose: Diagnose,
     tries: int = 1,
 ) -> Decision | Failure:
-    """The decision on a message about which ``said`` was said, and whose handler raised ``raised``.
+    """Decide on a message from the verdict its handler gave, and from what it raised.
 
     A `Failure` where the handler failed: then the failure steps decide (`ask_steps`).
     """
-    word = _word(message, said, raised)
-    if word is None or word is ACK:
-        return Decision(message, Outcome.ack(), decided_at)
-    assert isinstance(word, BaseException)
-    if is_a(word, Discard):
-        return Decision(message, Outcome.discard(reason_of(word)), decided_at)
-    if is_a(word, Defer):
-        delay = delay_of(word)
-        return Decision(message, Outcome.defer(delay), decided_at, until=until_of(word))  # type: ignore[arg-type]  # None is no delay: refused
+    verdict = _verdict(delivery, said, raised, decided_at)
+    if verdict is None or verdict is ACK:
+        return Decision(delivery, Outcome.ack(), decided_at)
+    assert isinstance(verdict, BaseException)
+    if is_a(verdict, Discard):
+        return Decision(delivery, Outcome.discard(reason_of(verdict)), decided_at)
+    if is_a(verdict, Defer):
+        delay = delay_of(verdict)
+        return Decision(delivery, Outcome.defer(delay), decided_at, until=until_of(verdict))  # type: ignore[arg-type]  # None is no delay: refused
+    error = _error(verdict, said, raised)
     return Failure(
-        message,
-        _error(word, said, raised),
-        policy.reason(word),
-        delay_of(word) if is_a(word, Retry) else None,
+        delivery.message,
+        error,
+        policy.reason(verdict),
+        delay_of(verdict) if is_a(verdict, Retry) else None,
         failed_at=decided_at,
-        until=until_of(word) if is_a(word, Retry) else None,
-        said=told_beside(word, _error(word, said, raised)),
+        until=until_of(verdict) if is_a(verdict, Retry) else None,
+        said=told_beside(verdict, error),
         tries=tries,
-        was_said=is_a(word, Signal),
+        was_said=is_a(verdict, Signal),
+        diagnosis=None if error is None else diagnose(error),
     )
 
 
-def ask_steps(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFacts) -> Decision:
-    """The decision of the failure steps; where one of them raises, the message is unhandled."""
+def ask_steps(
+    failure: Failure,
+    policy: RetryPolicy,
+    steps: StepList,
+    facts: QueueFacts,
+    context: StepContext,
+    diagnose: Diagnose,
+) -> Decision:
+    """Have the failure steps decide; where one of them raises, the message is unhandled.
+
+    ``facts``: of the queue the message came from.
+    """
     try:
-        return _asked(failure, policy, steps, facts)
+        decision = _asked(failure.changed(context=context), policy, steps, facts, context)
     except BaseException as trouble:  # noqa: BLE001 most likely a step of the user's, which may also call sys.exit()
         failure = _exhausted(failure, policy, steps, facts)
-        told = failure.message._invocation.diagnoses.of(trouble)
-        return Decision(failure.message, Outcome.unhandled(), failure.failed_at, failure, trouble=told)
+        told = diagnose(trouble)
+        decision = Decision(failure.delivery, Outcome.unhandled(), failure.failed_at, failure, trouble=told)
+    return decision.noticed(context.notices)
 
 
-def _asked(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFacts) -> Decision:
-    message = failure.message
-    failure = _exhausted(_with_opinion(failure, policy), policy, steps, facts)
-    outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy)
-    if message._source.is_fifo and _would_expire(failure, outcome, policy, facts):
+def _asked(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFacts, context: StepContext) -> Decision:
+    delivery = failure.delivery
+    failure = _exhausted(_with_opinion(failure, policy, context), policy, steps, facts)
+    outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy, context)
+    if delivery.source.is_fifo and _would_expire(failure, outcome, policy, facts):
         failure = failure.changed(reason="expiring")
-        outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy)
-    if outcome.kind == "retry" and facts.is_last_delivery(message):
-        outcome, by_backoff = _instead_of_bare(failure), False
+        outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy, context)
+    if outcome.kind == "retry" and facts.is_last_delivery(delivery):
+        text = (
+            "a failure step asks for another try at the queue's last delivery, after which SQS would move the message "
+            "without a record: it is dead-lettered with its record; raise maxReceiveCount above what the step asks for"
+        )
+        context.notices.append(Notice("no_delivery_left", text))  # SPEC C8
+        outcome, by_backoff = Outcome.dead_letter(failure.reason), False
     until = failure.until if outcome.kind == "retry" and outcome.delay == failure.delay else None
-    return Decision(message, outcome, failure.failed_at, failure, until=until, by_backoff=by_backoff)
-
-
-def _instead_of_bare(failure: Failure) -> Outcome:
-    """The outcome of a message that a step of the user's wants back at the queue's last delivery (SPEC C8)."""
-    text = (
-        "a failure step asks for another try at the queue's last delivery, after which SQS would move the message "
-        "without a record: it is dead-lettered with its record; raise maxReceiveCount above what the step asks for"
-    )
-    failure.message._invocation.log.problem("no_delivery_left", text, failure.message)
-    return Outcome.dead_letter(failure.reason)
+    return Decision(delivery, outcome, failure.failed_at, failure, until=until, by_backoff=by_backoff)
 
 
 def _answer(steps: StepList, failure: Failure) -> Outcome:
@@ -142,15 +169,14 @@ def _plain(outcome: Outcome) -> Outcome:
     return plain
 
 
-def _with_delay(outcome: Outcome, failure: Failure, policy: RetryPolicy) -> tuple[Outcome, bool]:
+def _with_delay(outcome: Outcome, failure: Failure, policy: RetryPolicy, context: StepContext) -> tuple[Outcome, bool]:
     """A retry without a delay takes the backoff's; whether it did."""
     if outcome.kind != "retry" or outcome.delay is not None:
         return outcome, False
-    message = failure.message
-    rng = message._invocation.world.random
-    seconds, trouble = policy.delay_after(failure.attempt, fifo=message._source.is_fifo, rng=rng)
+    delivery = failure.delivery
+    seconds, trouble = policy.delay_after(failure.attempt, fifo=delivery.source.is_fifo, rng=context.rng)
     if trouble is not None:
-        message._invocation.log.problem("backoff_failed", f"{trouble}; the default backoff sets this delay", message)
+        context.notices.append(Notice("backoff_failed", f"{trouble}; the default backoff sets this delay"))
     return Outcome.retry(seconds), True
 
 
@@ -159,15 +185,15 @@ def _would_expire(failure: Failure, outcome: Outcome, policy: RetryPolicy, facts
     if outcome.kind not in ("retry", "defer", "unhandled"):
         return False
     delay = policy.longest_delay(fifo=True) if outcome.kind == "unhandled" else outcome.delay
-    return facts.would_expire(failure.message, delay or 0, failure.failed_at)
+    return facts.would_expire(failure.delivery, delay or 0, failure.failed_at)
 
 
-def _with_opinion(failure: Failure, policy: RetryPolicy) -> Failure:
+def _with_opinion(failure: Failure, policy: RetryPolicy, context: StepContext) -> Failure:
     try:
         return policy.opinion(failure)
     except BaseException as error:  # noqa: BLE001 a hook of the user's: it had no opinion
         text = "retry_when raised, or answered with what is no delay: it had no opinion"
-        failure.message._invocation.log.problem("retry_when_failed", text, failure.message, error=error)
+        context.notices.append(Notice("retry_when_failed", text, error))
         return failure
 
 
@@ -175,32 +201,32 @@ def _exhausted(failure: Failure, policy: RetryPolicy, steps: StepList, facts: Qu
     if failure.reason != "error":
         return failure
     is_spent = steps.retries_in_place and failure.attempt >= policy.max_attempts
-    is_last = is_spent or facts.is_last_delivery(failure.message)
+    is_last = is_spent or facts.is_last_delivery(failure.delivery)
     return failure.changed(reason="exhausted") if is_last else failure
 
 
-def _word(message: Message[Any], said: Verdict | None, raised: BaseException | None) -> Verdict | None:
+def _verdict(delivery: Delivery, said: Verdict | None, raised: BaseException | None, now: float) -> Verdict | None:
     """The verdict: what was said counts before what was raised, a signal before the error that carries it."""
     if said is not None:
         signal = find_signal(said) if is_a(said, BaseException) else None
         return said if signal is None else signal  # not `or`: an exception may have a length of 0
     if raised is None:
         return None
-    word = find_signal(raised)
-    if is_a(word, Retry) or is_a(word, Defer):
+    signal = find_signal(raised)
+    if is_a(signal, Retry) or is_a(signal, Defer):
         try:
-            message._check_delay(word)  # a method would have refused it at the call
+            delivery.check_delay(signal, now)  # a method would have refused it at the call
         except DelayNotSupported as refusal:
             refusal.__cause__ = raised
             return refusal
-    return raised if word is None else word
+    return raised if signal is None else signal
 
 
-def _error(word: BaseException, said: Verdict | None, raised: BaseException | None) -> BaseException | None:
+def _error(verdict: BaseException, said: Verdict | None, raised: BaseException | None) -> BaseException | None:
     """The error to tell of: of a signal its cause, else the exception it came as, if it came as one."""
-    if not is_a(word, Signal):
-        return word
-    if (cause := cause_of(word)) is not None:
+    if not is_a(verdict, Signal):
+        return verdict
+    if (cause := cause_of(verdict)) is not None:
         return cause
     if is_a(said, BaseException) and not is_a(said, (Retry, Defer, Discard)):
         return said

@@ -18,12 +18,15 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 
 from tarry.errors import ConfigurationError
+from tarry.message import delivery_of
 from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
+    from tarry.delivery import Delivery
     from tarry.message import Message
     from tarry.outcome import Outcome
+    from tarry.policy.steps import StepContext
     from tarry.telemetry.diagnosis import Diagnosis
 
 NextStep: TypeAlias = "Callable[[Failure], Outcome]"
@@ -37,7 +40,7 @@ class Failure(Value):
 
     __slots__ = (  # noqa: RUF023
         "message", "error", "attempt", "queue", "reason", "delay", "failed_at", "until", "said", "tries", "was_said",
-        "does_not_fit", "diagnosis",
+        "does_not_fit", "diagnosis", "context",
     )  # fmt: skip
     message: Message[Any]
     error: BaseException | None
@@ -64,6 +67,8 @@ class Failure(Value):
     """Whether it was found that there is no room for a record beside the message, so that it cannot be sent again."""
     diagnosis: Diagnosis | None
     """The error in words, as it was raised: its frames are let go when the steps have answered."""
+    context: StepContext | None
+    """For tarry's own steps; set while the steps are asked."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -79,32 +84,39 @@ class Failure(Value):
         was_said: bool = False,
         does_not_fit: bool = False,
         diagnosis: Diagnosis | None = None,
+        context: StepContext | None = None,
     ) -> None:
-        if diagnosis is None and error is not None:
-            diagnosis = message._invocation.diagnoses.of(error)
+        delivery = delivery_of(message)
+        if diagnosis is None and error is not None:  # made by hand, to test a step
+            from tarry.telemetry.diagnosis import diagnose
+
+            diagnosis = diagnose(error)
+        invocation = delivery.invocation
         self._freeze(
             message=message,
             error=error,
-            attempt=message.attempt,
-            queue=message.queue,
+            attempt=delivery.attempt,
+            queue=delivery.queue,
             reason=reason,
             delay=delay,
-            failed_at=message._invocation.now() if failed_at is None else failed_at,
+            failed_at=invocation.now() if failed_at is None else failed_at,
             until=until,
             said=said,
             tries=tries,
             was_said=was_said,
             does_not_fit=does_not_fit,
             diagnosis=diagnosis,
+            context=context,
         )
 
     def changed(self, **fields: Any) -> Failure:
         """The same failure with some fields changed."""
-        names = (
-            "message", "error", "reason", "delay", "failed_at", "until", "said", "tries", "was_said", "does_not_fit",
-            "diagnosis",
-        )  # fmt: skip
-        return Failure(**{**{name: getattr(self, name) for name in names}, **fields})
+        return self._changed(**fields)
+
+    @property
+    def delivery(self) -> Delivery:
+        """The delivery behind the message."""
+        return delivery_of(self.message)
 
     def note(self, id: str) -> int | str:
         """The note that a step wrote under ``id`` on an earlier copy (`Outcome.resend`); 0 if there is none.
@@ -112,7 +124,7 @@ class Failure(Value):
         A whole number from 0 to 1,000, or a text of at most 256 characters. `SendAgain` counts its re-sends under its
         id.
         """
-        envelope = self.message._envelope
+        envelope = self.delivery.envelope
         if envelope is None:
             return 0
         return envelope.notes[id] if id in envelope.notes else envelope.steps.get(id, 0)

@@ -11,12 +11,28 @@ from tarry.policy.backoff import Backoff, BadDelay, Wait, as_backoff, delay_of, 
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
+    from random import Random
+
     from tarry.outcome import Outcome
     from tarry.policy.failure import Failure, NextStep
+    from tarry.telemetry.notices import Notice
 
 Record = Mapping[str, Any]
 
 MAX_RESENDS = 1_000  # what a record's counter holds
+
+
+class StepContext:
+    """What the steps that come with tarry need besides the failure, while they are asked."""
+
+    __slots__ = ("notices", "rng", "time_left")
+
+    def __init__(self, rng: Random, time_left: float) -> None:
+        self.rng = rng
+        self.time_left = time_left
+        """Seconds until Lambda kills the process."""
+        self.notices: list[Notice] = []
+        """Lines for the log."""
 
 
 class RetryInPlace(Value):
@@ -102,17 +118,17 @@ class LocalRetry(Value):
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
-        is_over = failure.was_said or failure.message._word is not None or not isinstance(failure.error, Exception)
+        is_over = failure.was_said or failure.delivery.verdict is not None or not isinstance(failure.error, Exception)
         if failure.reason != "error" or is_over or failure.tries > self.times:
             return next_step(failure)
-        invocation = failure.message._invocation
+        context = _context(failure)
         try:
-            delay = delay_of(self.delay, failure.tries, invocation.world.random)
+            delay = delay_of(self.delay, failure.tries, context.rng)
         except BadDelay as error:
             text = f"LocalRetry's delay failed: {error}; the next failure step is asked"
-            invocation.log.problem("backoff_failed", text, failure.message)
+            _notice(failure, "backoff_failed", text)
             return next_step(failure)
-        has_time = invocation.time_left() > delay + RESERVE_SECONDS
+        has_time = context.time_left > delay + RESERVE_SECONDS
         return Outcome.again(delay) if has_time else next_step(failure)
 
 
@@ -182,9 +198,7 @@ class SendAgain(Value):
             return next_step(failure)
         queue = self._queue_for(failure)
         if (trouble := self._trouble(failure, queue)) is not None:
-            failure.message._invocation.log.problem(
-                "step_passed_on", f"SendAgain({self.id!r}): {trouble}", failure.message
-            )
+            _notice(failure, "step_passed_on", f"SendAgain({self.id!r}): {trouble}")
             return next_step(failure)
         return Outcome.resend(queue, self._delay_of(sent + 1, failure), note={self.id: sent + 1})
 
@@ -202,20 +216,20 @@ class SendAgain(Value):
     def _delay_of(self, number: int, failure: Failure) -> float | None:
         if self.delay is None:
             return None
-        invocation = failure.message._invocation
+        rng = _context(failure).rng
         try:
-            return delay_of(self.delay, number, invocation.world.random)
+            return delay_of(self.delay, number, rng)
         except BadDelay as error:
             from tarry.policy.retry_policy import STANDARD_BACKOFF
 
             text = f"SendAgain({self.id!r})'s delay failed: {error}; this copy waits by the default backoff"
-            invocation.log.problem("backoff_failed", text, failure.message)
-            return STANDARD_BACKOFF.delay(number, invocation.world.random)
+            _notice(failure, "backoff_failed", text)
+            return STANDARD_BACKOFF.delay(number, rng)
 
     def _trouble(self, failure: Failure, queue: str | None) -> str | None:
         if failure.does_not_fit:
             return "its record has no room beside the message, so it cannot be sent again"
-        if not failure.message._source.is_fifo:
+        if not failure.delivery.source.is_fifo:
             return None
         if self.delay is not None and not queue:
             return "it has a delay, and SQS delays no message of a FIFO queue singly"
@@ -225,6 +239,18 @@ class SendAgain(Value):
                 "sending to the same FIFO queue again gives up the order of its group; ask for it by breaks_order=True"
             )
         return None
+
+
+def _notice(failure: Failure, event: str, text: str) -> None:
+    from tarry.telemetry.notices import Notice
+
+    _context(failure).notices.append(Notice(event, text))
+
+
+def _context(failure: Failure) -> StepContext:
+    """The context in which a step is asked; one of its own for a failure made by hand, to test a step."""
+    invocation = failure.delivery.invocation
+    return failure.context or StepContext(invocation.world.random, invocation.time_left())
 
 
 def _times(times: int) -> int:

@@ -20,7 +20,7 @@ from tarry.support.causes import is_a, type_name
 from tarry.telemetry.logs import MAX_RECORD_BYTES, WARNING, Log
 
 if TYPE_CHECKING:
-    from tarry.message import Message
+    from tarry.delivery import Delivery
     from tarry.outcome import Outcome
     from tarry.policy.decision import Decision
     from tarry.policy.failure import Failure, FailureSteps
@@ -56,14 +56,14 @@ class CopyWriter:
 
         Raises `NoDeadLetterQueue`, also for a body that the target cannot hold.
         """
-        message, options = failure.message, self._steps.of(failure.queue).dead_letter
-        _refuse_no_text(message)
-        target = dead_letter_queue(message, outcome.queue, self._lookups)
+        delivery, options = failure.delivery, self._steps.of(failure.queue).dead_letter
+        _refuse_no_text(delivery)
+        target = dead_letter_queue(delivery, outcome.queue, self._lookups)
         told = options.include_traceback
         reason = outcome.reason or failure.reason
         whole = dead_letter_record(failure, reason, died_at, include_traceback=told, origin=origin, text=text)
-        record = self._redacted(self._enriched(whole, failure, options), message, options)
-        return self._fitted(message, target, record, delay=0, may_go_without=True)
+        record = self._redacted(self._enriched(whole, failure, options), delivery, options)
+        return self._fitted(delivery, target, record, delay=0, may_go_without=True)
 
     def again(self, failure: Failure, decision: Decision, now: float) -> Copy:
         """The copy that is sent again, never without its record.
@@ -71,11 +71,11 @@ class CopyWriter:
         Raises `CannotSendAgain` where the record has no room, the delay cannot be kept, or SQS takes no such body or
         attributes.
         """
-        message, outcome, options = failure.message, decision.outcome, self._steps.of(failure.queue).dead_letter
+        delivery, outcome, options = failure.delivery, decision.outcome, self._steps.of(failure.queue).dead_letter
         if outcome.body is None:
-            _refuse_no_text(message)
-        body, attributes = _contents(message, outcome)
-        target = named_queue(outcome.queue, message._source) if outcome.queue else message._source
+            _refuse_no_text(delivery)
+        body, attributes = _contents(delivery, outcome)
+        target = named_queue(outcome.queue, delivery.source) if outcome.queue else delivery.source
         until = None if outcome.delay is None else decision.decided_at + outcome.delay
         delay, due = _parked(outcome.delay, until, target, now)
         record = copy_record(
@@ -87,26 +87,26 @@ class CopyWriter:
             delay=None if outcome.delay is None else int(outcome.delay),
             include_traceback=options.include_traceback,
         )
-        if body != message.body or attributes != sendable_attributes(message):
+        if body != delivery.body or attributes != sendable_attributes(delivery):
             record = edited(record, body, now)
-        record_ = self._redacted(record, message, options)
-        return self._travelling(message, target, record_, delay, body, attributes, until=until)
+        record_ = self._redacted(record, delivery, options)
+        return self._travelling(delivery, target, record_, delay, body, attributes, until=until)
 
     def waiting(self, decision: Decision, until: float, now: float) -> Copy:
         """The copy that waits in the message's own queue, in its place, ``until`` then (epoch seconds).
 
         Raises `CannotSendAgain` where the record has no room.
         """
-        message, failure = decision.message, decision.failure
-        options = self._steps.of(message.queue).dead_letter
-        _refuse_no_text(message)
-        delay, due = _parked(min(MAX_VISIBILITY_SECONDS, max(0, until - now)), until, message._source, now)
+        delivery, failure = decision.delivery, decision.failure
+        options = self._steps.of(delivery.queue).dead_letter
+        _refuse_no_text(delivery)
+        delay, due = _parked(min(MAX_VISIBILITY_SECONDS, max(0, until - now)), until, delivery.source, now)
         if decision.outcome.kind == "wait" and due is not None:
-            due = message._due  # as it was said, however much of it this copy waits
+            due = delivery.due  # as it was said, however much of it this copy waits
         counts = decision.outcome.kind not in ("defer", "wait")
-        carried = message.attempt if counts else _attempts_before(message)
+        carried = delivery.attempt if counts else _attempts_before(delivery)
         if failure is None:
-            record = waiting_record(message, carried, due=due)
+            record = waiting_record(delivery, carried, due=due)
         else:
             told = options.include_traceback
             record = copy_record(
@@ -118,12 +118,12 @@ class CopyWriter:
                 delay=math.ceil(max(0, until - decision.decided_at)),
                 include_traceback=told,
             )
-        record_ = self._redacted(record, message, options)
-        return self._travelling(message, message._source, record_, delay, until=until)
+        record_ = self._redacted(record, delivery, options)
+        return self._travelling(delivery, delivery.source, record_, delay, until=until)
 
     def _travelling(
         self,
-        message: Message[Any],
+        delivery: Delivery,
         target: QueueArn,
         record: Record,
         delay: int | None,
@@ -133,17 +133,17 @@ class CopyWriter:
         until: float | None,
     ) -> Copy:
         """A copy that must not go without its record, and not unnoticed in a circle."""
-        if target == message._source:
+        if target == delivery.source:
             self._lookups.source(target)  # its lease asks for that anyway, and it tells the limit too
-        copy = self._fitted(message, target, record, delay, body, attributes, may_go_without=False)
-        if (hops := hops_of(message) + 1) >= MANY_HOPS:
+        copy = self._fitted(delivery, target, record, delay, body, attributes, may_go_without=False)
+        if (hops := hops_of(delivery) + 1) >= MANY_HOPS:
             text = f"sent again {hops} times: unless its RecursiveLoop is Allow, Lambda stops at about 16"
-            self._log.problem("many_hops", text, message)
+            self._log.problem("many_hops", text, delivery)
         return copy if until is None else copy.waiting_until(until)
 
     def _fitted(
         self,
-        message: Message[Any],
+        delivery: Delivery,
         target: QueueArn,
         record: Record,
         delay: int | None,
@@ -153,10 +153,10 @@ class CopyWriter:
         may_go_without: bool,
     ) -> Copy:
         limit, is_known = self._lookups.maximum_message_size(target)
-        body = message.body if body is None else body
+        body = delivery.body if body is None else body
         if attributes is None:
-            attributes = sendable_attributes(message)
-            self._tell_left_out(message)
+            attributes = sendable_attributes(delivery)
+            self._tell_left_out(delivery)
         room = limit - message_size(body, attributes)
         if room < 0:
             why = f"it is {limit - room} bytes, and {target.name} takes at most {limit}: raise its MaximumMessageSize"
@@ -166,10 +166,12 @@ class CopyWriter:
         if text is None:
             if not may_go_without:
                 raise CannotSendAgain("its record has no room beside the message, so it is not sent again")
-            self._say_in_log("record_in_log", "the message is dead-lettered without a record: no room", message, record)
-            return Copy(message, target, [attributes], delay, body=body)
+            self._say_in_log(
+                "record_in_log", "the message is dead-lettered without a record: no room", delivery, record
+            )
+            return Copy(delivery, target, [attributes], delay, body=body)
         say_cut = partial(
-            self._say_in_log, "record_cut", "the record was cut to fit; here it is whole", message, record
+            self._say_in_log, "record_cut", "the record was cut to fit; here it is whole", delivery, record
         )
         if is_cut := text != dump(record):
             say_cut()
@@ -177,17 +179,17 @@ class CopyWriter:
         variants = [_with_record(attributes, variant) for variant in [text, *lighter]]
         if not is_known and may_go_without:
             variants.append(attributes)
-        return Copy(message, target, variants, delay, on_too_large=_nothing if is_cut else say_cut, body=body)
+        return Copy(delivery, target, variants, delay, on_too_large=_nothing if is_cut else say_cut, body=body)
 
-    def _tell_left_out(self, message: Message[Any]) -> None:
+    def _tell_left_out(self, delivery: Delivery) -> None:
         """Log, once for a message, the attributes that a copy cannot have."""
-        names = [name for name in message._user_attributes() if is_reserved(name)]
-        if names and message.delivery_id not in self._told:
-            self._told.add(message.delivery_id)
+        names = [name for name in delivery.user_attributes if is_reserved(name)]
+        if names and delivery.delivery_id not in self._told:
+            self._told.add(delivery.delivery_id)
             text = (
                 f"Copied without the attributes {', '.join(names)}: SQS refuses names that begin with AWS. or Amazon."
             )
-            self._log.problem("attributes_left_out", text, message, level=WARNING)
+            self._log.problem("attributes_left_out", text, delivery, level=WARNING)
 
     def _enriched(self, record: dict[str, Any], failure: Failure, options: DeadLetter) -> dict[str, Any]:
         if options.enrich is None:
@@ -196,50 +198,50 @@ class CopyWriter:
             extra = json.loads(dump(dict(options.enrich(failure))))  # plain values, whatever classes they had
         except BaseException as error:  # noqa: BLE001 a user's hook
             text = f"DeadLetter's enrich raised, or returned what is no JSON ({type_name(error)}): it adds nothing"
-            self._log.problem("enrich_failed", text, failure.message)
+            self._log.problem("enrich_failed", text, failure.delivery)
             return record
         return {**record, "extra": extra}
 
-    def _redacted(self, record: dict[str, Any], message: Message[Any], options: DeadLetter) -> Record:
+    def _redacted(self, record: dict[str, Any], delivery: Delivery, options: DeadLetter) -> Record:
         if options.redact is None or "failure" not in record:  # what has not failed tells nothing but whose it is
             return record
         identity = {name: record[name] for name in ESSENTIAL if name in record}
         try:
             redacted: Record = json.loads(dump({**options.redact(json.loads(dump(record))), **identity}))
-            Envelope(redacted, message._invocation.started_at)  # must be readable when it comes back
+            Envelope(redacted, delivery.invocation.started_at)  # must be readable when it comes back
         except BaseException as error:  # noqa: BLE001 a user's hook
             what = "returned what is no record" if is_a(error, UnreadableRecord) else "raised"
             text = f"DeadLetter's redact {what} ({type_name(error)}): only the bare reason is kept"
-            self._log.problem("redact_failed", text, message)
+            self._log.problem("redact_failed", text, delivery)
             return smallest(record)
         return redacted
 
-    def _say_in_log(self, event: str, text: str, message: Message[Any], record: Record) -> None:
+    def _say_in_log(self, event: str, text: str, delivery: Delivery, record: Record) -> None:
         fitted = fit(record, MAX_RECORD_BYTES)
         shown = smallest(record) if fitted is None else json.loads(fitted)
-        self._log.problem(event, text, message, level=WARNING, record=shown)
+        self._log.problem(event, text, delivery, level=WARNING, record=shown)
 
 
-def _attempts_before(message: Message[Any]) -> int:
+def _attempts_before(delivery: Delivery) -> int:
     """The attempts before this delivery; for one that was not due, and has not run, its number is that of them."""
-    carried = message._envelope.carried if message._envelope else 0
-    return max(carried, message.attempt - 1)
+    carried = delivery.envelope.carried if delivery.envelope else 0
+    return max(carried, delivery.attempt - 1)
 
 
-def _refuse_no_text(message: Message[Any]) -> None:
-    if not isinstance(message._record.get("body"), str):
+def _refuse_no_text(delivery: Delivery) -> None:
+    if not isinstance(delivery.record.get("body"), str):
         raise NoDeadLetterQueue("its record has no text as body, so there is nothing to send on")
 
 
-def _contents(message: Message[Any], outcome: Outcome) -> tuple[str, Attributes]:
+def _contents(delivery: Delivery, outcome: Outcome) -> tuple[str, Attributes]:
     """The body and attributes of a copy that a step asks for.
 
     Raises `CannotSendAgain` for what SQS, or a body of JSON, cannot hold.
     """
     try:
-        body = message.body if outcome.body is None else body_text(outcome.body)
+        body = delivery.body if outcome.body is None else body_text(outcome.body)
         if outcome.attributes is None:
-            return body, sendable_attributes(message)
+            return body, sendable_attributes(delivery)
         if ATTRIBUTE in outcome.attributes:
             raise ValueError(f"the attribute {ATTRIBUTE} is tarry's own")
         return body, sendable(outcome.attributes)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.sqs.topology import dead_letter_override, named_queue
 from tarry.support.arn import QueueArn
 
 if TYPE_CHECKING:
-    from tarry.message import Message
+    from tarry.delivery import Delivery
     from tarry.sqs.lookups import Lookups
 
 
@@ -16,12 +16,12 @@ class NoDeadLetterQueue(Exception):
     """A message has nowhere to go: it stays in its queue and waits."""
 
 
-def dead_letter_queue(message: Message[Any], named: str | None, lookups: Lookups) -> QueueArn:
+def dead_letter_queue(delivery: Delivery, named: str | None, lookups: Lookups) -> QueueArn:
     """Where a dead letter goes: to what the step has named, else the environment, else the source's redrive policy.
 
     Raises `NoDeadLetterQueue`, saying what to do, if there is none or it is one the message must not go to.
     """
-    source = message._source
+    source = delivery.source
     named = named or dead_letter_override()
     if named:
         target = named_queue(named, source)
@@ -40,7 +40,7 @@ def dead_letter_queue(message: Message[Any], named: str | None, lookups: Lookups
         raise NoDeadLetterQueue(
             f"{source.name or 'its queue'} has no dead-letter queue; add a RedrivePolicy to it in the template"
         )
-    envelope = message._envelope
+    envelope = delivery.envelope
     came_from = envelope.origin if envelope is not None and envelope.is_dead_letter else None
     if target.text in (source.text, came_from):
         whose = "the queue it is in" if target == source else "the queue it was dead-lettered from"

@@ -6,13 +6,13 @@ Pure functions of the decision and of what is known of the queue. `tarry.settlem
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.envelope.records import hops_of
 
 if TYPE_CHECKING:
-    from tarry.message import Message
+    from tarry.delivery import Delivery
     from tarry.policy.decision import Decision
     from tarry.settlement.sending import Copy
     from tarry.sqs.queue_facts import QueueFacts
@@ -88,18 +88,18 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
 
     ``longest_delay``: for how many seconds an unhandled message waits.
     """
-    message, kind = decision.message, decision.outcome.kind
+    delivery, kind = decision.delivery, decision.outcome.kind
     if kind == "release":
         return [Way("in_place")]
-    seconds, longest = seconds_to_wait(decision, longest_delay), message._longest_wait()
-    is_last = facts.is_last_delivery(message)
-    expires = not message._source.is_fifo and facts.would_expire(message, min(longest, seconds), now)
-    by_copy = not message._source.is_fifo and _waits_by_copy(decision, seconds, longest)
+    seconds, longest = seconds_to_wait(decision, longest_delay), delivery.longest_wait()
+    is_last = facts.is_last_delivery(delivery)
+    expires = not delivery.source.is_fifo and facts.would_expire(delivery, min(longest, seconds), now)
+    by_copy = not delivery.source.is_fifo and _waits_by_copy(decision, seconds, longest)
     ways: list[Way] = []
     if kind in SENT_AWAY:
         ways.append(Way("as_decided"))
     elif kind == "wait":
-        ways += _ways_of_parked(message, expires=expires, is_last=is_last)
+        ways += _ways_of_parked(delivery, expires=expires, is_last=is_last)
     elif expires or by_copy:
         ways.append(Way("copy_waits"))
     if is_last:
@@ -109,9 +109,9 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
     return [*ways, Way("in_place")]
 
 
-def _ways_of_parked(message: Message[Any], *, expires: bool, is_last: bool) -> list[Way]:
+def _ways_of_parked(delivery: Delivery, *, expires: bool, is_last: bool) -> list[Way]:
     """For a message that is not due yet: it is sent again where it cannot wait, as often as Lambda lets it be."""
-    if (expires or is_last) and not message._source.is_fifo and may_hop(message):
+    if (expires or is_last) and not delivery.source.is_fifo and may_hop(delivery):
         return [Way("copy_waits")]
     return [Way("expiring")] if expires else []
 
@@ -119,14 +119,14 @@ def _ways_of_parked(message: Message[Any], *, expires: bool, is_last: bool) -> l
 def _waits_by_copy(decision: Decision, seconds: float, longest: int) -> bool:
     """Whether the copy is to wait in the message's stead: a deferral, or a delay that SQS does not keep in place."""
     if decision.outcome.kind == "defer":
-        return may_hop(decision.message)
+        return may_hop(decision.delivery)
     was_asked_for = decision.outcome.kind == "retry" and not decision.by_backoff
     return was_asked_for and longest < seconds <= MAX_VISIBILITY_SECONDS
 
 
-def may_hop(message: Message[Any]) -> bool:
+def may_hop(delivery: Delivery) -> bool:
     """Whether a deferral may be sent again without Lambda stopping the function for it (SPEC J5)."""
-    return os.environ.get(RECURSIVE_LOOP_VARIABLE) == "Allow" or hops_of(message) + 1 < MANY_HOPS
+    return os.environ.get(RECURSIVE_LOOP_VARIABLE) == "Allow" or hops_of(delivery) + 1 < MANY_HOPS
 
 
 def seconds_to_wait(decision: Decision, longest_delay: float) -> float:

@@ -21,7 +21,7 @@ from tarry.support.value import Value
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from tarry.message import Message
+    from tarry.delivery import Delivery
     from tarry.sqs.lookups import Lookups
     from tarry.support.arn import QueueArn
 
@@ -35,8 +35,8 @@ class Copy(Value):
     sent. If SQS finds it too large, ``on_too_large`` is called, once, and the others are tried in turn.
     """
 
-    __slots__ = ("body", "delay", "message", "on_too_large", "target", "transfer", "until", "variants")
-    message: Message[Any]
+    __slots__ = ("body", "delay", "delivery", "on_too_large", "target", "transfer", "until", "variants")
+    delivery: Delivery
     body: str
     target: QueueArn
     variants: Sequence[Attributes]
@@ -50,7 +50,7 @@ class Copy(Value):
 
     def __init__(
         self,
-        message: Message[Any],
+        delivery: Delivery,
         target: QueueArn,
         variants: Sequence[Attributes],
         delay: int | None,
@@ -61,20 +61,20 @@ class Copy(Value):
         until: float | None = None,
     ) -> None:
         self._freeze(
-            message=message,
-            body=message.body if body is None else body,
+            delivery=delivery,
+            body=delivery.body if body is None else body,
             target=target,
             variants=variants,
             delay=delay,
             until=until,
             on_too_large=on_too_large,
-            transfer=transfer or f"{message.delivery_id} {target}",
+            transfer=transfer or f"{delivery.delivery_id} {target}",
         )
 
     def waiting_until(self, moment: float) -> Copy:
         """The same copy, whose delay ends then (epoch seconds), however much later it is sent."""
         return Copy(
-            self.message,
+            self.delivery,
             self.target,
             self.variants,
             self.delay,
@@ -89,7 +89,7 @@ class Copy(Value):
         """``DelaySeconds`` for a send now."""
         if self.delay is None or self.until is None:
             return self.delay
-        left = math.ceil(self.until - self.message._invocation.now() - MOMENT_SECONDS)
+        left = math.ceil(self.until - self.delivery.invocation.now() - MOMENT_SECONDS)
         return min(MAX_DELAY_SECONDS, max(0, left))
 
     @property
@@ -109,12 +109,12 @@ class Sent(Value):
         self._freeze(copy=copy, error=error, not_deleted=not_deleted)
 
 
-def sendable_attributes(message: Message[Any]) -> Attributes:
+def sendable_attributes(delivery: Delivery) -> Attributes:
     """A message's user attributes as a send takes them: types with their labels, binary values decoded.
 
     Attributes with AWS's own names are left out: SQS refuses a send that has one (`is_reserved`).
     """
-    attributes = message._user_attributes().items()
+    attributes = delivery.user_attributes.items()
     return {name: _sendable(attribute) for name, attribute in attributes if not is_reserved(name)}
 
 
@@ -131,7 +131,7 @@ def send_on(copies: Sequence[Copy], lookups: Lookups) -> list[Sent]:
     """Sends copies, as many in a request as it holds, and deletes the originals of each request that is confirmed."""
     routes: dict[tuple[QueueArn, QueueArn], list[Copy]] = {}
     for copy in copies:
-        routes.setdefault((copy.message._source, copy.target), []).append(copy)
+        routes.setdefault((copy.delivery.source, copy.target), []).append(copy)
     chunks = [chunk for route in routes.values() for chunk in requests_of((copy, copy.size) for copy in route)]
     known: set[str] = set()  # what was confirmed, also where what comes after it has no answer in time
     answers = lookups.requests.all([partial(_send_then_delete, chunk, known, lookups) for chunk in chunks])
@@ -143,14 +143,14 @@ def send_on(copies: Sequence[Copy], lookups: Lookups) -> list[Sent]:
 
 def _cut_short(copy: Copy, error: Exception, known: Collection[str]) -> Sent:
     """One of a chunk that was not finished: if it is sent for certain, only its delete is not."""
-    return Sent(copy, None, error) if copy.message.delivery_id in known else Sent(copy, error)
+    return Sent(copy, None, error) if copy.delivery.delivery_id in known else Sent(copy, error)
 
 
 def _send_then_delete(chunk: Sequence[Copy], known: set[str], lookups: Lookups) -> list[Sent]:
     errors = _send(chunk, 0, known, lookups)
-    confirmed = [copy for copy in chunk if errors[copy.message.delivery_id] is None]
-    kept = delete([copy.message for copy in confirmed], lookups)
-    return [Sent(copy, errors[copy.message.delivery_id], kept.get(copy.message.delivery_id)) for copy in chunk]
+    confirmed = [copy for copy in chunk if errors[copy.delivery.delivery_id] is None]
+    kept = delete([copy.delivery for copy in confirmed], lookups)
+    return [Sent(copy, errors[copy.delivery.delivery_id], kept.get(copy.delivery.delivery_id)) for copy in chunk]
 
 
 def _send(chunk: Sequence[Copy], variant: int, known: set[str], lookups: Lookups) -> dict[str, Exception | None]:
@@ -163,17 +163,17 @@ def _send(chunk: Sequence[Copy], variant: int, known: set[str], lookups: Lookups
         if len(chunk) > 1 and is_worth_splitting(error):
             parts = [_send([copy], variant, known, lookups) for copy in chunk]
             return {delivery_id: why for part in parts for delivery_id, why in part.items()}
-        errors: dict[str, Exception | None] = dict.fromkeys((copy.message.delivery_id for copy in chunk), error)
+        errors: dict[str, Exception | None] = dict.fromkeys((copy.delivery.delivery_id for copy in chunk), error)
     else:
         refused = failed_entries(answer)
         receipts = {entry.get("Id"): entry for entry in answer.get("Successful") or []}
         errors = {
-            copy.message.delivery_id: refused.get(str(index)) or doubt(copy.body, receipts.get(str(index), {}))
+            copy.delivery.delivery_id: refused.get(str(index)) or doubt(copy.body, receipts.get(str(index), {}))
             for index, copy in enumerate(chunk)
         }
         known.update(delivery_id for delivery_id, why in errors.items() if why is None)
     for copy in chunk:
-        why = errors[copy.message.delivery_id]
+        why = errors[copy.delivery.delivery_id]
         if why is not None and variant + 1 < len(copy.variants) and _is_too_large(why):
             if variant == 0:
                 copy.on_too_large()
@@ -182,22 +182,22 @@ def _send(chunk: Sequence[Copy], variant: int, known: set[str], lookups: Lookups
 
 
 def _entry(entry_id: str, copy: Copy, variant: int) -> dict[str, Any]:
-    message, target, attributes = copy.message, copy.target, copy.variants[variant]
+    delivery, target, attributes = copy.delivery, copy.target, copy.variants[variant]
     entry: dict[str, Any] = {"Id": entry_id, "MessageBody": copy.body}
     if attributes:
         entry["MessageAttributes"] = attributes
-    trace_header = message._system("AWSTraceHeader")
+    trace_header = delivery.system_attribute("AWSTraceHeader")
     if isinstance(trace_header, str):
         entry["MessageSystemAttributes"] = {"AWSTraceHeader": {"DataType": "String", "StringValue": trace_header}}
     if target.is_fifo:
         # The same transfer repeated is swallowed by SQS, and no other is.
         entry["MessageDeduplicationId"] = hashlib.sha256(copy.transfer.encode()).hexdigest()
-        entry["MessageGroupId"] = message.group_id or message.id
+        entry["MessageGroupId"] = delivery.group_id or delivery.id
     else:
         if (seconds := copy.delay_seconds) is not None:
             entry["DelaySeconds"] = seconds  # 0 too: the queue may have a default delay
-        if message.group_id:
-            entry["MessageGroupId"] = message.group_id
+        if delivery.group_id:
+            entry["MessageGroupId"] = delivery.group_id
     return entry
 
 

@@ -18,6 +18,7 @@ from tarry.delay import MAX_VISIBILITY_SECONDS, MOMENT_SECONDS, whole_seconds
 from tarry.outcome import Outcome
 from tarry.policy.decision import Decision, ask_steps
 from tarry.policy.failure import Failure
+from tarry.policy.steps import StepContext
 from tarry.settlement.copies import CannotSendAgain, CopyWriter
 from tarry.settlement.early import EarlyWaits
 from tarry.settlement.plans import (
@@ -42,12 +43,13 @@ from tarry.sqs.refusals import Refused, is_refused_for_good, is_stale_handle, ma
 from tarry.support.causes import is_a, text_of
 from tarry.telemetry.logs import MAX_FIELD_BYTES, WARNING, Log
 from tarry.visibility.changes import Hidden, Hide, change_visibility
+from tarry.visibility.leases import lease_end, lose_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from tarry.delivery import Delivery
     from tarry.invocation import Invocation
-    from tarry.message import Message
     from tarry.policy.failure import FailureSteps
     from tarry.policy.retry_policy import RetryPolicy
     from tarry.sqs.queue_facts import QueueFacts
@@ -75,7 +77,6 @@ class Settlement:
 
     def __init__(self, invocation: Invocation, policy: RetryPolicy, steps: FailureSteps, log: Log) -> None:
         self._invocation = invocation
-        self._leases = invocation.leases
         self._policy = policy
         self._steps = steps
         self._log = log
@@ -95,17 +96,17 @@ class Settlement:
 
     # what is known of the queues
 
-    def knows(self, message: Message[Any]) -> bool:
+    def knows(self, delivery: Delivery) -> bool:
         """Whether the message's queue was looked up."""
-        return self._lookups.knows(message._source)
+        return self._lookups.knows(delivery.source)
 
-    def prepare(self, message: Message[Any], then: Callable[[], None]) -> None:
+    def prepare(self, delivery: Delivery, then: Callable[[], None]) -> None:
         """Begin to look its queue up in a thread of its own."""
-        self._lookups.prepare(message._source, then)
+        self._lookups.prepare(delivery.source, then)
 
-    def facts(self, message: Message[Any]) -> QueueFacts:
+    def facts(self, delivery: Delivery) -> QueueFacts:
         """What is known of the message's queue; it may take a request."""
-        return self._lookups.source(message._source)
+        return self._lookups.source(delivery.source)
 
     # what is to be settled
 
@@ -135,12 +136,12 @@ class Settlement:
         if not plan.is_settled:
             with self._lock:
                 self._plans.append(plan)
-        return decision.message.delivery_id in self.away
+        return decision.delivery.delivery_id in self.away
 
     def sort(self, place: Callable[[str], int]) -> None:
         """Put what is to be settled in the order of the batch."""
         for plans in (self._plans, self._releases):
-            plans.sort(key=lambda plan: place(plan.decision.message.delivery_id))
+            plans.sort(key=lambda plan: place(plan.decision.delivery.delivery_id))
 
     def finish(self) -> None:
         """Carry out what is left to do, as far as there is time."""
@@ -188,22 +189,22 @@ class Settlement:
         """Note a message that there is no time to settle."""
         self._unsettled += 1
 
-    def delete(self, messages: Sequence[Message[Any]]) -> None:
+    def delete(self, deliveries: Sequence[Delivery]) -> None:
         """Delete acknowledged messages: there will be no answer after which Lambda does."""
-        by_queue: dict[QueueArn, list[Message[Any]]] = {}
-        for message in messages:
-            by_queue.setdefault(message._source, []).append(message)
+        by_queue: dict[QueueArn, list[Delivery]] = {}
+        for delivery in deliveries:
+            by_queue.setdefault(delivery.source, []).append(delivery)
         chunks = [chunk for of_queue in by_queue.values() for chunk in tens(of_queue)]
         answers = self._lookups.requests.all([partial(delete, chunk, self._lookups) for chunk in chunks])
         for chunk, answer in zip(chunks, answers, strict=True):
             errors = (
                 dict.fromkeys((each.delivery_id for each in chunk), answer) if isinstance(answer, Exception) else answer
             )
-            for message in chunk:
-                if (error := errors.get(message.delivery_id)) is not None:
-                    self._lookups.warn(error, "delete_message_batch", message._source)
+            for delivery in chunk:
+                if (error := errors.get(delivery.delivery_id)) is not None:
+                    self._lookups.warn(error, "delete_message_batch", delivery.source)
                     text = "it is acknowledged, and could not be deleted: it is delivered again"
-                    self._log.problem("delete_failed", text, message, error=error, level=WARNING)
+                    self._log.problem("delete_failed", text, delivery, error=error, level=WARNING)
 
     # time
 
@@ -246,7 +247,7 @@ class Settlement:
         for plan in self._plans:
             if not plan.is_settled:
                 target = None if plan.copy is None else plan.copy.target
-                routes.setdefault((plan.decision.message._source, target), []).append(plan)
+                routes.setdefault((plan.decision.delivery.source, target), []).append(plan)
         full = [plan for of_route in routes.values() for plan in of_route[: len(of_route) // MAX_ENTRIES * MAX_ENTRIES]]
         ready = self._early.take(full)
         taken = set(map(id, ready))
@@ -262,12 +263,12 @@ class Settlement:
 
     def _replan(self, plan: Plan, decision: Decision) -> None:
         plan.decided = plan.decision = decision
-        if decision.outcome.kind == "defer" and not may_hop(decision.message):
+        if decision.outcome.kind == "defer" and not may_hop(decision.delivery):
             text = (
                 f"deferred in place: it was sent again {MANY_HOPS - 1} times, and Lambda stops a function at about 16"
             )
-            self._log.problem("many_hops", f"{text}; see RecursiveLoop in docs/sending.md", decision.message)
-        plan.ways = ways_of(decision, self.facts(decision.message), self._longest_delay(decision), self._now())
+            self._log.problem("many_hops", f"{text}; see RecursiveLoop in docs/sending.md", decision.delivery)
+        plan.ways = ways_of(decision, self.facts(decision.delivery), self._longest_delay(decision), self._now())
         self._prepare(plan)
 
     def _prepare(self, plan: Plan) -> None:
@@ -280,7 +281,7 @@ class Settlement:
                 failure = plan.decision.failure
                 if is_a(error, CannotSendAgain) and failure is not None and way.name == "as_decided":
                     text = f"{error}: the next failure step is asked"
-                    self._log.problem("step_passed_on", text, plan.decision.message)
+                    self._log.problem("step_passed_on", text, plan.decision.delivery)
                     self._ask_further(plan, failure)
                     return
                 plan.fails(text_of(error, MAX_FIELD_BYTES))
@@ -311,7 +312,9 @@ class Settlement:
         """The dead letter of a message that would be lost, or moved without a record, where it is."""
         decision = plan.decided
         had_failed = decision.failure is not None
-        failure = decision.failure or Failure(decision.message, None, "expiring", failed_at=decision.decided_at)
+        failure = decision.failure or Failure(
+            decision.delivery.message, None, "expiring", failed_at=decision.decided_at
+        )
         own_reason = decision.outcome.reason if had_failed else None
         reason = "expiring" if way.name == "expiring" else own_reason or failure.reason
         named = self._steps.of(failure.queue).dead_letter.queue if way.name == "expiring" else None
@@ -320,18 +323,21 @@ class Settlement:
         copy = self._writer.dead_letter(failure, dead, decision.decided_at, text=text)
         if copy.target in plan.tried:
             return None
-        plan.decision = Decision(decision.message, dead, decision.decided_at, failure, trouble=decision.trouble)
+        plan.decision = Decision(decision.delivery, dead, decision.decided_at, failure, trouble=decision.trouble)
         return copy
 
     def _ask_further(self, plan: Plan, failure: Failure) -> None:
         """Have the failure steps decide again, on a message that cannot be sent again."""
         passed = failure.changed(does_not_fit=True)
-        decision = ask_steps(passed, self._policy, self._steps.of(failure.queue), self.facts(failure.message))
+        context = StepContext(self._invocation.world.random, self._invocation.time_left())
+        facts, diagnose = self.facts(failure.delivery), self._invocation.diagnoses.of
+        decision = ask_steps(passed, self._policy, self._steps.of(failure.queue), facts, context, diagnose)
+        self._log.notices(failure.delivery, decision.notices)
         if decision.outcome.kind in ("resend", "again"):
-            decision = Decision(failure.message, Outcome.unhandled(), failure.failed_at, passed)
+            decision = Decision(failure.delivery, Outcome.unhandled(), failure.failed_at, passed)
         if decision.outcome.kind in ("ack", "discard"):
             plan.decision, plan.is_settled = decision, True
-            self.away.add(failure.message.delivery_id)
+            self.away.add(failure.delivery.delivery_id)
             self._transition(plan, decision.outcome, None)
         else:
             self._replan(plan, decision)
@@ -347,10 +353,11 @@ class Settlement:
 
     def _send(self, plans: Sequence[Plan]) -> None:
         self._find_lost_leases(plans)
-        by_id = {plan.decision.message.delivery_id: plan for plan in plans if not plan.is_settled}
-        self._leases.given_up.update(by_id)
+        by_id = {plan.decision.delivery.delivery_id: plan for plan in plans if not plan.is_settled}
+        for plan in by_id.values():
+            plan.decision.delivery.is_given_up = True
         for sent in send_on([plan.copy for plan in by_id.values() if plan.copy is not None], self._lookups):
-            self._note_sent(sent, by_id[sent.copy.message.delivery_id])
+            self._note_sent(sent, by_id[sent.copy.delivery.delivery_id])
 
     def _find_lost_leases(self, plans: Sequence[Plan]) -> None:
         """Find the messages whose lease is lost: another consumer may have them by now, and they are not sent (E6).
@@ -361,60 +368,60 @@ class Settlement:
         hides: dict[QueueArn, list[Hide]] = {}
         by_id = {}
         for plan in plans:
-            message = plan.decision.message
+            delivery = plan.decision.delivery
             self._note_if_lost(plan)
-            if plan.is_settled or not message._source.is_fifo:
+            if plan.is_settled or not delivery.source.is_fifo:
                 continue
-            timeout = self._lookups.visibility_timeout(message._source)
-            end = self._leases.end_of(message, timeout)
+            timeout = self._lookups.visibility_timeout(delivery.source)
+            end = lease_end(delivery, timeout)
             if end is not None and end - self._now() <= timeout / 2:
-                by_id[message.delivery_id] = plan
-                hides.setdefault(message._source, []).append(Hide(message, min(timeout, message._longest_wait())))
+                by_id[delivery.delivery_id] = plan
+                hides.setdefault(delivery.source, []).append(Hide(delivery, min(timeout, delivery.longest_wait())))
         for hidden in self._change(hides):
-            message = hidden.hide.message
+            delivery = hidden.hide.delivery
             if hidden.error is None:
-                self._leases.ends[message.delivery_id] = self._now() + hidden.hide.seconds
+                delivery.visible_at = self._now() + hidden.hide.seconds
             elif isinstance(hidden.error, Refused) or is_stale_handle(hidden.error):
                 text = "SQS refuses its receipt handle: it is not sent on here, only reported as failed"
-                self._log.problem("lease_lost", text, message, error=hidden.error, level=WARNING)
-                self._leases.lose(message)
-                self._note_if_lost(by_id[message.delivery_id])
+                self._log.problem("lease_lost", text, delivery, error=hidden.error, level=WARNING)
+                lose_lease(delivery)
+                self._note_if_lost(by_id[delivery.delivery_id])
 
     def _note_if_lost(self, plan: Plan) -> None:
         """Settle a message whose lease is lost: whatever was decided, it is only reported as failed."""
-        message = plan.decision.message
+        delivery = plan.decision.delivery
         if plan.is_settled:
             return
-        if message.delivery_id not in self._leases.lost:
-            end = self._leases.end_of(message, self._visibility_timeout(message))
+        if not delivery.is_lost:
+            end = lease_end(delivery, self._visibility_timeout(delivery))
             if end is None or end > self._now():
                 return
-            self._leases.lose(message)
+            lose_lease(delivery)
         plan.is_settled = True
         outcome = plan.decision.outcome
         outcome = Outcome.unhandled() if outcome.kind in SENT_AWAY else outcome
         self._transition(plan, outcome, None, not_settled="its lease is lost: it is only reported as failed")
 
-    def _visibility_timeout(self, message: Message[Any]) -> int | None:
+    def _visibility_timeout(self, delivery: Delivery) -> int | None:
         """The queue's, in seconds, if the end of the lease may be near; None where it is not known, or not needed.
 
         Lambda makes no mapping whose queue has a shorter one than the function's timeout.
         """
         invocation = self._invocation
-        if not self._lookups.knows(message._source):
-            received_at = message._first_received_at if message.receive_count == 1 else None
+        if not self._lookups.knows(delivery.source):
+            received_at = delivery.first_received_at if delivery.receive_count == 1 else None
             held = 0.0 if received_at is None else max(0.0, invocation.started_at - received_at)
             if held + invocation.elapsed() < invocation.began_with:
                 return None
-        return self.facts(message).visibility_timeout
+        return self.facts(delivery).visibility_timeout
 
     def _note_sent(self, sent: Sent, plan: Plan) -> None:
-        message, decision, copy = sent.copy.message, plan.decision, sent.copy
+        delivery, decision, copy = sent.copy.delivery, plan.decision, sent.copy
         if sent.error is not None:
             self._note_not_sent(plan, copy, sent.error)
             return
         plan.is_settled = True
-        self.away.add(message.delivery_id)
+        self.away.add(delivery.delivery_id)
         is_dead = decision.outcome.kind == "dead_letter"
         more: dict[str, Any] = {"dead_letter_queue" if is_dead else "sent_to": copy.target.name}
         delay = None if decision.outcome.delay is None else int(decision.outcome.delay)
@@ -424,9 +431,9 @@ class Settlement:
             more |= {"asked_for": wanted} if delay < wanted else {}
         self._transition(plan, decision.outcome, delay, **more)
         if sent.not_deleted is not None:
-            self._lookups.warn(sent.not_deleted, "delete_message_batch", message._source)
+            self._lookups.warn(sent.not_deleted, "delete_message_batch", delivery.source)
             text = "the message that was sent on is left to Lambda to delete"
-            self._log.problem("delete_failed", text, message, error=sent.not_deleted, level=WARNING)
+            self._log.problem("delete_failed", text, delivery, error=sent.not_deleted, level=WARNING)
 
     def _note_not_sent(self, plan: Plan, copy: Copy, error: Exception) -> None:
         is_open = may_be_applied(error)
@@ -434,7 +441,7 @@ class Settlement:
         plan.tried.add(copy.target)
         plan.is_perhaps_sent |= is_open and copy.target.is_fifo
         plan.is_refused = is_refused_for_good(error)
-        operation = SEND_TO_ITSELF if copy.target == copy.message._source else "send_message_batch"
+        operation = SEND_TO_ITSELF if copy.target == copy.delivery.source else "send_message_batch"
         self._lookups.warn(error, operation, copy.target)
         plan.ways.pop(0)
         self._prepare(plan)
@@ -444,17 +451,17 @@ class Settlement:
     def _is_short(self, plan: Plan) -> bool:
         """Whether its wait may be over before the invocation is, so that it is asked for now (SPEC C11)."""
         decision, delay = plan.decision, plan.decision.outcome.delay
-        if plan.is_settled or decision.message._source.is_fifo or (plan.copy is not None and delay is None):
+        if plan.is_settled or decision.delivery.source.is_fifo or (plan.copy is not None and delay is None):
             return False
         until = self._until(plan) if plan.copy is None else decision.until or decision.decided_at + (delay or 0)
         return until - self._now() < self._invocation.time_left()
 
     def _loses_its_lease(self, plan: Plan) -> bool:
         """Whether its lease may end before the invocation does, so that it could not be settled then (SPEC E6)."""
-        message = plan.decision.message
-        if plan.is_settled or message._source.is_fifo:
+        delivery = plan.decision.delivery
+        if plan.is_settled or delivery.source.is_fifo:
             return False
-        end = self._leases.end_of(message, self.facts(message).visibility_timeout)
+        end = lease_end(delivery, self.facts(delivery).visibility_timeout)
         return end is not None and end - self._now() < self._invocation.time_left()
 
     def _until(self, plan: Plan) -> float:
@@ -466,7 +473,7 @@ class Settlement:
         return self._now() + (min(longest, REPEAT_ON_FIFO_SECONDS) if plan.is_perhaps_sent else longest)
 
     def _longest_delay(self, decision: Decision) -> float:
-        is_fifo = decision.message._source.is_fifo
+        is_fifo = decision.delivery.source.is_fifo
         if is_fifo not in self._longest:
             self._longest[is_fifo] = whole_seconds(self._policy.longest_delay(fifo=is_fifo))
         return self._longest[is_fifo]
@@ -485,8 +492,9 @@ class Settlement:
 
     def _give_up(self, plans: Sequence[Plan]) -> None:
         """Have these extended no more while the batch runs: an extension that arrives later would undo the wait."""
-        self._leases.given_up.update(plan.decision.message.delivery_id for plan in plans if not plan.is_settled)
-        if (idle := self._leases.idle) is not None:
+        for plan in plans:
+            plan.decision.delivery.is_given_up |= not plan.is_settled
+        if (idle := self._invocation.keepalive_idle) is not None:
             idle.wait(PATIENCE_SECONDS)
 
     def _wait_in_place(self, plans: Sequence[Plan], *, early: bool = False) -> None:
@@ -498,26 +506,26 @@ class Settlement:
         by_id: dict[str, Plan] = {}
         now = self._now()
         for plan in plans:
-            message, until = plan.decision.message, self._until(plan)
+            delivery, until = plan.decision.delivery, self._until(plan)
             if plan.is_settled:
                 continue
             if plan.has_asked and not early and until <= now:
                 self._note_perhaps_asked(plan)
                 continue
-            by_id[message.delivery_id] = plan
-            seconds = self._seconds_in_place(message, _seconds_until(until, now))
-            hides.setdefault(message._source, []).append(Hide(message, seconds))
+            by_id[delivery.delivery_id] = plan
+            seconds = self._seconds_in_place(delivery, _seconds_until(until, now))
+            hides.setdefault(delivery.source, []).append(Hide(delivery, seconds))
         for hidden in self._change(hides):
-            plan = by_id[hidden.hide.message.delivery_id]
+            plan = by_id[hidden.hide.delivery.delivery_id]
             if not plan.is_settled and not (early and hidden.error is not None):
                 self._note_hidden(hidden, plan)
 
-    def _seconds_in_place(self, message: Message[Any], wanted: int) -> int:
+    def _seconds_in_place(self, delivery: Delivery, wanted: int) -> int:
         """As long as SQS can hide it. What would expire and could not be sent comes back in time to try that again."""
-        seconds = min(wanted, message._longest_wait()) if wanted else 0
-        if not seconds or not self._lookups.knows(message._source):
+        seconds = min(wanted, delivery.longest_wait()) if wanted else 0
+        if not seconds or not self._lookups.knows(delivery.source):
             return seconds
-        left = self.facts(message).seconds_left_if_short(message, seconds, self._now())
+        left = self.facts(delivery).seconds_left_if_short(delivery, seconds, self._now())
         return seconds if left is None else min(seconds, max(SHORTEST_CUT_SECONDS, int(left / 2)))
 
     def _change(self, hides: dict[QueueArn, list[Hide]]) -> Iterable[Hidden]:
@@ -536,7 +544,7 @@ class Settlement:
             if not plan.not_sent:
                 plan.fails("no failure to tell of")
         elif hidden.error is None:
-            self._leases.ends[decision.message.delivery_id] = self._now() + hidden.hide.seconds
+            decision.delivery.visible_at = self._now() + hidden.hide.seconds
         wanted = _seconds_until(self._until(plan), self._now())
         if hidden.error is not None:
             more["not_settled"] = f"{hidden.error}; it comes back when the queue's visibility timeout ends"
@@ -559,7 +567,7 @@ class Settlement:
         failure = decision.failure
         if decision.trouble is not None:
             text = "a failure step raised, or tarry did, while it was decided what becomes of the message"
-            self._log.problem("step_failed", text, decision.message, error=decision.trouble)
+            self._log.problem("step_failed", text, decision.delivery, error=decision.trouble)
         if plan.not_sent:
             more["not_sent"] = "; ".join(plan.not_sent)
         reason = outcome.reason or (failure.reason if failure is not None else None)
@@ -567,7 +575,7 @@ class Settlement:
         said = failure.said if failure is not None else None
         failed = failure is not None and outcome.kind in ("ack", "discard")
         self._log.transition(
-            decision.message, outcome, error=error, delay=delay, reason=reason, said=said, failed=failed, **more
+            decision.delivery, outcome, error=error, delay=delay, reason=reason, said=said, failed=failed, **more
         )
 
 

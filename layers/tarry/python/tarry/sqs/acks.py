@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.sqs.client import NoAnswer, OutOfTime, Requests, result_of
 from tarry.sqs.deletes import delete
@@ -19,8 +19,8 @@ from tarry.telemetry.logs import WARNING, Log
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tarry.delivery import Delivery
     from tarry.invocation import Invocation
-    from tarry.message import Message
     from tarry.support.arn import QueueArn
     from tarry.world import Event
 
@@ -44,21 +44,20 @@ class Acks:
         self._log = log
         self._waits = waits
         self._invocation = invocation
-        self._leases = invocation.leases
         self._threads = invocation.world.threads
         self._lock = threading.Lock()
-        self._waiting: list[Message[Any]] = []
+        self._waiting: list[Delivery] = []
         self._notify: list[Event] = []
         self._some, self._enough = self._threads.event(), self._threads.event()
         self._has_thread = False
         self._is_over = False
 
-    def add(self, message: Message[Any]) -> None:
+    def add(self, delivery: Delivery) -> None:
         """It is done with: it is deleted with the next ten, or within a second."""
         with self._lock:
-            if self._is_over or not self._take(message):
+            if self._is_over or not self._take(delivery):
                 return
-            self._waiting.append(message)
+            self._waiting.append(delivery)
             self._some.set()
             if not self._has_thread:
                 self._start()
@@ -70,13 +69,13 @@ class Acks:
         if self._waits:
             self._waits = deleted.wait(min(PATIENCE_SECONDS, max(0.0, self._invocation.time_left() * SHARE)))
 
-    def delete_now(self, messages: Iterable[Message[Any]]) -> bool:
+    def delete_now(self, deliveries: Iterable[Delivery]) -> bool:
         """Deletes these and what waits, several requests at once, and returns when that is done or takes too long.
 
         Whether SQS has answered.
         """
         with self._lock:
-            self._waiting += [message for message in messages if self._take(message)]
+            self._waiting += [delivery for delivery in deliveries if self._take(delivery)]
         chunks, notify = self._requests()
         answers = self._lookups.requests.all([partial(self._delete, chunk) for chunk in chunks], SHARE)
         for event in notify:
@@ -89,12 +88,11 @@ class Acks:
         self._some.set()
         self._enough.set()
 
-    def _take(self, message: Message[Any]) -> bool:
+    def _take(self, delivery: Delivery) -> bool:
         """Whether it is to be deleted, and was not taken before. Where the lease is lost, somebody else has it."""
-        leases = self._leases
-        if message.delivery_id in leases.given_up or message.delivery_id in leases.lost:
+        if delivery.is_given_up or delivery.is_lost:
             return False
-        leases.given_up.add(message.delivery_id)
+        delivery.is_given_up = True
         return True
 
     # in its own thread
@@ -116,28 +114,28 @@ class Acks:
             for event in notify:
                 event.set()
 
-    def _requests(self) -> tuple[list[Sequence[Message[Any]]], list[Event]]:
+    def _requests(self) -> tuple[list[Sequence[Delivery]], list[Event]]:
         """All that waits, in requests, and who is to be told when they are through."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
             notify, self._notify = self._notify, []
             self._some.clear()
             self._enough.clear()
-        by_queue: dict[QueueArn, list[Message[Any]]] = {}
-        for message in waiting:
-            by_queue.setdefault(message._source, []).append(message)
+        by_queue: dict[QueueArn, list[Delivery]] = {}
+        for delivery in waiting:
+            by_queue.setdefault(delivery.source, []).append(delivery)
         return [chunk for of_queue in by_queue.values() for chunk in tens(of_queue)], notify
 
-    def _delete(self, chunk: Sequence[Message[Any]]) -> None:
+    def _delete(self, chunk: Sequence[Delivery]) -> None:
         if self._is_over or not (kept := delete(chunk, self._lookups)):
             return
         [*errors] = {id(error): error for error in kept.values()}.values()
         if len(errors) == 1 and len(kept) == len(chunk):
-            self._failed(errors[0], len(chunk), chunk[0]._source)
+            self._failed(errors[0], len(chunk), chunk[0].source)
             return
-        for message in chunk:
-            if (error := kept.get(message.delivery_id)) is not None:
-                self._tell("it is acknowledged, and left to Lambda to delete", message, error)
+        for delivery in chunk:
+            if (error := kept.get(delivery.delivery_id)) is not None:
+                self._tell("it is acknowledged, and left to Lambda to delete", delivery, error)
 
     def _failed(self, error: Exception, count: int, queue: QueueArn) -> None:
         """A whole request failed. Where the next one would fail too, or only cost time, none is made."""
@@ -148,5 +146,5 @@ class Acks:
         if not is_said:
             self._tell(f"{count} acknowledged messages are left to Lambda to delete", None, error)
 
-    def _tell(self, text: str, message: Message[Any] | None, error: Exception) -> None:
-        self._log.problem("delete_failed", text, message, error=error, level=WARNING)
+    def _tell(self, text: str, delivery: Delivery | None, error: Exception) -> None:
+        self._log.problem("delete_failed", text, delivery, error=error, level=WARNING)

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.sqs.refusals import failed_entries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tarry.message import Message
+    from tarry.delivery import Delivery
     from tarry.sqs.lookups import Lookups
 
 
-def delete(messages: Sequence[Message[Any]], lookups: Lookups) -> dict[str, Exception]:
+def delete(deliveries: Sequence[Delivery], lookups: Lookups) -> dict[str, Exception]:
     """Deletes at most ten messages of one queue; why it did not delete which, by their delivery ids.
 
     Lambda deletes after the answer what is not reported as failed: nothing hangs on what could not be deleted here.
     """
-    with_handle = [message for message in messages if message._receipt_handle]
+    with_handle = [delivery for delivery in deliveries if delivery.receipt_handle]
     entries = [
-        {"Id": str(index), "ReceiptHandle": message._receipt_handle} for index, message in enumerate(with_handle)
+        {"Id": str(index), "ReceiptHandle": delivery.receipt_handle} for index, delivery in enumerate(with_handle)
     ]
     if not entries:
         return {}
     try:
-        url = lookups.url(with_handle[0]._source)  # here, where the time is watched: it may have to make the client
+        url = lookups.url(with_handle[0].source)  # here, where the time is watched: it may have to make the client
         answer = lookups.requests.call("delete_message_batch", QueueUrl=url, Entries=entries)
     except Exception as error:  # noqa: BLE001 whatever it is, it is for the caller to judge
-        return {message.delivery_id: error for message in with_handle}
+        return {delivery.delivery_id: error for delivery in with_handle}
     refused = failed_entries(answer)
     return {
-        message.delivery_id: refused[str(index)] for index, message in enumerate(with_handle) if str(index) in refused
+        delivery.delivery_id: refused[str(index)] for index, delivery in enumerate(with_handle) if str(index) in refused
     }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.delay import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from tarry.message import Message
+    from tarry.delivery import Delivery
     from tarry.support.arn import QueueArn
 
 # SQS's defaults, where the queue's own may not be read
@@ -51,16 +51,16 @@ class QueueFacts(Value):
             error=error,
         )
 
-    def is_last_delivery(self, message: Message[Any]) -> bool:
+    def is_last_delivery(self, delivery: Delivery) -> bool:
         """Whether SQS moves the message to the dead-letter queue, without a failure record, at its next receive."""
-        return self.max_receive_count is not None and message.receive_count >= self.max_receive_count
+        return self.max_receive_count is not None and delivery.receive_count >= self.max_receive_count
 
-    def seconds_left_if_short(self, message: Message[Any], delay: float, now: float) -> float | None:
+    def seconds_left_if_short(self, delivery: Delivery, delay: float, now: float) -> float | None:
         """The seconds until the queue drops the message, if that is before, or soon after, a wait of ``delay`` ends.
 
         0 or less for a message that expired while its handler ran; None for one that outlasts the wait (SPEC C10).
         """
-        sent_at, started_at = message._sent_to_queue_at, message._invocation.started_at
+        sent_at, started_at = delivery.sent_to_queue_at, delivery.invocation.started_at
         if sent_at is None:
             return None
         retention = self.retention
@@ -73,6 +73,6 @@ class QueueFacts(Value):
             return None  # older than any message can be: a sample event, run by hand
         return expires_at - now if expires_at < now + delay + min(MARGIN_SECONDS, retention * MARGIN_SHARE) else None
 
-    def would_expire(self, message: Message[Any], delay: float, now: float) -> bool:
+    def would_expire(self, delivery: Delivery, delay: float, now: float) -> bool:
         """Whether the queue has dropped the message, or is about to, when it has waited ``delay`` seconds in place."""
-        return self.seconds_left_if_short(message, delay, now) is not None
+        return self.seconds_left_if_short(delivery, delay, now) is not None

@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tarry.support.causes import is_a
 
 if TYPE_CHECKING:
-    from tarry.execution.timeouts import Watch
+    from typing import Protocol
 
-watches = set["Watch"]()
-"""The watches of the sequential runs in this process."""
+    class Forkable(Protocol):
+        """What is to be told that this process is a forked child now."""
+
+        def forked(self) -> None: ...
+
+
+watches = set["Forkable"]()
+"""Of the sequential runs in this process."""
 
 
 class Forked(BaseException):

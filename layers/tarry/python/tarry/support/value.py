@@ -5,7 +5,10 @@ What `dataclasses` would give, without its import of `inspect` at every cold sta
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 class Value:
@@ -16,6 +19,12 @@ class Value:
     def _freeze(self, **fields: Any) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+
+    def _changed(self, **fields: Any) -> Self:
+        """Return the same value with some fields changed."""
+        changed = object.__new__(type(self))
+        changed._freeze(**{name: getattr(self, name) for name in self.__slots__} | fields)
+        return changed
 
     def _fields(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in self.__slots__)

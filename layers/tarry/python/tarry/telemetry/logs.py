@@ -6,16 +6,17 @@ Powertools and any structured formatter show them as fields. No body is logged u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from tarry.support.causes import is_a, name_of, text_of
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from tarry.message import Message
+    from tarry.delivery import Delivery
     from tarry.outcome import Outcome
     from tarry.telemetry.diagnosis import Diagnosis
+    from tarry.telemetry.notices import Notice
     from tarry.world import World
 
 Fields = Mapping[str, Any]
@@ -59,7 +60,7 @@ class Log:
 
     def transition(
         self,
-        message: Message[Any],
+        delivery: Delivery,
         outcome: Outcome,
         *,
         error: BaseException | Diagnosis | None = None,
@@ -76,13 +77,13 @@ class Log:
         event, level = _TRANSITIONS[outcome.kind]
         if failed or "not_settled" in more or "not_sent" in more:
             level = max(level, WARNING)
-        self._message_line(level, event, message, error, fields)
+        self._message_line(level, event, delivery, error, fields)
 
     def problem(
         self,
         event: str,
         text: str,
-        message: Message[Any] | None = None,
+        delivery: Delivery | None = None,
         *,
         error: BaseException | Diagnosis | None = None,
         level: int = ERROR,
@@ -90,15 +91,21 @@ class Log:
     ) -> None:
         """Something went wrong on the way; ``text`` says what, and what to do about it."""
         fields = {"text": text, **more}
-        if message is None:
+        if delivery is None:
             self._line(level, {"event": event, "consumer": self._consumer, **fields}, error)
         else:
-            self._message_line(level, event, message, error, fields)
+            self._message_line(level, event, delivery, error, fields)
 
-    def ignored(self, message: Message[Any], verdict: str, why: str) -> None:
+    def notices(self, delivery: Delivery, notices: Iterable[Notice]) -> None:
+        """Write the lines that planning asked for."""
+        for notice in notices:
+            more = notice.more or {}
+            self.problem(notice.event, notice.text, delivery, error=notice.error, level=notice.level, **more)
+
+    def ignored(self, delivery: Delivery, verdict: str, why: str) -> None:
         """Log a verdict that came too late."""
         text = f"{verdict} is ignored: {why}"
-        self._message_line(DEBUG, "ignored", message, None, {"text": text})
+        self._message_line(DEBUG, "ignored", delivery, None, {"text": text})
 
     def once(self, world: World, event: str, text: str) -> None:
         """A warning that is given once a cold start."""
@@ -106,21 +113,21 @@ class Log:
             self.problem(event, text, level=WARNING)
 
     def _message_line(
-        self, level: int, event: str, message: Message[Any], error: BaseException | Diagnosis | None, fields: Fields
+        self, level: int, event: str, delivery: Delivery, error: BaseException | Diagnosis | None, fields: Fields
     ) -> None:
         line = {
             "event": event,
             "consumer": self._consumer,
-            "message_id": message.id,
-            "delivery_id": message.delivery_id,
-            "queue": message.queue,
-            "attempt": message.attempt,
-            "max_attempts": message.max_attempts,
+            "message_id": delivery.id,
+            "delivery_id": delivery.delivery_id,
+            "queue": delivery.queue,
+            "attempt": delivery.attempt,
+            "max_attempts": delivery.max_attempts,
             **fields,
         }
         if self._options.body:
-            line["body"] = message.body
-        self._line(level, line, error, None if error is None else message._invocation.diagnoses.of)
+            line["body"] = delivery.body
+        self._line(level, line, error, None if error is None else delivery.invocation.diagnoses.of)
 
     def _line(
         self,

@@ -10,13 +10,13 @@ from datetime import datetime
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarry.batch import Batch
+from tarry.batch import Batch, said_of
 from tarry.consumer import Consumer
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.execution.driver import is_awaitable
 from tarry.execution.return_values import take
-from tarry.execution.verdicts import Unsaid, culprit_of, effective_word
-from tarry.message import Message
+from tarry.execution.verdicts import Unsaid, culprit_of, effective_verdict
+from tarry.message import Message, delivery_of
 from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
 from tarry.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
 from tarry.simulator.process import Killed
@@ -26,6 +26,7 @@ from tarry.testing.heard import listen_to
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tarry.delivery import Delivery
     from tarry.simulator.history import History
     from tarry.verdict import Verdict
 
@@ -107,7 +108,7 @@ class _Watched:
 
     def terms(self, message: Message[Any]) -> _Terms:
         """By its queue, each found once."""
-        source = message._source
+        source = delivery_of(message).source
         known = self._terms.get(source.text)
         if known is None:
             known = self._terms[source.text] = self._terms_of(message, is_fifo=source.is_fifo)
@@ -151,14 +152,14 @@ class _Watch:
     def now(self) -> float:
         return self._history.now()
 
-    def hears(self, message: Message[Any], verdict: str, fell_at: float) -> None:
+    def hears(self, delivery: Delivery, verdict: str, fell_at: float) -> None:
         """A verdict was given on a message; its delay counts from then, if it is the first one."""
         if not isinstance(sys.exception(), Killed):
             self._history.record(
                 "verdict",
                 run=self._number,
                 request_id=self._request_id,
-                delivery_id=message.delivery_id,
+                delivery_id=delivery.delivery_id,
                 verdict=verdict,
                 fell_at=fell_at,
             )
@@ -246,25 +247,27 @@ def _verdicts(
     On FIFO what is ``left`` was left unsaid behind one that did not succeed: it depends on what becomes of that one.
     """
     if isinstance(subject, Message):
-        yield _verdict(subject, subject._word, raised)
+        yield _verdict(subject, delivery_of(subject).verdict, raised)
         return
-    culprit, unsaid = culprit_of(subject, raised), Unsaid(subject._answer, unsaid_fails)
+    whole = said_of(subject)
+    culprit, unsaid = culprit_of(subject, raised), Unsaid(whole.answer, unsaid_fails)
     stopped: set[str | None] = set()
     for index, message in enumerate(subject):
-        said = effective_word(message._word, subject._word)
+        delivery = delivery_of(message)
+        said = effective_verdict(delivery.verdict, whole.verdict)
         if said is None and culprit is not None and index != culprit:
             verdict = _Verdict(message, "ack" if index < culprit else "release")
         elif said is None and raised is None:
-            is_behind = unsaid.is_behind_named(message)
-            verdict = _Verdict(message, "release") if is_behind else _verdict(message, None, unsaid.error_of(message))
+            is_behind = unsaid.is_behind_named(delivery)
+            verdict = _Verdict(message, "release") if is_behind else _verdict(message, None, unsaid.error_of(delivery))
         else:
             error = raised
             if culprit is not None and raised is not None and (cause := cause_of(raised)) is not None:
                 error = cause
             verdict = _verdict(message, said, error)
-            if said is not None and said is subject._word:
+            if said is not None and said is whole.verdict:
                 verdict = verdict._replace(is_of_batch=True)
-        if message._source.is_fifo:
+        if delivery.source.is_fifo:
             if message.group_id in stopped and (said is None or verdict.kind in STAYS):
                 verdict = _Verdict(message, "left")
             if verdict.kind in STAYS or verdict.kind == "reject":
@@ -301,4 +304,5 @@ def _name(error: BaseException) -> str:
 
 def _longest_delay(message: Message[Any]) -> float:
     """On FIFO a message can only wait in place."""
-    return message._longest_wait() if message._source.is_fifo else MAX_VISIBILITY_SECONDS
+    delivery = delivery_of(message)
+    return delivery.longest_wait() if delivery.source.is_fifo else MAX_VISIBILITY_SECONDS

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tarry.envelope.attempts import attempt_number
 from tarry.envelope.attribute import ATTRIBUTE, body_sum, is_dead_letter
 from tarry.outcome import State
-from tarry.policy.attempts import attempt_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.sqs.limits import tens
 from tarry.sqs.refusals import Refused, failed_entries, is_stale_handle, is_worth_splitting
 from tarry.support.value import Value
 from tarry.telemetry.logs import WARNING, Log
+from tarry.visibility.leases import lease_end, lose_lease
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from tarry.message import Message
+    from tarry.delivery import Delivery
     from tarry.sqs.lookups import Lookups
     from tarry.support.arn import QueueArn
 
@@ -30,12 +31,12 @@ BEYOND_THE_LIMIT = "Total VisibilityTimeout"
 class Hide(Value):
     """To hide a message for so many seconds from now; 0 shows it at once."""
 
-    __slots__ = ("message", "seconds")
-    message: Message[Any]
+    __slots__ = ("delivery", "seconds")
+    delivery: Delivery
     seconds: int
 
-    def __init__(self, message: Message[Any], seconds: int) -> None:
-        self._freeze(message=message, seconds=seconds)
+    def __init__(self, delivery: Delivery, seconds: int) -> None:
+        self._freeze(delivery=delivery, seconds=seconds)
 
 
 class Hidden(Value):
@@ -54,18 +55,18 @@ class Hidden(Value):
         return self.error is not None and is_stale_handle(self.error)
 
 
-def until(message: Message[Any], seconds: float) -> Hide:
+def until(delivery: Delivery, seconds: float) -> Hide:
     """To hide it for so many seconds from now, or as long as SQS can."""
-    return Hide(message, min(math.ceil(seconds), message._longest_wait()))
+    return Hide(delivery, min(math.ceil(seconds), delivery.longest_wait()))
 
 
-def spread(units: Collection[Sequence[Message[Any]]], beyond: float) -> list[Hide]:
+def spread(units: Collection[Sequence[Delivery]], beyond: float) -> list[Hide]:
     """A visibility of its own for each message or FIFO group, the first ``beyond`` seconds from now (SPEC G4).
 
     What kills the process among them comes back without the others.
     """
     apart = min(APART_SECONDS, SPREAD_SECONDS / max(1, len(units) - 1))
-    return [until(message, beyond + index * apart) for index, of_unit in enumerate(units) for message in of_unit]
+    return [until(delivery, beyond + index * apart) for index, of_unit in enumerate(units) for delivery in of_unit]
 
 
 def hold(hides: Iterable[Hide], lookups: Lookups, log: Log, share: float, consequence: str) -> list[Hidden]:
@@ -74,31 +75,31 @@ def hold(hides: Iterable[Hide], lookups: Lookups, log: Log, share: float, conseq
     A lease that SQS refuses is lost, for all of the invocation: the log says so, with the ``consequence``.
     """
     invocation = lookups.requests.invocation
-    leases, asked_at = invocation.leases, invocation.now()
+    asked_at = invocation.now()
     by_queue: dict[QueueArn, list[Hide]] = {}
     for hide in hides:
-        message = hide.message
-        known = lookups.source(message._source).visibility_timeout if lookups.knows(message._source) else None
-        end = leases.end_of(message, known)
+        delivery = hide.delivery
+        known = lookups.source(delivery.source).visibility_timeout if lookups.knows(delivery.source) else None
+        end = lease_end(delivery, known)
         if end is None or end > asked_at:
-            by_queue.setdefault(message._source, []).append(hide)
-        elif message.delivery_id not in leases.given_up:
-            leases.lose(message)
-            log.problem("lease_lost", f"its lease has ended: {consequence}", message, level=WARNING)
+            by_queue.setdefault(delivery.source, []).append(hide)
+        elif not delivery.is_given_up:
+            lose_lease(delivery)
+            log.problem("lease_lost", f"its lease has ended: {consequence}", delivery, level=WARNING)
     done = [hidden for queue, of_it in by_queue.items() for hidden in change_visibility(of_it, queue, lookups, share)]
     for hidden in done:
-        message, error = hidden.hide.message, hidden.error
+        delivery, error = hidden.hide.delivery, hidden.error
         if error is None:
             ends = asked_at + hidden.hide.seconds
-            leases.ends[message.delivery_id] = max(ends, leases.ends.get(message.delivery_id, ends))
-        elif message.delivery_id in leases.given_up:
+            delivery.visible_at = ends if delivery.visible_at is None else max(ends, delivery.visible_at)
+        elif delivery.is_given_up:
             continue
         elif hidden.is_lost:
-            leases.lose(message)
+            lose_lease(delivery)
             text = f"SQS refuses its receipt handle: {consequence}"
-            log.problem("lease_lost", text, message, error=error, level=WARNING)
+            log.problem("lease_lost", text, delivery, error=error, level=WARNING)
         else:
-            lookups.warn(error, "change_message_visibility_batch", message._source)
+            lookups.warn(error, "change_message_visibility_batch", delivery.source)
     return done
 
 
@@ -113,7 +114,7 @@ def change_visibility(hides: Sequence[Hide], queue: QueueArn, lookups: Lookups, 
     if not beyond:
         return done
     certain = MAX_VISIBILITY_SECONDS - lookups.visibility_timeout(queue)
-    shorter = [Hide(hide.message, min(hide.seconds, certain)) for hide in beyond]
+    shorter = [Hide(hide.delivery, min(hide.seconds, certain)) for hide in beyond]
     return [hidden for hidden in done if not _is_beyond(hidden)] + _in_tens(shorter, queue, lookups, share)
 
 
@@ -122,10 +123,10 @@ def _is_beyond(hidden: Hidden) -> bool:
 
 
 def _in_tens(hides: Sequence[Hide], queue: QueueArn, lookups: Lookups, share: float) -> list[Hidden]:
-    chunks = list(tens([hide for hide in hides if hide.message._receipt_handle]))
+    chunks = list(tens([hide for hide in hides if hide.delivery.receipt_handle]))
     answers = lookups.requests.all([partial(_request, chunk, queue, lookups) for chunk in chunks], share)
     no_handle = Refused("ReceiptHandleIsInvalid", "the record has no receipt handle")
-    done = [Hidden(hide, no_handle) for hide in hides if not hide.message._receipt_handle]
+    done = [Hidden(hide, no_handle) for hide in hides if not hide.delivery.receipt_handle]
     for chunk, answer in zip(chunks, answers, strict=True):
         done += [Hidden(hide, answer) for hide in chunk] if isinstance(answer, Exception) else answer
     return done
@@ -133,7 +134,7 @@ def _in_tens(hides: Sequence[Hide], queue: QueueArn, lookups: Lookups, share: fl
 
 def _request(chunk: Sequence[Hide], queue: QueueArn, lookups: Lookups) -> list[Hidden]:
     entries = [
-        {"Id": str(index), "ReceiptHandle": hide.message._receipt_handle, "VisibilityTimeout": hide.seconds}
+        {"Id": str(index), "ReceiptHandle": hide.delivery.receipt_handle, "VisibilityTimeout": hide.seconds}
         for index, hide in enumerate(chunk)
     ]
     try:

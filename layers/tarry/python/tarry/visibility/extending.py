@@ -4,52 +4,53 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from tarry.delay import MAX_VISIBILITY_SECONDS, whole_seconds
 from tarry.errors import LeaseLost
-from tarry.message import Message
 from tarry.sqs.client import Requests, result_of
 from tarry.sqs.lookups import Lookups
 from tarry.visibility.changes import Hide, change_visibility
+from tarry.visibility.leases import lease_end, lose_lease
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from tarry.delivery import Delivery
     from tarry.telemetry.logs import Log
 
 
-def extend(message: Message[Any], seconds: float | timedelta) -> None:
+def extend(delivery: Delivery, seconds: float | timedelta) -> None:
     """See `Message.extend`."""
     wanted = whole_seconds(seconds)
     if not 0 < wanted <= MAX_VISIBILITY_SECONDS:
         raise ValueError(f"extend takes seconds above 0 and at most {MAX_VISIBILITY_SECONDS}, got {seconds!r}")
-    invocation = message._invocation
-    if invocation.ended or message._is_closed:
-        raise LeaseLost(f"message {message.id} cannot be extended: its handler has ended")
-    if message._receipt_handle is None:
-        raise LeaseLost(f"message {message.id} cannot be extended: its record has no receipt handle")
+    invocation = delivery.invocation
+    if invocation.ended or delivery.is_closed:
+        raise LeaseLost(f"message {delivery.id} cannot be extended: its handler has ended")
+    if delivery.receipt_handle is None:
+        raise LeaseLost(f"message {delivery.id} cannot be extended: its record has no receipt handle")
     lookups = Lookups(Requests(invocation), cast("Log", invocation.log))
-    leases, now = invocation.leases, invocation.now()
-    known = lookups.source(message._source).visibility_timeout if lookups.knows(message._source) else None
-    end = leases.end_of(message, known)
-    if message.delivery_id in leases.lost or (end is not None and end <= now):
-        leases.lose(message)
-        raise LeaseLost(f"message {message.id} cannot be extended: its lease has ended, another consumer may have it")
-    together = [message, *_behind(message)]
-    hides = [Hide(each, _seconds(each, wanted, leases.ends.get(each.delivery_id, end), now)) for each in together]
-    for hidden in change_visibility(hides, message._source, lookups):
+    now = invocation.now()
+    known = lookups.source(delivery.source).visibility_timeout if lookups.knows(delivery.source) else None
+    end = lease_end(delivery, known)
+    if delivery.is_lost or (end is not None and end <= now):
+        lose_lease(delivery)
+        raise LeaseLost(f"message {delivery.id} cannot be extended: its lease has ended, another consumer may have it")
+    together = [delivery, *_behind(delivery)]
+    hides = [Hide(each, _seconds(each, wanted, end, now)) for each in together]
+    for hidden in change_visibility(hides, delivery.source, lookups):
         if hidden.error is None:
-            leases.ends[hidden.hide.message.delivery_id] = now + hidden.hide.seconds
+            hidden.hide.delivery.visible_at = now + hidden.hide.seconds
         elif hidden.is_lost:
-            leases.lose(hidden.hide.message)
-            if hidden.hide.message is message:
-                raise LeaseLost(f"message {message.id} cannot be extended: {hidden.error}") from hidden.error
-        elif hidden.hide.message is message:
+            lose_lease(hidden.hide.delivery)
+            if hidden.hide.delivery is delivery:
+                raise LeaseLost(f"message {delivery.id} cannot be extended: {hidden.error}") from hidden.error
+        elif hidden.hide.delivery is delivery:
             raise hidden.error
 
 
-async def extend_async(message: Message[Any], seconds: float | timedelta) -> None:
+async def extend_async(delivery: Delivery, seconds: float | timedelta) -> None:
     """See `Message.extend_async`."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[object] = loop.create_future()
@@ -59,28 +60,27 @@ async def extend_async(message: Message[Any], seconds: float | timedelta) -> Non
             done.set_result(answer)
 
     def work() -> None:
-        loop.call_soon_threadsafe(end, result_of(lambda: extend(message, seconds)))
+        loop.call_soon_threadsafe(end, result_of(lambda: extend(delivery, seconds)))
 
-    message._invocation.world.threads.start(work)
+    delivery.invocation.world.threads.start(work)
     error = await done
     if isinstance(error, Exception):
         raise error
 
 
-def _seconds(message: Message[Any], wanted: int, end: float | None, now: float) -> int:
+def _seconds(delivery: Delivery, wanted: int, end: float | None, now: float) -> int:
     """Never less than the message is known to have, nor more than SQS allows."""
+    end = end if delivery.visible_at is None else delivery.visible_at
     has = 0 if end is None else math.ceil(end - now)
-    return min(max(wanted, has), message._longest_wait())
+    return min(max(wanted, has), delivery.longest_wait())
 
 
-def _behind(message: Message[Any]) -> list[Message[Any]]:
+def _behind(delivery: Delivery) -> list[Delivery]:
     """On FIFO, the messages of its group that wait behind it in the batch."""
-    if not message._source.is_fifo:
+    if not delivery.source.is_fifo:
         return []
-    invocation = message._invocation
+    invocation = delivery.invocation
     ids = list(invocation.records)
-    later = ids[ids.index(message.delivery_id) + 1 :] if message.delivery_id in invocation.records else []
-    gone = invocation.leases.given_up | invocation.leases.lost
-    later = [each for each in later if each not in gone]
-    others = [Message[Any](invocation.records[each], each, invocation) for each in later]
-    return [each for each in others if each._source == message._source and each.group_id == message.group_id]
+    later = ids[ids.index(delivery.delivery_id) + 1 :] if delivery.delivery_id in invocation.records else []
+    others = [invocation.delivery(each) for each in later]
+    return [each for each in others if each.group == delivery.group and not (each.is_given_up or each.is_lost)]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tarry.message import Message
 from tarry.sqs.acks import Acks
 from tarry.sqs.client import Requests
 from tarry.sqs.lookups import Lookups
 from tarry.telemetry.logs import WARNING, Log
 from tarry.visibility.changes import Hide, hold
+from tarry.visibility.leases import lease_end, lose_lease
 
 if TYPE_CHECKING:
+    from tarry.delivery import Delivery
     from tarry.execution.intake import Records
     from tarry.invocation import Invocation
     from tarry.support.arn import QueueArn
@@ -45,7 +46,7 @@ class Keepalive:
         self._lookups = Lookups(self._requests, log)
         self._acks = Acks(invocation, log, waits=False)
         self._ended = invocation.world.threads.event()
-        self._idle = invocation.leases.idle = invocation.world.threads.event()
+        self._idle = invocation.keepalive_idle = invocation.world.threads.event()
         self._idle.set()
         self._thread: Thread | None = None
 
@@ -71,54 +72,50 @@ class Keepalive:
             try:
                 self._idle.clear()
                 pending = self._pending.copy()
-                self._extend([self._message(*item) for item in pending.items()])
-                self._acks.delete_now(self._message(*item) for item in self._batch.items() if item[0] not in pending)
+                self._extend([self._delivery(*item) for item in pending.items()])
+                self._acks.delete_now(self._delivery(*item) for item in self._batch.items() if item[0] not in pending)
             except Exception as error:  # noqa: BLE001 a fault of our own must not end it
                 self._log.problem("runtime_failed", "tarry itself failed to extend leases", error=error)
             finally:
                 self._idle.set()
 
-    def _message(self, message_id: str, record: dict[str, Any]) -> Message[Any]:
-        return Message(record, message_id, self._invocation)
+    def _delivery(self, delivery_id: str, record: dict[str, Any]) -> Delivery:
+        return self._invocation.delivery(delivery_id, record)
 
-    def _extend(self, messages: list[Message[Any]]) -> None:
-        leases = self._invocation.leases
-        others = leases.lost | leases.given_up
-        held = [each for each in messages if each.delivery_id not in others]
+    def _extend(self, deliveries: list[Delivery]) -> None:
+        held = [each for each in deliveries if not (each.is_given_up or each.is_lost)]
         self._find_ends(held)
-        hides = [hide for message in held if (hide := self._extension(message)) is not None]
+        hides = [hide for delivery in held if (hide := self._extension(delivery)) is not None]
         time_left = self._invocation.time_left()
         share = 1.0 if time_left == math.inf else min(1.0, self._every / max(time_left, self._every))
         for hidden in hold(hides, self._lookups, self._log, share, IF_LOST):
-            message, error = hidden.hide.message, hidden.error
-            if error is not None and not hidden.is_lost and self._is_over(message):
-                leases.lose(message)
+            delivery, error = hidden.hide.delivery, hidden.error
+            if error is not None and not hidden.is_lost and self._is_over(delivery):
+                lose_lease(delivery)
                 text = f"its lease has ended, since it could not be extended: {IF_LOST}"
-                self._log.problem("lease_lost", text, message, error=error, level=WARNING)
+                self._log.problem("lease_lost", text, delivery, error=error, level=WARNING)
 
-    def _extension(self, message: Message[Any]) -> Hide | None:
+    def _extension(self, delivery: Delivery) -> Hide | None:
         """Never to less than it has; None where SQS hides it no longer.
 
         What the queue does not tell is taken for the time left: Lambda maps no queue with a visibility timeout below
         the function's own.
         """
-        ends, longest = self._invocation.leases.ends.get(message.delivery_id), message._longest_wait()
+        ends, longest = delivery.visible_at, delivery.longest_wait()
         has = self._invocation.time_left() if ends is None else ends - self._invocation.now()
         has = 0 if has == math.inf else has
-        return Hide(message, min(math.ceil(max(self._every * INTERVALS, has)), longest)) if longest > 0 else None
+        return Hide(delivery, min(math.ceil(max(self._every * INTERVALS, has)), longest)) if longest > 0 else None
 
-    def _is_over(self, message: Message[Any]) -> bool:
+    def _is_over(self, delivery: Delivery) -> bool:
         """Whether its lease has ended: one that is still being settled is nobody's to lose."""
-        leases = self._invocation.leases
-        is_ours = message.delivery_id in self._pending and message.delivery_id not in leases.given_up
-        return is_ours and leases.ends.get(message.delivery_id, math.inf) <= self._invocation.now()
+        is_ours = delivery.delivery_id in self._pending and not delivery.is_given_up
+        return is_ours and delivery.visible_at is not None and delivery.visible_at <= self._invocation.now()
 
-    def _find_ends(self, messages: list[Message[Any]]) -> None:
+    def _find_ends(self, deliveries: list[Delivery]) -> None:
         """Takes note of how long each is hidden by its receive, as far as the queue's visibility timeout is known."""
-        leases = self._invocation.leases
-        for message in messages:
-            if (end := leases.end_of(message, self._visibility_timeout(message._source))) is not None:
-                leases.ends[message.delivery_id] = end
+        for delivery in deliveries:
+            if (end := lease_end(delivery, self._visibility_timeout(delivery.source))) is not None:
+                delivery.visible_at = end
 
     def _visibility_timeout(self, queue: QueueArn) -> int | None:
         timeout = self._lookups.source(queue).visibility_timeout

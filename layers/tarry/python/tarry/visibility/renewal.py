@@ -8,13 +8,12 @@ back apart, and the one that crashes alone (SPEC G4).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
-
-from tarry.message import Message
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tarry.delivery import Delivery
     from tarry.execution.intake import Records
     from tarry.execution.order import Item
     from tarry.invocation import Invocation
@@ -35,8 +34,8 @@ def renew(
 
     ``apart``: the groups of it that are to come back one by one.
     """
-    messages = [Message(record, message_id, invocation) for message_id, record in records.items()]
-    on_fifo = [message for message in messages if message._source.is_fifo]
+    deliveries = [invocation.delivery(delivery_id, record) for delivery_id, record in records.items()]
+    on_fifo = [delivery for delivery in deliveries if delivery.source.is_fifo]
     if invocation.deadline == math.inf or not any(_may_end_soon(each, invocation.started_at) for each in on_fifo):
         return
     from tarry.sqs.client import Requests
@@ -49,12 +48,12 @@ def renew(
     hides = [*(until(each, beyond) for each in by_id.values()), *spread(groups, beyond)]
     requests = Requests(invocation)
     try:
-        hold([hide for hide in hides if hide.message._receipt_handle], Lookups(requests, log), log, SHARE, IF_LOST)
+        hold([hide for hide in hides if hide.delivery.receipt_handle], Lookups(requests, log), log, SHARE, IF_LOST)
     finally:
         requests.close()  # what is late would undo what is decided of them from now on
 
 
-def _may_end_soon(message: Message[Any], invoked_at: float) -> bool:
+def _may_end_soon(delivery: Delivery, invoked_at: float) -> bool:
     """A record says when its first receive was, and nothing of a later one."""
-    received_at = message._first_received_at
-    return message.receive_count > 1 or received_at is None or invoked_at - received_at > FRESH_SECONDS
+    received_at = delivery.first_received_at
+    return delivery.receive_count > 1 or received_at is None or invoked_at - received_at > FRESH_SECONDS

@@ -1,0 +1,230 @@
+"""One delivery of a message: what its record says of it, and what has become of it in this invocation.
+
+`Message` is the public face of a delivery. Most messages succeed without one: it is made at the first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tarry.delay import MAX_VISIBILITY_SECONDS, epoch_seconds, longest_wait
+from tarry.envelope.attempts import attempt_number, receive_count, seconds_until_due
+from tarry.errors import DelayNotSupported
+from tarry.signals import Defer, Retry, delay_of
+from tarry.support.arn import queue_arn
+from tarry.verdict import ACK, Verdict, name_of_verdict
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tarry.envelope.attribute import Envelope, FailureRecord
+    from tarry.invocation import Invocation
+    from tarry.message import Message
+    from tarry.outcome import Outcome
+    from tarry.support.arn import QueueArn
+
+
+class Delivery:
+    """One receive of a message by Lambda. There is one for a delivery id in an invocation."""
+
+    # Defaults of the class, and no __slots__: most deliveries never set any of these.
+    envelope: Envelope | None = None
+    """What its `Tarry` attribute says of earlier deliveries."""
+    is_behind = False
+    """Whether another message of its FIFO group stands before it in this batch."""
+    verdict: Verdict | None = None
+    verdict_at: float | None = None
+    """When a batch handler gave its verdict, in epoch seconds (SPEC C11)."""
+    is_closed = False
+    """Whether its handler has ended: a later verdict is ignored."""
+    outcome: Outcome | None = None
+    """What tarry decided."""
+    visible_at: float | None = None
+    """When its lease ends, in epoch seconds, as SQS last confirmed it in this invocation."""
+    is_lost = False
+    """Whether its lease is lost: another consumer may have the message."""
+    is_given_up = False
+    """Whether it is being deleted, sent on, or returned to its queue: its lease is not extended any more, and a refusal
+    of its receipt handle means nothing."""
+
+    def __init__(self, record: dict[str, Any], delivery_id: str, invocation: Invocation) -> None:
+        self.record = record
+        self.delivery_id = delivery_id
+        """SQS's own ``messageId``."""
+        self.invocation = invocation
+        self.source: QueueArn = queue_arn(record.get("eventSourceARN"))
+        """The queue it came from."""
+        self.message: Message[Any]
+        """The same to its handler, its failure steps and hooks; set where there is one."""
+
+    def __repr__(self) -> str:
+        return f"<Delivery of {self.id!r} from {self.queue}>"
+
+    # the record
+
+    def system_attribute(self, name: str) -> Any:
+        """An attribute that SQS sets, such as ``SentTimestamp``; None if the record does not have it."""
+        attributes = self.record.get("attributes")
+        return attributes.get(name) if isinstance(attributes, Mapping) else None
+
+    @property
+    def id(self) -> str:
+        """See `Message.id`."""
+        return self.envelope.id if self.envelope else self.delivery_id
+
+    @property
+    def body(self) -> str:
+        """See `Message.body`."""
+        body = self.record.get("body")
+        return body if isinstance(body, str) else ""
+
+    @property
+    def user_attributes(self) -> dict[str, Any]:
+        """The message attributes as the event has them, without tarry's own."""
+        attributes = self.record.get("messageAttributes")
+        if not isinstance(attributes, Mapping):
+            return {}
+        from tarry.envelope.attribute import ATTRIBUTE, is_ours
+
+        ours = ATTRIBUTE in attributes and is_ours(attributes[ATTRIBUTE])
+        return {name: value for name, value in attributes.items() if not (ours and name == ATTRIBUTE)}
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue it came from."""
+        return self.source.name
+
+    @property
+    def group_id(self) -> str | None:
+        """See `Message.group_id`."""
+        group = self.system_attribute("MessageGroupId")
+        return group if isinstance(group, str) else None
+
+    @property
+    def group(self) -> tuple[str, str | None]:
+        """Its FIFO group: one without a group id belongs to the one group of all such messages of its queue."""
+        return self.source.text, self.group_id
+
+    @property
+    def receipt_handle(self) -> str | None:
+        """The receipt handle; None if the record has none."""
+        handle = self.record.get("receiptHandle")
+        return handle if handle and isinstance(handle, str) else None
+
+    @property
+    def first_received_at(self) -> float | None:
+        """When SQS first delivered the message, in epoch seconds."""
+        return epoch_seconds(self.system_attribute("ApproximateFirstReceiveTimestamp"))
+
+    @property
+    def received_at(self) -> float | None:
+        """When SQS delivered it this time, in epoch seconds; None for all but a first receive."""
+        return self.first_received_at if self.receive_count == 1 else None
+
+    @property
+    def sent_to_queue_at(self) -> float | None:
+        """When this copy was sent to the queue, in epoch seconds: its retention counts from then."""
+        return epoch_seconds(self.system_attribute("SentTimestamp"))
+
+    @property
+    def sent_at(self) -> datetime | None:
+        """See `Message.sent_at`."""
+        from datetime import UTC, datetime
+
+        if self.envelope and self.envelope.sent:
+            return datetime.fromisoformat(self.envelope.sent)
+        sent = self.sent_to_queue_at
+        return None if sent is None else datetime.fromtimestamp(sent, UTC)
+
+    # attempts
+
+    @property
+    def receive_count(self) -> int:
+        """See `Message.receive_count`."""
+        return receive_count(self.system_attribute("ApproximateReceiveCount"))
+
+    @property
+    def attempt(self) -> int:
+        """See `Message.attempt`."""
+        return attempt_number(
+            self.receive_count, self.envelope, self.first_received_at, due=self.due, behind=self.is_behind
+        )
+
+    @property
+    def max_attempts(self) -> int | None:
+        """See `Message.max_attempts`."""
+        return self.invocation.max_attempts_of(self.queue)
+
+    @property
+    def failure(self) -> FailureRecord | None:
+        """The record of its earlier failures."""
+        return self.envelope.failure if self.envelope else None
+
+    # waiting
+
+    @property
+    def due(self) -> float | None:
+        """When it is to run at the earliest, in epoch seconds; None on FIFO, where waiting would hold up its group."""
+        return None if self.envelope is None or self.source.is_fifo else self.envelope.due
+
+    def seconds_until_due(self) -> int | None:
+        """For how many seconds it is to wait before it runs; None if it may run."""
+        now = self.invocation.world.clock.time()
+        receives = self.system_attribute("ApproximateReceiveCount")
+        return seconds_until_due(self.due, self.first_received_at, receives, now)
+
+    def longest_wait(self, now: float | None = None) -> int:
+        """For how many whole seconds from ``now`` SQS lets it wait in its queue (12 hours in all since its receive)."""
+        invocation = self.invocation
+        now = invocation.now() if now is None else now
+        return longest_wait(received_at=self.received_at, invoked_at=invocation.started_at, now=now)
+
+    def check_delay(self, signal: Retry | Defer, now: float | None = None) -> None:
+        """Raise `DelayNotSupported` for a delay that cannot be kept (SPEC J4).
+
+        On FIFO a message can only wait in place; elsewhere a copy waits for what is too long for that.
+        """
+        seconds = delay_of(signal) or 0
+        is_fifo = self.source.is_fifo
+        if seconds > (longest := self.longest_wait(now) if is_fifo else MAX_VISIBILITY_SECONDS):
+            why = "SQS hides a message for at most 43200 seconds from its receive"
+            raise DelayNotSupported(
+                f"delay must be between 0 and {longest} seconds{' here' if is_fifo else ''}, got {seconds}: {why}; "
+                "docs/sending.md has a recipe with EventBridge Scheduler"
+            )
+
+    # the verdict
+
+    def say(self, verdict: Verdict) -> None:
+        """Take a verdict from the handler. The first one counts, and none after the handler has ended."""
+        if self.is_closed or self.verdict is not None:
+            self.ignore(verdict, None if self.is_closed else self.verdict)
+            return
+        self.verdict = verdict
+        if verdict is ACK:
+            self.ack_eagerly()
+        elif self.invocation.batch is not None:
+            self.verdict_at = self.invocation.now()
+            if self.invocation.on_verdict is not None:
+                self.invocation.on_verdict(self)
+
+    def ack_eagerly(self) -> None:
+        """Have it deleted while its handler runs, with ``ack="eager"``.
+
+        On FIFO that waits until the handler has returned: the next message of its group must not come before.
+        """
+        if self.can_be_deleted_now and (acks := self.invocation.acks) is not None:
+            self.verdict = ACK
+            acks.add(self)
+
+    @property
+    def can_be_deleted_now(self) -> bool:
+        """Whether an acknowledgement may delete it while its handler still runs."""
+        is_free = not self.is_closed and (self.verdict is None or self.verdict is ACK)
+        return is_free and not self.source.is_fifo and self.invocation.acks is not None
+
+    def ignore(self, verdict: Verdict, earlier: Verdict | None) -> None:
+        """Log a verdict that comes too late: after an earlier one, or after the handler has ended (None)."""
+        why = "its handler had ended" if earlier is None else f"{name_of_verdict(earlier)} was said before"
+        self.invocation.log.ignored(self, name_of_verdict(verdict), why)
