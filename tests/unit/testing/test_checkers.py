@@ -31,8 +31,9 @@ from tarry.execution.run import Run
 from tarry.execution.verdicts import Verdicts
 from tarry.invocation import Invocation
 from tarry.message import delivery_of
-from tarry.settlement import copies, sending, settlement
-from tarry.settlement.settlement import Settlement
+from tarry.settlement import copies, executor, sending
+from tarry.settlement.executor import Executor, plan_of
+from tarry.settlement.planner import Planner
 from tarry.simulator.history import Event
 from tarry.sqs.queue_facts import QueueFacts
 from tarry.testing import Sandbox
@@ -217,12 +218,12 @@ def test_a_group_member_that_runs_behind_one_that_failed(sandbox: Sandbox, monke
 
 
 def test_a_tail_that_is_not_given_back(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    wait = Settlement._wait_in_place
+    wait = Executor.wait_in_place
 
-    def without_releases(self: Settlement, plans: Any) -> None:
-        wait(self, [plan for plan in plans if plan.decided.outcome.kind != "release"])
+    def without_releases(self: Executor, deliveries: Any) -> None:
+        wait(self, [each for each in deliveries if plan_of(each).decided.outcome.kind != "release"])
 
-    monkeypatch.setattr(Settlement, "_wait_in_place", without_releases)
+    monkeypatch.setattr(Executor, "wait_in_place", without_releases)
     work(sandbox, fails(), "a", "b", fifo=True)
     assert "what is given back is visible" in rules(sandbox)
 
@@ -241,16 +242,13 @@ def test_the_rest_of_a_batch_that_is_not_given_back_after_a_system_exit(
 
 @pytest.mark.parametrize("seconds", [0, 29, 3_000])
 def test_a_wait_of_another_length(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
-    in_place = Settlement._seconds_in_place
-    monkeypatch.setattr(
-        Settlement, "_seconds_in_place", lambda self, message, wanted: seconds or in_place(self, message, 0)
-    )
+    monkeypatch.setattr(Planner, "seconds_in_place", lambda self, plan, situation, now: seconds)
     work(sandbox, fails(backoff=Fixed(30)), "a")
     assert "delays are kept" in rules(sandbox)
 
 
 def test_a_wait_that_is_dropped(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Settlement, "_wait_in_place", lambda self, plans: None)
+    monkeypatch.setattr(Executor, "wait_in_place", lambda self, deliveries: None)
     work(sandbox, fails(backoff=Fixed(300)), "a")
     assert "delays are kept" in rules(sandbox)
 
@@ -379,7 +377,7 @@ def test_a_log_that_tells_of_a_letter_that_was_not_sent(sandbox: Sandbox, monkey
     def sent_to_nobody(copies: Any, lookups: Any) -> Any:
         return [sending.Sent(copy, None) for copy in copies]
 
-    monkeypatch.setattr(settlement, "send_on", sent_to_nobody)
+    monkeypatch.setattr(executor, "send_on", sent_to_nobody)
     work(sandbox, rejects(), "a")
     assert {"the log tells the truth", "nothing is lost"} <= rules(sandbox)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tarry import Batch, DeadLetter, Fixed, LocalRetry, Message, Reject, RetryInPlace, batch_consumer, consumer
-from tarry.settlement.settlement import Settlement
+from tarry.settlement.executor import Executor
 from tarry.simulator.history import Event
 from tarry.testing import Realism, Sandbox
 from tarry.testing.checkers import check
@@ -155,7 +155,7 @@ def test_a_wait_that_was_not_asked_for_is_accused(sandbox: Sandbox, monkeypatch:
         if message.attempt == 1:
             raise ValueError("no")
 
-    monkeypatch.setattr(Settlement, "_wait_in_place", lambda self, plans, **_: None)
+    monkeypatch.setattr(Executor, "wait_in_place", lambda self, deliveries, **_: None)
     sandbox.queue("orders")
     sandbox.connect(handler, "orders")
     sandbox.send("orders", "1")

@@ -23,7 +23,7 @@ from tarry.telemetry.logs import WARNING, Log, LogOptions
 P = TypeVar("P")  # no default as T has: it must be inferred, or the function is refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Protocol, Unpack
 
     from tarry.batch import Batch
@@ -225,7 +225,7 @@ class Consumer(Generic[T]):
                 if settlement.made is not None:
                     settlement.made.finish()
             if run.must_end_process is not None:
-                settlement().delete(run.acknowledged(settlement.away))
+                settlement().delete(run.acknowledged())
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
             leave_if_forked(invocation.began_in, error)
             text = "tarry itself failed; what was not settled is reported as failed"
@@ -236,8 +236,8 @@ class Consumer(Generic[T]):
                 invocation.acks.close()
             if settlement.made is not None:
                 settlement.made.stop()
-                for message_id in tuple(settlement.away):  # a request that is still under way may add to it
-                    pending.pop(message_id, None)
+                for delivery_id in settlement.made.gone():
+                    pending.pop(delivery_id, None)
         return run.must_end_process
 
     def _run(self, run: Run, pending: Records, invocation: Invocation) -> None:
@@ -302,11 +302,6 @@ class LazySettlement:
             consumer = self._consumer
             self.made = Settlement(self._invocation, consumer.policy, consumer.steps, consumer.log)
         return self.made
-
-    @property
-    def away(self) -> Collection[str]:
-        """The delivery ids of messages that are settled elsewhere for certain."""
-        return self.made.away if self.made is not None else ()
 
 
 def _concurrency(concurrency: object, takes_batch: bool) -> int:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tarry.invocation import Invocation
     from tarry.message import Message
     from tarry.outcome import Outcome
+    from tarry.settlement.plans import SettlementPlan
     from tarry.support.arn import QueueArn
 
 
@@ -40,6 +41,14 @@ class Delivery:
     """Whether its handler has ended: a later verdict is ignored."""
     outcome: Outcome | None = None
     """What tarry decided."""
+    plan: SettlementPlan | None = None
+    """What is to be done with it at SQS."""
+    has_asked = False
+    """Whether its visibility was asked for while the batch still ran, without a confirmation."""
+    is_settled = False
+    """Whether nothing is left to do with it at SQS."""
+    is_gone = False
+    """Whether it is settled elsewhere for certain, so that it must not be reported as failed."""
     visible_at: float | None = None
     """When its lease ends, in epoch seconds, as SQS last confirmed it in this invocation."""
     is_lost = False

@@ -21,7 +21,7 @@ from tarry.telemetry.logs import WARNING
 from tarry.verdict import ACK, BatchVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from tarry.delivery import Delivery
     from tarry.execution.isolation import Suspects
@@ -114,10 +114,11 @@ class Run:
         self._renew()
         self._watched(self._batch)
 
-    def acknowledged(self, away: Collection[str]) -> list[Delivery]:
-        """What is done with and still in its queue, until Lambda deletes it after the answer."""
-        gone = (item for item in self._records.items() if item[0] not in self._pending and item[0] not in away)
-        return [self._invocation.delivery(delivery_id, record) for delivery_id, record in gone]
+    def acknowledged(self) -> list[Delivery]:
+        """The messages that are done and still in their queue, until Lambda deletes them after the answer."""
+        records, pending, invocation = self._records, self._pending, self._invocation
+        done = [invocation.delivery(*item) for item in records.items() if item[0] not in pending]
+        return [delivery for delivery in done if not delivery.is_gone]
 
     def _renew(self, apart: Sequence[Sequence[Item]] = ()) -> None:
         """On FIFO, before anything runs: makes sure of the leases."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,11 @@ from tarry.outcome import Outcome
 from tarry.policy.failure import Failure, FailureSteps
 from tarry.policy.steps import RetryInPlace
 from tarry.settlement.copies import CopyWriter
+from tarry.settlement.facts import Situation, SizeLimit
 from tarry.settlement.sending import Copy
 from tarry.sqs.client import client_of
 from tarry.sqs.limits import MAX_REQUEST_BYTES
+from tarry.sqs.queue_facts import QueueFacts
 from tarry.telemetry.diagnosis import one_line
 from tarry.world import World, use
 
@@ -174,7 +177,7 @@ def _left_dead(look: Look, letter: Letter, ran: Ran) -> Result:
         copy = _new_letter(look, letter, failure, ran)
     except Exception as trouble:  # noqa: BLE001 a hook of the user's, a body that does not fit: it is where it was
         return failed(letter, f"{error}; that could not be written into its record: {trouble}")
-    copy = Copy(carrier(letter, held), copy.target, copy.variants, copy.delay, copy.on_too_large)
+    copy = Copy(carrier(letter, held), copy.target, copy.variants, copy.delay, record=copy.record)
     [sent] = send_patiently(look, [copy])
     if sent.error is not None:
         return failed(letter, f"{error}; that could not be written into its record: {sent.error}")
@@ -185,10 +188,13 @@ def _left_dead(look: Look, letter: Letter, ran: Ran) -> Result:
 
 
 def _new_letter(look: Look, letter: Letter, failure: Failure, ran: Ran) -> Copy:
-    writer = CopyWriter(ran.steps, look.lookups, ran.log)
-    outcome = Outcome.dead_letter(failure.reason, look.queue.arn.text)
-    now = world.current().clock.time()
-    return writer.dead_letter(failure, outcome, now, origin=letter.origin)
+    here, queue, invocation = world.current(), look.queue.arn, failure.delivery.invocation
+    now, limits = here.clock.time(), {queue: SizeLimit(*look.lookups.maximum_message_size(queue))}
+    situation = Situation(now, math.inf, QueueFacts(), limits, here.random, invocation.diagnoses.of)
+    writer = CopyWriter(ran.steps, situation)
+    copy = writer.dead_letter(failure, Outcome.dead_letter(failure.reason, queue.text), now, origin=letter.origin)
+    ran.log.notices(failure.delivery, writer.notices)
+    return copy
 
 
 @contextmanager

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS
 from tarry.envelope.attribute import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump, fit, smallest
 from tarry.envelope.records import copy_record, dead_letter_record, edited, hops_of, waiting_record
 from tarry.settlement.dead_letters import NoDeadLetterQueue, dead_letter_queue
-from tarry.settlement.sending import Attributes, Copy, sendable_attributes
+from tarry.settlement.plans import MANY_HOPS
+from tarry.settlement.sending import Attributes, Copy, Record, record_cut, sendable_attributes, shown_in_log
 from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved, message_size, utf8_length
 from tarry.sqs.outgoing import body_text, sendable
 from tarry.sqs.topology import named_queue
 from tarry.support.causes import is_a, type_name
-from tarry.telemetry.logs import MAX_RECORD_BYTES, WARNING, Log
+from tarry.telemetry.logs import WARNING
+from tarry.telemetry.notices import Notice
 
 if TYPE_CHECKING:
     from tarry.delivery import Delivery
@@ -25,12 +25,8 @@ if TYPE_CHECKING:
     from tarry.policy.decision import Decision
     from tarry.policy.failure import Failure, FailureSteps
     from tarry.policy.steps import DeadLetter
-    from tarry.sqs.lookups import Lookups
+    from tarry.settlement.facts import Situation
     from tarry.support.arn import QueueArn
-
-Record = Mapping[str, Any]
-
-MANY_HOPS = 12  # Lambda stops a function that keeps sending to its own queue at about 16
 
 
 class CannotSendAgain(Exception):
@@ -38,46 +34,47 @@ class CannotSendAgain(Exception):
 
 
 class CopyWriter:
-    """Makes the copies of one invocation."""
+    """Makes the copies of one message. It logs nothing: ``notices`` gathers what the log is to say."""
 
-    def __init__(self, steps: FailureSteps, lookups: Lookups, log: Log) -> None:
+    def __init__(self, steps: FailureSteps, situation: Situation) -> None:
         self._steps = steps
-        self._lookups = lookups
-        self._log = log
-        self._told = set[str]()
-        """The delivery ids of messages whose copies go without some of their attributes."""
+        self._situation = situation
+        self.notices: list[Notice] = []
 
     def dead_letter(
         self, failure: Failure, outcome: Outcome, died_at: float, *, origin: str | None = None, text: str | None = None
     ) -> Copy:
-        """The copy for the dead-letter queue; without a record where there is no room for one.
+        """Return the copy for the dead-letter queue; without a record where there is no room for one.
 
         ``origin`` and ``text``: as for `dead_letter_record`.
 
-        Raises `NoDeadLetterQueue`, also for a body that the target cannot hold.
+        Raises `NoDeadLetterQueue`, also for a body that the target cannot hold, and `FactsNeeded`.
         """
         delivery, options = failure.delivery, self._steps.of(failure.queue).dead_letter
         _refuse_no_text(delivery)
-        target = dead_letter_queue(delivery, outcome.queue, self._lookups)
+        target = dead_letter_queue(delivery, outcome.queue, self._situation.source)
+        self._situation.limit_of(target)  # before any hook of the user's is called
         told = options.include_traceback
         reason = outcome.reason or failure.reason
         whole = dead_letter_record(failure, reason, died_at, include_traceback=told, origin=origin, text=text)
         record = self._redacted(self._enriched(whole, failure, options), delivery, options)
         return self._fitted(delivery, target, record, delay=0, may_go_without=True)
 
-    def again(self, failure: Failure, decision: Decision, now: float) -> Copy:
-        """The copy that is sent again, never without its record.
+    def again(self, failure: Failure, decision: Decision) -> Copy:
+        """Return the copy that is sent again, never without its record.
 
         Raises `CannotSendAgain` where the record has no room, the delay cannot be kept, or SQS takes no such body or
-        attributes.
+        attributes, and `FactsNeeded`.
         """
         delivery, outcome, options = failure.delivery, decision.outcome, self._steps.of(failure.queue).dead_letter
+        now = self._situation.now
         if outcome.body is None:
             _refuse_no_text(delivery)
         body, attributes = _contents(delivery, outcome)
         target = named_queue(outcome.queue, delivery.source) if outcome.queue else delivery.source
         until = None if outcome.delay is None else decision.decided_at + outcome.delay
         delay, due = _parked(outcome.delay, until, target, now)
+        self._situation.limit_of(target)  # before any hook of the user's is called
         record = copy_record(
             failure,
             decision.decided_at,
@@ -92,12 +89,12 @@ class CopyWriter:
         record_ = self._redacted(record, delivery, options)
         return self._travelling(delivery, target, record_, delay, body, attributes, until=until)
 
-    def waiting(self, decision: Decision, until: float, now: float) -> Copy:
-        """The copy that waits in the message's own queue, in its place, ``until`` then (epoch seconds).
+    def waiting(self, decision: Decision, until: float) -> Copy:
+        """Return the copy that waits in the message's own queue, in its place, ``until`` then (epoch seconds).
 
         Raises `CannotSendAgain` where the record has no room.
         """
-        delivery, failure = decision.delivery, decision.failure
+        delivery, failure, now = decision.delivery, decision.failure, self._situation.now
         options = self._steps.of(delivery.queue).dead_letter
         _refuse_no_text(delivery)
         delay, due = _parked(min(MAX_VISIBILITY_SECONDS, max(0, until - now)), until, delivery.source, now)
@@ -133,12 +130,10 @@ class CopyWriter:
         until: float | None,
     ) -> Copy:
         """A copy that must not go without its record, and not unnoticed in a circle."""
-        if target == delivery.source:
-            self._lookups.source(target)  # its lease asks for that anyway, and it tells the limit too
         copy = self._fitted(delivery, target, record, delay, body, attributes, may_go_without=False)
         if (hops := hops_of(delivery) + 1) >= MANY_HOPS:
             text = f"sent again {hops} times: unless its RecursiveLoop is Allow, Lambda stops at about 16"
-            self._log.problem("many_hops", text, delivery)
+            self.notices.append(Notice("many_hops", text))
         return copy if until is None else copy.waiting_until(until)
 
     def _fitted(
@@ -152,7 +147,7 @@ class CopyWriter:
         *,
         may_go_without: bool,
     ) -> Copy:
-        limit, is_known = self._lookups.maximum_message_size(target)
+        limit, is_known = self._situation.limit_of(target)
         body = delivery.body if body is None else body
         if attributes is None:
             attributes = sendable_attributes(delivery)
@@ -166,30 +161,25 @@ class CopyWriter:
         if text is None:
             if not may_go_without:
                 raise CannotSendAgain("its record has no room beside the message, so it is not sent again")
-            self._say_in_log(
-                "record_in_log", "the message is dead-lettered without a record: no room", delivery, record
-            )
+            notice = shown_in_log("record_in_log", "the message is dead-lettered without a record: no room", record)
+            self.notices.append(notice)
             return Copy(delivery, target, [attributes], delay, body=body)
-        say_cut = partial(
-            self._say_in_log, "record_cut", "the record was cut to fit; here it is whole", delivery, record
-        )
         if is_cut := text != dump(record):
-            say_cut()
+            self.notices.append(record_cut(record))
         lighter = [] if is_known else _lighter(text, dump(smallest(record)))
         variants = [_with_record(attributes, variant) for variant in [text, *lighter]]
         if not is_known and may_go_without:
             variants.append(attributes)
-        return Copy(delivery, target, variants, delay, on_too_large=_nothing if is_cut else say_cut, body=body)
+        return Copy(delivery, target, variants, delay, record=None if is_cut else record, body=body)
 
     def _tell_left_out(self, delivery: Delivery) -> None:
-        """Log, once for a message, the attributes that a copy cannot have."""
+        """Name the attributes that a copy cannot have."""
         names = [name for name in delivery.user_attributes if is_reserved(name)]
-        if names and delivery.delivery_id not in self._told:
-            self._told.add(delivery.delivery_id)
+        if names:
             text = (
                 f"Copied without the attributes {', '.join(names)}: SQS refuses names that begin with AWS. or Amazon."
             )
-            self._log.problem("attributes_left_out", text, delivery, level=WARNING)
+            self.notices.append(Notice("attributes_left_out", text, level=WARNING))
 
     def _enriched(self, record: dict[str, Any], failure: Failure, options: DeadLetter) -> dict[str, Any]:
         if options.enrich is None:
@@ -198,7 +188,7 @@ class CopyWriter:
             extra = json.loads(dump(dict(options.enrich(failure))))  # plain values, whatever classes they had
         except BaseException as error:  # noqa: BLE001 a user's hook
             text = f"DeadLetter's enrich raised, or returned what is no JSON ({type_name(error)}): it adds nothing"
-            self._log.problem("enrich_failed", text, failure.delivery)
+            self.notices.append(Notice("enrich_failed", text))
             return record
         return {**record, "extra": extra}
 
@@ -212,14 +202,9 @@ class CopyWriter:
         except BaseException as error:  # noqa: BLE001 a user's hook
             what = "returned what is no record" if is_a(error, UnreadableRecord) else "raised"
             text = f"DeadLetter's redact {what} ({type_name(error)}): only the bare reason is kept"
-            self._log.problem("redact_failed", text, delivery)
+            self.notices.append(Notice("redact_failed", text))
             return smallest(record)
         return redacted
-
-    def _say_in_log(self, event: str, text: str, delivery: Delivery, record: Record) -> None:
-        fitted = fit(record, MAX_RECORD_BYTES)
-        shown = smallest(record) if fitted is None else json.loads(fitted)
-        self._log.problem(event, text, delivery, level=WARNING, record=shown)
 
 
 def _attempts_before(delivery: Delivery) -> int:
@@ -265,10 +250,6 @@ def _parked(delay: float | None, until: float | None, target: QueueArn, now: flo
         )
     seconds = max(0, math.ceil(until - now))
     return (seconds, None) if seconds <= MAX_DELAY_SECONDS else (MAX_DELAY_SECONDS, until)
-
-
-def _nothing() -> None:
-    """For a record that is in the log already."""
 
 
 def _lighter(text: str, smallest_text: str) -> list[str]:

@@ -9,15 +9,17 @@ from tarry.support.arn import QueueArn
 
 if TYPE_CHECKING:
     from tarry.delivery import Delivery
-    from tarry.sqs.lookups import Lookups
+    from tarry.sqs.queue_facts import QueueFacts
 
 
 class NoDeadLetterQueue(Exception):
     """A message has nowhere to go: it stays in its queue and waits."""
 
 
-def dead_letter_queue(delivery: Delivery, named: str | None, lookups: Lookups) -> QueueArn:
-    """Where a dead letter goes: to what the step has named, else the environment, else the source's redrive policy.
+def dead_letter_queue(delivery: Delivery, named: str | None, facts: QueueFacts) -> QueueArn:
+    """Return the queue a dead letter goes to: the step's, else the environment's, else the redrive policy's.
+
+    ``facts``: of the queue the message came from.
 
     Raises `NoDeadLetterQueue`, saying what to do, if there is none or it is one the message must not go to.
     """
@@ -28,14 +30,13 @@ def dead_letter_queue(delivery: Delivery, named: str | None, lookups: Lookups) -
         if not target.name:
             raise NoDeadLetterQueue(f"{named!r} is no SQS queue: name the dead-letter queue by name, URL or ARN")
     else:
-        known = lookups.source(source)
-        if known.error is not None:
+        if facts.error is not None:
             name = source.name or "a queue without a name"
             raise NoDeadLetterQueue(
-                f"the redrive policy of {name} cannot be read ({known.error}); allow sqs:GetQueueAttributes, or set "
+                f"the redrive policy of {name} cannot be read ({facts.error}); allow sqs:GetQueueAttributes, or set "
                 "TARRY_DEAD_LETTER_QUEUE_URL"
             )
-        target = known.dead_letter or QueueArn("")
+        target = facts.dead_letter or QueueArn("")
     if not target.name:
         raise NoDeadLetterQueue(
             f"{source.name or 'its queue'} has no dead-letter queue; add a RedrivePolicy to it in the template"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from tarry.delivery import Delivery
     from tarry.invocation import Invocation
-    from tarry.settlement.plans import Plan
     from tarry.telemetry.logs import Log
 
 EARLY_SECONDS = 1.0
@@ -25,22 +25,22 @@ LAST_SECONDS = 0.1
 class EarlyWaits:
     """The short waits of one batch. A thread of its own has ``ask`` make the requests, a second after the first."""
 
-    def __init__(self, invocation: Invocation, ask: Callable[[Sequence[Plan]], None], log: Log) -> None:
+    def __init__(self, invocation: Invocation, ask: Callable[[Sequence[Delivery]], None], log: Log) -> None:
         self._invocation = invocation
         self._ask = ask
         self._log = log
         self._lock = threading.Lock()
-        self._waiting: list[Plan] = []
-        self._under_way: list[Plan] = []
+        self._waiting: list[Delivery] = []
+        self._under_way: list[Delivery] = []
         self._has_thread = False
         threads = invocation.world.threads
         self._some, self._over, self._idle = threads.event(), threads.event(), threads.event()
         self._is_over = False
 
-    def add(self, plan: Plan) -> None:
+    def add(self, delivery: Delivery) -> None:
         """Have a wait asked for, within a second."""
         with self._lock:
-            self._waiting.append(plan)
+            self._waiting.append(delivery)
             starts, self._has_thread = not self._has_thread, True
         self._some.set()
         if starts:
@@ -49,13 +49,13 @@ class EarlyWaits:
             except RuntimeError:  # the process may have no more threads: they are asked for at the end
                 self._is_over = True
 
-    def take(self, plans: Iterable[Plan]) -> list[Plan]:
-        """Those of ``plans`` for which no request is under way; none is made here any more."""
+    def take(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """Those of ``deliveries`` for which no request is under way; none is made here any more."""
         with self._lock:
-            under_way = set(map(id, self._under_way))
-            free = [plan for plan in plans if id(plan) not in under_way]
-            taken = set(map(id, free))
-            self._waiting = [plan for plan in self._waiting if id(plan) not in taken]
+            under_way = {delivery.delivery_id for delivery in self._under_way}
+            free = [delivery for delivery in deliveries if delivery.delivery_id not in under_way]
+            taken = {delivery.delivery_id for delivery in free}
+            self._waiting = [delivery for delivery in self._waiting if delivery.delivery_id not in taken]
         return free
 
     def stop(self) -> None:

@@ -1,15 +1,16 @@
-"""What can be done with one message, in order: the first way, and those that follow where it fails (SPEC C8, C10, E4).
+"""Settlement plans: the ways to settle a message, best first, and those that follow if SQS refuses (SPEC C8, C10, E4).
 
-Pure functions of the decision and of what is known of the queue. `tarry.settlement.settlement` carries them out.
+Values and pure functions. `tarry.settlement.planner` makes plans, `tarry.settlement.executor` carries them out.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.envelope.records import hops_of
+from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from tarry.delivery import Delivery
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tarry.settlement.sending import Copy
     from tarry.sqs.queue_facts import QueueFacts
     from tarry.support.arn import QueueArn
+    from tarry.telemetry.notices import Notice
 
 MANY_HOPS = 12
 """Lambda stops a function that keeps sending to its own queue at about 16 (PLATFORM 15b)."""
@@ -43,55 +45,76 @@ class Way(NamedTuple):
     """Only where SQS has refused the way before for certain, and would the next time."""
 
 
-class Plan:
-    """What is to be done with one message now, and what is known of the ways that failed."""
+IN_PLACE = Way("in_place")
+
+
+class SettlementPlan(Value):
+    """What is to be done with one message at SQS: the next way, its copy, and the ways that follow if it fails."""
 
     __slots__ = (
-        "copy", "decided", "decision", "has_asked", "is_perhaps_sent", "is_refused", "is_settled", "not_sent", "tried",
-        "ways",
+        "copy", "decided", "decision", "is_done", "is_perhaps_sent", "is_refused", "needs", "not_sent", "notices",
+        "tried", "ways",
     )  # fmt: skip
+    decided: Decision
+    decision: Decision
+    """The same, or what is done in its stead: a dead letter."""
+    ways: tuple[Way, ...]
+    """The next way first; the last one is always ``in_place``."""
+    copy: Copy | None
+    """The copy to send; None where the message waits in its queue, or is released."""
+    needs: QueueArn | None
+    """The queue whose size limit planning needs before it can go on."""
+    is_done: bool
+    """Whether nothing is to be done at SQS: the failure steps, asked again, took the message."""
+    tried: frozenset[QueueArn]
+    """The queues to which a copy could not be sent."""
+    not_sent: tuple[str, ...]
+    """Why the ways before failed."""
+    is_refused: bool
+    """Whether the way before has done nothing for certain, and would not the next time either."""
+    is_perhaps_sent: bool
+    """Whether a copy on a FIFO queue may have been sent, or not."""
+    notices: tuple[Notice, ...]
+    """What the log is to say of this planning."""
 
-    def __init__(self, decision: Decision, ways: list[Way]) -> None:
-        self.decided = decision
-        self.decision = decision
-        """The same, or what is done in its stead: a dead letter."""
-        self.ways = ways
-        """Those that are left; the first is the next to be taken."""
-        self.copy: Copy | None = None
-        """The copy to be sent, where the next way sends one."""
-        self.tried: set[QueueArn] = set()
-        """The queues to which a copy could not be sent."""
-        self.not_sent: list[str] = []
-        """Why the ways before failed."""
-        self.is_refused = True
-        """Whether the way before has done nothing for certain, and would not the next time either."""
-        self.is_perhaps_sent = False
-        """Whether a copy on a FIFO queue may have been sent, or not."""
-        self.has_asked = False
-        """Whether its visibility was asked for while the batch still ran, without a confirmation."""
-        self.is_settled = False
+    def __init__(self, decision: Decision, ways: tuple[Way, ...]) -> None:
+        self._freeze(
+            decided=decision,
+            decision=decision,
+            ways=ways,
+            copy=None,
+            needs=None,
+            is_done=False,
+            tried=frozenset(),
+            not_sent=(),
+            is_refused=True,
+            is_perhaps_sent=False,
+            notices=(),
+        )
 
-    def fails(self, why: str) -> None:
-        """Note why a way failed."""
-        if why not in self.not_sent:
-            self.not_sent.append(why)
+    def changed(self, **fields: Any) -> SettlementPlan:
+        """Return the same plan with some fields changed."""
+        return self._changed(**fields)
 
-    def next_way(self) -> Way:
-        """Drop the ways that do not apply; the next one."""
-        while self.ways[0].only_if_refused and not self.is_refused:
-            self.ways.pop(0)
-        return self.ways[0]
+    def failed(self, why: str, **fields: Any) -> SettlementPlan:
+        """Return the plan without its next way, which failed."""
+        not_sent = self.not_sent if why in self.not_sent else (*self.not_sent, why)
+        return self._changed(not_sent=not_sent, ways=self.ways[1:], **fields)
+
+    @property
+    def delivery(self) -> Delivery:
+        return self.decided.delivery
 
 
-def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: float) -> list[Way]:
+def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: float) -> tuple[Way, ...]:
     """The ways to deal with a message, best first; the last one is always ``in_place``.
 
     ``longest_delay``: for how many seconds an unhandled message waits.
     """
     delivery, kind = decision.delivery, decision.outcome.kind
     if kind == "release":
-        return [Way("in_place")]
-    seconds, longest = seconds_to_wait(decision, longest_delay), delivery.longest_wait()
+        return (IN_PLACE,)
+    seconds, longest = seconds_to_wait(decision, longest_delay), delivery.longest_wait(now)
     is_last = facts.is_last_delivery(delivery)
     expires = not delivery.source.is_fifo and facts.would_expire(delivery, min(longest, seconds), now)
     by_copy = not delivery.source.is_fifo and _waits_by_copy(decision, seconds, longest)
@@ -106,7 +129,7 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
         ways.append(Way("last_resort"))
     if expires and decision.trouble is None and kind != "wait":
         ways.append(Way("copy_waits" if kind in SENT_AWAY else "expiring", only_if_refused=True))
-    return [*ways, Way("in_place")]
+    return (*ways, IN_PLACE)
 
 
 def _ways_of_parked(delivery: Delivery, *, expires: bool, is_last: bool) -> list[Way]:

@@ -7,35 +7,41 @@ sending is not confirmed by a message id and the body's MD5.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_DELAY_SECONDS, MOMENT_SECONDS
+from tarry.envelope.attribute import fit, smallest
 from tarry.sqs.deletes import delete
 from tarry.sqs.limits import is_reserved, message_size, requests_of
 from tarry.sqs.receipts import doubt
 from tarry.sqs.refusals import error_code, failed_entries, is_worth_splitting
 from tarry.support.value import Value
+from tarry.telemetry.logs import MAX_RECORD_BYTES, WARNING
+from tarry.telemetry.notices import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from tarry.delivery import Delivery
     from tarry.sqs.lookups import Lookups
     from tarry.support.arn import QueueArn
 
 Attributes = dict[str, dict[str, Any]]
+Record = Mapping[str, Any]
 
 
 class Copy(Value):
     """A message to be sent on.
 
     ``body`` is the message's, unless a failure step asks for another. ``variants`` are its attributes: the first is
-    sent. If SQS finds it too large, ``on_too_large`` is called, once, and the others are tried in turn.
+    sent. If SQS finds it too large, the others are tried in turn.
     """
 
-    __slots__ = ("body", "delay", "delivery", "on_too_large", "target", "transfer", "until", "variants")
+    __slots__ = ("body", "delay", "delivery", "record", "target", "transfer", "until", "variants")
     delivery: Delivery
     body: str
     target: QueueArn
@@ -44,7 +50,8 @@ class Copy(Value):
     """``DelaySeconds``; None leaves it to the queue, which is all that FIFO allows."""
     until: float | None
     """The epoch seconds at which the delay ends, so that a copy that is sent later waits for less."""
-    on_too_large: Callable[[], None]
+    record: Record | None
+    """Its record, for the log if SQS finds the first variant too large; None if the log has it."""
     transfer: str
     """On FIFO, what SQS is to swallow a second time: this message's move to this queue, by default."""
 
@@ -54,7 +61,7 @@ class Copy(Value):
         target: QueueArn,
         variants: Sequence[Attributes],
         delay: int | None,
-        on_too_large: Callable[[], None] = lambda: None,
+        record: Record | None = None,
         transfer: str = "",
         *,
         body: str | None = None,
@@ -67,7 +74,7 @@ class Copy(Value):
             variants=variants,
             delay=delay,
             until=until,
-            on_too_large=on_too_large,
+            record=record,
             transfer=transfer or f"{delivery.delivery_id} {target}",
         )
 
@@ -78,7 +85,7 @@ class Copy(Value):
             self.target,
             self.variants,
             self.delay,
-            self.on_too_large,
+            self.record,
             self.transfer,
             body=self.body,
             until=moment,
@@ -107,6 +114,18 @@ class Sent(Value):
 
     def __init__(self, copy: Copy, error: Exception | None, not_deleted: Exception | None = None) -> None:
         self._freeze(copy=copy, error=error, not_deleted=not_deleted)
+
+
+def record_cut(record: Record) -> Notice:
+    """Return the line that shows a record of which only a part travels."""
+    return shown_in_log("record_cut", "the record was cut to fit; here it is whole", record)
+
+
+def shown_in_log(event: str, text: str, record: Record) -> Notice:
+    """Return a line with a record that does not fit beside its message."""
+    fitted = fit(record, MAX_RECORD_BYTES)
+    shown = smallest(record) if fitted is None else json.loads(fitted)
+    return Notice(event, text, level=WARNING, more={"record": shown})
 
 
 def sendable_attributes(delivery: Delivery) -> Attributes:
@@ -175,8 +194,8 @@ def _send(chunk: Sequence[Copy], variant: int, known: set[str], lookups: Lookups
     for copy in chunk:
         why = errors[copy.delivery.delivery_id]
         if why is not None and variant + 1 < len(copy.variants) and _is_too_large(why):
-            if variant == 0:
-                copy.on_too_large()
+            if variant == 0 and copy.record is not None:
+                lookups.log.notices(copy.delivery, [record_cut(copy.record)])
             errors |= _send([copy], variant + 1, known, lookups)
     return errors
 

@@ -22,7 +22,7 @@ class Lookups:
 
     def __init__(self, requests: Requests, log: Log) -> None:
         self.requests = requests
-        self._log = log
+        self.log = log
         self._world = requests.invocation.world
         self._topology = self._world.keep(Topology)
         self._told: set[str] = set()
@@ -60,11 +60,11 @@ class Lookups:
 
     def warn(self, error: Exception, operation: str, queue: QueueArn) -> None:
         """A request was refused: if for want of a permission, that is said once a cold start."""
-        warn_of_missing_permission(error, operation, queue, self._log, self._world)
+        warn_of_missing_permission(error, operation, queue, self.log, self._world)
 
     def _tell(self, error: Exception, operation: str, queue: QueueArn, consequence: str) -> None:
         self.warn(error, operation, queue)
         if not is_denied(error_code(error)) and f"{operation} {queue}" not in self._told:
             self._told.add(f"{operation} {queue}")
             text = f"{queue.name or 'a queue without a name'} cannot be looked up ({error}): {consequence}"
-            self._log.problem("look_up_failed", text, level=WARNING)
+            self.log.problem("look_up_failed", text, level=WARNING)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tarry.delay import MAX_VISIBILITY_SECONDS, UNKNOWN_RECEIVE_SECONDS
 from tarry.policy.retry_policy import SHORTEST_UNHANDLED_WAIT
-from tarry.settlement.settlement import REPEAT_ON_FIFO_SECONDS, SHORTEST_CUT_SECONDS
+from tarry.settlement.planner import REPEAT_ON_FIFO_SECONDS, SHORTEST_CUT_SECONDS
 from tarry.sqs.queue_facts import MARGIN_SECONDS, MARGIN_SHARE
 from tarry.testing.checkers.doubles import is_by_sqs
 from tarry.testing.checkers.leases import known_end

@@ -1,0 +1,305 @@
+"""Carrying settlement plans out at SQS: sends with their deletes, waits and releases; and what SQS answers.
+
+It knows neither policies nor failure steps. A refusal changes no other message's fate: what is not done for certain
+stays reported as failed, and SQS delivers it again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tarry.delay import MAX_VISIBILITY_SECONDS
+from tarry.outcome import Outcome
+from tarry.settlement.facts import Situation, SizeLimit
+from tarry.settlement.planner import seconds_until
+from tarry.settlement.plans import IN_PLACE, SENT_AWAY, SettlementPlan
+from tarry.settlement.sending import Copy, Sent, send_on
+from tarry.sqs.deletes import delete
+from tarry.sqs.limits import tens
+from tarry.sqs.permissions import SEND_TO_ITSELF
+from tarry.sqs.refusals import Refused, is_stale_handle
+from tarry.telemetry.logs import WARNING, Log
+from tarry.visibility.changes import Hidden, Hide, change_visibility
+from tarry.visibility.leases import lease_end, lose_lease
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tarry.delivery import Delivery
+    from tarry.invocation import Invocation
+    from tarry.policy.decision import Decision
+    from tarry.settlement.planner import Planner
+    from tarry.sqs.lookups import Lookups
+    from tarry.support.arn import QueueArn
+
+PATIENCE_SECONDS = 2.0
+"""How long an early request waits for an extension of ``keepalive`` that is under way."""
+
+
+class Executor:
+    """Carries out the plans of one invocation."""
+
+    def __init__(self, invocation: Invocation, planner: Planner, lookups: Lookups, log: Log) -> None:
+        self._invocation = invocation
+        self._planner = planner
+        self._lookups = lookups
+        self._log = log
+        self._limits: dict[QueueArn, SizeLimit] = {}
+        self._told = set[str]()
+        """The delivery ids of messages whose copies go without some of their attributes."""
+
+    # plans
+
+    def plan(self, decision: Decision) -> None:
+        """Plan the settlement of a message; it may take requests, to look queues up."""
+        if decision.outcome.kind == "release":
+            decision.delivery.plan = SettlementPlan(decision, (IN_PLACE,))
+        else:
+            self._take(self._planner.start(decision, self._situation(decision.delivery)))
+
+    def _take(self, plan: SettlementPlan) -> None:
+        """Take a plan over, with the facts of queues that it turns out to need."""
+        delivery = plan.delivery
+        while plan.needs is not None:
+            self._tell(plan)
+            self._limits[plan.needs] = SizeLimit(*self._lookups.maximum_message_size(plan.needs))
+            plan = self._planner.go_on(plan, self._situation(delivery))
+        self._tell(plan)
+        delivery.plan = plan
+        if plan.is_done:
+            delivery.is_settled = delivery.is_gone = True
+            self._transition(delivery, plan.decision.outcome, None)
+
+    def _situation(self, delivery: Delivery) -> Situation:
+        invocation, source = self._invocation, delivery.source
+        facts = self._lookups.source(source)
+        now, time_left = invocation.now(), invocation.time_left()
+        return Situation(now, time_left, facts, self._limits, invocation.world.random, invocation.diagnoses.of)
+
+    def _tell(self, plan: SettlementPlan) -> None:
+        for notice in plan.notices:
+            if notice.event == "attributes_left_out":
+                if plan.delivery.delivery_id in self._told:
+                    continue
+                self._told.add(plan.delivery.delivery_id)
+            self._log.notices(plan.delivery, [notice])
+
+    # sending
+
+    def send(self, deliveries: Sequence[Delivery]) -> None:
+        """Send the copies of these; where SQS refuses one, go the next way that sends one, until there is none."""
+        while sending := [each for each in deliveries if has_copy(each)]:
+            self._send(sending)
+
+    def _send(self, deliveries: Sequence[Delivery]) -> None:
+        self._find_lost_leases(deliveries)
+        sending = [each for each in deliveries if not each.is_settled]
+        for delivery in sending:
+            delivery.is_given_up = True
+        copies = [copy for each in sending if (copy := plan_of(each).copy) is not None]
+        for sent in send_on(copies, self._lookups):
+            if sent.error is None:
+                self._note_sent(sent)
+            else:
+                self._note_not_sent(sent.copy, sent.error)
+
+    def _note_sent(self, sent: Sent) -> None:
+        delivery, copy = sent.copy.delivery, sent.copy
+        outcome = plan_of(delivery).decision.outcome
+        delivery.is_settled = delivery.is_gone = True
+        more: dict[str, Any] = {"dead_letter_queue" if outcome.kind == "dead_letter" else "sent_to": copy.target.name}
+        delay = None if outcome.delay is None else int(outcome.delay)
+        if outcome.kind not in SENT_AWAY:
+            wanted = self._planner.asked_for(plan_of(delivery).decision)
+            delay = min(MAX_VISIBILITY_SECONDS, wanted)
+            more |= {"asked_for": wanted} if delay < wanted else {}
+        self._transition(delivery, outcome, delay, **more)
+        if sent.not_deleted is not None:
+            self._lookups.warn(sent.not_deleted, "delete_message_batch", delivery.source)
+            text = "the message that was sent on is left to Lambda to delete"
+            self._log.problem("delete_failed", text, delivery, error=sent.not_deleted, level=WARNING)
+
+    def _note_not_sent(self, copy: Copy, error: Exception) -> None:
+        delivery = copy.delivery
+        operation = SEND_TO_ITSELF if copy.target == delivery.source else "send_message_batch"
+        self._lookups.warn(error, operation, copy.target)
+        self._take(self._planner.refused(plan_of(delivery), error, self._situation(delivery)))
+
+    # leases
+
+    def _find_lost_leases(self, deliveries: Sequence[Delivery]) -> None:
+        """Find the messages whose lease is lost: another consumer may have them by now, and they are not sent (E6).
+
+        On FIFO, where SQS refuses an old receipt handle, the handles are tested once half of the visibility timeout has
+        passed. On a standard queue it takes them, and a test would change the newer delivery.
+        """
+        hides: dict[QueueArn, list[Hide]] = {}
+        for delivery in deliveries:
+            self.note_if_lost(delivery)
+            if delivery.is_settled or not delivery.source.is_fifo:
+                continue
+            timeout = self._lookups.visibility_timeout(delivery.source)
+            end = lease_end(delivery, timeout)
+            if end is not None and end - self._invocation.now() <= timeout / 2:
+                hides.setdefault(delivery.source, []).append(Hide(delivery, min(timeout, delivery.longest_wait())))
+        for hidden in self._change(hides):
+            delivery = hidden.hide.delivery
+            if hidden.error is None:
+                delivery.visible_at = self._invocation.now() + hidden.hide.seconds
+            elif isinstance(hidden.error, Refused) or is_stale_handle(hidden.error):
+                text = "SQS refuses its receipt handle: it is not sent on here, only reported as failed"
+                self._log.problem("lease_lost", text, delivery, error=hidden.error, level=WARNING)
+                lose_lease(delivery)
+                self.note_if_lost(delivery)
+
+    def note_if_lost(self, delivery: Delivery) -> None:
+        """Settle a message whose lease is lost: whatever was decided, it is only reported as failed."""
+        if delivery.is_settled:
+            return
+        if not delivery.is_lost:
+            end = lease_end(delivery, self._visibility_timeout(delivery))
+            if end is None or end > self._invocation.now():
+                return
+            lose_lease(delivery)
+        delivery.is_settled = True
+        outcome = plan_of(delivery).decision.outcome
+        outcome = Outcome.unhandled() if outcome.kind in SENT_AWAY else outcome
+        self._transition(delivery, outcome, None, not_settled="its lease is lost: it is only reported as failed")
+
+    def _visibility_timeout(self, delivery: Delivery) -> int | None:
+        """The queue's, in seconds, if the end of the lease may be near; None where it is not known, or not needed.
+
+        Lambda makes no mapping whose queue has a shorter one than the function's timeout.
+        """
+        invocation = self._invocation
+        if not self._lookups.knows(delivery.source):
+            received_at = delivery.received_at
+            held = 0.0 if received_at is None else max(0.0, invocation.started_at - received_at)
+            if held + invocation.elapsed() < invocation.began_with:
+                return None
+        return self._lookups.source(delivery.source).visibility_timeout
+
+    # waiting
+
+    def give_up(self, deliveries: Sequence[Delivery]) -> None:
+        """Have these extended no more while the batch runs: an extension that arrives later would undo the wait."""
+        for delivery in deliveries:
+            delivery.is_given_up |= not delivery.is_settled
+        if (idle := self._invocation.keepalive_idle) is not None:
+            idle.wait(PATIENCE_SECONDS)
+
+    def ask_early(self, deliveries: Sequence[Delivery]) -> None:
+        """Ask for short waits while the batch still runs; what is not confirmed is left for the end."""
+        for delivery in deliveries:
+            self.note_if_lost(delivery)
+        open_ = [delivery for delivery in deliveries if not delivery.is_settled]
+        self.give_up(open_)
+        self.send(open_)
+        waiting = [delivery for delivery in open_ if stays(delivery)]
+        for delivery in waiting:
+            delivery.has_asked = True
+        self.wait_in_place(waiting, early=True)
+
+    def wait_in_place(self, deliveries: Sequence[Delivery], *, early: bool = False) -> None:
+        """Make these invisible until their time, and those that are released visible.
+
+        What SQS does not confirm ``early`` is asked for again at the end, if there is anything left of its wait.
+        """
+        hides: dict[QueueArn, list[Hide]] = {}
+        now = self._invocation.now()
+        for delivery in deliveries:
+            if delivery.is_settled:
+                continue
+            plan = plan_of(delivery)
+            if delivery.has_asked and not early and self._planner.waits_until(plan, now) <= now:
+                self._note_perhaps_asked(delivery)
+                continue
+            known = self._situation(delivery) if self._lookups.knows(delivery.source) else None
+            seconds = self._planner.seconds_in_place(plan, known, now)
+            hides.setdefault(delivery.source, []).append(Hide(delivery, seconds))
+        for hidden in self._change(hides):
+            if not hidden.hide.delivery.is_settled and not (early and hidden.error is not None):
+                self._note_hidden(hidden)
+
+    def _change(self, hides: dict[QueueArn, list[Hide]]) -> Iterable[Hidden]:
+        for queue, of_queue in hides.items():
+            for hidden in change_visibility(of_queue, queue, self._lookups):
+                if hidden.error is not None:
+                    self._lookups.warn(hidden.error, "change_message_visibility_batch", queue)
+                yield hidden
+
+    def _note_hidden(self, hidden: Hidden) -> None:
+        delivery, now = hidden.hide.delivery, self._invocation.now()
+        plan, more = plan_of(delivery), dict[str, Any]()
+        delivery.is_settled = True
+        outcome = plan.decided.outcome
+        if outcome.kind in SENT_AWAY:
+            outcome = Outcome.unhandled()
+            more["not_sent"] = "; ".join(plan.not_sent) or "no failure to tell of"
+        elif hidden.error is None:
+            delivery.visible_at = now + hidden.hide.seconds
+        wanted = seconds_until(self._planner.waits_until(plan, now), now)
+        if hidden.error is not None:
+            more["not_settled"] = f"{hidden.error}; it comes back when the queue's visibility timeout ends"
+        elif hidden.hide.seconds < wanted:
+            more["asked_for"] = self._planner.asked_for(plan.decided)
+        self._transition(delivery, outcome, None if hidden.error else hidden.hide.seconds, **more)
+
+    def _note_perhaps_asked(self, delivery: Delivery) -> None:
+        delivery.is_settled = True
+        text = "its wait was asked for, SQS did not confirm it, and it is over: another delivery may have begun"
+        self._transition(delivery, plan_of(delivery).decision.outcome, None, not_settled=text)
+
+    # deleting
+
+    def delete(self, deliveries: Sequence[Delivery]) -> None:
+        """Delete acknowledged messages: there will be no answer after which Lambda does."""
+        by_queue: dict[QueueArn, list[Delivery]] = {}
+        for delivery in deliveries:
+            by_queue.setdefault(delivery.source, []).append(delivery)
+        chunks = [chunk for of_queue in by_queue.values() for chunk in tens(of_queue)]
+        answers = self._lookups.requests.all([partial(delete, chunk, self._lookups) for chunk in chunks])
+        for chunk, answer in zip(chunks, answers, strict=True):
+            errors = (
+                dict.fromkeys((each.delivery_id for each in chunk), answer) if isinstance(answer, Exception) else answer
+            )
+            for delivery in chunk:
+                if (error := errors.get(delivery.delivery_id)) is not None:
+                    self._lookups.warn(error, "delete_message_batch", delivery.source)
+                    text = "it is acknowledged, and could not be deleted: it is delivered again"
+                    self._log.problem("delete_failed", text, delivery, error=error, level=WARNING)
+
+    # the log
+
+    def _transition(self, delivery: Delivery, outcome: Outcome, delay: int | None, **more: Any) -> None:
+        plan = plan_of(delivery)
+        decision, failure = plan.decision, plan.decision.failure
+        if decision.trouble is not None:
+            text = "a failure step raised, or tarry did, while it was decided what becomes of the message"
+            self._log.problem("step_failed", text, delivery, error=decision.trouble)
+        if plan.not_sent:
+            more["not_sent"] = "; ".join(plan.not_sent)
+        reason = outcome.reason or (failure.reason if failure is not None else None)
+        error = failure.diagnosis if failure is not None else None
+        said = failure.said if failure is not None else None
+        failed = failure is not None and outcome.kind in ("ack", "discard")
+        self._log.transition(
+            delivery, outcome, error=error, delay=delay, reason=reason, said=said, failed=failed, **more
+        )
+
+
+def plan_of(delivery: Delivery) -> SettlementPlan:
+    """Return the plan of a message that is to be settled."""
+    assert delivery.plan is not None
+    return delivery.plan
+
+
+def has_copy(delivery: Delivery) -> bool:
+    """Return whether a message is still to be sent on."""
+    return not delivery.is_settled and plan_of(delivery).copy is not None
+
+
+def stays(delivery: Delivery) -> bool:
+    """Return whether a message is still to be hidden, or released, in its queue."""
+    return not delivery.is_settled and plan_of(delivery).copy is None

@@ -1,0 +1,50 @@
+"""What planning is told: the facts of queues, the time, and the means to decide. It looks up nothing itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from random import Random
+
+    from tarry.policy.decision import Diagnose
+    from tarry.sqs.queue_facts import QueueFacts
+    from tarry.support.arn import QueueArn
+
+
+class SizeLimit(NamedTuple):
+    """The MaximumMessageSize of a queue."""
+
+    bytes: int
+    is_known: bool
+    """Whether SQS has told it; else it is SQS's own limit."""
+
+
+class FactsNeeded(Exception):
+    """Planning needs the size limit of a queue, which only a failure step or a redrive policy has named."""
+
+    def __init__(self, queue: QueueArn) -> None:
+        super().__init__(queue.text)
+        self.queue = queue
+
+
+class Situation(NamedTuple):
+    """The moment at which a message's settlement is planned."""
+
+    now: float
+    """In epoch seconds."""
+    time_left: float
+    """Seconds until Lambda kills the process."""
+    source: QueueFacts
+    """Of the queue the message came from."""
+    limits: Mapping[QueueArn, SizeLimit]
+    """Of the queues that were looked up."""
+    rng: Random
+    diagnose: Diagnose
+
+    def limit_of(self, queue: QueueArn) -> SizeLimit:
+        """Return the size limit of a queue. Raises `FactsNeeded` if it was not looked up."""
+        if queue not in self.limits:
+            raise FactsNeeded(queue)
+        return self.limits[queue]

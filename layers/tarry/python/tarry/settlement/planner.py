@@ -1,0 +1,196 @@
+"""Planning a settlement: from a decision to what SQS is asked for, and to what follows if SQS refuses it.
+
+Pure: nothing here logs, makes a request, reads a clock or changes a message. The user's hooks are called here (failure
+steps that are asked again, `DeadLetter`'s ``enrich`` and ``redact``). What the log is to say comes back in the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tarry.delay import MAX_VISIBILITY_SECONDS, MOMENT_SECONDS, whole_seconds
+from tarry.outcome import Outcome
+from tarry.policy.decision import Decision, ask_steps
+from tarry.policy.failure import Failure
+from tarry.policy.steps import StepContext
+from tarry.settlement.copies import CannotSendAgain, CopyWriter
+from tarry.settlement.facts import FactsNeeded
+from tarry.settlement.plans import (
+    MANY_HOPS,
+    WAITS,
+    SettlementPlan,
+    may_hop,
+    seconds_to_wait,
+    waits_until,
+    ways_of,
+    why_it_could_not_wait,
+)
+from tarry.sqs.refusals import is_refused_for_good, may_be_applied
+from tarry.support.causes import is_a, text_of
+from tarry.telemetry.logs import MAX_FIELD_BYTES
+from tarry.telemetry.notices import Notice
+
+if TYPE_CHECKING:
+    from tarry.delivery import Delivery
+    from tarry.policy.failure import FailureSteps
+    from tarry.policy.retry_policy import RetryPolicy
+    from tarry.settlement.facts import Situation
+    from tarry.settlement.plans import Way
+    from tarry.settlement.sending import Copy
+
+SHORTEST_CUT_SECONDS = 60
+"""No wait is cut to less than this for the sake of an expiry, which may be a guess."""
+REPEAT_ON_FIFO_SECONDS = 240
+"""SQS drops the second copy of a message for five minutes: when it is not known whether there was a first."""
+
+
+class Planner:
+    """Plans settlements by a consumer's policy and failure steps."""
+
+    def __init__(self, policy: RetryPolicy, steps: FailureSteps) -> None:
+        self._policy = policy
+        self._steps = steps
+        self._longest: dict[bool, float] = {}
+
+    def start(self, decision: Decision, situation: Situation) -> SettlementPlan:
+        """Return the plan for a decision. Like `go_on` and `refused`, it may need the facts of a queue to go on."""
+        return self._restarted(SettlementPlan(decision, ()), decision, situation)
+
+    def go_on(self, plan: SettlementPlan, situation: Situation) -> SettlementPlan:
+        """Return the plan with the copy for its next way; a way for which there can be no copy is passed over."""
+        plan = plan.changed(copy=None, decision=plan.decided, needs=None, notices=())
+        while True:
+            while plan.ways[0].only_if_refused and not plan.is_refused:
+                plan = plan.changed(ways=plan.ways[1:])
+            way = plan.ways[0]
+            if way.name == "in_place":
+                return plan
+            writer = CopyWriter(self._steps, situation)
+            try:
+                decision, copy = self._copy_for(way, plan, writer, situation)
+            except FactsNeeded as needed:
+                return plan.changed(needs=needed.queue)
+            except BaseException as error:  # noqa: BLE001 whatever it is, the message is still in its queue
+                plan = plan.changed(notices=(*plan.notices, *writer.notices))
+                failure = plan.decided.failure
+                if is_a(error, CannotSendAgain) and failure is not None and way.name == "as_decided":
+                    notice = Notice("step_passed_on", f"{error}: the next failure step is asked")
+                    plan = plan.changed(notices=(*plan.notices, notice))
+                    return self._ask_further(plan, failure, situation)
+                plan = plan.failed(text_of(error, MAX_FIELD_BYTES))
+                continue
+            plan = plan.changed(notices=(*plan.notices, *writer.notices))
+            if copy is not None:
+                return plan.changed(copy=copy, decision=decision)
+            plan = plan.changed(ways=plan.ways[1:])
+
+    def refused(self, plan: SettlementPlan, error: Exception, situation: Situation) -> SettlementPlan:
+        """Return the plan after its copy was not sent for certain: the next way."""
+        copy = plan.copy
+        assert copy is not None
+        is_open = may_be_applied(error)
+        why = f"{copy.target.name}: {error}" + (" (it may be there all the same)" if is_open else "")
+        plan = plan.failed(
+            why,
+            tried=plan.tried | {copy.target},
+            is_perhaps_sent=plan.is_perhaps_sent or (is_open and copy.target.is_fifo),
+            is_refused=is_refused_for_good(error),
+        )
+        return self.go_on(plan, situation)
+
+    def waits_until(self, plan: SettlementPlan, now: float) -> float:
+        """Return until when a message waits in its queue, in epoch seconds; 0 for one that is released."""
+        if plan.decision.outcome.kind == "release":
+            return 0
+        if plan.decided.outcome.kind in WAITS:
+            return waits_until(plan.decided, 0)
+        longest = self.longest_delay(plan.delivery)
+        return now + (min(longest, REPEAT_ON_FIFO_SECONDS) if plan.is_perhaps_sent else longest)
+
+    def seconds_in_place(self, plan: SettlementPlan, situation: Situation | None, now: float) -> int:
+        """Return for how many seconds to hide a message, as long as SQS can.
+
+        One that would expire, and could not be sent, comes back in time to try that again. ``situation``: None where
+        the queue was not looked up.
+        """
+        delivery, wanted = plan.delivery, seconds_until(self.waits_until(plan, now), now)
+        seconds = min(wanted, delivery.longest_wait(now)) if wanted else 0
+        if not seconds or situation is None:
+            return seconds
+        left = situation.source.seconds_left_if_short(delivery, seconds, now)
+        return seconds if left is None else min(seconds, max(SHORTEST_CUT_SECONDS, int(left / 2)))
+
+    def asked_for(self, decision: Decision) -> int:
+        """Return for how many seconds a message is to wait from its verdict on, whatever SQS can keep."""
+        return whole_seconds(seconds_to_wait(decision, self.longest_delay(decision.delivery)))
+
+    def longest_delay(self, delivery: Delivery) -> float:
+        """Return for how many seconds an unhandled message waits."""
+        is_fifo = delivery.source.is_fifo
+        if is_fifo not in self._longest:
+            self._longest[is_fifo] = whole_seconds(self._policy.longest_delay(fifo=is_fifo))
+        return self._longest[is_fifo]
+
+    def _restarted(self, plan: SettlementPlan, decision: Decision, situation: Situation) -> SettlementPlan:
+        notices = plan.notices
+        if decision.outcome.kind == "defer" and not may_hop(decision.delivery):
+            text = (
+                f"deferred in place: it was sent again {MANY_HOPS - 1} times, and Lambda stops a function at about 16"
+            )
+            notices = (*notices, Notice("many_hops", f"{text}; see RecursiveLoop in docs/sending.md"))
+        ways = ways_of(decision, situation.source, self.longest_delay(decision.delivery), situation.now)
+        plan = self.go_on(plan.changed(decided=decision, ways=ways), situation)
+        return plan.changed(notices=(*notices, *plan.notices))
+
+    def _copy_for(
+        self, way: Way, plan: SettlementPlan, writer: CopyWriter, situation: Situation
+    ) -> tuple[Decision, Copy | None]:
+        """Return the copy that a way sends, and the decision it stands for; None where it would be one that failed.
+
+        Raises what `CopyWriter` raises.
+        """
+        decision, now = plan.decided, situation.now
+        failure, outcome = decision.failure, decision.outcome
+        if way.name == "copy_waits":
+            until = min(waits_until(decision, self.longest_delay(decision.delivery)), now + MAX_VISIBILITY_SECONDS)
+            return decision, writer.waiting(decision, until)
+        if way.name != "as_decided":
+            return self._dead_letter_instead(way, plan, writer)
+        if failure is None:
+            return decision, None
+        if outcome.kind == "dead_letter":
+            return decision, writer.dead_letter(failure, outcome, decision.decided_at)
+        return decision, writer.again(failure, decision)
+
+    def _dead_letter_instead(self, way: Way, plan: SettlementPlan, writer: CopyWriter) -> tuple[Decision, Copy | None]:
+        """The dead letter of a message that would be lost, or moved without a record, where it is."""
+        decision, delivery = plan.decided, plan.delivery
+        had_failed = decision.failure is not None
+        failure = decision.failure or Failure(delivery.message, None, "expiring", failed_at=decision.decided_at)
+        own_reason = decision.outcome.reason if had_failed else None
+        reason = "expiring" if way.name == "expiring" else own_reason or failure.reason
+        named = self._steps.of(failure.queue).dead_letter.queue if way.name == "expiring" else None
+        dead = Outcome.dead_letter(reason, named if isinstance(named, str) else None)
+        copy = writer.dead_letter(failure, dead, decision.decided_at, text=why_it_could_not_wait(decision))
+        if copy.target in plan.tried:
+            return decision, None
+        return Decision(delivery, dead, decision.decided_at, failure, trouble=decision.trouble), copy
+
+    def _ask_further(self, plan: SettlementPlan, failure: Failure, situation: Situation) -> SettlementPlan:
+        """Have the failure steps decide again, on a message that cannot be sent again."""
+        passed = failure.changed(does_not_fit=True)
+        context = StepContext(situation.rng, situation.time_left)
+        steps = self._steps.of(failure.queue)
+        decision = ask_steps(passed, self._policy, steps, situation.source, context, situation.diagnose)
+        plan = plan.changed(notices=(*plan.notices, *decision.notices))
+        if decision.outcome.kind in ("resend", "again"):
+            decision = Decision(failure.delivery, Outcome.unhandled(), failure.failed_at, passed)
+        if decision.outcome.kind in ("ack", "discard"):
+            return plan.changed(decision=decision, is_done=True)
+        return self._restarted(plan, decision, situation)
+
+
+def seconds_until(moment: float, now: float) -> int:
+    """Return the whole seconds that are left, at least 0."""
+    return max(0, math.ceil(moment - now - MOMENT_SECONDS))
