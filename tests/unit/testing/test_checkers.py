@@ -31,7 +31,7 @@ from tarry.execution.run import Run
 from tarry.execution.verdicts import Verdicts
 from tarry.invocation import Invocation
 from tarry.message import delivery_of
-from tarry.settlement import copies, executor, sending
+from tarry.settlement import copies, copy_writer, executor, sending
 from tarry.settlement.executor import Executor, plan_of
 from tarry.settlement.planner import Planner
 from tarry.simulator.history import Event
@@ -259,7 +259,7 @@ def test_a_deferral_whose_copy_comes_at_once(sandbox: Sandbox, monkeypatch: pyte
         if message.receive_count == 1 and message.sent_at and delivery_of(message).envelope is None:
             raise Defer(600)
 
-    monkeypatch.setattr(sending.Copy, "delay_seconds", 0)
+    monkeypatch.setattr(copies.Copy, "delay_seconds", lambda self, now: 0)
     work(sandbox, handler, "a")
     assert "delays are kept" in rules(sandbox)
 
@@ -288,8 +288,8 @@ def test_an_attempt_that_is_miscounted(sandbox: Sandbox, monkeypatch: pytest.Mon
 
 
 def test_attempts_that_a_copy_forgets(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    again = copies.copy_record
-    monkeypatch.setattr(copies, "copy_record", lambda *given, **more: again(*given, **{**more, "carried": 0}))
+    again = copy_writer.copy_record
+    monkeypatch.setattr(copy_writer, "copy_record", lambda *given, **more: again(*given, **{**more, "carried": 0}))
     work(sandbox, fails(on_failure=[SendAgain("again", times=3)]), "a")
     assert "attempts are counted" in rules(sandbox)
 
@@ -316,7 +316,7 @@ def test_an_undecodable_body_that_is_retried(sandbox: Sandbox, monkeypatch: pyte
 
 
 def test_a_letter_without_its_record(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "_with_record", lambda attributes, text: attributes)
+    monkeypatch.setattr(copy_writer, "_with_record", lambda attributes, text: attributes)
     work(sandbox, rejects(), "a")
     assert "letters say why" in rules(sandbox)
 
@@ -337,8 +337,8 @@ def test_a_letter_without_its_record(sandbox: Sandbox, monkeypatch: pytest.Monke
 def test_a_letter_whose_record_is_wrong(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
 ) -> None:
-    sound = copies.dead_letter_record
-    monkeypatch.setattr(copies, "dead_letter_record", lambda *given, **more: {**sound(*given, **more), **wrong})
+    sound = copy_writer.dead_letter_record
+    monkeypatch.setattr(copy_writer, "dead_letter_record", lambda *given, **more: {**sound(*given, **more), **wrong})
     work(sandbox, rejects(), "a")
     assert rules(sandbox) & {"letters say why", "nothing comes from nowhere", "nothing is lost"}
 
@@ -362,7 +362,7 @@ def test_a_message_that_is_dead_lettered_into_its_own_queue(sandbox: Sandbox, mo
         if delivery_of(message).envelope is None:
             raise Reject("no")
 
-    monkeypatch.setattr(copies, "dead_letter_queue", lambda delivery, named, lookups: delivery.source)
+    monkeypatch.setattr(copy_writer, "dead_letter_queue", lambda delivery, named, lookups: delivery.source)
     work(sandbox, handler, "a")
     assert "letters say why" in rules(sandbox)
 

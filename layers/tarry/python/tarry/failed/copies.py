@@ -8,7 +8,7 @@ from tarry import world
 from tarry.delivery import Delivery
 from tarry.envelope.attribute import ATTRIBUTE, body_sum, dump, fit
 from tarry.failed.letter import fresh_record, user_attributes, without_lineage
-from tarry.settlement.sending import Attributes, Copy, sendable_attributes
+from tarry.settlement.copies import Attributes, Copy, sendable_attributes
 from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length
 from tarry.sqs.topology import Topology
 

@@ -21,9 +21,9 @@ from tarry.failed.selection import Selection, by_ids, not_found, offered
 from tarry.outcome import Outcome
 from tarry.policy.failure import Failure, FailureSteps
 from tarry.policy.steps import RetryInPlace
-from tarry.settlement.copies import CopyWriter
+from tarry.settlement.copies import Copy
+from tarry.settlement.copy_writer import CopyWriter
 from tarry.settlement.facts import Situation, SizeLimit
-from tarry.settlement.sending import Copy
 from tarry.sqs.client import client_of
 from tarry.sqs.limits import MAX_REQUEST_BYTES
 from tarry.sqs.queue_facts import QueueFacts

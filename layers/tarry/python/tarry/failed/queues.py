@@ -9,8 +9,8 @@ from tarry import world
 from tarry.failed.errors import UnknownQueue
 from tarry.failed.requests import lookups
 from tarry.sqs.refusals import error_code, is_denied, is_no_queue
-from tarry.sqs.topology import Topology, named_queue
-from tarry.support.arn import QueueArn, queue_arn
+from tarry.sqs.topology import Topology
+from tarry.support.arn import QueueArn, named_queue, queue_arn
 from tarry.support.value import Value
 
 if TYPE_CHECKING:

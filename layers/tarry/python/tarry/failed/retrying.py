@@ -15,7 +15,7 @@ from tarry.failed.errors import NowhereToGo
 from tarry.failed.requests import TRIES, wait
 from tarry.failed.result import Result, failed, skipped
 from tarry.failed.selection import Selection, by_ids, not_found, offered
-from tarry.settlement.sending import Copy, Sent, send_on
+from tarry.settlement.sending import Sent, send_on
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.refusals import error_code, is_denied, is_refused_for_now, may_be_applied
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tarry.failed.letter import Letter
     from tarry.failed.look import Look
     from tarry.failed.routes import Routes
+    from tarry.settlement.copies import Copy
 
 UNDECODABLE = "no handler can read its body: edit it, or remove it"
 

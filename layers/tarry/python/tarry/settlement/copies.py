@@ -1,261 +1,123 @@
-"""Making the copy of a message that is sent on: where to, after which delay, with as much of a record as fits."""
+"""The copy of a message that is sent on, as a value; its attributes; the line that shows a record that was cut."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS
-from tarry.envelope.attribute import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump, fit, smallest
-from tarry.envelope.records import copy_record, dead_letter_record, edited, hops_of, waiting_record
-from tarry.settlement.dead_letters import NoDeadLetterQueue, dead_letter_queue
-from tarry.settlement.plans import MANY_HOPS
-from tarry.settlement.sending import Attributes, Copy, Record, record_cut, sendable_attributes, shown_in_log
-from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved, message_size, utf8_length
-from tarry.sqs.outgoing import body_text, sendable
-from tarry.sqs.topology import named_queue
-from tarry.support.causes import is_a, type_name
-from tarry.telemetry.logs import WARNING
+from tarry.delay import MAX_DELAY_SECONDS, MOMENT_SECONDS
+from tarry.envelope.attribute import fit, smallest
+from tarry.sqs.limits import is_reserved, message_size
+from tarry.support.value import Value
+from tarry.telemetry.logs import MAX_RECORD_BYTES, WARNING
 from tarry.telemetry.notices import Notice
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tarry.delivery import Delivery
-    from tarry.outcome import Outcome
-    from tarry.policy.decision import Decision
-    from tarry.policy.failure import Failure, FailureSteps
-    from tarry.policy.steps import DeadLetter
-    from tarry.settlement.facts import Situation
     from tarry.support.arn import QueueArn
 
+Attributes = dict[str, dict[str, Any]]
+Record = Mapping[str, Any]
 
-class CannotSendAgain(Exception):
-    """A copy that must not be sent, since what it lives on could not travel with it: the next step is asked."""
 
+class Copy(Value):
+    """A message to be sent on.
 
-class CopyWriter:
-    """Makes the copies of one message. It logs nothing: ``notices`` gathers what the log is to say."""
+    ``body`` is the message's, unless a failure step asks for another. ``variants`` are its attributes: the first is
+    sent. If SQS finds it too large, the others are tried in turn.
+    """
 
-    def __init__(self, steps: FailureSteps, situation: Situation) -> None:
-        self._steps = steps
-        self._situation = situation
-        self.notices: list[Notice] = []
+    __slots__ = ("body", "delay", "delivery", "record", "target", "transfer", "until", "variants")
+    delivery: Delivery
+    body: str
+    target: QueueArn
+    variants: Sequence[Attributes]
+    delay: int | None
+    """``DelaySeconds``; None leaves it to the queue, which is all that FIFO allows."""
+    until: float | None
+    """The epoch seconds at which the delay ends, so that a copy that is sent later waits for less."""
+    record: Record | None
+    """Its record, for the log if SQS finds the first variant too large; None if the log has it."""
+    transfer: str
+    """On FIFO, what SQS is to swallow a second time: this message's move to this queue, by default."""
 
-    def dead_letter(
-        self, failure: Failure, outcome: Outcome, died_at: float, *, origin: str | None = None, text: str | None = None
-    ) -> Copy:
-        """Return the copy for the dead-letter queue; without a record where there is no room for one.
-
-        ``origin`` and ``text``: as for `dead_letter_record`.
-
-        Raises `NoDeadLetterQueue`, also for a body that the target cannot hold, and `FactsNeeded`.
-        """
-        delivery, options = failure.delivery, self._steps.of(failure.queue).dead_letter
-        _refuse_no_text(delivery)
-        target = dead_letter_queue(delivery, outcome.queue, self._situation.source)
-        self._situation.limit_of(target)  # before any hook of the user's is called
-        told = options.include_traceback
-        reason = outcome.reason or failure.reason
-        whole = dead_letter_record(failure, reason, died_at, include_traceback=told, origin=origin, text=text)
-        record = self._redacted(self._enriched(whole, failure, options), delivery, options)
-        return self._fitted(delivery, target, record, delay=0, may_go_without=True)
-
-    def again(self, failure: Failure, decision: Decision) -> Copy:
-        """Return the copy that is sent again, never without its record.
-
-        Raises `CannotSendAgain` where the record has no room, the delay cannot be kept, or SQS takes no such body or
-        attributes, and `FactsNeeded`.
-        """
-        delivery, outcome, options = failure.delivery, decision.outcome, self._steps.of(failure.queue).dead_letter
-        now = self._situation.now
-        if outcome.body is None:
-            _refuse_no_text(delivery)
-        body, attributes = _contents(delivery, outcome)
-        target = named_queue(outcome.queue, delivery.source) if outcome.queue else delivery.source
-        until = None if outcome.delay is None else decision.decided_at + outcome.delay
-        delay, due = _parked(outcome.delay, until, target, now)
-        self._situation.limit_of(target)  # before any hook of the user's is called
-        record = copy_record(
-            failure,
-            decision.decided_at,
-            carried=failure.attempt,
-            note=outcome.note or {},
-            due=due,
-            delay=None if outcome.delay is None else int(outcome.delay),
-            include_traceback=options.include_traceback,
-        )
-        if body != delivery.body or attributes != sendable_attributes(delivery):
-            record = edited(record, body, now)
-        record_ = self._redacted(record, delivery, options)
-        return self._travelling(delivery, target, record_, delay, body, attributes, until=until)
-
-    def waiting(self, decision: Decision, until: float) -> Copy:
-        """Return the copy that waits in the message's own queue, in its place, ``until`` then (epoch seconds).
-
-        Raises `CannotSendAgain` where the record has no room.
-        """
-        delivery, failure, now = decision.delivery, decision.failure, self._situation.now
-        options = self._steps.of(delivery.queue).dead_letter
-        _refuse_no_text(delivery)
-        delay, due = _parked(min(MAX_VISIBILITY_SECONDS, max(0, until - now)), until, delivery.source, now)
-        if decision.outcome.kind == "wait" and due is not None:
-            due = delivery.due  # as it was said, however much of it this copy waits
-        counts = decision.outcome.kind not in ("defer", "wait")
-        carried = delivery.attempt if counts else _attempts_before(delivery)
-        if failure is None:
-            record = waiting_record(delivery, carried, due=due)
-        else:
-            told = options.include_traceback
-            record = copy_record(
-                failure,
-                decision.decided_at,
-                carried=carried,
-                note={},
-                due=due,
-                delay=math.ceil(max(0, until - decision.decided_at)),
-                include_traceback=told,
-            )
-        record_ = self._redacted(record, delivery, options)
-        return self._travelling(delivery, delivery.source, record_, delay, until=until)
-
-    def _travelling(
+    def __init__(
         self,
         delivery: Delivery,
         target: QueueArn,
-        record: Record,
+        variants: Sequence[Attributes],
         delay: int | None,
-        body: str | None = None,
-        attributes: Attributes | None = None,
+        record: Record | None = None,
+        transfer: str = "",
         *,
-        until: float | None,
-    ) -> Copy:
-        """A copy that must not go without its record, and not unnoticed in a circle."""
-        copy = self._fitted(delivery, target, record, delay, body, attributes, may_go_without=False)
-        if (hops := hops_of(delivery) + 1) >= MANY_HOPS:
-            text = f"sent again {hops} times: unless its RecursiveLoop is Allow, Lambda stops at about 16"
-            self.notices.append(Notice("many_hops", text))
-        return copy if until is None else copy.waiting_until(until)
-
-    def _fitted(
-        self,
-        delivery: Delivery,
-        target: QueueArn,
-        record: Record,
-        delay: int | None,
         body: str | None = None,
-        attributes: Attributes | None = None,
-        *,
-        may_go_without: bool,
-    ) -> Copy:
-        limit, is_known = self._situation.limit_of(target)
-        body = delivery.body if body is None else body
-        if attributes is None:
-            attributes = sendable_attributes(delivery)
-            self._tell_left_out(delivery)
-        room = limit - message_size(body, attributes)
-        if room < 0:
-            why = f"it is {limit - room} bytes, and {target.name} takes at most {limit}: raise its MaximumMessageSize"
-            raise NoDeadLetterQueue(why) if may_go_without else CannotSendAgain(why)
-        has_place = len(attributes) < MAX_ATTRIBUTES and ATTRIBUTE not in attributes
-        text = fit(record, room - utf8_length(ATTRIBUTE) - utf8_length("String")) if has_place else None
-        if text is None:
-            if not may_go_without:
-                raise CannotSendAgain("its record has no room beside the message, so it is not sent again")
-            notice = shown_in_log("record_in_log", "the message is dead-lettered without a record: no room", record)
-            self.notices.append(notice)
-            return Copy(delivery, target, [attributes], delay, body=body)
-        if is_cut := text != dump(record):
-            self.notices.append(record_cut(record))
-        lighter = [] if is_known else _lighter(text, dump(smallest(record)))
-        variants = [_with_record(attributes, variant) for variant in [text, *lighter]]
-        if not is_known and may_go_without:
-            variants.append(attributes)
-        return Copy(delivery, target, variants, delay, record=None if is_cut else record, body=body)
-
-    def _tell_left_out(self, delivery: Delivery) -> None:
-        """Name the attributes that a copy cannot have."""
-        names = [name for name in delivery.user_attributes if is_reserved(name)]
-        if names:
-            text = (
-                f"Copied without the attributes {', '.join(names)}: SQS refuses names that begin with AWS. or Amazon."
-            )
-            self.notices.append(Notice("attributes_left_out", text, level=WARNING))
-
-    def _enriched(self, record: dict[str, Any], failure: Failure, options: DeadLetter) -> dict[str, Any]:
-        if options.enrich is None:
-            return record
-        try:
-            extra = json.loads(dump(dict(options.enrich(failure))))  # plain values, whatever classes they had
-        except BaseException as error:  # noqa: BLE001 a user's hook
-            text = f"DeadLetter's enrich raised, or returned what is no JSON ({type_name(error)}): it adds nothing"
-            self.notices.append(Notice("enrich_failed", text))
-            return record
-        return {**record, "extra": extra}
-
-    def _redacted(self, record: dict[str, Any], delivery: Delivery, options: DeadLetter) -> Record:
-        if options.redact is None or "failure" not in record:  # what has not failed tells nothing but whose it is
-            return record
-        identity = {name: record[name] for name in ESSENTIAL if name in record}
-        try:
-            redacted: Record = json.loads(dump({**options.redact(json.loads(dump(record))), **identity}))
-            Envelope(redacted, delivery.invocation.started_at)  # must be readable when it comes back
-        except BaseException as error:  # noqa: BLE001 a user's hook
-            what = "returned what is no record" if is_a(error, UnreadableRecord) else "raised"
-            text = f"DeadLetter's redact {what} ({type_name(error)}): only the bare reason is kept"
-            self.notices.append(Notice("redact_failed", text))
-            return smallest(record)
-        return redacted
-
-
-def _attempts_before(delivery: Delivery) -> int:
-    """The attempts before this delivery; for one that was not due, and has not run, its number is that of them."""
-    carried = delivery.envelope.carried if delivery.envelope else 0
-    return max(carried, delivery.attempt - 1)
-
-
-def _refuse_no_text(delivery: Delivery) -> None:
-    if not isinstance(delivery.record.get("body"), str):
-        raise NoDeadLetterQueue("its record has no text as body, so there is nothing to send on")
-
-
-def _contents(delivery: Delivery, outcome: Outcome) -> tuple[str, Attributes]:
-    """The body and attributes of a copy that a step asks for.
-
-    Raises `CannotSendAgain` for what SQS, or a body of JSON, cannot hold.
-    """
-    try:
-        body = delivery.body if outcome.body is None else body_text(outcome.body)
-        if outcome.attributes is None:
-            return body, sendable_attributes(delivery)
-        if ATTRIBUTE in outcome.attributes:
-            raise ValueError(f"the attribute {ATTRIBUTE} is tarry's own")
-        return body, sendable(outcome.attributes)
-    except Exception as error:
-        why = str(error) if isinstance(error, ValueError) else "its body or an attribute is of a kind SQS cannot hold"
-        raise CannotSendAgain(f"the copy cannot be sent ({why})") from error  # a TypeError's text may show the body
-
-
-def _parked(delay: float | None, until: float | None, target: QueueArn, now: float) -> tuple[int | None, float | None]:
-    """The DelaySeconds of a copy, and until when it waits if they do not reach that far.
-
-    ``delay`` is what was asked for, ``until`` the moment at which that ends: some of it may be over by now.
-    """
-    if delay is None or until is None or (delay == 0 and target.is_fifo):
-        return None, None
-    if target.is_fifo:
-        raise CannotSendAgain(f"SQS delays no message of a FIFO queue singly, and {delay:g} s were asked for")
-    if delay > MAX_VISIBILITY_SECONDS:
-        raise CannotSendAgain(
-            f"SQS can delay a message by at most {MAX_VISIBILITY_SECONDS} s, and {delay:g} were asked for"
+        until: float | None = None,
+    ) -> None:
+        self._freeze(
+            delivery=delivery,
+            body=delivery.body if body is None else body,
+            target=target,
+            variants=variants,
+            delay=delay,
+            until=until,
+            record=record,
+            transfer=transfer or f"{delivery.delivery_id} {target}",
         )
-    seconds = max(0, math.ceil(until - now))
-    return (seconds, None) if seconds <= MAX_DELAY_SECONDS else (MAX_DELAY_SECONDS, until)
+
+    def waiting_until(self, moment: float) -> Copy:
+        """The same copy, whose delay ends then (epoch seconds), however much later it is sent."""
+        return Copy(
+            self.delivery,
+            self.target,
+            self.variants,
+            self.delay,
+            self.record,
+            self.transfer,
+            body=self.body,
+            until=moment,
+        )
+
+    def delay_seconds(self, now: float) -> int | None:
+        """Return ``DelaySeconds`` for a send ``now`` (epoch seconds)."""
+        if self.delay is None or self.until is None:
+            return self.delay
+        left = math.ceil(self.until - now - MOMENT_SECONDS)
+        return min(MAX_DELAY_SECONDS, max(0, left))
+
+    @property
+    def size(self) -> int:
+        return message_size(self.body, self.variants[0])
 
 
-def _lighter(text: str, smallest_text: str) -> list[str]:
-    """What to try where the target's limit is not known, and SQS finds the record too large."""
-    return [smallest_text] if len(smallest_text) < len(text) else []
+def record_cut(record: Record) -> Notice:
+    """Return the line that shows a record of which only a part travels."""
+    return shown_in_log("record_cut", "the record was cut to fit; here it is whole", record)
 
 
-def _with_record(attributes: Attributes, text: str) -> Attributes:
-    return {**attributes, ATTRIBUTE: {"DataType": "String", "StringValue": text}}
+def shown_in_log(event: str, text: str, record: Record) -> Notice:
+    """Return a line with a record that does not fit beside its message."""
+    fitted = fit(record, MAX_RECORD_BYTES)
+    shown = smallest(record) if fitted is None else json.loads(fitted)
+    return Notice(event, text, level=WARNING, more={"record": shown})
+
+
+def sendable_attributes(delivery: Delivery) -> Attributes:
+    """A message's user attributes as a send takes them: types with their labels, binary values decoded.
+
+    Attributes with AWS's own names are left out: SQS refuses a send that has one (`is_reserved`).
+    """
+    attributes = delivery.user_attributes.items()
+    return {name: _sendable(attribute) for name, attribute in attributes if not is_reserved(name)}
+
+
+def _sendable(attribute: dict[str, Any]) -> dict[str, Any]:
+    data_type = str(attribute.get("dataType") or "String")
+    if data_type.startswith("Binary"):
+        from base64 import b64decode
+
+        return {"DataType": data_type, "BinaryValue": b64decode(attribute.get("binaryValue") or "")}
+    return {"DataType": data_type, "StringValue": str(attribute.get("stringValue") or "")}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
-from tarry.sqs.topology import dead_letter_override, named_queue
-from tarry.support.arn import QueueArn
+from tarry.support.arn import QueueArn, named_queue
 
 if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.sqs.queue_facts import QueueFacts
+
+
+DEAD_LETTER_QUEUE_VARIABLE = "TARRY_DEAD_LETTER_QUEUE_URL"
 
 
 class NoDeadLetterQueue(Exception):
@@ -47,3 +50,8 @@ def dead_letter_queue(delivery: Delivery, named: str | None, facts: QueueFacts) 
         whose = "the queue it is in" if target == source else "the queue it was dead-lettered from"
         raise NoDeadLetterQueue(f"its dead-letter queue {target.name} is {whose}: it would go round in circles")
     return target
+
+
+def dead_letter_override() -> str | None:
+    """The dead-letter queue that the function's environment names, whatever the redrive policies say."""
+    return os.environ.get(DEAD_LETTER_QUEUE_VARIABLE) or None

@@ -14,7 +14,7 @@ from tarry.outcome import Outcome
 from tarry.settlement.facts import Situation, SizeLimit
 from tarry.settlement.planner import seconds_until
 from tarry.settlement.plans import IN_PLACE, SENT_AWAY, SettlementPlan
-from tarry.settlement.sending import Copy, Sent, send_on
+from tarry.settlement.sending import Sent, send_on
 from tarry.sqs.deletes import delete
 from tarry.sqs.limits import tens
 from tarry.sqs.permissions import SEND_TO_ITSELF
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.invocation import Invocation
     from tarry.policy.decision import Decision
+    from tarry.settlement.copies import Copy
     from tarry.settlement.planner import Planner
     from tarry.sqs.lookups import Lookups
     from tarry.support.arn import QueueArn

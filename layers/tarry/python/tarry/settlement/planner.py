@@ -14,7 +14,7 @@ from tarry.outcome import Outcome
 from tarry.policy.decision import Decision, ask_steps
 from tarry.policy.failure import Failure
 from tarry.policy.steps import StepContext
-from tarry.settlement.copies import CannotSendAgain, CopyWriter
+from tarry.settlement.copy_writer import CannotSendAgain, CopyWriter
 from tarry.settlement.facts import FactsNeeded
 from tarry.settlement.plans import (
     MANY_HOPS,
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.policy.failure import FailureSteps
     from tarry.policy.retry_policy import RetryPolicy
+    from tarry.settlement.copies import Copy
     from tarry.settlement.facts import Situation
     from tarry.settlement.plans import Way
-    from tarry.settlement.sending import Copy
 
 SHORTEST_CUT_SECONDS = 60
 """No wait is cut to less than this for the sake of an expiry, which may be a guess."""

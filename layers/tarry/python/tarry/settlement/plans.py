@@ -15,7 +15,7 @@ from tarry.support.value import Value
 if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.policy.decision import Decision
-    from tarry.settlement.sending import Copy
+    from tarry.settlement.copies import Copy
     from tarry.sqs.queue_facts import QueueFacts
     from tarry.support.arn import QueueArn
     from tarry.telemetry.notices import Notice

@@ -7,101 +7,21 @@ sending is not confirmed by a message id and the body's MD5.
 from __future__ import annotations
 
 import hashlib
-import json
-import math
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.delay import MAX_DELAY_SECONDS, MOMENT_SECONDS
-from tarry.envelope.attribute import fit, smallest
+from tarry.settlement.copies import Copy, record_cut
 from tarry.sqs.deletes import delete
-from tarry.sqs.limits import is_reserved, message_size, requests_of
+from tarry.sqs.limits import requests_of
 from tarry.sqs.receipts import doubt
 from tarry.sqs.refusals import error_code, failed_entries, is_worth_splitting
 from tarry.support.value import Value
-from tarry.telemetry.logs import MAX_RECORD_BYTES, WARNING
-from tarry.telemetry.notices import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from tarry.delivery import Delivery
     from tarry.sqs.lookups import Lookups
     from tarry.support.arn import QueueArn
-
-Attributes = dict[str, dict[str, Any]]
-Record = Mapping[str, Any]
-
-
-class Copy(Value):
-    """A message to be sent on.
-
-    ``body`` is the message's, unless a failure step asks for another. ``variants`` are its attributes: the first is
-    sent. If SQS finds it too large, the others are tried in turn.
-    """
-
-    __slots__ = ("body", "delay", "delivery", "record", "target", "transfer", "until", "variants")
-    delivery: Delivery
-    body: str
-    target: QueueArn
-    variants: Sequence[Attributes]
-    delay: int | None
-    """``DelaySeconds``; None leaves it to the queue, which is all that FIFO allows."""
-    until: float | None
-    """The epoch seconds at which the delay ends, so that a copy that is sent later waits for less."""
-    record: Record | None
-    """Its record, for the log if SQS finds the first variant too large; None if the log has it."""
-    transfer: str
-    """On FIFO, what SQS is to swallow a second time: this message's move to this queue, by default."""
-
-    def __init__(
-        self,
-        delivery: Delivery,
-        target: QueueArn,
-        variants: Sequence[Attributes],
-        delay: int | None,
-        record: Record | None = None,
-        transfer: str = "",
-        *,
-        body: str | None = None,
-        until: float | None = None,
-    ) -> None:
-        self._freeze(
-            delivery=delivery,
-            body=delivery.body if body is None else body,
-            target=target,
-            variants=variants,
-            delay=delay,
-            until=until,
-            record=record,
-            transfer=transfer or f"{delivery.delivery_id} {target}",
-        )
-
-    def waiting_until(self, moment: float) -> Copy:
-        """The same copy, whose delay ends then (epoch seconds), however much later it is sent."""
-        return Copy(
-            self.delivery,
-            self.target,
-            self.variants,
-            self.delay,
-            self.record,
-            self.transfer,
-            body=self.body,
-            until=moment,
-        )
-
-    @property
-    def delay_seconds(self) -> int | None:
-        """``DelaySeconds`` for a send now."""
-        if self.delay is None or self.until is None:
-            return self.delay
-        left = math.ceil(self.until - self.delivery.invocation.now() - MOMENT_SECONDS)
-        return min(MAX_DELAY_SECONDS, max(0, left))
-
-    @property
-    def size(self) -> int:
-        return message_size(self.body, self.variants[0])
 
 
 class Sent(Value):
@@ -114,36 +34,6 @@ class Sent(Value):
 
     def __init__(self, copy: Copy, error: Exception | None, not_deleted: Exception | None = None) -> None:
         self._freeze(copy=copy, error=error, not_deleted=not_deleted)
-
-
-def record_cut(record: Record) -> Notice:
-    """Return the line that shows a record of which only a part travels."""
-    return shown_in_log("record_cut", "the record was cut to fit; here it is whole", record)
-
-
-def shown_in_log(event: str, text: str, record: Record) -> Notice:
-    """Return a line with a record that does not fit beside its message."""
-    fitted = fit(record, MAX_RECORD_BYTES)
-    shown = smallest(record) if fitted is None else json.loads(fitted)
-    return Notice(event, text, level=WARNING, more={"record": shown})
-
-
-def sendable_attributes(delivery: Delivery) -> Attributes:
-    """A message's user attributes as a send takes them: types with their labels, binary values decoded.
-
-    Attributes with AWS's own names are left out: SQS refuses a send that has one (`is_reserved`).
-    """
-    attributes = delivery.user_attributes.items()
-    return {name: _sendable(attribute) for name, attribute in attributes if not is_reserved(name)}
-
-
-def _sendable(attribute: dict[str, Any]) -> dict[str, Any]:
-    data_type = str(attribute.get("dataType") or "String")
-    if data_type.startswith("Binary"):
-        from base64 import b64decode
-
-        return {"DataType": data_type, "BinaryValue": b64decode(attribute.get("binaryValue") or "")}
-    return {"DataType": data_type, "StringValue": str(attribute.get("stringValue") or "")}
 
 
 def send_on(copies: Sequence[Copy], lookups: Lookups) -> list[Sent]:
@@ -213,7 +103,7 @@ def _entry(entry_id: str, copy: Copy, variant: int) -> dict[str, Any]:
         entry["MessageDeduplicationId"] = hashlib.sha256(copy.transfer.encode()).hexdigest()
         entry["MessageGroupId"] = delivery.group_id or delivery.id
     else:
-        if (seconds := copy.delay_seconds) is not None:
+        if (seconds := copy.delay_seconds(delivery.invocation.now())) is not None:
             entry["DelaySeconds"] = seconds  # 0 too: the queue may have a default delay
         if delivery.group_id:
             entry["MessageGroupId"] = delivery.group_id

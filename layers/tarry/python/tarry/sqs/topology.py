@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from tarry.sqs.client import NoAnswer, OutOfTime, client_of, result_of
 from tarry.sqs.limits import MAX_REQUEST_BYTES
@@ -27,8 +25,6 @@ LOOK_UP_SHARE = 1 / 3  # of the time left: what is looked up must not cost the m
 
 SOURCE_ATTRIBUTES = ("RedrivePolicy", "VisibilityTimeout", "MessageRetentionPeriod", "MaximumMessageSize")
 TARGET_ATTRIBUTES = ("MaximumMessageSize",)
-
-DEAD_LETTER_QUEUE_VARIABLE = "TARRY_DEAD_LETTER_QUEUE_URL"
 
 
 class Lookup(Value):
@@ -168,18 +164,3 @@ def _whole(value: object) -> int | None:
         return int(value)  # type: ignore[call-overload, no-any-return]
     except (TypeError, ValueError):
         return None
-
-
-def dead_letter_override() -> str | None:
-    """The dead-letter queue that the function's environment names, whatever the redrive policies say."""
-    return os.environ.get(DEAD_LETTER_QUEUE_VARIABLE) or None
-
-
-def named_queue(name: str, beside: QueueArn) -> QueueArn:
-    """The ARN of a queue given as ARN, URL or name, where a name is one beside the queue ``beside``."""
-    if name.startswith("arn:"):
-        return queue_arn(name)
-    if "/" not in name:
-        return beside.sibling(name)
-    parts = urlsplit(name).path.strip("/").split("/")
-    return beside.sibling(parts[-1], account=parts[-2] if len(parts) > 1 else None)

@@ -52,3 +52,15 @@ def _made_once(text: str) -> QueueArn:
 def queue_arn(text: object) -> QueueArn:
     """The `QueueArn` of what an event has for one, which may be anything."""
     return _made_once(text if isinstance(text, str) else "")
+
+
+def named_queue(name: str, beside: QueueArn) -> QueueArn:
+    """The ARN of a queue given as ARN, URL or name, where a name is one beside the queue ``beside``."""
+    if name.startswith("arn:"):
+        return queue_arn(name)
+    if "/" not in name:
+        return beside.sibling(name)
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(name).path.strip("/").split("/")
+    return beside.sibling(parts[-1], account=parts[-2] if len(parts) > 1 else None)
