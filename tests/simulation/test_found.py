@@ -267,9 +267,6 @@ def test_extend_leaves_alone_what_was_dead_lettered_before_the_batch_ran(
     assert sandbox.elapsed < 60
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the size limit of the target is looked up where the copy is built: on the event loop"
-)
 def test_a_slow_look_up_of_the_dead_letter_queue_holds_up_no_async_handler(sandbox: Sandbox) -> None:  # SPEC I1, I3
     runs: list[str] = []
 

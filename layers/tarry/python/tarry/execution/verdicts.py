@@ -450,7 +450,7 @@ class Verdicts:
         self._decided.add(delivery.delivery_id)
         settlement = self._settlement()
         if not delivery.source.is_fifo:
-            settlement.add(decision, early=early and self._others_run)
+            settlement.add(decision, early=early and self._others_run, may_look_up=self._may_block)
             if settlement.has_slice:
                 self.in_background(settlement.settle_full_requests, _nothing)
         elif outcome.kind in ("dead_letter", "resend", "unhandled", "defer"):

@@ -52,20 +52,27 @@ class Executor:
 
     # plans
 
-    def plan(self, decision: Decision) -> None:
-        """Plan the settlement of a message; it may take requests, to look queues up."""
+    def plan(self, decision: Decision, *, may_look_up: bool = True) -> None:
+        """Plan the settlement of a message.
+
+        ``may_look_up``: whether it may take a request, to look a target up; else the plan is completed when it is
+        carried out.
+        """
         if decision.outcome.kind == "release":
             decision.delivery.plan = SettlementPlan(decision, (IN_PLACE,))
-        else:
-            self._take(self._planner.start(decision, self._situation(decision.delivery)))
+            return
+        self._take(self._planner.start(decision, self._situation(decision.delivery)))
+        if may_look_up:
+            self._complete(decision.delivery)
+
+    def _complete(self, delivery: Delivery) -> None:
+        """Complete a plan with the facts of the queues that it turned out to need."""
+        while (needed := plan_of(delivery).needs) is not None:
+            self._limits[needed] = SizeLimit(*self._lookups.maximum_message_size(needed))
+            self._take(self._planner.go_on(plan_of(delivery), self._situation(delivery)))
 
     def _take(self, plan: SettlementPlan) -> None:
-        """Take a plan over, with the facts of queues that it turns out to need."""
         delivery = plan.delivery
-        while plan.needs is not None:
-            self._tell(plan)
-            self._limits[plan.needs] = SizeLimit(*self._lookups.maximum_message_size(plan.needs))
-            plan = self._planner.go_on(plan, self._situation(delivery))
         self._tell(plan)
         delivery.plan = plan
         if plan.is_done:
@@ -90,8 +97,10 @@ class Executor:
 
     def send(self, deliveries: Sequence[Delivery]) -> None:
         """Send the copies of these; where SQS refuses one, go the next way that sends one, until there is none."""
-        while sending := [each for each in deliveries if has_copy(each)]:
-            self._send(sending)
+        while sending := [each for each in deliveries if is_sent_on(each)]:
+            for delivery in sending:
+                self._complete(delivery)
+            self._send([delivery for delivery in sending if is_sent_on(delivery)])
 
     def _send(self, deliveries: Sequence[Delivery]) -> None:
         self._find_lost_leases(deliveries)
@@ -126,6 +135,7 @@ class Executor:
         operation = SEND_TO_ITSELF if copy.target == delivery.source else "send_message_batch"
         self._lookups.warn(error, operation, copy.target)
         self._take(self._planner.refused(plan_of(delivery), error, self._situation(delivery)))
+        self._complete(delivery)
 
     # leases
 
@@ -296,11 +306,12 @@ def plan_of(delivery: Delivery) -> SettlementPlan:
     return delivery.plan
 
 
-def has_copy(delivery: Delivery) -> bool:
-    """Return whether a message is still to be sent on."""
-    return not delivery.is_settled and plan_of(delivery).copy is not None
+def is_sent_on(delivery: Delivery) -> bool:
+    """Return whether a message is still to be sent on, as far as it is planned."""
+    plan = plan_of(delivery)
+    return not delivery.is_settled and (plan.copy is not None or plan.needs is not None)
 
 
 def stays(delivery: Delivery) -> bool:
     """Return whether a message is still to be hidden, or released, in its queue."""
-    return not delivery.is_settled and plan_of(delivery).copy is None
+    return not delivery.is_settled and not is_sent_on(delivery)

@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from tarry.settlement.early import EarlyWaits
-from tarry.settlement.executor import Executor, has_copy, plan_of, stays
+from tarry.settlement.executor import Executor, is_sent_on, plan_of, stays
 from tarry.settlement.planner import Planner
 from tarry.sqs.client import Requests
 from tarry.sqs.limits import MAX_ENTRIES
@@ -76,13 +76,13 @@ class Settlement:
 
     # what is to be settled
 
-    def add(self, decision: Decision, *, early: bool) -> None:
+    def add(self, decision: Decision, *, early: bool, may_look_up: bool = True) -> None:
         """Settle a message with the others, or ``early`` where its wait ends before the invocation may.
 
-        The first look-up of its queue is made here if it was not before.
+        The first look-up of its queue is made here if it was not before, and with ``may_look_up`` that of the target.
         """
         delivery = decision.delivery
-        self._executor.plan(decision)
+        self._executor.plan(decision, may_look_up=may_look_up)
         if decision.outcome.kind == "release":
             self._releases.append(delivery)
             return
@@ -132,7 +132,7 @@ class Settlement:
     def _settle(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             self._executor.note_if_lost(delivery)
-        self._in_slices([delivery for delivery in deliveries if has_copy(delivery)], self._executor.send)
+        self._in_slices([delivery for delivery in deliveries if is_sent_on(delivery)], self._executor.send)
         # One whose copy there was no time to send stays as it is.
         self._in_slices([delivery for delivery in deliveries if stays(delivery)], self._executor.wait_in_place)
 
@@ -145,15 +145,16 @@ class Settlement:
         for delivery in ready:
             self._executor.note_if_lost(delivery)
         self._executor.give_up(ready)
-        self._timed([delivery for delivery in ready if has_copy(delivery)], self._executor.send)
+        self._timed([delivery for delivery in ready if is_sent_on(delivery)], self._executor.send)
         self._timed([delivery for delivery in ready if not delivery.is_settled], self._executor.wait_in_place)
 
     def _take_full_requests(self) -> list[Delivery]:
         routes: dict[tuple[QueueArn, QueueArn | None], list[Delivery]] = {}
         for delivery in self._todo:
             if not delivery.is_settled:
-                copy = plan_of(delivery).copy
-                routes.setdefault((delivery.source, None if copy is None else copy.target), []).append(delivery)
+                plan = plan_of(delivery)
+                target = plan.needs if plan.copy is None else plan.copy.target
+                routes.setdefault((delivery.source, target), []).append(delivery)
         full = [each for of_route in routes.values() for each in of_route[: len(of_route) // MAX_ENTRIES * MAX_ENTRIES]]
         ready = self._early.take(full)
         taken = {delivery.delivery_id for delivery in ready}
@@ -179,10 +180,10 @@ class Settlement:
         """Whether its wait may be over before the invocation is, so that it is asked for now (SPEC C11)."""
         plan, now = plan_of(delivery), self._invocation.now()
         decision, delay = plan.decision, plan.decision.outcome.delay
-        if delivery.is_settled or delivery.source.is_fifo or (plan.copy is not None and delay is None):
+        if delivery.is_settled or delivery.source.is_fifo or (is_sent_on(delivery) and delay is None):
             return False
         until = decision.until or decision.decided_at + (delay or 0)
-        if plan.copy is None:
+        if not is_sent_on(delivery):
             until = self._planner.waits_until(plan, now)
         return until - now < self._invocation.time_left()
 
