@@ -9,15 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tarry.batch import said_of
-from tarry.errors import UnexplainedFailure
-from tarry.execution.groups import Group, Groups
-from tarry.execution.return_values import NAMED, UNSAID
+from tarry.execution.batch_verdicts import Unsaid, culprit_of, effective_verdict, leaves_delay_open, stands_alone
+from tarry.execution.groups import Groups
 from tarry.message import delivery_of
 from tarry.outcome import Outcome
 from tarry.policy.decision import Decision, ask_steps, decide
 from tarry.policy.failure import Failure
 from tarry.policy.steps import RESERVE_SECONDS, StepContext
-from tarry.signals import BatchError, Discard, Reject, Retry
+from tarry.signals import Discard, Reject, Retry
 from tarry.support.causes import cause_of, clear_frames, is_a, let_frames_go
 from tarry.support.forks import generation
 from tarry.telemetry.logs import WARNING, Log
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from tarry.policy.failure import FailureSteps, StepList
     from tarry.policy.retry_policy import RetryPolicy
     from tarry.settlement.settlement import Settlement
-    from tarry.verdict import Answer
     from tarry.world import Event
 
     class InBackground(Protocol):
@@ -374,7 +372,7 @@ class Verdicts:
         before, self._said_last = self._said_last, word
         if is_a(before, BaseException) and before is not word:
             clear_frames(before)  # its traceback stays: the handler may still tell of it
-        is_open = is_a(word, Retry) and _leaves_delay_open(word)
+        is_open = is_a(word, Retry) and leaves_delay_open(word)
         if delivery.source.is_fifo or is_open or is_a(word, (Reject, Discard)) or not self._is_free.acquire(False):
             return
         over = self._over = delivery.invocation.world.threads.event()
@@ -412,7 +410,7 @@ class Verdicts:
             if verdict is None and culprit is not None and index < culprit:
                 verdict = ACK
             is_behind_culprit = verdict is None and culprit is not None and index > culprit
-            if is_behind_culprit or (self._groups.is_stopped(delivery) and not _stands_alone(said[index])):
+            if is_behind_culprit or (self._groups.is_stopped(delivery) and not stands_alone(said[index])):
                 self.give_back(delivery)
             elif verdict is None and raised is None:
                 self._on_unsaid(delivery, unsaid, ended_at)
@@ -477,67 +475,9 @@ class Verdicts:
             self._handling.log.transition(decision.delivery, outcome, error=error, reason=reason, failed=failed)
 
 
-class Unsaid:
-    """The messages of a batch without a verdict of their own, after the handler has returned."""
-
-    def __init__(self, answer: Answer | None, fails: bool) -> None:
-        self._named: frozenset[str] = frozenset() if answer is None else answer.named
-        self._groups = set[Group]()
-        """The FIFO groups of those named so far."""
-        others = UNSAID if fails else None
-        if answer is not None and answer.refusal is not None:
-            others = f"Lambda would reject the answer of the batch handler: {answer.refusal}"
-        self._others = None if others is None else UnexplainedFailure(others)
-        self._of_named = UnexplainedFailure(NAMED)  # one error for all, so that it is diagnosed once
-
-    def is_behind_named(self, delivery: Delivery) -> bool:
-        """On FIFO, whether the answer names both the message and one before it in its group: only the first failed."""
-        if delivery.delivery_id not in self._named or not delivery.source.is_fifo:
-            return False
-        is_behind = delivery.group in self._groups
-        self._groups.add(delivery.group)
-        return is_behind
-
-    def error_of(self, delivery: Delivery) -> UnexplainedFailure | None:
-        """The error of a message; None if it is acknowledged."""
-        return self._of_named if delivery.delivery_id in self._named else self._others
-
-
 def _nothing(*_: object) -> None:
     """For what nobody waits for."""
 
 
 def _at_once(work: Callable[[], object], then: Callable[[object], None]) -> None:
     then(work())
-
-
-def effective_verdict(said: Verdict | None, said_of_batch: Verdict | None) -> Verdict | None:
-    """What was said of the message, else of its batch; a `retry()` without a delay takes the batch's."""
-    if is_a(said, Retry) and is_a(said_of_batch, Retry) and _leaves_delay_open(said):
-        return said_of_batch
-    return said_of_batch if said is None else said
-
-
-def _leaves_delay_open(signal: Retry) -> bool:
-    try:
-        return signal.delay is None
-    except BaseException:  # noqa: BLE001 an odd subclass: what it wants is read again, and refused, with its message
-        return False
-
-
-def _stands_alone(said: Verdict | None) -> bool:
-    """Whether a word holds behind a message that stays in the queue: the group goes on without this one anyway."""
-    return said is ACK or is_a(said, (Discard, Reject))
-
-
-def culprit_of(batch: Batch[Any], raised: BaseException | None) -> int | None:
-    """The index of the message that a `BatchError` names, if it names one of this batch."""
-    if not is_a(raised, BatchError):
-        return None
-    try:
-        named, index = raised.message, raised.index
-    except BaseException:  # noqa: BLE001 an odd subclass names no message
-        return None
-    if named is not None:
-        return next((index for index, delivery in enumerate(batch) if delivery is named), None)
-    return index if type(index) is int and 0 <= index < len(batch) else None

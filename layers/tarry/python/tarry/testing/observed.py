@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tarry.batch import Batch, said_of
 from tarry.consumer import Consumer
 from tarry.delay import MAX_VISIBILITY_SECONDS
+from tarry.execution.batch_verdicts import Unsaid, culprit_of, effective_verdict
 from tarry.execution.driver import is_awaitable
 from tarry.execution.return_values import take
-from tarry.execution.verdicts import Unsaid, culprit_of, effective_verdict
 from tarry.message import Message, delivery_of
 from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
 from tarry.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
