@@ -12,14 +12,13 @@ from tarry.envelope.attribute import (
     UnreadableRecord,
     body_sum,
     dump,
-    fit,
     is_dead_letter,
     is_ours,
     next_history,
     read_envelope,
-    smallest,
     timestamp,
 )
+from tarry.envelope.fitting import fit, smallest
 
 NOW = 1_800_000_000.0
 BODY = '{"id": 1}'

@@ -15,8 +15,8 @@ from tarry.execution.intake import records_of
 from tarry.execution.run import Run
 from tarry.invocation import Invocation
 from tarry.message import T
-from tarry.policy.failure import FailureSteps, Step
 from tarry.policy.retry_policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
+from tarry.policy.step_lists import FailureSteps
 from tarry.support.forks import leave_if_forked
 from tarry.telemetry.logs import WARNING, Log, LogOptions
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tarry.message import Message
     from tarry.payload.reader import EnvelopeName, PayloadReader
     from tarry.policy.backoff import Backoff
+    from tarry.policy.failure import Step
     from tarry.policy.retry_policy import RetryWhen
     from tarry.settlement.settlement import Settlement
 

@@ -13,7 +13,7 @@ from tarry.delay import END_OF_TIME
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 ATTRIBUTE = "Tarry"
 VERSION = 1
@@ -22,8 +22,6 @@ ERROR_IN_HISTORY_CHARACTERS = 300
 MAX_COUNT = 1_000
 MAX_NOTE_LENGTH = 256
 MAX_TOTAL = 1_000_000  # attempts over all lives of a message that was redriven again and again
-MAX_CHARACTER_BYTES = 12
-"""Of one character in JSON of ASCII: two escapes of six for one beyond U+FFFF."""
 MAX_DUE_AHEAD_SECONDS = 366 * 86_400
 
 
@@ -238,122 +236,6 @@ def dump(record: Mapping[str, Any]) -> str:
 ESSENTIAL = ("v", "sum", "id", "origin", "sent", "edited", "carried", "due", "hops", "steps", "notes")
 TOLD = ("failure", "history", "extra")
 """The rest of a record: why the message failed."""
-FLOORS_BYTES = ((1_024, 256), (512, 128), (256, 64), (0, 0))
-"""Down to which the traceback and the message are cut, so that neither pushes out the other."""
-
-
-def fit(record: Mapping[str, Any], room_bytes: int) -> str | None:
-    """``record`` as JSON of at most ``room_bytes``, None where not even the smallest has room.
-
-    Cut first is the top of the traceback, so that the innermost frames stay, then the end of the message and of a
-    verdict's text, each down to a floor, so that a huge text does not push out the frames; then the history goes, then
-    what a hook has added, then the floors.
-    """
-    record = _within_reach(record, room_bytes)
-    text = dump(record)
-    if len(text) <= room_bytes:
-        return text
-    return next((text for shorter in _cut(record, room_bytes) if len(text := dump(shorter)) <= room_bytes), None)
-
-
-def _within_reach(record: Mapping[str, Any], room_bytes: int) -> Mapping[str, Any]:
-    """The record without the characters that could not fit even if nothing else were in it.
-
-    An error's message may be many times the room, and each step below writes it as JSON.
-    """
-    failure = record.get("failure")
-    if not isinstance(failure, dict) or room_bytes <= 0:
-        return record
-    message = failure.get("message")
-    if not isinstance(message, str) or len(message) * MAX_CHARACTER_BYTES <= room_bytes:
-        return record
-    most = _most(message, room_bytes) + 1  # still too long, so that it shows where it was cut
-    return record if len(message) <= most else {**record, "failure": {**failure, "message": message[:most]}}
-
-
-def _cut(record: Mapping[str, Any], room_bytes: int) -> Iterator[Mapping[str, Any]]:
-    """The record with less and less in it."""
-    without_history = {name: value for name, value in record.items() if name != "history"}
-    bare = {name: record[name] for name in (*ESSENTIAL, "failure") if name in record}
-    for kept in (record, without_history, bare):
-        yield _shortened(kept, *FLOORS_BYTES[0], room_bytes)
-    for floors in FLOORS_BYTES[1:]:
-        yield _shortened(bare, *floors, room_bytes)
-    yield smallest(record)
-
-
-def smallest(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a record where hardly anything fits: which message, from where, how often, the bare reason."""
-    failure = record.get("failure") or {}
-    kept = {name: failure[name] for name in ("reason", "attempts", "failed_at") if name in failure}
-    return {name: record[name] for name in ESSENTIAL if name in record} | {"failure": kept}
-
-
-def _shortened(
-    record: Mapping[str, Any], traceback_floor: int, message_floor: int, room_bytes: int
-) -> Mapping[str, Any]:
-    """The record with its traceback, then its message, cut as far as is needed, down to their floors."""
-    failure = dict(record.get("failure") or {})
-    shorter = {**record, "failure": failure}
-    for field, floor, cut in (
-        ("traceback", traceback_floor, _last_frames),
-        ("message", message_floor, _beginning),
-        ("said", message_floor, _beginning),
-    ):
-        text = failure.get(field)
-        excess = len(dump(shorter)) - room_bytes
-        if excess > 0 and isinstance(text, str):
-            failure[field] = cut(text, max(floor, _json_bytes(text) - excess))
-            if not failure[field]:
-                del failure[field]
-    return shorter
-
-
-def _json_bytes(text: str) -> int:
-    return len(json.dumps(text)) - 2
-
-
-def _beginning(text: str, budget_bytes: int) -> str:
-    if len(text) <= budget_bytes and _json_bytes(text) <= budget_bytes:
-        return text
-    kept = _most(text, budget_bytes - len("..."))
-    return text[:kept] + "..." if kept else ""
-
-
-_FRAME = '  File "'
-
-
-def _last_frames(text: str, budget_bytes: int) -> str:
-    """The innermost frames; of one that is too long itself its beginning, as far as that says where it is."""
-    if len(text) <= budget_bytes and _json_bytes(text) <= budget_bytes:
-        return text
-    kept = _most(text[::-1], budget_bytes - _json_bytes("...\n"))
-    tail = text[len(text) - kept :]
-    frame = f"\n{tail}".find(f"\n{_FRAME}")
-    if frame >= 0:
-        return f"...\n{tail[frame:]}"
-    innermost = f"\n{text}".rfind(f"\n{_FRAME}")
-    beginning = _beginning(text[max(0, innermost) :], budget_bytes)
-    return beginning if "\n" in beginning else ""
-
-
-def _most(text: str, budget_bytes: int) -> int:
-    """How many characters from its beginning have a JSON within the budget: each is read once, in blocks."""
-    kept = 0
-    while kept < len(text) and (size := _json_bytes(text[kept : kept + BLOCK_CHARACTERS])) <= budget_bytes:
-        budget_bytes -= size
-        kept = min(len(text), kept + BLOCK_CHARACTERS)
-    low, high = 0, min(BLOCK_CHARACTERS, len(text) - kept)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _json_bytes(text[kept : kept + middle]) <= budget_bytes:
-            low = middle
-        else:
-            high = middle - 1
-    return kept + low
-
-
-BLOCK_CHARACTERS = 4_096
 
 
 def next_history(

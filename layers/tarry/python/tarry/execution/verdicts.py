@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.execution.intake import Records
     from tarry.invocation import Invocation
-    from tarry.policy.failure import FailureSteps, StepList
     from tarry.policy.retry_policy import RetryPolicy
+    from tarry.policy.step_lists import FailureSteps, StepList
     from tarry.settlement.settlement import Settlement
     from tarry.world import Event
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from tarry import world
 from tarry.delivery import Delivery
-from tarry.envelope.attribute import ATTRIBUTE, body_sum, dump, fit
+from tarry.envelope.attribute import ATTRIBUTE, body_sum, dump
+from tarry.envelope.fitting import fit
 from tarry.failed.letter import fresh_record, user_attributes, without_lineage
 from tarry.settlement.copies import Attributes, Copy, sendable_attributes
 from tarry.sqs.limits import MAX_ATTRIBUTES, message_size, utf8_length

@@ -19,7 +19,8 @@ from tarry.failed.result import Result, failed, skipped
 from tarry.failed.retrying import UNDECODABLE, send_patiently
 from tarry.failed.selection import Selection, by_ids, not_found, offered
 from tarry.outcome import Outcome
-from tarry.policy.failure import Failure, FailureSteps
+from tarry.policy.failure import Failure
+from tarry.policy.step_lists import FailureSteps
 from tarry.policy.steps import RetryInPlace
 from tarry.settlement.copies import Copy
 from tarry.settlement.copy_writer import CopyWriter

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tarry.errors import DelayNotSupported
 from tarry.outcome import Outcome
-from tarry.policy.failure import Failure, StepList
+from tarry.policy.failure import Failure
 from tarry.signals import Defer, Discard, Retry, Signal, delay_of, find_signal, reason_of, told_beside, until_of
 from tarry.support.causes import cause_of, is_a
 from tarry.support.value import Value
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tarry.delivery import Delivery
     from tarry.policy.retry_policy import RetryPolicy
+    from tarry.policy.step_lists import StepList
     from tarry.policy.steps import StepContext
     from tarry.sqs.queue_facts import QueueFacts
     from tarry.telemetry.diagnosis import Diagnosis

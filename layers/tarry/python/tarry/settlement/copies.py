@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_DELAY_SECONDS, MOMENT_SECONDS
-from tarry.envelope.attribute import fit, smallest
+from tarry.envelope.fitting import fit, smallest
 from tarry.sqs.limits import is_reserved, message_size
 from tarry.support.value import Value
 from tarry.telemetry.logs import MAX_RECORD_BYTES, WARNING

@@ -7,7 +7,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS
-from tarry.envelope.attribute import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump, fit, smallest
+from tarry.envelope.attribute import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump
+from tarry.envelope.fitting import fit, smallest
 from tarry.envelope.records import copy_record, dead_letter_record, edited, hops_of, waiting_record
 from tarry.settlement.copies import Attributes, Copy, Record, record_cut, sendable_attributes, shown_in_log
 from tarry.settlement.dead_letters import NoDeadLetterQueue, dead_letter_queue
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.outcome import Outcome
     from tarry.policy.decision import Decision
-    from tarry.policy.failure import Failure, FailureSteps
+    from tarry.policy.failure import Failure
+    from tarry.policy.step_lists import FailureSteps
     from tarry.policy.steps import DeadLetter
     from tarry.settlement.facts import Situation
     from tarry.support.arn import QueueArn

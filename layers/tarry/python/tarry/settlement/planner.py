@@ -33,8 +33,8 @@ from tarry.telemetry.notices import Notice
 
 if TYPE_CHECKING:
     from tarry.delivery import Delivery
-    from tarry.policy.failure import FailureSteps
     from tarry.policy.retry_policy import RetryPolicy
+    from tarry.policy.step_lists import FailureSteps
     from tarry.settlement.copies import Copy
     from tarry.settlement.facts import Situation
     from tarry.settlement.plans import Way

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.invocation import Invocation
     from tarry.policy.decision import Decision
-    from tarry.policy.failure import FailureSteps
     from tarry.policy.retry_policy import RetryPolicy
+    from tarry.policy.step_lists import FailureSteps
     from tarry.sqs.queue_facts import QueueFacts
     from tarry.support.arn import QueueArn
 
