@@ -56,19 +56,15 @@ class LeaseLost(TarryError):
 class Unsent(Value):
     """A message that was not sent for certain, and why."""
 
-    __slots__ = ("index", "message", "reason", "entry")  # noqa: RUF023
     index: int
     """Its place among those that were to be sent, from 0."""
     message: Any
     """As it was given to `Queue.send_batch`."""
     reason: Exception
     """What SQS or botocore said; for a message beyond a limit the `ValueError` or `TypeError` that says which."""
-    entry: Any
+    entry: Any = None
     """To send it again with the same deduplication id (``queue.send_batch([unsent.entry])``); None for a message that
     cannot be sent as it is."""
-
-    def __init__(self, index: int, message: Any, reason: Exception, entry: Any = None) -> None:
-        self._freeze(index=index, message=message, reason=reason, entry=entry)
 
 
 class SendError(TarryError):

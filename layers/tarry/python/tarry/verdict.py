@@ -41,14 +41,10 @@ class BatchVerdict:
 class Answer(Value):
     """The messages that a batch handler has named as failed."""
 
-    __slots__ = ("named", "refusal")
-    named: frozenset[str]
+    named: frozenset[str] = frozenset()
     """Their delivery ids."""
-    refusal: str | None
+    refusal: str | None = None
     """Why Lambda would reject the answer, and with it the whole batch; None if it would not."""
-
-    def __init__(self, named: frozenset[str] = frozenset(), refusal: str | None = None) -> None:
-        self._freeze(named=named, refusal=refusal)
 
 
 def outcome_of(verdict: Verdict) -> Outcome | None:

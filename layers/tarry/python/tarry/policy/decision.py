@@ -28,47 +28,23 @@ if TYPE_CHECKING:
 class Decision(Value):
     """An outcome, and the failure it came from."""
 
-    __slots__ = ("by_backoff", "decided_at", "delivery", "failure", "notices", "outcome", "trouble", "until")
     delivery: Delivery
     outcome: Outcome
     decided_at: float
     """When the verdict fell, in epoch seconds: its delay counts from then (SPEC C11)."""
-    failure: Failure | None
-    until: float | None
+    failure: Failure | None = None
+    until: float | None = None
     """The epoch seconds until which it is to wait, where the handler asked for a ``datetime``."""
-    trouble: Diagnosis | None
+    trouble: Diagnosis | None = None
     """The exception that a failure step, or tarry, raised instead of deciding; it left the message unhandled."""
-    by_backoff: bool
+    by_backoff: bool = False
     """Whether the delay is the backoff's, to be cut to what SQS can keep in place. One that was asked for never is."""
-    notices: tuple[Notice, ...]
+    notices: tuple[Notice, ...] = ()
     """What the log is to say of how it was decided."""
 
     def noticed(self, notices: Iterable[Notice]) -> Decision:
         """Return the same decision with more notices."""
         return self._changed(notices=(*self.notices, *notices))
-
-    def __init__(
-        self,
-        delivery: Delivery,
-        outcome: Outcome,
-        decided_at: float,
-        failure: Failure | None = None,
-        *,
-        until: float | None = None,
-        trouble: Diagnosis | None = None,
-        by_backoff: bool = False,
-        notices: tuple[Notice, ...] = (),
-    ) -> None:
-        self._freeze(
-            delivery=delivery,
-            outcome=outcome,
-            decided_at=decided_at,
-            failure=failure,
-            until=until,
-            trouble=trouble,
-            by_backoff=by_backoff,
-            notices=notices,
-        )
 
 
 Diagnose = Callable[[BaseException], "Diagnosis"]

@@ -21,11 +21,7 @@ NEVER_UNHANDLED = frozenset({"fatal", "rejected", "undecodable", "expiring"})
 class FunctionStep(Value):
     """A function as a step."""
 
-    __slots__ = ("function",)
     function: Callable[[Failure, NextStep], Outcome]
-
-    def __init__(self, function: Callable[[Failure, NextStep], Outcome]) -> None:
-        self._freeze(function=function)
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         return self.function(failure, next_step)

@@ -27,13 +27,9 @@ if TYPE_CHECKING:
 class Sent(Value):
     """What came of a copy: sent for certain if ``error`` is None. ``not_deleted`` is why the original may be left."""
 
-    __slots__ = ("copy", "error", "not_deleted")
     copy: Copy
     error: Exception | None
-    not_deleted: Exception | None
-
-    def __init__(self, copy: Copy, error: Exception | None, not_deleted: Exception | None = None) -> None:
-        self._freeze(copy=copy, error=error, not_deleted=not_deleted)
+    not_deleted: Exception | None = None
 
 
 def send_on(copies: Sequence[Copy], lookups: Lookups) -> list[Sent]:

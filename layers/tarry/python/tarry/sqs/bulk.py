@@ -36,13 +36,9 @@ class Behind(Exception):
 class Item(Value):
     """A message to be sent: its place, what the caller gave, and what it is for SQS."""
 
-    __slots__ = ("given", "index", "parcel")
     index: int
     given: Any
     parcel: Parcel
-
-    def __init__(self, index: int, given: Any, parcel: Parcel) -> None:
-        self._freeze(index=index, given=given, parcel=parcel)
 
     @property
     def group(self) -> str:

@@ -27,30 +27,16 @@ if TYPE_CHECKING:
 class Entry(Value):
     """One message of a `Queue.send_batch` with something of its own to say. Made by `Queue.entry`."""
 
-    __slots__ = ("body", "delay", "attributes", "group_id", "deduplication_id")  # noqa: RUF023
     body: Any
-    delay: Delay | None
-    attributes: Mapping[str, Any] | None
-    group_id: str | None
-    deduplication_id: str | None
-
-    def __init__(
-        self,
-        body: Any,
-        delay: Delay | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        group_id: str | None = None,
-        deduplication_id: str | None = None,
-    ) -> None:
-        self._freeze(
-            body=body, delay=delay, attributes=attributes, group_id=group_id, deduplication_id=deduplication_id
-        )
+    delay: Delay | None = None
+    attributes: Mapping[str, Any] | None = None
+    group_id: str | None = None
+    deduplication_id: str | None = None
 
 
 class Parcel(Value):
     """An entry as SQS is told of it, and its size in bytes."""
 
-    __slots__ = ("entry", "parameters", "size", "stable_id")
     entry: Entry
     """As it was said, with the deduplication id that it got."""
     parameters: dict[str, Any]
@@ -58,9 +44,6 @@ class Parcel(Value):
     size: int
     stable_id: str | None
     """The id in its record; None where it has none, and SQS's own id is the message's."""
-
-    def __init__(self, entry: Entry, parameters: dict[str, Any], size: int, stable_id: str | None) -> None:
-        self._freeze(entry=entry, parameters=parameters, size=size, stable_id=stable_id)
 
     @property
     def body(self) -> str:

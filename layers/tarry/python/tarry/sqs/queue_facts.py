@@ -25,31 +25,14 @@ MARGIN_SHARE = 1 / 12  # of a retention below 12 hours: there an hour would be m
 class QueueFacts(Value):
     """The attributes of a source queue that decisions depend on; None where SQS does not tell them, or unset."""
 
-    __slots__ = ("dead_letter", "error", "max_receive_count", "retention", "visibility_timeout")
-    dead_letter: QueueArn | None
+    dead_letter: QueueArn | None = None
     """The dead-letter queue of its redrive policy."""
-    max_receive_count: int | None
-    visibility_timeout: int | None
+    max_receive_count: int | None = None
+    visibility_timeout: int | None = None
     """In seconds, as is the retention."""
-    retention: int | None
-    error: Exception | None
+    retention: int | None = None
+    error: Exception | None = None
     """Why they are not known, if they could not be looked up."""
-
-    def __init__(
-        self,
-        dead_letter: QueueArn | None = None,
-        max_receive_count: int | None = None,
-        visibility_timeout: int | None = None,
-        retention: int | None = None,
-        error: Exception | None = None,
-    ) -> None:
-        self._freeze(
-            dead_letter=dead_letter,
-            max_receive_count=max_receive_count,
-            visibility_timeout=visibility_timeout,
-            retention=retention,
-            error=error,
-        )
 
     def is_last_delivery(self, delivery: Delivery) -> bool:
         """Whether SQS moves the message to the dead-letter queue, without a failure record, at its next receive."""

@@ -30,13 +30,9 @@ TARGET_ATTRIBUTES = ("MaximumMessageSize",)
 class Lookup(Value):
     """The attributes of a queue, or the error with which SQS refused to tell them."""
 
-    __slots__ = ("attributes", "error", "until")
     attributes: dict[str, str]
     error: Exception | None
     until: float
-
-    def __init__(self, attributes: dict[str, str], error: Exception | None, until: float) -> None:
-        self._freeze(attributes=attributes, error=error, until=until)
 
 
 class Topology:

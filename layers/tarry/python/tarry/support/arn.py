@@ -10,11 +10,7 @@ from tarry.support.value import Value
 class QueueArn(Value):
     """An SQS queue's ARN, taken apart. A missing or odd ARN gives a queue without a name, of which nothing is asked."""
 
-    __slots__ = ("text",)
     text: str
-
-    def __init__(self, text: str) -> None:
-        self._freeze(text=text)
 
     def _part(self, index: int) -> str:
         parts = self.text.split(":")

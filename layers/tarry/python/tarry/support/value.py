@@ -1,20 +1,41 @@
-"""Frozen values: equality, hash and repr from their fields.
+"""Frozen values: constructor, equality, hash and repr from their annotated fields.
 
-What `dataclasses` would give, without its import of `inspect` at every cold start.
+What `dataclasses` would give, without its import of `inspect` at every cold start (docs/decisions/0001-cold-start.md).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, dataclass_transform
 
 if TYPE_CHECKING:
     from typing import Self
 
 
+@dataclass_transform(frozen_default=True)
 class Value:
-    """A base for small immutable classes; the fields are the names in ``__slots__``, set once by ``_freeze``."""
+    """A base for small immutable classes.
 
-    __slots__: tuple[str, ...] = ()
+    The annotations of a subclass are its fields, in the order of the constructor's arguments; what they are set to is
+    their default. A subclass that checks or computes its fields has a constructor of its own, which ends in `_freeze`.
+    """
+
+    __slots__ = ()
+    _names: tuple[str, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        own = cls.__dict__.get("__slots__") or cls.__annotations__
+        cls._names = tuple(dict.fromkeys((*cls._names, *own)))
+
+    def __init__(self, *values: Any, **fields: Any) -> None:
+        names = self._names
+        given = dict(zip(names, values, strict=False))
+        if len(values) > len(names) or given.keys() & fields.keys() or fields.keys() - set(names):
+            raise TypeError(f"{type(self).__name__} takes {', '.join(names)}; got {len(values)} values and {[*fields]}")
+        given |= fields
+        for name in names:
+            if name not in given and not hasattr(type(self), name):
+                raise TypeError(f"{type(self).__name__} needs {name}")
+        self._freeze(**given)
 
     def _freeze(self, **fields: Any) -> None:
         for name, value in fields.items():
@@ -23,11 +44,11 @@ class Value:
     def _changed(self, **fields: Any) -> Self:
         """Return the same value with some fields changed."""
         changed = object.__new__(type(self))
-        changed._freeze(**{name: getattr(self, name) for name in self.__slots__} | fields)
+        changed._freeze(**{name: getattr(self, name) for name in self._names} | fields)
         return changed
 
     def _fields(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
+        return tuple([getattr(self, name) for name in self._names])
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} is frozen: {name} cannot be set")
@@ -44,7 +65,7 @@ class Value:
         return hash((type(self), self._fields()))
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__ if not name.startswith("_"))
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._names if not name.startswith("_"))
         return f"{type(self).__name__}({shown})"
 
     def __copy__(self) -> Value:

@@ -49,21 +49,11 @@ class Diagnosis(Value):
     traceback as the log shows it, with texts, and empty for an error with no frames of the user's, and for a signal.
     """
 
-    __slots__ = ("type", "message", "traceback", "fingerprint", "logged_traceback")  # noqa: RUF023
     type: str
     message: str
     traceback: str
     fingerprint: str
-    logged_traceback: str
-
-    def __init__(self, type: str, message: str, traceback: str, fingerprint: str, logged_traceback: str = "") -> None:
-        self._freeze(
-            type=type,
-            message=message,
-            traceback=traceback,
-            fingerprint=fingerprint,
-            logged_traceback=logged_traceback,
-        )
+    logged_traceback: str = ""
 
     def line(self, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
         """``Type: message``, as in the last line of a traceback, with at most ``limit`` characters of the message."""

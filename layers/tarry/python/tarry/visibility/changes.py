@@ -31,23 +31,15 @@ BEYOND_THE_LIMIT = "Total VisibilityTimeout"
 class Hide(Value):
     """To hide a message for so many seconds from now; 0 shows it at once."""
 
-    __slots__ = ("delivery", "seconds")
     delivery: Delivery
     seconds: int
-
-    def __init__(self, delivery: Delivery, seconds: int) -> None:
-        self._freeze(delivery=delivery, seconds=seconds)
 
 
 class Hidden(Value):
     """What came of a `Hide`: for how long it really is, or the error."""
 
-    __slots__ = ("error", "hide")
     hide: Hide
     error: Exception | None
-
-    def __init__(self, hide: Hide, error: Exception | None) -> None:
-        self._freeze(hide=hide, error=error)
 
     @property
     def is_lost(self) -> bool:
