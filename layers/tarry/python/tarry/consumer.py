@@ -190,10 +190,10 @@ class Consumer(Generic[T]):
         Raises `InvalidEvent` for an event that is not an SQS event, and nothing else; but `SystemExit`, when all is
         settled, where a handler goes on that cannot be ended, and must not meet another batch (``concurrency``).
         """
-        pending = records_of(event)
+        pending, are_plain = records_of(event)
         if pending:
             # In a context of its own: what a hook sets there, the next invocation does not see.
-            must_end_process = copy_context().run(self._handle, pending, context)
+            must_end_process = copy_context().run(self._handle, pending, are_plain, context)
             if must_end_process is not None:
                 self.log.problem(
                     "process_ends", f"{must_end_process}: this process ends, and a new one takes its place"
@@ -201,13 +201,13 @@ class Consumer(Generic[T]):
                 raise SystemExit(1)
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in pending]}
 
-    def _handle(self, pending: Records, context: Any) -> str | None:
+    def _handle(self, pending: Records, are_plain: bool, context: Any) -> str | None:
         """Runs and settles a batch. What is done leaves ``pending``; all else counts as failed.
 
         Why the process is to end now, if it is.
         """
         here = world.current()
-        invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader)
+        invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader, are_plain)
         settlement = LazySettlement(self, invocation)
         run = self._run_of(self if here.watch is None else here.watch(self), invocation, pending, settlement)
         try:

@@ -58,8 +58,11 @@ class Invocation:
         max_attempts_of: Callable[[str], int | None],
         log: Told,
         payload_reader: PayloadReader | None = None,
+        are_plain: bool = False,
     ) -> None:
         self.world = world
+        self.are_plain = are_plain
+        """Whether its messages are all fresh, without message attributes, and from a standard queue."""
         self.log = log
         self.context = context
         self.max_attempts_of = max_attempts_of

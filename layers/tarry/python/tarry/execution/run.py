@@ -53,7 +53,7 @@ class Run:
         self._pending = pending
         self._settlement = settlement
         self._records = invocation.records = pending.copy()
-        self._is_fifo = any_fifo(pending)
+        self._is_fifo = not invocation.are_plain and any_fifo(pending)
         self._todo: Iterator[Item] = iter(self._records.items())
         """What was not started yet."""
         self._late: Iterator[Item] = iter(())
@@ -98,7 +98,8 @@ class Run:
 
     def each(self) -> None:
         """Runs a handler of one message over the batch."""
-        self._renew(self._put_in_order())
+        if not self._invocation.are_plain:
+            self._renew(self._put_in_order())
         self._watched(self._each)
         self._tell_of_time()
 
@@ -172,7 +173,7 @@ class Run:
         is_fifo, deadline, monotonic = self._is_fifo, self._deadline, self._monotonic
         interruption: Interruption | None = None  # the one there is has just been set, for the first message
         look_at, acks, suspects = deadline.look_at, invocation.acks, self._suspects
-        before, have_attributes = copy_context(), any_attributes(self._records)
+        before, have_attributes = copy_context(), not invocation.are_plain and any_attributes(self._records)
         for message_id, record in self._todo if suspects is None else chain(self._todo, self._late):
             message: Message[Any] = Message(record, message_id, invocation)
             if have_attributes and record.get("messageAttributes") and self._waits_by_its_record(message):
