@@ -209,7 +209,13 @@ class Consumer(Generic[T]):
         here = world.current()
         invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader, are_plain)
         settlement = LazySettlement(self, invocation)
-        run = self._run_of(self if here.watch is None else here.watch(self), invocation, pending, settlement)
+        handling: Handling = self if here.watch is None else here.watch(self)
+        if handling.is_async or handling.concurrency > 1:
+            from tarry.execution.pool import Pool
+
+            run: Run = Pool(handling, invocation, pending, settlement)
+        else:
+            run = Run(handling, invocation, pending, settlement)
         try:
             if invocation.began_with < TOO_LATE_SECONDS:
                 self.log.problem("out_of_time", too_late(invocation.began_with), level=WARNING)
@@ -218,12 +224,13 @@ class Consumer(Generic[T]):
                 from tarry.sqs.acks import Acks
 
                 invocation.acks = Acks(invocation, self.log, waits=not self.is_async)
-            self._run(run, pending, invocation)
+            steps = run.batch if self._takes_batch else run.each
+            if self.keepalive is None:
+                steps()
+            else:
+                self._kept_alive(self.keepalive, steps, pending, invocation)
             if run.has_verdicts:
-                run.close()
-                leave_if_forked(invocation.began_in, None)  # a failure step may fork too
-                if settlement.made is not None:
-                    settlement.made.finish()
+                settlement.carry_out(run)
             if run.must_end_process is not None:
                 settlement().delete(run.acknowledged(settlement.away))
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
@@ -236,33 +243,18 @@ class Consumer(Generic[T]):
                 invocation.acks.close()
             if settlement.made is not None:
                 settlement.made.stop()
-                for message_id in tuple(settlement.away):  # a request that is still under way may add to it
-                    pending.pop(message_id, None)
+                settlement.take_away(pending)
         return run.must_end_process
 
-    def _run(self, run: Run, pending: Records, invocation: Invocation) -> None:
-        keepalive = None
-        if self.keepalive is not None:
-            from tarry.visibility.keepalive import Keepalive
+    def _kept_alive(self, seconds: float, steps: Callable[[], None], pending: Records, invocation: Invocation) -> None:
+        from tarry.visibility.keepalive import Keepalive
 
-            keepalive = Keepalive(self.keepalive, pending, invocation, self.log)
-            keepalive.start()
+        keepalive = Keepalive(seconds, pending, invocation, self.log)
+        keepalive.start()
         try:
-            if self._takes_batch:
-                run.batch()
-            else:
-                run.each()
+            steps()
         finally:
-            if keepalive is not None:
-                keepalive.stop()
-
-    def _run_of(self, handling: Handling, invocation: Invocation, pending: Records, settlement: LazySettlement) -> Run:
-        """One after the other on this thread, or several at once."""
-        if not handling.is_async and handling.concurrency == 1:
-            return Run(handling, invocation, pending, settlement)
-        from tarry.execution.pool import Pool
-
-        return Pool(handling, invocation, pending, settlement)
+            keepalive.stop()
 
     def _max_attempts_of(self, queue: str) -> int | None:
         return self.policy.max_attempts if self.steps.of(queue).retries_in_place else None
@@ -302,6 +294,18 @@ class LazySettlement:
             consumer = self._consumer
             self.made = Settlement(self._invocation, consumer.policy, consumer.steps, consumer.log)
         return self.made
+
+    def carry_out(self, run: Run) -> None:
+        """Decide what is left of a run, and settle it."""
+        run.close()
+        leave_if_forked(self._invocation.began_in, None)  # a failure step may fork too
+        if self.made is not None:
+            self.made.finish()
+
+    def take_away(self, pending: Records) -> None:
+        """Remove from ``pending`` the messages that are settled elsewhere."""
+        for message_id in tuple(self.away):  # a request that is still under way may add to it
+            pending.pop(message_id, None)
 
     @property
     def away(self) -> Collection[str]:

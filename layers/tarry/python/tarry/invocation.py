@@ -34,20 +34,19 @@ if TYPE_CHECKING:
         ) -> None: ...
 
 
+NO_RECORDS: Mapping[str, dict[str, Any]] = {}
+
+
 class Invocation:
     """What all messages of a batch share. Nothing of it is seen by the next invocation."""
 
     # Defaults of the class, and no __slots__: most invocations never set any of these.
-    records: Mapping[str, dict[str, Any]] = {}
-    """The records of the batch by their delivery ids, in its order."""
     extending: Extending
     """Extends leases for handlers. Set by the consumer; a value has no access to SQS."""
     on_verdict: Callable[[Any], None] | None = None
     """Told of each verdict that a batch handler gives on a message of a batch; None for other handlers."""
     acks: Acks | None = None
     """Deletes what is acknowledged while the batch still runs; None where that waits for the answer."""
-    ended = False
-    """Set when the answer goes out: from then on no request does."""
     _leases: Leases | None = None
     _diagnoses: Diagnoses | None = None
 
@@ -61,8 +60,12 @@ class Invocation:
         are_plain: bool = False,
     ) -> None:
         self.world = world
+        self.records: Mapping[str, dict[str, Any]] = NO_RECORDS
+        """The records of the batch by their delivery ids, in its order."""
         self.are_plain = are_plain
-        """Whether its messages are all fresh, without message attributes, and from a standard queue."""
+        """Whether these are all fresh, without message attributes, and from a standard queue; False if unknown."""
+        self.ended = False
+        """Set when the answer goes out: from then on no request does."""
         self.log = log
         self.context = context
         self.max_attempts_of = max_attempts_of

@@ -284,13 +284,13 @@ class World:
         return self._said.setdefault(what, key := object()) is key
 
 
-_current: ContextVar[World | None] = ContextVar("tarry.world", default=None)
 _real = World()
+_current: ContextVar[World] = ContextVar("tarry.world", default=_real)
 
 
 def current() -> World:
     """The world of the running code: the one put in place by `use`, else the real one."""
-    return _current.get() or _real
+    return _current.get()
 
 
 class use:  # noqa: N801 read as a word: `with use(world):`
