@@ -9,22 +9,25 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # signal itself loads enum, and wraps these
 import os
 import sys
-import threading
+from _thread import RLock
 from contextvars import ContextVar, copy_context
 from time import monotonic, sleep
 from time import time as epoch_seconds
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
     from random import Random
     from types import FrameType
-    from typing import TypeAlias
+    from typing import Protocol, TypeAlias
 
     Fire: TypeAlias = Callable[[FrameType | None], BaseException | float]
     """Asked, with the frame at which the thread stands if that is known, what to raise there, or in how many seconds
     to ask again."""
+
+else:
+    Protocol = object  # a class of protocols is slow to make, and nothing asks at run time
 
 T = TypeVar("T")
 
@@ -129,9 +132,14 @@ OWN_TIMER_SECONDS = 0.01
 class RealThreads:
     """The threads of the process."""
 
-    event = staticmethod(threading.Event)
+    def event(self) -> Event:
+        import threading
+
+        return threading.Event()
 
     def start(self, work: Callable[[], None]) -> Thread:
+        import threading
+
         thread = threading.Thread(target=copy_context().run, args=(work,), daemon=True)
         thread.start()
         return thread
@@ -239,7 +247,7 @@ class World:
         self._random = self._given_random = random
         self._kept: dict[Any, Any] = {}
         self._said: dict[str, object] = {}
-        self._lock = threading.RLock()
+        self._lock = RLock()
 
     @property
     def random(self) -> Random:

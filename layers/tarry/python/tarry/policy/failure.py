@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tarry.errors import ConfigurationError
 from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
@@ -130,7 +130,7 @@ class FailureStep(Protocol):
         """An outcome of its own, or ``next_step(failure)``. If it raises, the message stays in its queue."""
 
 
-Step: TypeAlias = Union[FailureStep, "Callable[[Failure, NextStep], Outcome]"]
+Step: TypeAlias = "FailureStep | Callable[[Failure, NextStep], Outcome]"
 """What a list may hold: a step, or a function that does what its `FailureStep.handle` would do."""
 
 
