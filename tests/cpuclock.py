@@ -75,7 +75,7 @@ class CpuThreads(RealThreads):
     def __init__(self, speed: float = SPEED) -> None:
         self._speed = speed
 
-    def event(self) -> Event:  # type: ignore[override]
+    def event(self) -> Event:
         return CpuEvent(self._speed)
 
     def interrupt(self, seconds: float, fire: "Fire") -> Interruption | None:

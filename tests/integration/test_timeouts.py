@@ -202,6 +202,27 @@ def test_what_the_user_has_set_for_sigalrm_is_put_back() -> None:  # SPEC I3
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.parametrize("timeout", [None, 5])
+def test_between_invocations_there_is_neither_a_timer_nor_a_handler_of_tarrys(timeout: float | None) -> None:
+    """SPEC A6, I3. Frozen and thawed, run with exec, or using SIGALRM itself: the process meets nothing of tarry's."""
+    seen: list[tuple[object, bool]] = []
+
+    @consumer(timeout=timeout)
+    def handler(message: Message) -> None:
+        seen.append((signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)[0] > 0))
+
+    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    try:
+        for _ in range(2):
+            with orders():
+                assert failed(handler(batch_of(1), Context())) == []
+            assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+            assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert [(set_by_tarry is not signal.SIG_DFL, is_armed) for set_by_tarry, is_armed in seen] == [(True, True)] * 2
+
+
 @pytest.mark.parametrize("puts_back", [True, False])
 def test_a_handler_that_uses_sigalrm_itself_costs_the_next_one_no_interruption(puts_back: bool) -> None:  # SPEC I3
     @consumer(timeout=0.4, backoff=Fixed(60))

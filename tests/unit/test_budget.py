@@ -1,13 +1,17 @@
 """What tarry may cost: the modules it loads, the requests it makes."""
 
+import _signal
+import gc
 import json
 import subprocess
 import sys
+from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tarry import Fixed, Message, Reject, consumer
+from tarry import Fixed, Message, Reject, consumer, world
 from tests.records import Context, event, record
 from tests.wire import Queue, Wire
 
@@ -117,6 +121,78 @@ def test_a_clean_batch_of_an_async_handler_loads_asyncio_and_no_boto3() -> None:
     handler = "@consumer\nasync def handler(message): handled.append(message)"
     loaded = heavy_modules_after(clean_batch(handler, STANDARD))
     assert {"boto3", "botocore", "pydantic", "aws_lambda_powertools"}.isdisjoint(loaded)
+
+
+def test_importing_tarry_compiles_no_annotation_and_loads_no_threading() -> None:  # DESIGN 5
+    """The first text that Python compiles costs 2 ms: `typing` compiles each annotation in quotes that it evaluates."""
+    script = """
+import sys, typing
+compiled = []
+sys.addaudithook(lambda event, args: event == "compile" and args[1] == "<string>" and compiled.append(args[0]))
+from tarry import Exponential, LocalRetry, Message, RetryInPlace, consumer
+@consumer(max_attempts=4, backoff=Exponential(2, 3), timeout=5, on_failure=[LocalRetry(2), RetryInPlace()])
+def handler(message: Message) -> None: ...
+assert not compiled, compiled
+assert "threading" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+# an invocation
+
+
+@consumer
+def does_nothing(message: Message) -> None: ...
+
+
+def test_one_plain_message_takes_few_calls() -> None:
+    """Half of what an invocation costs is calls in Python. These are counted: time is another on each machine."""
+    invocation, calls = event(record()), Counter[str]()
+    does_nothing(invocation, Context())
+
+    def count(frame: Any, what: str, _: Any) -> None:
+        if what == "call":
+            calls[frame.f_code.co_qualname] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        does_nothing(invocation, Context())
+    finally:
+        sys.setprofile(before)
+    assert calls.total() <= 32, calls
+
+
+def test_an_invocation_sets_its_alarm_with_four_system_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/decisions/0009-an-alarm-for-each-invocation.md."""
+    calls: list[str] = []
+
+    def counted(name: str) -> Any:
+        def call(*args: Any) -> Any:
+            calls.append(name)
+            return getattr(_signal, name)(*args)
+
+        return call
+
+    counting = {name: counted(name) for name in ("signal", "setitimer", "getitimer")}
+    monkeypatch.setattr(world, "_signal", SimpleNamespace(**{**vars(_signal), **counting}))
+    for size in (1, 10):
+        calls.clear()
+        does_nothing(event(*(record({}, f"m{index}") for index in range(size))), Context())
+        assert calls == ["signal", "setitimer", "setitimer", "signal"]
+
+
+def test_a_clean_batch_leaves_nothing_for_the_garbage_collector() -> None:
+    batch = event(*(record({}, f"m{index}") for index in range(10)))
+    does_nothing(batch, Context())
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(10):
+            does_nothing(batch, Context())
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 # requests

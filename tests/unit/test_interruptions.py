@@ -133,6 +133,27 @@ def test_who_has_taken_the_signal_meanwhile_keeps_it() -> None:
     assert signal.getitimer(signal.ITIMER_REAL)[0] > 59
 
 
+def test_a_handler_of_tarrys_that_somebody_puts_back_later_interrupts_nothing() -> None:  # SPEC A6
+    interruption = interrupt(10)
+    left = signal.getsignal(signal.SIGALRM)
+    interruption.cancel()
+    signal.signal(signal.SIGALRM, left)
+    signal.raise_signal(signal.SIGALRM)
+
+
+def test_nor_does_it_in_a_later_invocation() -> None:  # SPEC A6
+    earlier = interrupt(10)
+    left = signal.getsignal(signal.SIGALRM)
+    earlier.cancel()
+    later = interrupt(10)
+    signal.signal(signal.SIGALRM, left)
+    signal.raise_signal(signal.SIGALRM)
+    later.renew()
+    with pytest.raises(Stop):
+        time.sleep(10)
+    later.cancel()
+
+
 def test_one_within_another_puts_that_back() -> None:
     outer = interrupt(0.05)
     interrupt(10).cancel()

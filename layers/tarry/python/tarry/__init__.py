@@ -7,7 +7,6 @@ def handler(message: Message) -> None:
     charge(message.json())
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tarry.consumer import Consumer, batch_consumer, consumer
@@ -94,6 +93,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Loads a public name when it is first used: what a function does not use, its cold start does not pay for."""
+    from importlib import import_module
+
     for home, names in _HOMES.items():
         if name in names:
             value = globals()[name] = getattr(import_module(home), name)

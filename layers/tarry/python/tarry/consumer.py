@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextvars import copy_context
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from tarry import world
 from tarry.errors import ConfigurationError
@@ -24,7 +24,7 @@ P = TypeVar("P")  # no default as T has: it must be inferred, or the function is
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Protocol, Unpack
+    from typing import Protocol, TypedDict, Unpack
 
     from tarry.batch import Batch
     from tarry.execution.intake import Records
@@ -45,6 +45,13 @@ if TYPE_CHECKING:
         """A function of a whole batch, sync or async."""
 
         def __call__(self, batch: Batch[P], /) -> Any: ...
+
+else:
+
+    class TypedDict:
+        """What stands for `typing.TypedDict` at run time, which compiles each annotation: half a millisecond."""
+
+        def __init_subclass__(cls, total: bool = True) -> None: ...
 
 
 class Settings(TypedDict, total=False):
@@ -112,7 +119,7 @@ class AllSettings(BatchSettings, total=False):
 
 
 MAX_CONCURRENCY = 1_000
-SETTINGS = ("model", *BatchSettings.__annotations__)
+SETTINGS = ("model", *Settings.__annotations__, *BatchSettings.__annotations__)
 Response = dict[str, list[dict[str, str]]]
 
 
@@ -191,10 +198,10 @@ class Consumer(Generic[T]):
         Raises `InvalidEvent` for an event that is not an SQS event, and nothing else; but `SystemExit`, when all is
         settled, where a handler goes on that cannot be ended, and must not meet another batch (``concurrency``).
         """
-        pending = records_of(event)
+        pending, are_plain = records_of(event)
         if pending:
             # In a context of its own: what a hook sets there, the next invocation does not see.
-            must_end_process = copy_context().run(self._handle, pending, context)
+            must_end_process = copy_context().run(self._handle, pending, are_plain, context)
             if must_end_process is not None:
                 self.log.problem(
                     "process_ends", f"{must_end_process}: this process ends, and a new one takes its place"
@@ -202,15 +209,21 @@ class Consumer(Generic[T]):
                 raise SystemExit(1)
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in pending]}
 
-    def _handle(self, pending: Records, context: Any) -> str | None:
+    def _handle(self, pending: Records, are_plain: bool, context: Any) -> str | None:
         """Runs and settles a batch. What is done leaves ``pending``; all else counts as failed.
 
         Why the process is to end now, if it is.
         """
         here = world.current()
-        invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader)
+        invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader, are_plain)
         settlement = LazySettlement(self, invocation)
-        run = self._run_of(self if here.watch is None else here.watch(self), invocation, pending, settlement)
+        handling: Handling = self if here.watch is None else here.watch(self)
+        if handling.is_async or handling.concurrency > 1:
+            from tarry.execution.pool import Pool
+
+            run: Run = Pool(handling, invocation, pending, settlement)
+        else:
+            run = Run(handling, invocation, pending, settlement)
         try:
             if invocation.began_with < TOO_LATE_SECONDS:
                 self.log.problem("out_of_time", too_late(invocation.began_with), level=WARNING)
@@ -219,12 +232,13 @@ class Consumer(Generic[T]):
                 from tarry.sqs.acks import Acks
 
                 invocation.acks = Acks(invocation, self.log, waits=not self.is_async)
-            self._run(run, pending, invocation)
+            steps = run.batch if self._takes_batch else run.each
+            if self.keepalive is None:
+                steps()
+            else:
+                self._kept_alive(self.keepalive, steps, pending, invocation)
             if run.has_verdicts:
-                run.close()
-                leave_if_forked(invocation.began_in, None)  # a failure step may fork too
-                if settlement.made is not None:
-                    settlement.made.finish()
+                settlement.carry_out(run)
             if run.must_end_process is not None:
                 settlement().delete(run.acknowledged())
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
@@ -237,33 +251,18 @@ class Consumer(Generic[T]):
                 invocation.acks.close()
             if settlement.made is not None:
                 settlement.made.stop()
-                for delivery_id in settlement.made.gone():
-                    pending.pop(delivery_id, None)
+                settlement.take_away(pending)
         return run.must_end_process
 
-    def _run(self, run: Run, pending: Records, invocation: Invocation) -> None:
-        keepalive = None
-        if self.keepalive is not None:
-            from tarry.visibility.keepalive import Keepalive
+    def _kept_alive(self, seconds: float, steps: Callable[[], None], pending: Records, invocation: Invocation) -> None:
+        from tarry.visibility.keepalive import Keepalive
 
-            keepalive = Keepalive(self.keepalive, pending, invocation, self.log)
-            keepalive.start()
+        keepalive = Keepalive(seconds, pending, invocation, self.log)
+        keepalive.start()
         try:
-            if self._takes_batch:
-                run.batch()
-            else:
-                run.each()
+            steps()
         finally:
-            if keepalive is not None:
-                keepalive.stop()
-
-    def _run_of(self, handling: Handling, invocation: Invocation, pending: Records, settlement: LazySettlement) -> Run:
-        """One after the other on this thread, or several at once."""
-        if not handling.is_async and handling.concurrency == 1:
-            return Run(handling, invocation, pending, settlement)
-        from tarry.execution.pool import Pool
-
-        return Pool(handling, invocation, pending, settlement)
+            keepalive.stop()
 
     def _max_attempts_of(self, queue: str) -> int | None:
         return self.policy.max_attempts if self.steps.of(queue).retries_in_place else None
@@ -303,6 +302,18 @@ class LazySettlement:
             consumer = self._consumer
             self.made = Settlement(self._invocation, consumer.policy, consumer.steps, consumer.log)
         return self.made
+
+    def carry_out(self, run: Run) -> None:
+        """Decide what is left of a run, and settle it."""
+        run.close()
+        leave_if_forked(self._invocation.began_in, None)  # a failure step may fork too
+        if self.made is not None:
+            self.made.finish()
+
+    def take_away(self, pending: Records) -> None:
+        """Remove from ``pending`` the messages that are settled elsewhere."""
+        for delivery_id in () if self.made is None else self.made.gone():
+            pending.pop(delivery_id, None)
 
 
 def _concurrency(concurrency: object, takes_batch: bool) -> int:

@@ -6,14 +6,14 @@ Limits: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGui
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, SupportsFloat, TypeAlias, Union
+from typing import TYPE_CHECKING, SupportsFloat, TypeAlias
 
 from tarry import world
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-Delay: TypeAlias = Union[float, "timedelta", "datetime"]
+Delay: TypeAlias = "float | timedelta | datetime"
 
 END_OF_TIME = 253_402_300_800  # the year 10000, where datetime ends
 

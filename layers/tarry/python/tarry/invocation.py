@@ -46,12 +46,13 @@ if TYPE_CHECKING:
         def ignored(self, delivery: Any, verdict: str, why: str, /) -> None: ...
 
 
+NO_RECORDS: Mapping[str, dict[str, Any]] = {}
+
+
 class Invocation:
     """What all messages of a batch share. Nothing of it is seen by the next invocation."""
 
     # Defaults of the class, and no __slots__: most invocations never set any of these.
-    records: Mapping[str, dict[str, Any]] = {}
-    """The records of the batch by their delivery ids, in its order."""
     extending: Extending
     """Extends leases for handlers. Set by the consumer; a value has no access to SQS."""
     batch: BatchVerdict | None = None
@@ -60,8 +61,6 @@ class Invocation:
     """Called for each verdict that a batch handler gives on a message; None for a handler of one message."""
     acks: Acks | None = None
     """Deletes what is acknowledged while the batch still runs; None where that waits for the answer."""
-    ended = False
-    """Set when the answer goes out: from then on no request does."""
     keepalive_idle: Event | None = None
     """Set while no extension of ``keepalive`` is under way: one that arrives late would undo a shorter wait."""
     _diagnoses: Diagnoses | None = None
@@ -73,8 +72,15 @@ class Invocation:
         max_attempts_of: Callable[[str], int | None],
         log: Told,
         payload_reader: PayloadReader | None = None,
+        are_plain: bool = False,
     ) -> None:
         self.world = world
+        self.records: Mapping[str, dict[str, Any]] = NO_RECORDS
+        """The records of the batch by their delivery ids, in its order."""
+        self.are_plain = are_plain
+        """Whether these are all fresh, without message attributes, and from a standard queue; False if unknown."""
+        self.ended = False
+        """Set when the answer goes out: from then on no request does."""
         self.log = log
         self.deliveries: dict[str, Delivery] = {}
         """By delivery id: of each message that did not simply succeed, and of a few more."""

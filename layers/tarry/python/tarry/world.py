@@ -9,22 +9,25 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # signal itself loads enum, and wraps these
 import os
 import sys
-import threading
+from _thread import RLock
 from contextvars import ContextVar, copy_context
 from time import monotonic, sleep
 from time import time as epoch_seconds
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
     from random import Random
     from types import FrameType
-    from typing import TypeAlias
+    from typing import Protocol, TypeAlias
 
     Fire: TypeAlias = Callable[[FrameType | None], BaseException | float]
     """Asked, with the frame at which the thread stands if that is known, what to raise there, or in how many seconds
     to ask again."""
+
+else:
+    Protocol = object  # a class of protocols is slow to make, and nothing asks at run time
 
 T = TypeVar("T")
 
@@ -118,6 +121,10 @@ INTERRUPT_AGAIN_SECONDS = 0.1
 """For a handler that swallows an interruption."""
 RENEWED_SECONDS = 0.05
 """When it is asked again whether to interrupt, once somebody else had the signal."""
+SHORTEST_TIMER_SECONDS = 0.001
+"""For a due time that has passed: 0 would stop the timer."""
+CAN_SET_TIMER = hasattr(_signal, "setitimer")
+"""Not on Windows."""
 OWN_TIMER_SECONDS = 0.01
 """How far a timer that was set here may be from where it should be."""
 
@@ -125,9 +132,14 @@ OWN_TIMER_SECONDS = 0.01
 class RealThreads:
     """The threads of the process."""
 
-    event = staticmethod(threading.Event)
+    def event(self) -> Event:
+        import threading
+
+        return threading.Event()
 
     def start(self, work: Callable[[], None]) -> Thread:
+        import threading
+
         thread = threading.Thread(target=copy_context().run, args=(work,), daemon=True)
         thread.start()
         return thread
@@ -139,28 +151,27 @@ class RealThreads:
 
     def interrupt(self, seconds: float, fire: Fire) -> Interruption | None:
         """By SIGALRM, so only the main thread can be, and not on Windows."""
-        if threading.get_ident() != threading.main_thread().ident or not hasattr(_signal, "setitimer"):
-            return None
-        if _signal.getsignal(_signal.SIGALRM) is None:
-            return None  # somebody's handler that is not Python's, and could not be put back
+        if not CAN_SET_TIMER or _signal.getsignal(_signal.SIGALRM) is None:
+            return None  # None: a handler that is not Python's, and could not be put back
         try:
             return Alarm(seconds, fire)
-        except ValueError:  # the main thread of an interpreter that is not the main one
+        except ValueError:  # not the main thread, or not the main interpreter's
             return None
 
 
 class Alarm:
     """An interruption of the main thread. The signal handler and the timer of before are put back in the end."""
 
-    __slots__ = ("_before", "_fire", "_handler", "_is_cancelled", "_left", "_rings_at", "_set_at")
-
     def __init__(self, seconds: float, fire: Fire) -> None:
         self._fire = fire
         self._is_cancelled = False
-        self._handler = self._ring
-        self._set_at = monotonic()
-        self._before = _signal.signal(_signal.SIGALRM, self._handler)
-        self._left = self._ring_in(seconds)
+        handler = self._ring
+        self._set_at = now = monotonic()
+        self._before = _signal.signal(_signal.SIGALRM, handler)
+        self._handler: Callable[[int, FrameType | None], None] | None = handler
+        self._rings_at = now + seconds
+        timer = seconds if seconds > SHORTEST_TIMER_SECONDS else SHORTEST_TIMER_SECONDS  # noqa: FURB136 a call costs
+        self._left: tuple[float, float] = _signal.setitimer(_signal.ITIMER_REAL, timer)
 
     def renew(self) -> None:
         handler, timer = _signal.getsignal(_signal.SIGALRM), _signal.getitimer(_signal.ITIMER_REAL)
@@ -174,7 +185,8 @@ class Alarm:
 
     def cancel(self) -> None:
         self._is_cancelled = True
-        if _signal.getsignal(_signal.SIGALRM) is not self._handler:  # somebody has taken the signal, and keeps it
+        handler, self._handler = self._handler, None  # else only the garbage collector would free the two
+        if _signal.getsignal(_signal.SIGALRM) is not handler:  # somebody has taken the signal, and keeps it
             if self._is_own(_signal.getitimer(_signal.ITIMER_REAL)[0]):
                 _signal.setitimer(_signal.ITIMER_REAL, 0)
             return
@@ -204,7 +216,7 @@ class Alarm:
 
 def _set_timer(seconds: float, interval: float = 0) -> tuple[float, float]:
     """Starts the timer; what it was set to before. A time that has passed is in a moment: 0 would stop it."""
-    return _signal.setitimer(_signal.ITIMER_REAL, max(seconds, 0.001), interval)  # type: ignore[no-any-return]
+    return _signal.setitimer(_signal.ITIMER_REAL, max(seconds, SHORTEST_TIMER_SECONDS), interval)  # type: ignore[no-any-return]
 
 
 _real_threads = RealThreads()
@@ -235,7 +247,7 @@ class World:
         self._random = self._given_random = random
         self._kept: dict[Any, Any] = {}
         self._said: dict[str, object] = {}
-        self._lock = threading.RLock()
+        self._lock = RLock()
 
     @property
     def random(self) -> Random:
@@ -280,13 +292,13 @@ class World:
         return self._said.setdefault(what, key := object()) is key
 
 
-_current: ContextVar[World | None] = ContextVar("tarry.world", default=None)
 _real = World()
+_current: ContextVar[World] = ContextVar("tarry.world", default=_real)
 
 
 def current() -> World:
     """The world of the running code: the one put in place by `use`, else the real one."""
-    return _current.get() or _real
+    return _current.get()
 
 
 class use:  # noqa: N801 read as a word: `with use(world):`

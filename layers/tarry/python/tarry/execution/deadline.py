@@ -22,13 +22,12 @@ class Deadline:
     Kept for a message is its timeout, or the longest that one has taken in this invocation.
     """
 
-    __slots__ = ("_longest", "ends_at", "is_timeout_cut", "look_at", "looked_at", "margin", "owed", "timeout")
-
     def __init__(self, ends_at: float, began_with: float, is_loaded: bool, timeout: float | None = None) -> None:
         self.ends_at = ends_at
         """When Lambda kills the process; infinite if it never does."""
         wanted = MARGIN_SECONDS if is_loaded else MARGIN_SECONDS + LOADING_SECONDS
-        self.margin = min(wanted, began_with * MARGIN_SHARE)
+        share = began_with * MARGIN_SHARE
+        self.margin = share if share < wanted else wanted  # noqa: FURB136 a call costs
         """Kept for settling."""
         self.owed = 0.0
         """Seconds kept besides, for settling those that have failed so far."""
@@ -79,7 +78,8 @@ class Deadline:
 
     def due(self, started_at: float) -> float:
         """When the time of a message is up that was started then."""
-        return min(self.interrupt_at, math.inf if self.timeout is None else started_at + self.timeout)
+        interrupt_at = self.ends_at - self.margin
+        return interrupt_at if self.timeout is None else min(interrupt_at, started_at + self.timeout)
 
     def timed_out(self, started_at: float, now: float) -> TimeoutError:
         """What is said of a handler whose time is up: after how many seconds, and what to set."""

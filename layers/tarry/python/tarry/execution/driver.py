@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
 import sys
-import threading
 from functools import partial
 from types import AsyncGeneratorType, CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ _CO_VARARGS, _CO_COROUTINE, _CO_ITERABLE_COROUTINE = 0x4, 0x80, 0x100
 CLEAN_UP_SECONDS = 1.0
 """For handlers whose event loop was ended below them, to end."""
 
-_local = threading.local()
+_local = _thread._local()
 _dropped: list[object] = []
 """Kept: a coroutine that ignores its cancellation may ignore its collection too, and never let go of the collector."""
 

@@ -20,12 +20,17 @@ Records = dict[str, dict[str, Any]]
 _source_of, _user_attributes_of = itemgetter("eventSourceARN"), itemgetter("messageAttributes")
 
 
-def records_of(event: object) -> Records:
-    """The event's records, each message once: of a message that is in the batch twice, the later receive.
+def records_of(event: object) -> tuple[Records, bool]:
+    """Return the event's records, each message once, and whether all of them are plain.
 
-    Raises `InvalidEvent` where the messages cannot be known.
+    Plain messages are fresh, without message attributes, and from a standard queue: most batches hold no others, and
+    need no further look. Of a message that is in the batch twice, the later receive is returned.
+
+    Raises:
+        InvalidEvent: The messages cannot be known.
     """
-    event = getattr(event, "raw_event", event)  # Powertools' SQSEvent holds the dict
+    if type(event) is not dict:
+        event = getattr(event, "raw_event", event)  # Powertools' SQSEvent holds the dict
     if not isinstance(event, dict):
         raise InvalidEvent(f"an SQS event is a dict with Records, got {type(event).__name__}: {event!r:.100}")
     if "Records" not in event:
@@ -33,6 +38,32 @@ def records_of(event: object) -> Records:
     listed = event["Records"]
     if not isinstance(listed, list):
         raise InvalidEvent(f"Records of an SQS event is a list, got {type(listed).__name__}: {listed!r:.100}")
+    records = _plain(listed)
+    return (_records(listed), False) if records is None else (records, True)
+
+
+def _plain(listed: list[Any]) -> Records | None:
+    """Return the records if all of them are plain, in one pass without a call: it runs for every message."""
+    records: Records = {}
+    source: object = None
+    type_of, a_dict, a_str = type, dict, str
+    try:
+        for record in listed:
+            if type_of(record) is not a_dict or type_of(message_id := record["messageId"]) is not a_str:
+                return None
+            if record["messageAttributes"] or record["attributes"]["ApproximateReceiveCount"] != "1":
+                return None
+            if record["eventSourceARN"] != source:
+                source = record["eventSourceARN"]
+                if str(source).endswith(".fifo"):
+                    return None
+            records[message_id] = record
+    except (KeyError, TypeError):  # an odd record
+        return None
+    return records if len(records) == len(listed) and "" not in records else None
+
+
+def _records(listed: list[Any]) -> Records:
     if set(map(type, listed)) == {dict}:
         try:
             records: Records = {record["messageId"]: record for record in listed}

@@ -51,6 +51,16 @@ def ends_batch(raised: BaseException) -> bool:
 class Run:
     """One run, one message after the other. ``pending`` loses what is done; ``verdicts`` what becomes of the rest."""
 
+    # Defaults of the class: most runs never set any of these.
+    _late: Iterator[Item] = iter(())
+    """What was not started yet of what was delivered before, which runs behind all others."""
+    _suspects: Suspects | None = None
+    _not_started = 0
+    _verdicts: Verdicts | None = None
+    _is_ended = False
+    must_end_process: str | None = None
+    """Why the process is not to take another invocation, if so: something runs in it that cannot be ended."""
+
     def __init__(
         self, handling: Handling, invocation: Invocation, pending: Records, settlement: LazySettlement
     ) -> None:
@@ -59,22 +69,14 @@ class Run:
         self._pending = pending
         self._settlement = settlement
         self._records = invocation.records = pending.copy()
-        self._is_fifo = any_fifo(pending)
+        self._is_fifo = not invocation.are_plain and any_fifo(pending)
         self._todo: Iterator[Item] = iter(self._records.items())
         """What was not started yet."""
-        self._late: Iterator[Item] = iter(())
-        """The same of what was delivered before, which runs behind all others."""
-        self._suspects: Suspects | None = None
-        self._not_started = 0
-        self._verdicts: Verdicts | None = None
         self._monotonic = invocation.world.clock.monotonic
         is_loaded = invocation.world.is_loaded
         self._deadline = Deadline(invocation.deadline, invocation.began_with, is_loaded, handling.timeout)
         self._watch = Watch(self._deadline, self._monotonic)
         self._interruption: Interruption | None = None
-        self._is_ended = False
-        self.must_end_process: str | None = None
-        """Why the process is not to take another invocation, if so: something runs in it that cannot be ended."""
 
     @property
     def verdicts(self) -> Verdicts:
@@ -104,9 +106,11 @@ class Run:
 
     def each(self) -> None:
         """Runs a handler of one message over the batch."""
-        self._renew(self._put_in_order())
+        if not self._invocation.are_plain:
+            self._renew(self._put_in_order())
         self._watched(self._each)
-        self._tell_of_time()
+        if self._not_started:
+            self._tell_of_time()
 
     def batch(self) -> None:
         """Runs a handler of the whole batch."""
@@ -141,22 +145,23 @@ class Run:
 
     def _watched(self, steps: Callable[[], None]) -> None:
         """Takes the steps, with what runs in them interrupted when its time is up."""
-        self._tell_of_timeout()
-        due = self._deadline.due(now := self._monotonic())
-        if due != math.inf:
-            self._interruption = self._invocation.world.threads.interrupt(due - now, self._watch.fire)
-            if self._interruption is None and self._handling.timeout is not None:
+        deadline, watch, interruption = self._deadline, self._watch, None
+        if deadline.is_timeout_cut:
+            self._tell_of_timeout()
+        if (due := deadline.due(now := self._monotonic())) != math.inf:
+            interruption = self._interruption = self._invocation.world.threads.interrupt(due - now, watch.fire)
+            if interruption is None and self._handling.timeout is not None:
                 self._handling.log.once(self._invocation.world, "cannot_interrupt", CANNOT_INTERRUPT)
-        watches.add(self._watch)
+        watches.add(watch)
         try:
             steps()
         except BaseException as error:  # noqa: BLE001 a fault of our own
             leave_if_forked(self._invocation.began_in, error)
             self._end(None, error)
         finally:
-            watches.discard(self._watch)
-            if self._interruption is not None:
-                self._interruption.cancel()
+            watches.discard(watch)
+            if interruption is not None:
+                interruption.cancel()
 
     def _tell_of_timeout(self) -> None:
         if self._deadline.is_timeout_cut and self._handling.timeout is not None:
@@ -175,11 +180,12 @@ class Run:
         return validated
 
     def _each(self) -> None:  # noqa: C901, PLR0912 one loop with no call of ours in it: it runs for every message
-        function, invocation, pending, watch = self._after_validation(), self._invocation, self._pending, self._watch
+        invocation, pending, watch = self._invocation, self._pending, self._watch
+        function = self._handling.function if invocation.payload_reader is None else self._after_validation()
         is_fifo, deadline, monotonic = self._is_fifo, self._deadline, self._monotonic
         interruption: Interruption | None = None  # the one there is has just been set, for the first message
         look_at, acks, suspects = deadline.look_at, invocation.acks, self._suspects
-        before, have_attributes = copy_context(), any_attributes(self._records)
+        before, have_attributes = copy_context(), not invocation.are_plain and any_attributes(self._records)
         deliveries = invocation.deliveries
         for message_id, record in self._todo if suspects is None else chain(self._todo, self._late):
             message: Message[Any] = Message(record, message_id, invocation)

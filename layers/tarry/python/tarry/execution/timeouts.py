@@ -63,16 +63,16 @@ def _deliveries(subject: Message[Any] | Batch[Any]) -> Iterator[Delivery]:
 class Watch:
     """Watches over what is run of the user's in one thread, one thing after the other."""
 
-    __slots__ = ("_deadline", "_error", "_interrupted", "_monotonic", "_raised", "running")
+    # Defaults of the class, and no __slots__: most invocations interrupt nothing.
+    _interrupted: Message[Any] | Batch[Any] | None = None
+    _error: TimeoutError | None = None
+    _raised: Interrupted | None = None
 
     def __init__(self, deadline: Deadline, monotonic: Callable[[], float]) -> None:
         self.running: Message[Any] | Batch[Any] | None = None
         """What the handler is at work on. Nothing is interrupted but that."""
         self._deadline = deadline
         self._monotonic = monotonic
-        self._interrupted: Message[Any] | Batch[Any] | None = None
-        self._error: TimeoutError | None = None
-        self._raised: Interrupted | None = None
 
     def fire(self, frame: FrameType | None) -> BaseException | float:
         """What is to be raised in the thread, or in how many seconds to ask again. `tarry.world.Fire`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard, Union
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard
 
 from tarry import world
 from tarry.delay import MAX_VISIBILITY_SECONDS
@@ -52,7 +52,7 @@ class Backoff(Protocol):
         """
 
 
-Wait: TypeAlias = Union[float, "timedelta", Backoff]
+Wait: TypeAlias = "float | timedelta | Backoff"
 """How a failure step takes its delay."""
 
 

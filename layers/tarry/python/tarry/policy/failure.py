@@ -13,7 +13,7 @@ A function of both is a step too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tarry.message import delivery_of
 from tarry.support.value import Value
@@ -137,5 +137,5 @@ class FailureStep(Protocol):
         """An outcome of its own, or ``next_step(failure)``. If it raises, the message stays in its queue."""
 
 
-Step: TypeAlias = Union[FailureStep, "Callable[[Failure, NextStep], Outcome]"]
+Step: TypeAlias = "FailureStep | Callable[[Failure, NextStep], Outcome]"
 """What a list may hold: a step, or a function that does what its `FailureStep.handle` would do."""
