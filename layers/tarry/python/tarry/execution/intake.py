@@ -38,40 +38,34 @@ def records_of(event: object) -> tuple[Records, bool]:
     listed = event["Records"]
     if not isinstance(listed, list):
         raise InvalidEvent(f"Records of an SQS event is a list, got {type(listed).__name__}: {listed!r:.100}")
-    records = _plain(listed)
-    return (_records(listed), False) if records is None else (records, True)
+    return _read(listed) or (_one_by_one(listed), False)
 
 
-def _plain(listed: list[Any]) -> Records | None:
-    """Return the records if all of them are plain, in one pass without a call: it runs for every message."""
+def _read(listed: list[Any]) -> tuple[Records, bool] | None:
+    """Read the records in one pass without calls, since it runs for every message; None where something is odd."""
     records: Records = {}
-    source: object = None
+    are_plain, source, unread = False, None, iter(listed)
     type_of, a_dict, a_str = type, dict, str
     try:
-        for record in listed:
+        for record in unread:
             if type_of(record) is not a_dict or type_of(message_id := record["messageId"]) is not a_str:
                 return None
+            records[message_id] = record
             if record["messageAttributes"] or record["attributes"]["ApproximateReceiveCount"] != "1":
-                return None
+                break
             if record["eventSourceARN"] != source:
                 source = record["eventSourceARN"]
                 if str(source).endswith(".fifo"):
-                    return None
+                    break
+        else:
+            are_plain = True
+        for record in unread:
+            if type_of(record) is not a_dict or type_of(message_id := record["messageId"]) is not a_str:
+                return None
             records[message_id] = record
-    except (KeyError, TypeError):  # an odd record
+    except (KeyError, TypeError):
         return None
-    return records if len(records) == len(listed) and "" not in records else None
-
-
-def _records(listed: list[Any]) -> Records:
-    if set(map(type, listed)) == {dict}:
-        try:
-            records: Records = {record["messageId"]: record for record in listed}
-        except (KeyError, TypeError):
-            return _one_by_one(listed)
-        if len(records) == len(listed) and set(map(type, records)) == {str} and "" not in records:
-            return records
-    return _one_by_one(listed)
+    return (records, are_plain) if len(records) == len(listed) and "" not in records else None
 
 
 def _one_by_one(listed: list[Any]) -> Records:
