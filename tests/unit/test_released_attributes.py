@@ -8,7 +8,7 @@ import pytest
 
 from tarry import DeadLetter, Message, SendAgain, consumer
 from tarry.envelope.attribute import UnreadableRecord, body_sum, read_envelope
-from tarry.failed.letter import BEGINS_ANEW, fresh_record
+from tarry.failed.dead_letters import BEGINS_ANEW, fresh_record
 from tests.records import Context, event, record
 from tests.unit.failed.letters import letter
 from tests.wire import Queue, Wire, arn

@@ -98,7 +98,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr("tarry.failed.look.WAIT_SECONDS", 0)  # real seconds, in which moto would wait
+    monkeypatch.setattr("tarry.failed.inspection.WAIT_SECONDS", 0)  # real seconds, in which moto would wait
     with mock_aws():
         yield Shop(tmp_path)
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tarry.failed import CannotEdit, as_event, as_json, edit
-from tarry.failed.copies import record_text
-from tarry.failed.letter import fresh_record, without_lineage
+from tarry.failed.dead_letters import fresh_record, without_lineage
+from tarry.failed.retrying import record_text
 from tests.unit.failed.letters import NOW, dead, letter, record_of
 from tests.wire import arn
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tarry import world
 from tarry.cli.failed.editing import NoEditor, in_editor
-from tarry.cli.failed.letters import in_short
+from tarry.cli.failed.rendering import in_short
 from tarry.failed import CannotEdit, edit
 from tarry.simulator.printable import printable
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tarry.cli.failed.stopping import Stopping
-    from tarry.failed import Letter, Look, Result
+    from tarry.failed import DeadLetterMessage, Inspection, Result
 
 KEYS = {"r": "retry", "e": "edit", "d": "delete", "s": "skip", "q": "quit"}
 END_OF_INPUT = ("", "\x04")
@@ -43,49 +43,49 @@ class Asking:
         self,
         console: Console,
         stopping: Stopping,
-        retry: Callable[[Letter], Result],
-        delete: Callable[[Letter], Result],
-        skip: Callable[[Letter], Result],
+        retry: Callable[[DeadLetterMessage], Result],
+        delete: Callable[[DeadLetterMessage], Result],
+        skip: Callable[[DeadLetterMessage], Result],
     ) -> None:
         self._console = console
         self._stopping = stopping
         self._does = {"r": retry, "d": delete, "s": skip}
 
-    def letters(self, look: Look) -> Iterator[Result]:
+    def dead_letters(self, inspection: Inspection) -> Iterator[Result]:
         """Offers each letter once; ends when the person wants to, or nothing more is to be seen."""
-        for letter in look.letters():
-            if letter.id in look.done:
-                look.not_offered += 1
+        for dead_letter in inspection.dead_letters():
+            if dead_letter.id in inspection.done:
+                inspection.not_offered += 1
                 continue
-            result = self._decide(letter)
+            result = self._decide(dead_letter)
             if result is None:
                 return
             yield result
 
-    def _decide(self, letter: Letter) -> Result | None:
+    def _decide(self, dead_letter: DeadLetterMessage) -> Result | None:
         """What came of it; None to quit."""
-        shown: Letter | None = None
+        shown: DeadLetterMessage | None = None
         while True:
-            if shown != letter:
+            if shown != dead_letter:
                 self._console.print()
-                self._console.print(in_short(letter))
+                self._console.print(in_short(dead_letter))
                 self._console.print()
-                shown = letter
-            keys = "edsq" if letter.is_undecodable else "redsq"
+                shown = dead_letter
+            keys = "edsq" if dead_letter.is_undecodable else "redsq"
             match ask(self._console, self._stopping, "  ".join(f"[{key}]{KEYS[key][1:]}" for key in keys) + " ", keys):
                 case "q":
                     return None
                 case "e":
-                    letter = self._edited(letter)
+                    dead_letter = self._edited(dead_letter)
                 case key:
-                    return self._does[key](letter)
+                    return self._does[key](dead_letter)
 
-    def _edited(self, letter: Letter) -> Letter:
+    def _edited(self, dead_letter: DeadLetterMessage) -> DeadLetterMessage:
         try:
-            return edit(letter, in_editor(letter.body), world.current().clock.time())
+            return edit(dead_letter, in_editor(dead_letter.body), world.current().clock.time())
         except (NoEditor, CannotEdit) as error:
             self._console.print(Text(printable(str(error)), "yellow"), soft_wrap=True)
-            return letter
+            return dead_letter
 
 
 def confirms(console: Console, stopping: Stopping, question: str) -> bool:

@@ -12,7 +12,6 @@ from rich.text import Text
 from tarry import failed
 from tarry.cli.failed.asking import confirms, someone_is_there
 from tarry.cli.failed.job import Job, working
-from tarry.cli.failed.letters import WIDTH_ELSEWHERE, table, whole
 from tarry.cli.failed.options import (
     All,
     Concurrency,
@@ -30,16 +29,17 @@ from tarry.cli.failed.options import (
 )
 from tarry.cli.failed.places import UsageError, Where
 from tarry.cli.failed.refusing import refusals
+from tarry.cli.failed.rendering import WIDTH_ELSEWHERE, table, whole
 from tarry.cli.failed.reporting import Report, afterwards, note, write_json
 from tarry.cli.failed.ways import Way, asked, edited
 from tarry.cli.options import AsJson, Parameters, pairs
-from tarry.failed.look import KEEPALIVE_SECONDS
-from tarry.failed.showing import MOST_SHOWN
+from tarry.failed.inspection import KEEPALIVE_SECONDS
+from tarry.failed.selection import MOST_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tarry.failed import DeadLetterQueue, Letter, Look, Result, Selection
+    from tarry.failed import DeadLetterMessage, DeadLetterQueue, Inspection, Result, Selection
 
 SHOW_EXAMPLE = "[bold]Example[/]: tarry failed show --queue orders-dlq --where 'type = app.CardDeclined'"
 RETRY_EXAMPLE = "[bold]Example[/]: tarry failed retry --stack shop --where 'failed_at > 2026-11-21T08:00Z'"
@@ -78,16 +78,16 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
             raise UsageError("--json or --event: not both")
     with working(Where(queue, template, stack, pairs(parameter or []), endpoint_url, region, profile)) as job:
         missing = list(selection.ids)
-        shown: list[Letter] = []
+        shown: list[DeadLetterMessage] = []
         for found in job.queues:
             wanted = failed.select(missing) if selection.ids else selection
-            with job.opened(found, keepalive) as look:
-                answer = failed.show(look, wanted, most)
+            with job.opened(found, keepalive) as inspection:
+                answer = failed.show(inspection, wanted, most)
             missing = list(answer.missing)
-            shown += answer.letters
+            shown += answer.dead_letters
             if not as_event:
-                _print(answer.letters, look, as_json=as_json, in_whole=bool(selection.ids))
-            afterwards(look)
+                _print(answer.dead_letters, inspection, as_json=as_json, in_whole=bool(selection.ids))
+            afterwards(inspection)
             if job.stopping() or (selection.ids and not missing):
                 break
         if as_event:
@@ -146,16 +146,16 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
             job.exit(0)
         missing: tuple[str, ...] = selection.ids
         for found, route in zip(job.queues, routes, strict=True):
-            with job.opened(found, keepalive) as look, report.progress():
+            with job.opened(found, keepalive) as inspection, report.progress():
                 if asks:
-                    results = asked(job, look, way, route)
+                    results = asked(job, inspection, way, route)
                 elif edit:
-                    results = edited(job, look, missing, way, route)
+                    results = edited(job, inspection, missing, way, route)
                 else:
                     wanted = failed.select(missing) if selection.ids else selection
-                    results = way.retry(look, wanted, route, concurrency)
-                missing = _tell(report, look, results, job.queues)
-            afterwards(look)
+                    results = way.retry(inspection, wanted, route, concurrency)
+                missing = _tell(report, inspection, results, job.queues)
+            afterwards(inspection)
             if job.stopping() or (selection.ids and not missing):
                 break
         job.end(report)
@@ -192,49 +192,53 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
             job.exit(0)
         missing: tuple[str, ...] = selection.ids
         for found in job.queues:
-            with job.opened(found, keepalive) as look, report.progress():
+            with job.opened(found, keepalive) as inspection, report.progress():
                 wanted = failed.select(missing) if selection.ids else selection
-                missing = _tell(report, look, failed.remove(look, wanted, concurrency=concurrency), job.queues)
-            afterwards(look)
+                missing = _tell(
+                    report, inspection, failed.remove(inspection, wanted, concurrency=concurrency), job.queues
+                )
+            afterwards(inspection)
             if job.stopping() or (selection.ids and not missing):
                 break
         job.end(report)
 
 
-def _tell(report: Report, look: Look, results: Iterable[Result], queues: Sequence[DeadLetterQueue]) -> tuple[str, ...]:
+def _tell(
+    report: Report, inspection: Inspection, results: Iterable[Result], queues: Sequence[DeadLetterQueue]
+) -> tuple[str, ...]:
     """Reports each result; the ids of which no letter was found, and may be in another queue."""
     missing: list[str] = []
     for result in results:
-        if result.letter is None and look.queue is not queues[-1]:
+        if result.dead_letter is None and inspection.queue is not queues[-1]:
             missing.append(result.id)
             continue
-        if result.letter is None and len(queues) > 1:
+        if result.dead_letter is None and len(queues) > 1:
             names = ", ".join(queue.name for queue in queues)
             report.add(failed.Result(result.id, "failed", f"no such letter was found in {names}"))
         else:
             report.add(result)
-        report.tick(look)
+        report.tick(inspection)
     return tuple(missing)
 
 
-def _print(letters: Iterable[Letter], look: Look, *, as_json: bool, in_whole: bool) -> None:
-    letters = list(letters)
+def _print(dead_letters: Iterable[DeadLetterMessage], inspection: Inspection, *, as_json: bool, in_whole: bool) -> None:
+    dead_letters = list(dead_letters)
     if as_json:
-        for letter in letters:
-            write_json(failed.as_json(letter))
+        for dead_letter in dead_letters:
+            write_json(failed.as_json(dead_letter))
         return
     console = Console(file=sys.stdout, highlight=False)
     if not console.is_terminal:
         console = Console(file=sys.stdout, highlight=False, width=WIDTH_ELSEWHERE)
     if in_whole:
-        for letter in letters:
-            console.print(whole(letter))
+        for dead_letter in dead_letters:
+            console.print(whole(dead_letter))
             console.print()
-    elif letters:
-        console.print(Text(look.queue.name, "bold"))
-        console.print(table(letters, console))
+    elif dead_letters:
+        console.print(Text(inspection.queue.name, "bold"))
+        console.print(table(dead_letters, console))
     else:
-        note(f"{look.queue.name}: nothing to show")
+        note(f"{inspection.queue.name}: nothing to show")
 
 
 # what was given
@@ -252,13 +256,13 @@ def _asks(selection: Selection, *, force: bool) -> bool:
 def _confirms(job: Job, selection: Selection, what: str) -> bool:
     """Whether the person who is there wants it."""
     names = ", ".join(queue.name for queue in job.queues)
-    letters = sum(queue.about for queue in job.queues)
+    dead_letters = sum(queue.about for queue in job.queues)
     if selection.ids:
         which = f"{len(selection.ids)} letter{'s'[: len(selection.ids) != 1]}"
     elif selection.conditions:
-        which = f"of about {letters:,} letters those " + " and ".join(
+        which = f"of about {dead_letters:,} letters those " + " and ".join(
             f"where {each.text}" for each in selection.conditions
         )
     else:
-        which = f"all of about {letters:,} letters"
+        which = f"all of about {dead_letters:,} letters"
     return confirms(job.guidance, job.stopping, f"{what} {which} of {names}?")

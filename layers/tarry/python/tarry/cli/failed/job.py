@@ -20,7 +20,7 @@ from tarry.world import use
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tarry.failed import DeadLetterQueue, Look
+    from tarry.failed import DeadLetterQueue, Inspection
 
 
 @dataclass
@@ -39,14 +39,16 @@ class Job:
         return self.told is not None and bool(self.told.counts["retried"] or self.told.counts["deleted"])
 
     @contextmanager
-    def opened(self, queue: DeadLetterQueue, keepalive: float) -> Iterator[Look]:
+    def opened(self, queue: DeadLetterQueue, keepalive: float) -> Iterator[Inspection]:
         about(queue)
         try:
-            with failed.opened(queue, keepalive=keepalive, stop=self._is_to_end) as look:
-                yield look
+            with failed.opened(queue, keepalive=keepalive, stop=self._is_to_end) as inspection:
+                yield inspection
         finally:
-            if look.not_released:
-                note(f"{queue.name}: not to be shown again before their visibility timeout ends: {look.not_released:,}")
+            if inspection.not_released:
+                note(
+                    f"{queue.name}: not released, hidden until their visibility times out: {inspection.not_released:,}"
+                )
 
     def _is_to_end(self) -> bool:
         return self.stopping() or (self.told is not None and self.told.is_cut_off)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tarry.failed import DeadLetterQueue, Look, Result
+    from tarry.failed import DeadLetterQueue, Inspection, Result
 
 OUTCOMES = ("retried", "failed", "skipped", "deleted")
 LINE_EVERY_SECONDS = 10.0
@@ -53,15 +53,15 @@ def about(queue: DeadLetterQueue) -> None:
         )
 
 
-def afterwards(look: Look) -> None:
+def afterwards(inspection: Inspection) -> None:
     """What is to be known when one has looked."""
-    note(f"{look.queue.name}: {scanned(look)}")
-    if look.is_full:
-        note(f"{look.queue.name}: no more letters can be held at once: remove or retry some, then look again")
-    elif look.queue.arn.is_fifo and look.scanned < look.queue.about:
-        note(f"{look.queue.name} is FIFO: behind the first letters of a group that are held SQS shows no others")
-    if look.not_offered:
-        note(f"left, since their ids were dealt with in this run (doubles, or dead again): {look.not_offered:,}")
+    note(f"{inspection.queue.name}: {scanned(inspection)}")
+    if inspection.is_full:
+        note(f"{inspection.queue.name}: no more letters can be held at once: remove or retry some, then look again")
+    elif inspection.queue.arn.is_fifo and inspection.scanned < inspection.queue.about:
+        note(f"{inspection.queue.name} is FIFO: behind the first letters of a group that are held SQS shows no others")
+    if inspection.not_offered:
+        note(f"left, since their ids were dealt with in this run (doubles, or dead again): {inspection.not_offered:,}")
 
 
 class Report:
@@ -112,7 +112,7 @@ class Report:
             self._clear()
             sys.stdout.flush()
 
-    def tick(self, look: Look) -> None:
+    def tick(self, inspection: Inspection) -> None:
         """Shows how far it is, not too often; where each letter is told of anyway, not at all."""
         if self._shows_all:
             return
@@ -120,7 +120,7 @@ class Report:
         if now - self._told_at < (FRAME_EVERY_SECONDS if self._progress.is_terminal else LINE_EVERY_SECONDS):
             return
         self._told_at = now
-        text = f"{look.queue.name}: {scanned(look)}; {self}"
+        text = f"{inspection.queue.name}: {scanned(inspection)}; {self}"
         if self._progress.is_terminal:
             sys.stderr.write("\r\x1b[K" + printable(text)[: self._progress.width - 1])
             sys.stderr.flush()

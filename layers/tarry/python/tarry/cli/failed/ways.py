@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tarry.cli.failed.handlers import Handlers
     from tarry.cli.failed.job import Job
-    from tarry.failed import DeadLetterQueue, Letter, Look, Routes, Selection
+    from tarry.failed import DeadLetterMessage, DeadLetterQueue, Inspection, Routes, Selection
 
 
 class Way:
@@ -31,18 +31,18 @@ class Way:
     def routes(self, queue: DeadLetterQueue) -> Routes:
         return failed.Routes(queue, self._to, self._job.place.known)
 
-    def retry(self, look: Look, selection: Selection, routes: Routes, concurrency: int) -> Iterator[Result]:
+    def retry(self, inspection: Inspection, selection: Selection, routes: Routes, concurrency: int) -> Iterator[Result]:
         if self._handlers is not None:
-            return failed.run(look, selection, routes, self._handlers.of)
+            return failed.run(inspection, selection, routes, self._handlers.of)
         if not selection.ids:
             most = 10 * concurrency
             note(f"if this process is killed, at most {most} letters may then arrive twice, under one id of tarry's")
-        return failed.retry(look, selection, routes, concurrency=concurrency)
+        return failed.retry(inspection, selection, routes, concurrency=concurrency)
 
-    def one(self, look: Look, letter: Letter, routes: Routes) -> Result:
+    def one(self, inspection: Inspection, dead_letter: DeadLetterMessage, routes: Routes) -> Result:
         if self._handlers is not None:
-            return failed.run_letter(look, letter, routes, self._handlers.of)
-        return failed.retry_letters(look, [letter], routes)[0]
+            return failed.run_dead_letter(inspection, dead_letter, routes, self._handlers.of)
+        return failed.retry_dead_letters(inspection, [dead_letter], routes)[0]
 
     def _load(self) -> Handlers:
         """All handlers that may be wanted, before anything is touched."""
@@ -61,33 +61,37 @@ class Way:
         return Handlers(job.place, dict.fromkeys(each.name for each in targets), url_of, job.where, job.stopping)
 
 
-def asked(job: Job, look: Look, way: Way, routes: Routes) -> Iterator[Result]:
+def asked(job: Job, inspection: Inspection, way: Way, routes: Routes) -> Iterator[Result]:
     """Letter by letter, with a person."""
-    failed.check_may_delete(look)
+    failed.check_may_delete(inspection)
     asking = Asking(
         job.guidance,
         job.stopping,
-        retry=lambda letter: way.one(look, letter, routes),
-        delete=lambda letter: failed.remove_letters(look, [letter])[0],
-        skip=lambda letter: skipped(letter, "as you said"),
+        retry=lambda dead_letter: way.one(inspection, dead_letter, routes),
+        delete=lambda dead_letter: failed.remove_dead_letters(inspection, [dead_letter])[0],
+        skip=lambda dead_letter: skipped(dead_letter, "as you said"),
     )
-    return asking.letters(look)
+    return asking.dead_letters(inspection)
 
 
-def edited(job: Job, look: Look, ids: Iterable[str], way: Way, routes: Routes) -> Iterator[Result]:
+def edited(job: Job, inspection: Inspection, ids: Iterable[str], way: Way, routes: Routes) -> Iterator[Result]:
     """Those with these ids, each with its body edited first."""
-    failed.check_may_delete(look)
-    shown = failed.show(look, failed.select(ids))
-    for letter in shown.letters:
-        routes.target(letter)
-    for letter in shown.letters:
+    failed.check_may_delete(inspection)
+    shown = failed.show(inspection, failed.select(ids))
+    for dead_letter in shown.dead_letters:
+        routes.target(dead_letter)
+    for dead_letter in shown.dead_letters:
         if job.stopping():
             return
         try:
-            edited = failed.edit(letter, in_editor(letter.body), current().clock.time())
+            edited = failed.edit(dead_letter, in_editor(dead_letter.body), current().clock.time())
         except (NoEditor, failed.CannotEdit) as error:
-            yield Result(letter.id, "failed", str(error), letter=letter)
+            yield Result(dead_letter.id, "failed", str(error), dead_letter=dead_letter)
             continue
-        yield skipped(letter, "its body was not changed") if edited is letter else way.one(look, edited, routes)
+        yield (
+            skipped(dead_letter, "its body was not changed")
+            if edited is dead_letter
+            else way.one(inspection, edited, routes)
+        )
     for each in shown.missing:
-        yield Result(each, "failed", failed.not_found(look))
+        yield Result(each, "failed", failed.not_found(inspection))

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
+from tarry.failed.dead_letters import plain
 from tarry.failed.errors import BadFilter
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tarry.failed.letter import Letter
+    from tarry.failed.dead_letters import DeadLetterMessage
 
 FIELDS = (
     "type", "reason", "attempts", "failed_at", "origin", "fingerprint", "message", "said", "body", "attributes",
@@ -91,31 +91,25 @@ def condition(text: str) -> Condition:
         raise BadFilter(text, column, f"{given!r} is no regular expression: {error.msg}") from error
 
 
-def matches(letter: Letter, conditions: Iterable[Condition]) -> bool:
+def matches(dead_letter: DeadLetterMessage, conditions: Iterable[Condition]) -> bool:
     """Whether all of them hold."""
     conditions = list(conditions)
     if not conditions:
         return True
-    about = document(letter)
+    about = document(dead_letter)
     return all(each.holds(about) for each in conditions)
 
 
-def document(letter: Letter) -> dict[str, Any]:
+def document(dead_letter: DeadLetterMessage) -> dict[str, Any]:
     """What conditions see of a letter; the body decoded if it is JSON."""
-    failure = letter.failure
+    failure = dead_letter.failure
     told = {name: getattr(failure, name) for name in FIELDS if hasattr(failure, name)}
-    return {**told, "origin": letter.origin, "body": _decoded(letter.body), "attributes": plain(letter.attributes)}
-
-
-def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as JSON has them: binary values as base64 text."""
-    return {name: _plain(value) for name, value in attributes.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    return value if value is None or isinstance(value, (str, int)) else float(value)
+    return {
+        **told,
+        "origin": dead_letter.origin,
+        "body": _decoded(dead_letter.body),
+        "attributes": plain(dead_letter.attributes),
+    }
 
 
 def _decoded(body: str) -> Any:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from tarry.failed import Letter
+    from tarry.failed import DeadLetterMessage
 
 BRIEF_LENGTH = 200
 LINES_SHOWN = 12
@@ -29,7 +29,7 @@ WIDTH_ELSEWHERE = 200
 NO_RECORD = "no record: SQS moved it by itself"
 
 
-def table(letters: Sequence[Letter], console: Console) -> RenderableType:
+def table(dead_letters: Sequence[DeadLetterMessage], console: Console) -> RenderableType:
     """One line a letter."""
     found = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     found.add_column("id", no_wrap=True)
@@ -37,21 +37,21 @@ def table(letters: Sequence[Letter], console: Console) -> RenderableType:
     found.add_column("error", overflow="fold", ratio=1)
     found.add_column("attempts", justify="right", no_wrap=True)
     found.add_column("origin", no_wrap=True)
-    for letter in letters:
-        failure = letter.failure
+    for dead_letter in dead_letters:
+        failure = dead_letter.failure
         found.add_row(
-            _text(letter.id),
-            _text(_minute(failure.failed_at if failure and failure.failed_at else letter.sent_at)),
-            Text(brief(letter), "" if failure else "dim"),
+            _text(dead_letter.id),
+            _text(_minute(failure.failed_at if failure and failure.failed_at else dead_letter.sent_at)),
+            Text(brief(dead_letter), "" if failure else "dim"),
             _text(str(failure.attempts) if failure and failure.attempts is not None else ""),
-            _text(origin_name(letter)),
+            _text(origin_name(dead_letter)),
         )
     return found
 
 
-def brief(letter: Letter) -> str:
+def brief(dead_letter: DeadLetterMessage) -> str:
     """Why it died, in a line."""
-    failure = letter.failure
+    failure = dead_letter.failure
     if failure is None:
         return NO_RECORD
     error = ": ".join(filter(None, [failure.type, failure.message]))
@@ -60,29 +60,36 @@ def brief(letter: Letter) -> str:
     return printable(_cut(": ".join(filter(None, [failure.reason, error])) or "it is not said why"))
 
 
-def whole(letter: Letter) -> RenderableType:
+def whole(dead_letter: DeadLetterMessage) -> RenderableType:
     """All that is known of a letter."""
-    return Group(*_about(letter), *_history(letter), *_traceback(letter, None), *_body(letter, None))
+    return Group(
+        *_about(dead_letter), *_history(dead_letter), *_traceback(dead_letter, None), *_body(dead_letter, None)
+    )
 
 
-def in_short(letter: Letter) -> RenderableType:
+def in_short(dead_letter: DeadLetterMessage) -> RenderableType:
     """What one must know to decide: the message, its error, the last frames, its history."""
-    return Group(*_about(letter), *_history(letter), *_traceback(letter, LINES_SHOWN), *_body(letter, BODY_SHOWN))
+    return Group(
+        *_about(dead_letter),
+        *_history(dead_letter),
+        *_traceback(dead_letter, LINES_SHOWN),
+        *_body(dead_letter, BODY_SHOWN),
+    )
 
 
-def _about(letter: Letter) -> Iterable[RenderableType]:
-    yield Text.assemble((printable(letter.id), "bold"), f"  in {printable(letter.queue)}")
-    failure = letter.failure
+def _about(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
+    yield Text.assemble((printable(dead_letter.id), "bold"), f"  in {printable(dead_letter.queue)}")
+    failure = dead_letter.failure
     facts: list[tuple[str, Any]] = [
-        ("SQS's id", letter.delivery_id if letter.delivery_id != letter.id else None),
-        ("from", origin_name(letter) or "it does not say"),
-        ("group", letter.group_id),
-        ("sent", letter.sent_at),
-        ("edited", letter.edited),
-        ("attributes", json.dumps(as_json(letter)["attributes"]) if letter.attributes else None),
+        ("SQS's id", dead_letter.delivery_id if dead_letter.delivery_id != dead_letter.id else None),
+        ("from", origin_name(dead_letter) or "it does not say"),
+        ("group", dead_letter.group_id),
+        ("sent", dead_letter.sent_at),
+        ("edited", dead_letter.edited),
+        ("attributes", json.dumps(as_json(dead_letter)["attributes"]) if dead_letter.attributes else None),
     ]
     if failure is None:
-        facts += [("died", NO_RECORD), ("look for it by", insights_query(letter))]
+        facts += [("died", NO_RECORD), ("look for it by", insights_query(dead_letter))]
     else:
         attempts = (
             "" if failure.attempts is None else f", after {failure.attempts} attempt{'s'[: failure.attempts != 1]}"
@@ -106,10 +113,10 @@ def _about(letter: Letter) -> Iterable[RenderableType]:
     yield grid
 
 
-def _history(letter: Letter) -> Iterable[RenderableType]:
-    if letter.history:
+def _history(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
+    if dead_letter.history:
         yield Text("\nhistory", "dim")
-        for entry in letter.history:
+        for entry in dead_letter.history:
             yield Text(f"  {printable(_entry(entry))}")
 
 
@@ -119,8 +126,8 @@ def _entry(entry: Mapping[str, Any]) -> str:
     return f"{entry.get('at', '')}  attempt {entry.get('attempt', '?')}  {entry.get('error', '')}{waited}"
 
 
-def _traceback(letter: Letter, most: int | None) -> Iterable[RenderableType]:
-    text = letter.failure.traceback if letter.failure else None
+def _traceback(dead_letter: DeadLetterMessage, most: int | None) -> Iterable[RenderableType]:
+    text = dead_letter.failure.traceback if dead_letter.failure else None
     if text:
         lines = text.rstrip("\n").split("\n")
         shown = lines if most is None else lines[-most:]
@@ -128,21 +135,21 @@ def _traceback(letter: Letter, most: int | None) -> Iterable[RenderableType]:
         yield Text(printable("\n".join(shown), keep="\n\t"))
 
 
-def _body(letter: Letter, most: int | None) -> Iterable[RenderableType]:
+def _body(dead_letter: DeadLetterMessage, most: int | None) -> Iterable[RenderableType]:
     yield Text("\nbody", "dim")
-    yield Text(printable(letter.body[:most], keep="\n\t"))
-    if most is not None and (left := len(letter.body) - most) > 0:
+    yield Text(printable(dead_letter.body[:most], keep="\n\t"))
+    if most is not None and (left := len(dead_letter.body) - most) > 0:
         yield Text(f"... and {left:,} characters more", "dim")
 
 
-def insights_query(letter: Letter) -> str:
+def insights_query(dead_letter: DeadLetterMessage) -> str:
     """Where a letter has no record, the log may tell: for CloudWatch Logs Insights, on its function's log group."""
-    return f'fields @timestamp, @message | filter @message like "{letter.delivery_id}" | sort @timestamp asc'
+    return f'fields @timestamp, @message | filter @message like "{dead_letter.delivery_id}" | sort @timestamp asc'
 
 
-def origin_name(letter: Letter) -> str:
+def origin_name(dead_letter: DeadLetterMessage) -> str:
     """The name of the queue it came from."""
-    return (letter.origin or "").rpartition(":")[2]
+    return (dead_letter.origin or "").rpartition(":")[2]
 
 
 def _minute(moment: str | None) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tarry import world
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.errors import ConfigurationError
-from tarry.failed.letter import letter_of
+from tarry.failed.dead_letters import read_dead_letter
 from tarry.failed.queues import ALL, find
 from tarry.failed.requests import LOG, lookups
 from tarry.message import Message
@@ -27,7 +27,7 @@ from tarry.visibility.changes import Hide, change_visibility
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from tarry.failed.letter import Letter
+    from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.queues import DeadLetterQueue
     from tarry.world import Event, Thread
 
@@ -44,14 +44,14 @@ MOST_HELD = 100_000
 """Of the 120,000 that a queue can have in flight: consumers of the queue, if it has any, keep some."""
 
 
-class Held(NamedTuple):
+class HeldDeadLetter(NamedTuple):
     """A letter that is hidden from everybody else, until then."""
 
     message: Message[Any]
     until: float
 
 
-class Look:
+class Inspection:
     """A dead-letter queue that is being looked into. Made by `opened`."""
 
     def __init__(self, queue: DeadLetterQueue, keepalive: float, stop: Callable[[], bool]) -> None:
@@ -72,14 +72,14 @@ class Look:
         self._stop = stop
         self._every = keepalive
         self._world = world.current()
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldDeadLetter] = {}
         self._seen: set[str] = set()
         self._counted: set[str] = set()
         self._ended: Event | None = None
         self._thread: Thread | None = None
 
     def __repr__(self) -> str:
-        return f"<Look {self.queue.name}: {self.scanned} scanned>"
+        return f"<Inspection of {self.queue.name}: {self.scanned} scanned>"
 
     @property
     def scanned(self) -> int:
@@ -93,22 +93,24 @@ class Look:
 
     # looking
 
-    def polls(self, most: int = MAX_ENTRIES, total: float = math.inf) -> Iterator[list[Letter]]:
+    def polls(self, most: int = MAX_ENTRIES, total: float = math.inf) -> Iterator[list[DeadLetterMessage]]:
         """Letters that were not seen before, at most so many at a time and in all, until nothing new is seen."""
         in_vain, left = 0, total
         while left > 0 and in_vain < POLLS_IN_VAIN and not self.is_stopped and not self.is_full:
-            letters = [letter for received in self._receive(int(min(most, left))) for letter in self._take(received)]
-            in_vain, left = 0 if letters else in_vain + 1, left - len(letters)
-            if letters:
-                yield letters
+            dead_letters = [
+                dead_letter for received in self._receive(int(min(most, left))) for dead_letter in self._take(received)
+            ]
+            in_vain, left = 0 if dead_letters else in_vain + 1, left - len(dead_letters)
+            if dead_letters:
+                yield dead_letters
 
-    def letters(self) -> Iterator[Letter]:
+    def dead_letters(self) -> Iterator[DeadLetterMessage]:
         """The same one by one, each received when it is asked for; on FIFO ten, since none follows a held one."""
-        for letters in self.polls(MAX_ENTRIES if self.queue.arn.is_fifo else 1):
-            for letter in letters:
+        for dead_letters in self.polls(MAX_ENTRIES if self.queue.arn.is_fifo else 1):
+            for dead_letter in dead_letters:
                 if self.is_stopped:
                     return
-                yield letter
+                yield dead_letter
 
     def _receive(self, most: int) -> list[dict[str, Any]]:
         seconds, arn = self._lease_seconds(), self.queue.arn
@@ -139,41 +141,43 @@ class Look:
                 self.is_full = True
         return received
 
-    def _take(self, received: dict[str, Any]) -> list[Letter]:
+    def _take(self, received: dict[str, Any]) -> list[DeadLetterMessage]:
         """The letter, if it is new; one that came back takes its new receipt handle."""
-        letter = letter_of(received, self.queue.arn, self._world.clock.time())
-        message: Message[Any] = Message(dict(letter._record), letter.delivery_id, self.lookups.requests.invocation)
-        self._held[letter.delivery_id] = Held(message, received["until"])
+        dead_letter = read_dead_letter(received, self.queue.arn, self._world.clock.time())
+        message: Message[Any] = Message(
+            dict(dead_letter._record), dead_letter.delivery_id, self.lookups.requests.invocation
+        )
+        self._held[dead_letter.delivery_id] = HeldDeadLetter(message, received["until"])
         self.is_full = self.is_full or len(self._held) >= MOST_HELD
-        if letter.delivery_id in self._seen:
+        if dead_letter.delivery_id in self._seen:
             return []
-        self._seen.add(letter.delivery_id)
-        self._counted.add(letter.delivery_id)
-        return [letter]
+        self._seen.add(dead_letter.delivery_id)
+        self._counted.add(dead_letter.delivery_id)
+        return [dead_letter]
 
     # holding
 
-    def message(self, letter: Letter) -> Message[Any] | None:
+    def message(self, dead_letter: DeadLetterMessage) -> Message[Any] | None:
         """The letter as it was received last; None if it is not held any more: it is gone, or somebody else's."""
-        held = self._held.get(letter.delivery_id)
+        held = self._held.get(dead_letter.delivery_id)
         if held is not None and held.until - self._world.clock.time() < self._every:
             self._extend([held])
-            held = self._held.get(letter.delivery_id)
+            held = self._held.get(dead_letter.delivery_id)
         return None if held is None else held.message
 
-    def forget(self, letters: Iterable[Letter]) -> None:
+    def forget(self, dead_letters: Iterable[DeadLetterMessage]) -> None:
         """They are deleted: there is nothing to give back."""
-        for letter in letters:
-            self._held.pop(letter.delivery_id, None)
+        for dead_letter in dead_letters:
+            self._held.pop(dead_letter.delivery_id, None)
 
-    def delete(self, letters: Sequence[Letter]) -> dict[str, Exception | None]:
+    def delete(self, dead_letters: Sequence[DeadLetterMessage]) -> dict[str, Exception | None]:
         """Deletes them; what is not deleted, by delivery id, and why (None: somebody else has it)."""
         kept: dict[str, Exception | None] = {}
         messages = []
-        for letter in letters:
-            message = self.message(letter)
+        for dead_letter in dead_letters:
+            message = self.message(dead_letter)
             if message is None:
-                kept[letter.delivery_id] = None
+                kept[dead_letter.delivery_id] = None
             else:
                 messages.append(message)
         chunks = list(tens(messages))
@@ -183,7 +187,7 @@ class Look:
                 kept |= dict.fromkeys((each.delivery_id for each in chunk), answer)
             else:
                 kept |= answer
-        self.forget(letter for letter in letters if letter.delivery_id not in kept)
+        self.forget(dead_letter for dead_letter in dead_letters if dead_letter.delivery_id not in kept)
         return kept
 
     def release(self, but: Collection[str] = ()) -> None:
@@ -231,7 +235,7 @@ class Look:
             except Exception as error:  # noqa: BLE001 it must not end with one bad answer
                 LOG.problem("runtime_failed", "letters could not be held longer", error=error, level=WARNING)
 
-    def _extend(self, due: Sequence[Held]) -> None:
+    def _extend(self, due: Sequence[HeldDeadLetter]) -> None:
         if not due:
             return
         seconds, asked_at = self._lease_seconds(), self._world.clock.time()
@@ -242,7 +246,7 @@ class Look:
             if held is None or held.message is not message:
                 continue  # done with meanwhile, or received once more
             if hidden.error is None:
-                self._held[message.delivery_id] = Held(message, asked_at + hidden.hide.seconds)
+                self._held[message.delivery_id] = HeldDeadLetter(message, asked_at + hidden.hide.seconds)
             elif hidden.is_lost:
                 del self._held[message.delivery_id]
 
@@ -253,7 +257,7 @@ def opened(
     *,
     keepalive: float = KEEPALIVE_SECONDS,
     stop: Callable[[], bool] = lambda: False,
-) -> Iterator[Look]:
+) -> Iterator[Inspection]:
     """Opens a dead-letter queue for a look; in the end, however it comes, what is held is shown again.
 
     ``keepalive``: every so many seconds what is held is held anew, for three times as long: so long what was held stays
@@ -262,10 +266,10 @@ def opened(
 
     Raises `UnknownQueue`, and whatever botocore raises.
     """
-    look = Look(name_or_url if not isinstance(name_or_url, str) else find(name_or_url), keepalive, stop)
-    look.open()
+    inspection = Inspection(name_or_url if not isinstance(name_or_url, str) else find(name_or_url), keepalive, stop)
+    inspection.open()
     try:
-        yield look
+        yield inspection
     finally:
-        look.close()
-        look.release()
+        inspection.close()
+        inspection.release()
