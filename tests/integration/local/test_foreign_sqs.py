@@ -13,7 +13,6 @@ from moto.sqs.models import sqs_backends
 from tarry.local.aws import foreign, foreign_port
 from tarry.local.aws.endpoint import sqs_client
 from tarry.local.aws.foreign import ForeignSqs
-from tarry.local.errors import UsageError
 from tarry.simulator import mapping
 from tarry.simulator.answer import Answer
 from tarry.simulator.history import History
@@ -21,6 +20,7 @@ from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.wall import LoopTimeline
 from tarry.template.model import Queue
+from tarry.tooling.errors import UsageError
 from tests.network import free_port
 from tests.wire import ACCOUNT, arn
 

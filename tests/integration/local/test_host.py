@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.errors import UsageError
 from tarry.local.functions import starts
+from tarry.tooling.errors import UsageError
 
 from .processes import Hosted, Jobs, ends_soon, is_alive
 

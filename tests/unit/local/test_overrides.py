@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.errors import UsageError
 from tarry.local.functions.overrides import read_overrides
 from tarry.template import Function
+from tarry.tooling.errors import UsageError
 
 ORDERS = Function("OrdersFunction", "orders", "arn:aws:lambda:us-east-1:123456789012:function:orders", None, None)
 

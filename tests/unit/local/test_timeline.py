@@ -7,9 +7,10 @@ from rich.console import Console
 
 from tarry.local.runs.timeline import lines_of, print_timeline
 from tarry.local.runs.transcript import Said
-from tarry.local.show.story import Story, coarse
+from tarry.local.show.story import Story
 from tarry.outcome import State
 from tarry.testing import Transition
+from tarry.tooling.text import coarse
 
 
 def story(number: int | None, *steps: tuple[float, State], queue: str = "orders", why: str = "") -> Story:

@@ -50,13 +50,13 @@ def invoke(  # noqa: PLR0917 the options of the command
     try:
         from tarry.local.aws.endpoint import endpoint_of
         from tarry.local.aws.endpoint import region as usual_region
-        from tarry.local.errors import UsageError
         from tarry.local.functions.calling import call, read_event, variables
         from tarry.local.functions.overrides import read_overrides
         from tarry.local.plan import function_named
         from tarry.local.show.log import Log
         from tarry.local.show.view import note
         from tarry.template import TemplateError, read_template
+        from tarry.tooling.errors import UsageError
     except ModuleNotFoundError as error:
         library = (error.name or "").partition(".")[0]
         if library == "tarry":

@@ -89,11 +89,11 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     """
     with _libraries():
         from tarry.local.aws.endpoint import endpoint_of
-        from tarry.local.errors import UsageError
         from tarry.local.functions.overrides import read_overrides
         from tarry.local.plan import Settings, make_plan
         from tarry.local.show.view import note
         from tarry.template import TemplateError
+        from tarry.tooling.errors import UsageError
 
         import_module("tarry.local.runs.virtual" if skip_time else "tarry.local.session")
 

@@ -48,7 +48,7 @@ def queues(endpoint_url: EndpointUrl = None, aws: Aws = False, as_json: AsJson =
 
 
 def _print(depths: "Sequence[QueueDepth]", now: float) -> None:
-    from tarry.testing.timeline import duration
+    from tarry.tooling.text import duration
 
     console = Console(highlight=False)
     if not console.is_terminal:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from tarry.tooling.queues import queue_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -23,8 +25,8 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool) -> Iterator[Any
         from botocore.exceptions import ConnectionError as NobodyAnswers
 
         from tarry.local.aws.endpoint import endpoint_of, sqs_client
-        from tarry.local.errors import UsageError
         from tarry.sqs.refusals import error_code, is_no_queue
+        from tarry.tooling.errors import UsageError
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("tarry"):
             raise
@@ -68,5 +70,5 @@ def _queues(client: Any) -> str:
         urls = client.list_queues(MaxResults=20).get("QueueUrls") or []
     except (BotoCoreError, ClientError):
         return "and its queues may not be listed"
-    names = ", ".join(sorted(url.rpartition("/")[2] for url in urls))
+    names = ", ".join(sorted(queue_name(url) for url in urls))
     return f"there are {names}" if names else "there are none"

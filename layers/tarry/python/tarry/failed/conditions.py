@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.failed.dead_letters import plain
 from tarry.failed.errors import BadFilter
 from tarry.support.value import Value
+from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -55,7 +56,7 @@ class Condition(Value):
         if found is None:
             return False
         if self.field == "origin" and not str(self.value).startswith("arn:"):
-            found = str(found).rpartition(":")[2]
+            found = queue_name(str(found))
         if self._pattern is not None:
             return self._pattern.search(found if isinstance(found, str) else json.dumps(found)) is not None
         if self.operator in ("=", "!="):

@@ -27,6 +27,7 @@ from tarry.sqs.limits import MAX_ATTRIBUTES, check_body
 from tarry.sqs.received import event_record
 from tarry.support.arn import queue_arn
 from tarry.support.value import Value
+from tarry.tooling.queues import region_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -89,7 +90,7 @@ class DeadLetterMessage(Value):
 
 def read_dead_letter(received: Mapping[str, Any], source: QueueArn, now: float) -> DeadLetterMessage:
     """The letter that SQS answered a receive with."""
-    record = event_record(received, source.text, source.text.split(":")[3])
+    record = event_record(received, source.text, region_of(source.text))
     attribute = record["messageAttributes"].get(ATTRIBUTE)
     envelope, told = _read(attribute, record["body"], now)
     system, dead_letter = record["attributes"], DeadLetterMessage()
@@ -207,7 +208,7 @@ def as_record(dead_letter: DeadLetterMessage, origin: str, now: float, record: s
         "md5OfBody": md5(dead_letter.body.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest(),
         "eventSource": "aws:sqs",
         "eventSourceARN": source.text,
-        "awsRegion": source.text.split(":")[3],
+        "awsRegion": region_of(source.text),
     }
 
 

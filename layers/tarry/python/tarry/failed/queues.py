@@ -12,6 +12,7 @@ from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.sqs.topology import Topology, named_queue
 from tarry.support.arn import QueueArn, queue_arn
 from tarry.support.value import Value
+from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -137,7 +138,7 @@ def _names(ways: Lookups) -> tuple[str, ...]:
         urls = ways.requests.call("list_queues").get("QueueUrls", [])
     except Exception:  # noqa: BLE001 it was only to help
         return ()
-    names = [url.rpartition("/")[2] for url in urls]
+    names = [queue_name(url) for url in urls]
     more = (f"and {len(names) - NAMES_TOLD} more",) if len(names) > NAMES_TOLD else ()
     return (*names[:NAMES_TOLD], *more)
 

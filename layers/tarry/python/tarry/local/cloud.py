@@ -16,7 +16,6 @@ from tarry.local.aws.foreign import ForeignSqs
 from tarry.local.aws.isolation import isolated_from_aws
 from tarry.local.aws.resources import Resources, moto_for
 from tarry.local.background import in_background
-from tarry.local.errors import UsageError
 from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.overrides import Overrides
@@ -31,6 +30,7 @@ from tarry.simulator.wall import LoopTimeline
 from tarry.template import Function, TemplateError
 from tarry.template.queues import with_foreign_queues
 from tarry.template.variables import variables_of as own_variables_of
+from tarry.tooling.errors import UsageError
 
 Resolve = Callable[[Function], Mapping[str, str]]
 """A function's own environment variables, with what they refer to and what ``--env`` gives.

@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tarry.local.errors import UsageError
 from tarry.local.functions.overrides import Overrides
 from tarry.local.samples import Sample, read_samples
 from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.template import EventSourceMapping, Function, Template, read_template
 from tarry.template.queues import with_foreign_queues
+from tarry.tooling.errors import UsageError
 
 Note = Callable[[str], None]
 """Tells the developer something beside the messages' states."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tarry.local.errors import UsageError
 from tarry.support.arn import queue_arn
 from tarry.template import Queue
+from tarry.tooling.errors import UsageError
 
 
 @dataclass(frozen=True)

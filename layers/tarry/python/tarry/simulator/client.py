@@ -12,6 +12,7 @@ from tarry.simulator.functions import current_call
 from tarry.simulator.retries import Retries, Try
 from tarry.simulator.sqs.errors import SqsError
 from tarry.simulator.sqs.validation import check_request, service_model
+from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -129,7 +130,7 @@ class SimulatedClient:
         self._requests += 1
         try:
             self.meta.events.before_send(operation)
-            queue = str(parameters.get("QueueUrl", "")).rpartition("/")[2]
+            queue = queue_name(str(parameters.get("QueueUrl", "")))
             call = current_call()
             who = {} if call is None else {"request_id": call.request_id}
             self._sqs.history.record("request", operation=operation, queue=queue, number=number, **who)
@@ -148,7 +149,7 @@ class SimulatedClient:
 
     def _wait_for_a_message(self, parameters: Parameters) -> dict[str, Any]:
         """A long poll: looks again when something may have come, until the time it may wait is over."""
-        queue = parameters["QueueUrl"].rpartition("/")[2]
+        queue = queue_name(parameters["QueueUrl"])
         ends_at = self._clock.time() + self._sqs.wait_seconds(parameters)
         answer: dict[str, Any] = {}
         while not answer and (now := self._clock.time()) < ends_at:

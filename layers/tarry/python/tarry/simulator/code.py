@@ -10,8 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tarry.simulator.printable import printable
 from tarry.template import Function
+from tarry.tooling.queues import region_of
+from tarry.tooling.text import printable
 
 
 class CodeError(Exception):
@@ -142,7 +143,7 @@ def _module_roots(code: Path, module: str) -> list[str]:
 
 
 def _lambda_environment(function: Function, code: Path) -> dict[str, str]:
-    region = function.arn.split(":")[3]
+    region = region_of(function.arn)
     return {
         "AWS_REGION": region,
         "AWS_DEFAULT_REGION": region,

@@ -19,6 +19,7 @@ from tarry.simulator.response import WholeBatchFailed, failed_ids
 from tarry.simulator.scaling import Scaling
 from tarry.simulator.timeline import Timeline, Timer
 from tarry.support.arn import QueueArn
+from tarry.tooling.queues import region_of
 
 Message = dict[str, Any]
 
@@ -81,7 +82,7 @@ class EventSourceMapping:
         self._function = function
         self._history = history
         self._filters = Filters(settings.filters)
-        self._region = settings.queue_arn.split(":")[3]
+        self._region = region_of(settings.queue_arn)
         self._name = QueueArn(settings.queue_arn).name
         self._scaling = Scaling(settings.maximum_concurrency, is_fifo=settings.is_fifo)
         self._stopped = True

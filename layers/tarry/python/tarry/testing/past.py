@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tarry.sqs.topology import FAILURE_KEPT_SECONDS
 from tarry.testing.lives import DONE, Delivery, Invocation, Life, Run, is_letter
+from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -85,7 +86,7 @@ class Past:
     def redrive(self, queue: str) -> tuple[str, int] | None:
         """The name of its dead-letter queue, and its ``maxReceiveCount``."""
         policy = json.loads(self.queues.get(queue, {}).get("RedrivePolicy") or "null")
-        return policy and (policy["deadLetterTargetArn"].rpartition(":")[2], int(policy["maxReceiveCount"]))
+        return policy and (queue_name(policy["deadLetterTargetArn"]), int(policy["maxReceiveCount"]))
 
     def said_by(self, delivery: Delivery) -> list[Event]:
         """What tarry said of a message in the invocation of a delivery."""

@@ -10,6 +10,7 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 from tarry.simulator.functions import current_call
 from tarry.simulator.sqs.errors import SqsError
 from tarry.sqs.client import READ_TIMEOUT_SECONDS
+from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
     from random import Random
@@ -47,7 +48,7 @@ class Transport:
         self._history = history
 
     def __call__(self, operation: str, parameters: Mapping[str, Any], apply: Apply) -> dict[str, Any]:
-        queue = str(parameters.get("QueueUrl", "")).rpartition("/")[2] or None
+        queue = queue_name(str(parameters.get("QueueUrl", ""))) or None
         call = current_call()
         request_id = None if call is None else call.request_id
         fault = self._faults.of_request(operation, queue, request_id)

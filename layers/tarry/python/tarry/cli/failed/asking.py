@@ -13,7 +13,7 @@ from tarry import world
 from tarry.cli.failed.editing import NoEditor, in_editor
 from tarry.cli.failed.rendering import in_short
 from tarry.failed import CannotEdit, edit
-from tarry.simulator.printable import printable
+from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -27,7 +27,7 @@ from tarry.cli.failed.options import (
     TemplateFile,
     Via,
 )
-from tarry.cli.failed.places import UsageError, Where
+from tarry.cli.failed.places import Where
 from tarry.cli.failed.refusing import refusals
 from tarry.cli.failed.rendering import WIDTH_ELSEWHERE, table, whole
 from tarry.cli.failed.reporting import Report, afterwards, note, write_json
@@ -35,6 +35,7 @@ from tarry.cli.failed.ways import Way, asked, edited
 from tarry.cli.options import AsJson, Parameters, pairs
 from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.failed.selection import MOST_SHOWN
+from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -9,12 +9,12 @@ import uuid
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from tarry.cli.failed.places import UsageError
 from tarry.failed import NowhereToGo
 from tarry.simulator.code import Code, CodeError
 from tarry.simulator.context import LambdaContext
 from tarry.template.queues import with_foreign_queues
 from tarry.template.variables import variables_of
+from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

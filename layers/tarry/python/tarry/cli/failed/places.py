@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from tarry.failed import UnknownQueue
 from tarry.support.arn import queue_arn
+from tarry.tooling.errors import UsageError
+from tarry.tooling.queues import queue_name
 from tarry.world import World
 
 if TYPE_CHECKING:
@@ -21,10 +23,6 @@ DEFAULT_TEMPLATE = Path("template.yaml")
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 LOCAL_REGION = "us-east-1"
 CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, TRIES = 5, 15, 5
-
-
-class UsageError(Exception):
-    """What was given does not do: a line that says what would."""
 
 
 @dataclass(frozen=True)
@@ -143,11 +141,11 @@ def _chosen(name: str | None, queues: tuple[str, ...], logical: dict[str, str], 
         raise UsageError(f"{of} has no dead-letter queue: name a queue (--queue NAME)")
     if name is None:
         return queues
-    wanted = logical.get(name, name).rpartition("/")[2]
+    wanted = queue_name(logical.get(name, name))
     for queue in queues:
-        if queue.rpartition("/")[2] == wanted:
+        if queue_name(queue) == wanted:
             return (queue,)
-    raise UnknownQueue(name, tuple(queue.rpartition("/")[2] for queue in queues))
+    raise UnknownQueue(name, tuple(queue_name(queue) for queue in queues))
 
 
 def _read(where: Where, account: Account) -> Template:
@@ -166,7 +164,7 @@ def _of_stack(stack: str, account: Account) -> tuple[tuple[str, ...], dict[str, 
         if each["ResourceType"] == "AWS::SQS::Queue" and each.get("PhysicalResourceId")
     }
     sqs = account.client("sqs")
-    by_name = {url.rpartition("/")[2]: url for url in queues}
+    by_name = {queue_name(url): url for url in queues}
     dead: dict[str, None] = {}
     for url in queues:
         told = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"]).get("Attributes", {})

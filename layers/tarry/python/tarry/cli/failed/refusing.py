@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from tarry.cli.failed.places import UsageError
 from tarry.cli.failed.reporting import note
 from tarry.errors import TarryError
-from tarry.simulator.printable import printable
+from tarry.tooling.errors import UsageError
+from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tarry.failed import as_json
-from tarry.simulator.printable import printable
+from tarry.tooling.queues import queue_name
+from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -149,7 +150,7 @@ def insights_query(dead_letter: DeadLetterMessage) -> str:
 
 def origin_name(dead_letter: DeadLetterMessage) -> str:
     """The name of the queue it came from."""
-    return (dead_letter.origin or "").rpartition(":")[2]
+    return queue_name(dead_letter.origin or "")
 
 
 def _minute(moment: str | None) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarry.failed import scanned
-from tarry.simulator.printable import printable
+from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 from tarry.local.aws.endpoint import is_aws
 from tarry.sqs.refusals import error_code, is_no_queue
 from tarry.support.arn import QueueArn
+from tarry.tooling.queues import queue_name
 
 PATIENCE_SECONDS = 2
 AT_ONCE = 10
@@ -63,7 +64,7 @@ def _depth(url: str, attributes: dict[str, str], ages: dict[str, float]) -> Queu
     def count(of: str) -> int:
         return int(attributes.get(f"ApproximateNumberOfMessages{of}", 0))
 
-    name = url.rpartition("/")[2]
+    name = queue_name(url)
     policy = json.loads(attributes.get("RedrivePolicy") or "{}")
     target = QueueArn(str(policy.get("deadLetterTargetArn", ""))).name or None
     return QueueDepth(name, url, count(""), count("NotVisible"), count("Delayed"), ages.get(name), target)

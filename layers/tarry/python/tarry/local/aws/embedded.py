@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tarry.local.errors import UsageError
 from tarry.simulator.client import SimulatedClient
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.ports import SqsPort
@@ -13,6 +12,7 @@ from tarry.simulator.timeline import Timeline
 from tarry.template import Queue
 from tarry.template.queues import make_queues
 from tarry.testing.assembly import at_once
+from tarry.tooling.errors import UsageError
 from tarry.world import WallClock
 
 

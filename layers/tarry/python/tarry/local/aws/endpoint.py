@@ -13,7 +13,7 @@ import botocore.session
 from botocore.config import Config
 
 from tarry.local.aws.isolation import HOST
-from tarry.local.errors import UsageError
+from tarry.tooling.errors import UsageError
 
 DEFAULT_PORT = 4576
 """Where `tarry local` serves SQS."""

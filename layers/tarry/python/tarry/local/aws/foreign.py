@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004
 
 from tarry.local.aws.foreign_port import ForeignPort
-from tarry.local.errors import UsageError
 from tarry.simulator.history import History
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.sqs.stock import Depth
@@ -23,6 +22,8 @@ from tarry.simulator.wall import LoopTimeline
 from tarry.sqs.refusals import error_code, is_no_queue
 from tarry.template.model import Queue
 from tarry.template.queues import make_queues
+from tarry.tooling.errors import UsageError
+from tarry.tooling.queues import queue_name
 
 PAUSE_SECONDS = 1.0
 COUNT_SECONDS = 2.0
@@ -96,7 +97,7 @@ class ForeignSqs:
             raise UsageError(str(error)) from error
         self.history.record(
             "sent",
-            queue=request["QueueUrl"].rpartition("/")[2],
+            queue=queue_name(request["QueueUrl"]),
             delivery_id=answer["MessageId"],
             body=request["MessageBody"],
             attributes=request.get("MessageAttributes") or {},

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from tarry.local.errors import UsageError
 from tarry.template import Function, Intrinsics, Template
 from tarry.template.intrinsics import Reference, references
 from tarry.template.model import ACCOUNT
 from tarry.template.variables import physical_name, values_of
+from tarry.tooling.errors import UsageError
 
 MODELS = {
     "AWS::DynamoDB::Table": "moto.dynamodb.models.table:Table",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tarry import Queue
-from tarry.local.errors import UsageError
+from tarry.tooling.errors import UsageError
 
 
 def body_of(given: str) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tarry.local.aws.isolation import HOST
-from tarry.local.errors import UsageError
 from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.overrides import Overrides
@@ -20,6 +19,7 @@ from tarry.template import Function, Template
 from tarry.template.model import ACCOUNT
 from tarry.template.queues import with_foreign_queues
 from tarry.template.variables import variables_of as own_variables_of
+from tarry.tooling.errors import UsageError
 
 STDIN = "-"
 NO_AWS = f"http://{HOST}:9/tarry-invoke-has-no-AWS"

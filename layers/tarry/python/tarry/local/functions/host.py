@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tarry.local.errors import UsageError
 from tarry.local.functions.environment import MAX_INIT_SECONDS, Call, Environment, Report
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.runtime_api import InitError
@@ -17,6 +16,7 @@ from tarry.simulator.functions import WARM_SECONDS
 from tarry.simulator.history import History
 from tarry.simulator.records import message_ids
 from tarry.template import Function
+from tarry.tooling.errors import UsageError
 
 Done = Callable[[Answer], None]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tarry.local.errors import UsageError
 from tarry.template import Function
+from tarry.tooling.errors import UsageError
 
 FOR_ALL = "Parameters"
 """What SAM CLI calls the variables of all functions in a file for its own ``--env-vars``."""

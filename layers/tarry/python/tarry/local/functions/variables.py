@@ -15,6 +15,7 @@ import tarry
 from tarry.local.aws.endpoint import is_aws
 from tarry.local.aws.isolation import HOST
 from tarry.template import Function
+from tarry.tooling.queues import region_of
 
 PASSED_ON = (
     *("PATH", "TMPDIR", "LD_LIBRARY_PATH"),
@@ -61,7 +62,7 @@ def _of_the_machine(outside: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_lambda(function: Function, outside: Mapping[str, str]) -> dict[str, str]:
-    region = function.arn.split(":")[3]
+    region = region_of(function.arn)
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     return {
         "AWS_REGION": region,

@@ -6,13 +6,13 @@ from contextlib import suppress
 
 from tarry.local.aws.embedded import EmbeddedSqs
 from tarry.local.cloud import Cloud
-from tarry.local.errors import UsageError
 from tarry.local.plan import Note, Settings
 from tarry.local.runs.aftermath import letters_of
 from tarry.local.runs.report import Report
 from tarry.local.show.board import Board
 from tarry.local.show.outlook import Outlook
 from tarry.template.queues import with_foreign_queues
+from tarry.tooling.errors import UsageError
 
 GIVE_UP_SECONDS = 300.0
 LOOK_SECONDS = 0.1

@@ -10,10 +10,10 @@ from rich.text import Text
 
 from tarry.local.runs.letters import Letter
 from tarry.local.runs.report import Report
-from tarry.local.show.story import Story, coarse, counts
+from tarry.local.show.story import Story, counts
 from tarry.local.show.view import STYLES, because, name_of, state_of, words
-from tarry.simulator.printable import printable
 from tarry.testing.checkers import Violation
+from tarry.tooling.text import coarse, printable
 
 Line = tuple[Text, Text]
 """What it is about, and what there is to say of it."""

@@ -10,12 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tarry.local.runs.transcript import Said
-from tarry.local.show.story import Story, coarse, text_of
+from tarry.local.show.story import Story, text_of
 from tarry.local.show.view import STYLES, because
 from tarry.outcome import State
-from tarry.simulator.printable import printable
 from tarry.testing import Transition
-from tarry.testing.timeline import brief
+from tarry.tooling.text import brief, coarse, printable
 
 MOST_NAMES_WIDTH = 24
 ORDER = [State.READY, State.IN_FLIGHT, None, *(state for state in State if state not in (State.READY, State.IN_FLIGHT))]

@@ -11,7 +11,6 @@ from botocore.exceptions import ClientError
 from tarry.local.aws.clients import simulated_clients
 from tarry.local.aws.isolation import NOWHERE, isolated_from_aws
 from tarry.local.aws.resources import Resources, moto_for
-from tarry.local.errors import UsageError
 from tarry.local.plan import Note, Plan, Settings
 from tarry.local.runs.aftermath import letters_of, stories_of
 from tarry.local.runs.logs import listening
@@ -24,6 +23,7 @@ from tarry.simulator.sqs import SqsError
 from tarry.template import EventSourceMapping, Template, TemplateError
 from tarry.template.queues import with_foreign_queues
 from tarry.testing import Sandbox
+from tarry.tooling.errors import UsageError
 
 
 @dataclass(frozen=True)

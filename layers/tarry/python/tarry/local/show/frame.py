@@ -9,10 +9,9 @@ from rich.text import Text
 
 from tarry.local.show.log import Line, stamp
 from tarry.local.show.scene import FunctionRow, QueueRow, Scene
-from tarry.local.show.story import FINAL, ORDINARY, Story, coarse
+from tarry.local.show.story import FINAL, ORDINARY, Story
 from tarry.local.show.view import STYLES
-from tarry.simulator.printable import printable
-from tarry.testing.timeline import brief
+from tarry.tooling.text import brief, coarse, printable
 
 Row = TypeVar("Row", QueueRow, FunctionRow)
 

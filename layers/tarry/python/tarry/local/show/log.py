@@ -8,7 +8,7 @@ from typing import Any
 
 from tarry.outcome import State
 from tarry.simulator.history import Event
-from tarry.simulator.printable import printable
+from tarry.tooling.text import printable
 
 LEVELS = {"DEBUG": "dim", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 CHATTY = frozenset({"boto3", "botocore", "s3transfer", "tarry", "urllib3"})

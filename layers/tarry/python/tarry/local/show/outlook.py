@@ -8,10 +8,11 @@ from tarry.local.show.board import Board
 from tarry.local.show.log import Log
 from tarry.local.show.scene import FunctionRow, QueueRow, Scene
 from tarry.local.show.screen import View
-from tarry.local.show.story import coarse
 from tarry.local.show.tally import Tallies, Tally
 from tarry.simulator.history import Event
 from tarry.template.queues import with_foreign_queues
+from tarry.tooling.queues import queue_name
+from tarry.tooling.text import coarse
 
 MOST_STORIES = 100
 
@@ -59,7 +60,7 @@ def _queue_rows(cloud: Cloud) -> list[QueueRow]:
     depths, now = cloud.sqs.depths(), cloud.timeline.now
     rows, letters = [], set()
     for queue in with_foreign_queues(cloud.plan.template).values():
-        target = queue.dead_letter_arn.rpartition(":")[2] if queue.dead_letter_arn else None
+        target = queue_name(queue.dead_letter_arn) if queue.dead_letter_arn else None
         depth = depths.get(queue.name)
         dead = depths.get(target) if target else None
         if target:

@@ -17,7 +17,7 @@ from tarry.local.show.log import Line, stamp
 from tarry.local.show.scene import Scene
 from tarry.local.show.story import Story, text_of
 from tarry.local.show.view import plain_name_of
-from tarry.simulator.printable import printable
+from tarry.tooling.text import printable
 
 FRAME_SECONDS = 0.25
 MOST_LINES = 500

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tarry.outcome import State
 from tarry.testing import Transition
-from tarry.testing.timeline import duration
+from tarry.tooling.text import coarse
 
 LOST = "LOST"
 """Not a state of tarry's: what must never be seen."""
@@ -85,12 +85,6 @@ def text_of(step: Transition) -> str:
     if step.delay and (step.sent_on or not step.is_gone):
         return f"{step.state} {coarse(step.delay)}"
     return step.state
-
-
-def coarse(seconds: float) -> str:
-    """A time in words, as exact as one wants it: whole seconds, above an hour whole minutes."""
-    whole = round(seconds)
-    return duration(whole if whole < 3600 else whole - whole % 60)
 
 
 def counts(stories: Iterable[Story]) -> dict[str, int]:

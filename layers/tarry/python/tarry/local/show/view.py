@@ -6,8 +6,8 @@ from rich.text import Text
 
 from tarry.local.show.story import LOST, Story, text_of
 from tarry.outcome import State
-from tarry.simulator.printable import printable
 from tarry.testing import Transition
+from tarry.tooling.text import printable
 
 STYLES = {
     State.READY: "dim",

@@ -13,6 +13,7 @@ from aiohttp import web
 from tarry.simulator.http.protocol import answered, old_protocol, operation_in, parameters_in, refused
 from tarry.simulator.http.waiting import Waiting
 from tarry.simulator.sqs import SqsError
+from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -120,7 +121,7 @@ class Server:
         url, depth = self._sqs.url(name), self._sqs.depth(name)
         asked = {"QueueUrl": url, "AttributeNames": ["RedrivePolicy"]}
         policy = self._sqs.answer("GetQueueAttributes", asked)["Attributes"].get("RedrivePolicy")
-        target = json.loads(policy)["deadLetterTargetArn"].rpartition(":")[2] if policy else None
+        target = queue_name(json.loads(policy)["deadLetterTargetArn"]) if policy else None
         return {"name": name, "url": url, **depth._asdict(), "dead_letter_queue": target}
 
 

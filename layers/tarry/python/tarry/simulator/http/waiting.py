@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.sqs import SqsError
+from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ class Waiting:
         if answer or not seconds or self._closed:
             return answer
         ends_at = asyncio.get_running_loop().time() + seconds
-        with self._line(parameters["QueueUrl"].rpartition("/")[2]).place() as place:
+        with self._line(queue_name(parameters["QueueUrl"])).place() as place:
             is_woken = True
             while is_woken and not answer:
                 is_woken = await place.turn(ends_at)

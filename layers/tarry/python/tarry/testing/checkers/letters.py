@@ -8,6 +8,7 @@ from tarry.envelope.attribute import ATTRIBUTE, is_dead_letter
 from tarry.sqs.limits import MAX_ATTRIBUTES, MAX_REQUEST_BYTES, message_size
 from tarry.testing.checkers.violation import Found, violation
 from tarry.testing.lives import FAILED
+from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
     from tarry.testing.lives import Delivery, Life, Run
@@ -40,7 +41,7 @@ def letters_say_why(past: Past) -> Found:
 def died_in(life: Life) -> str | None:
     """The queue from which its record says that it was dead-lettered before."""
     record = life.record or {}
-    return str(record.get("origin")).rpartition(":")[2] if is_dead_letter(record) else None
+    return queue_name(str(record.get("origin"))) if is_dead_letter(record) else None
 
 
 def users_attributes(life: Life) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def _compared(letter: Life, delivery: Delivery, past: Past) -> list[tuple[str, A
     record: dict[str, Any] = letter.record or {}
     failure: dict[str, Any] = record.get("failure") or {}
     run, queue = delivery.run, delivery.life.sent.fields["queue"]
-    origin = str(record.get("origin")).rpartition(":")[2]
+    origin = queue_name(str(record.get("origin")))
     delay = letter.sent.fields["visible_at"] - letter.sent.at
     is_fifo = letter.sent.fields["queue"].endswith(".fifo")
     compared: list[tuple[str, Any, Any]] = [
