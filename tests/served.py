@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, TypeVar
 
-from tarry.local.aws.endpoint import sqs_client
+from tarry.local.aws.client import sqs_client
 from tarry.simulator.history import Event, History
 from tarry.simulator.http import serve
 from tarry.simulator.sqs import Sqs

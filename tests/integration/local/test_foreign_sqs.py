@@ -10,8 +10,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 from moto.sqs.models import sqs_backends
 
-from tarry.local.aws import foreign, foreign_port
-from tarry.local.aws.endpoint import sqs_client
+from tarry.local.aws import foreign
+from tarry.local.aws.client import sqs_client
 from tarry.local.aws.foreign import ForeignSqs
 from tarry.simulator import mapping
 from tarry.simulator.answer import Answer
@@ -110,7 +110,7 @@ def play(moto: Moto, story: Callable[[Site], Awaitable[None]], queues: list[Queu
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(mapping, "PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(foreign_port, "POLL_SECONDS", 1)
+    monkeypatch.setattr(foreign, "POLL_SECONDS", 1)
 
 
 @pytest.fixture

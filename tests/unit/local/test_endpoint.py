@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.local.aws.endpoint import endpoint_of, sqs_client
+from tarry.local.aws.client import endpoint_of, sqs_client
 from tarry.tooling.errors import UsageError
 
 LOCAL = "http://127.0.0.1:4576"

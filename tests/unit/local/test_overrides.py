@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.functions.overrides import read_overrides
+from tarry.local.functions.variables import read_overrides
 from tarry.template import Function
 from tarry.tooling.errors import UsageError
 

@@ -48,13 +48,13 @@ def invoke(  # noqa: PLR0917 the options of the command
     2 something given is wrong.
     """
     try:
-        from tarry.local.aws.endpoint import endpoint_of
-        from tarry.local.aws.endpoint import region as usual_region
+        from tarry.local.aws.client import endpoint_of
+        from tarry.local.aws.client import region as usual_region
         from tarry.local.functions.calling import call, read_event, variables
-        from tarry.local.functions.overrides import read_overrides
+        from tarry.local.functions.variables import read_overrides
         from tarry.local.plan import function_named
-        from tarry.local.show.log import Log
-        from tarry.local.show.view import note
+        from tarry.local.show.log import LogReader
+        from tarry.local.show.timeline import note
         from tarry.template import TemplateError, read_template
         from tarry.tooling.errors import UsageError
     except ModuleNotFoundError as error:
@@ -63,7 +63,7 @@ def invoke(  # noqa: PLR0917 the options of the command
             raise
         refuse(f'tarry invoke needs {library}: pip install "tarry[local]"')
 
-    log = Log(verbose=True)
+    log = LogReader(verbose=True)
 
     def hear(event: Event) -> None:
         for line in log.lines(event):

@@ -19,8 +19,9 @@ from tarry.outcome import State
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tarry.local.plan import Plan, Settings
-    from tarry.local.runs.report import Report
+    from tarry.local.plan import RunPlan, RunSettings
+    from tarry.local.runs.report import RunReport
+    from tarry.local.show.board import View
 
 EXAMPLE = (
     "[bold]Examples[/]: tarry local --watch; "
@@ -88,10 +89,10 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     expected, 130 after Ctrl-C. Always: 2 something given is wrong.
     """
     with _libraries():
-        from tarry.local.aws.endpoint import endpoint_of
-        from tarry.local.functions.overrides import read_overrides
-        from tarry.local.plan import Settings, make_plan
-        from tarry.local.show.view import note
+        from tarry.local.aws.client import endpoint_of
+        from tarry.local.functions.variables import read_overrides
+        from tarry.local.plan import RunSettings, make_plan
+        from tarry.local.show.timeline import note
         from tarry.template import TemplateError
         from tarry.tooling.errors import UsageError
 
@@ -108,7 +109,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     )
     console = Console(file=sys.stdout, highlight=False)  # stdout as it is now: it is turned aside while a handler runs
     try:
-        settings = Settings(
+        settings = RunSettings(
             template,
             event,
             functions=tuple(function or ()),
@@ -133,30 +134,30 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if report is not None:
-        from tarry.local.runs.summary import print_summary
+        from tarry.local.runs.printing import print_summary
 
         print_summary(console, report)
         raise typer.Exit(report.exit_code)
 
 
-def _run(plan: Plan, settings: Settings, console: Console) -> Report | None:
+def _run(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport | None:
     """In real time, shown while it happens."""
-    from tarry.local.runs.report import Report
+    from tarry.local.runs.report import RunReport
     from tarry.local.session import run
-    from tarry.local.show.screen import Lines, Screen, View
-    from tarry.local.show.view import note
+    from tarry.local.show.screen import PlainView, Screen
+    from tarry.local.show.timeline import note
 
     if settings.event is not None and not plan.samples:
-        return Report(expected=settings.expected)
-    view: View = Screen(console) if console.is_terminal and not console.is_dumb_terminal else Lines(sys.stdout)
+        return RunReport(expected=settings.expected)
+    view: View = Screen(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(sys.stdout)
     return run(plan, settings, view, note)
 
 
-def _play(plan: Plan, settings: Settings, console: Console) -> Report:
+def _play(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport:
     """In virtual time, told when it is over: that is soon."""
-    from tarry.local.runs.timeline import print_timeline
+    from tarry.local.runs.printing import print_timeline
     from tarry.local.runs.virtual import play
-    from tarry.local.show.view import note
+    from tarry.local.show.timeline import note
 
     played = play(plan, settings, note)
     print_timeline(console, played.report.stories, played.said, played.began)

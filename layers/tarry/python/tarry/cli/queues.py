@@ -16,7 +16,7 @@ from tarry.cli.speaking import place, sqs_at
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tarry.local.aws.depths import QueueDepth
+    from tarry.local.aws.client import QueueDepth
 
 EXAMPLE = "[bold]Example[/]: tarry queues --json"
 WIDE_ENOUGH = 250  # names are up to 80 characters long
@@ -32,7 +32,7 @@ def queues(endpoint_url: EndpointUrl = None, aws: Aws = False, as_json: AsJson =
     Exit code: 0, 1 SQS is not there or refuses, 2 something given is wrong.
     """
     with sqs_at("tarry queues", endpoint_url, aws=aws) as client:
-        from tarry.local.aws.depths import queue_depths
+        from tarry.local.aws.client import queue_depths
 
         depths = queue_depths(client)
     now = time.time()

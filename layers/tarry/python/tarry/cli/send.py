@@ -46,12 +46,13 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
     """
     attributes = _pairs(attribute or [])
     with sqs_at("tarry send", endpoint_url, aws=aws) as client:
-        from tarry.local.aws import sending
+        from tarry.local.aws.client import body_of
+        from tarry.local.aws.client import send as send_to
 
-        ids = sending.send(
+        ids = send_to(
             client,
             queue,
-            sending.body_of(body),
+            body_of(body),
             count=count,
             delay=delay,
             group_id=group,

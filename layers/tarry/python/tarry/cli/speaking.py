@@ -24,7 +24,7 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool) -> Iterator[Any
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.exceptions import ConnectionError as NobodyAnswers
 
-        from tarry.local.aws.endpoint import endpoint_of, sqs_client
+        from tarry.local.aws.client import endpoint_of, sqs_client
         from tarry.sqs.refusals import error_code, is_no_queue
         from tarry.tooling.errors import UsageError
     except ModuleNotFoundError as error:

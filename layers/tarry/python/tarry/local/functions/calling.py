@@ -11,8 +11,7 @@ from typing import Any
 from tarry.local.aws.isolation import HOST
 from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
-from tarry.local.functions.overrides import Overrides
-from tarry.local.functions.variables import Endpoints, variables_of
+from tarry.local.functions.variables import Endpoints, Overrides, variables_of
 from tarry.simulator.answer import Answer
 from tarry.simulator.history import Event, History
 from tarry.template import Function, Template

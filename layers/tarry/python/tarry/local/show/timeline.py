@@ -1,11 +1,14 @@
-"""What has happened to one message, as it is shown: its steps, whether it has settled, what it waits for."""
+"""One message's timeline, as it is shown: its steps, its state, and both in words and colours."""
 
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from rich.text import Text
+
 from tarry.outcome import State
 from tarry.testing import Transition
-from tarry.tooling.text import coarse
+from tarry.tooling.text import coarse, printable
 
 LOST = "LOST"
 """Not a state of tarry's: what must never be seen."""
@@ -18,7 +21,7 @@ ORDINARY = frozenset({State.READY, State.IN_FLIGHT, State.COMMITTED})
 
 
 @dataclass
-class Story:
+class MessageTimeline:
     """One message's life so far. ``number`` is its place in the event file, None for any other."""
 
     id: str
@@ -61,14 +64,16 @@ class Story:
         return " -> ".join(told or [State.READY])
 
 
-def story_of(message_id: str, steps: Sequence[Transition], number: int | None, consumed: Collection[str]) -> Story:
+def timeline_of(
+    message_id: str, steps: Sequence[Transition], number: int | None, consumed: Collection[str]
+) -> MessageTimeline:
     """The story of these steps. ``consumed`` are the queues that feed a function."""
     last = steps[-1]
     alive = [step.queue for step in steps if step.state is not State.DEAD_LETTERED]
     has_expired = last.why == "expired" and not any(step.state is State.DEAD_LETTERED for step in steps)
     lost = EXPIRED if has_expired else f"it was {last.why}" if last.why.startswith(ODD) else ""
     shown = steps if number is None else steps[1:]  # that it was sent goes without saying
-    return Story(
+    return MessageTimeline(
         message_id,
         alive[-1] if alive else last.queue,
         number,
@@ -87,7 +92,54 @@ def text_of(step: Transition) -> str:
     return step.state
 
 
-def counts(stories: Iterable[Story]) -> dict[str, int]:
+def state_counts(stories: Iterable[MessageTimeline]) -> dict[str, int]:
     """How many messages are in each state, in the order of a message's life."""
     states = [story.state for story in stories]
     return {state: states.count(state) for state in [*State, LOST] if state in states}
+
+
+STYLES = {
+    State.READY: "dim",
+    State.IN_FLIGHT: "cyan",
+    State.WAITING_RETRY: "yellow",
+    State.COMMITTED: "green",
+    State.DEAD_LETTERED: "red",
+    State.DISCARDED: "magenta",
+    State.DEFERRED: "blue",
+    State.RESENT: "blue",
+    LOST: "bold white on red",
+}
+
+
+def note(text: str) -> None:
+    """Guidance, on stderr."""
+    if text:
+        sys.stderr.write(printable(text, keep="\n\t") + "\n")
+
+
+def name_of(story: MessageTimeline) -> Text:
+    """How a message is called in a line: its place in the event, the beginning of its id, its queue."""
+    return Text(plain_name_of(story))
+
+
+def plain_name_of(story: MessageTimeline) -> str:
+    """The same, in no colour."""
+    number = "" if story.number is None else f"#{story.number}"
+    return f"{number:>3} {printable(story.id[:8])} {printable(story.queue)}"
+
+
+def words(step: Transition) -> Text:
+    """A step in words, in its colour."""
+    return Text(text_of(step), STYLES.get(step.state, ""))
+
+
+def state_of(story: MessageTimeline) -> Text:
+    """The state of a message in words, in its colour."""
+    if story.lost or not story.steps:
+        return Text(story.state, STYLES[story.state])
+    return words(story.steps[-1])
+
+
+def because(why: str) -> Text:
+    """Why a message is in its state, if something is known."""
+    return Text(f"  ({printable(why)})" if why else "", "dim")
