@@ -405,8 +405,8 @@ def test_a_stack_names_its_queues(shop: Shop) -> None:  # SPEC M1
         (("remove", "id-0", "--where", "attempts = 1"), "name ids, or say which by --where or --all: not both"),
         (("show", "--where", "body.[ = 1"), "the filter 'body.[ = 1' is wrong at column 11: a bracket is not closed"),
         (("show", "--json", "--event"), "--json or --event: not both"),
-        (("show", "--endpoint-url", "localhost:4576"), "'localhost:4576' is no URL of an SQS: it is like http://"),
-        (("show", "--endpoint-url", "http://[::1"), "'http://[::1' is no URL of an SQS"),
+        (("show", "--endpoint-url", "localhost:4576"), "'localhost:4576' is no endpoint URL: it looks like http://"),
+        (("show", "--endpoint-url", "http://[::1"), "'http://[::1' is no endpoint URL"),
         (("retry", "--all", "--edit"), "--edit is for letters that are named by their ids"),
         (("retry", "--all", "--to", "nope"), "there is no queue 'nope'; there are orders-dlq, orders"),
         (("retry", "--all", "--to", "orders-dlq"), "orders-dlq is the dead-letter queue itself"),
@@ -476,7 +476,7 @@ def test_without_credentials_it_says_so(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_where_nobody_answers_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.cli.failed.places.TRIES", 1)
+    monkeypatch.setattr("tarry.cli.failed.targets.TRIES", 1)
     result = CliRunner().invoke(app, ["failed", "show", "--queue", "dlq", "--endpoint-url", "http://127.0.0.1:9"])
     assert result.exit_code == 2
     assert result.stderr.startswith("tarry: AWS cannot be reached")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tarry.cli.errors import libraries, note, refusals, refuse
 from tarry.cli.options import Env, Parameters, Template, pairs
-from tarry.cli.speaking import refuse
 
 if TYPE_CHECKING:
     from tarry.simulator.history import Event
@@ -47,21 +47,14 @@ def invoke(  # noqa: PLR0917 the options of the command
     Exit code: 0 the handler returned, 1 it failed, timed out or crashed,
     2 something given is wrong.
     """
-    try:
+    with libraries("tarry invoke", "local"):
         from tarry.local.aws.client import endpoint_of
         from tarry.local.aws.client import region as usual_region
         from tarry.local.functions.calling import call, read_event, variables
         from tarry.local.functions.variables import read_overrides
         from tarry.local.plan import function_named
         from tarry.local.show.log import LogReader
-        from tarry.local.show.timeline import note
-        from tarry.template import TemplateError, read_template
-        from tarry.tooling.errors import UsageError
-    except ModuleNotFoundError as error:
-        library = (error.name or "").partition(".")[0]
-        if library == "tarry":
-            raise
-        refuse(f'tarry invoke needs {library}: pip install "tarry[local]"')
+        from tarry.template import read_template
 
     log = LogReader(verbose=True)
 
@@ -70,16 +63,12 @@ def invoke(  # noqa: PLR0917 the options of the command
             note(line.text)
 
     try:
-        found = read_template(template, pairs(parameter or []), region or usual_region())
-        called: Function = function_named(function, found)
-        url = endpoint_url and endpoint_of(endpoint_url, os.environ)
-        given = variables(called, found, read_overrides(env or []), url)
-        answer = asyncio.run(call(called, given, read_event(event), hear))
-    except UsageError as error:
-        note(error.details)
-        refuse(str(error))
-    except TemplateError as error:
-        refuse(str(error))
+        with refusals():
+            found = read_template(template, pairs(parameter or [], "--parameter"), region or usual_region())
+            called: Function = function_named(function, found)
+            url = endpoint_url and endpoint_of(endpoint_url, os.environ)
+            given = variables(called, found, read_overrides(env or []), url)
+            answer = asyncio.run(call(called, given, read_event(event), hear))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     typer.echo(_shown(answer.value))

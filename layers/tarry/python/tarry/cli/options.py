@@ -1,11 +1,15 @@
-"""Options that several commands have in common."""
+"""The options of all commands, and how their values are parsed."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from tarry.outcome import State
+from tarry.sqs.client import MAX_PARALLEL
 
 Template = Annotated[Path, typer.Option("--template", "-t", metavar="FILE", help="The SAM template.")]
 Parameters = Annotated[
@@ -18,7 +22,7 @@ Env = Annotated[
         "--env", metavar="FILE|NAME=VALUE", help="Environment variables that go before the template's; repeatable."
     ),
 ]
-EndpointUrl = Annotated[
+LocalEndpointUrl = Annotated[
     str | None,
     typer.Option(
         "--endpoint-url",
@@ -31,10 +35,77 @@ EndpointUrl = Annotated[
 Aws = Annotated[bool, typer.Option("--aws", help="AWS itself, with your usual AWS settings.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
+# of `tarry failed`
 
-def pairs(given: list[str]) -> dict[str, str]:
-    """The values of ``--parameter``."""
+
+class Via(StrEnum):
+    """How a letter is retried."""
+
+    queue = "queue"
+    local = "local"
+
+
+Ids = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of letters, their own or SQS's.", show_default=False)
+]
+QueueName = Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME|URL", help="The dead-letter queue.")]
+TemplateFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--template", "-t", metavar="FILE", help="All dead-letter queues of a SAM template; by default template.yaml."
+    ),
+]
+StackName = Annotated[
+    str | None, typer.Option("--stack", metavar="NAME", help="All dead-letter queues of a deployed stack.")
+]
+Conditions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        "-w",
+        metavar="'FIELD OP VALUE'",
+        help="Those for which it holds; repeatable, all must. FIELD: type, reason, attempts, failed_at, origin, "
+        "fingerprint, message, body, attributes, or a JMESPath into them; OP: = != < <= > >= ~ (regular expression).",
+    ),
+]
+EndpointUrl = Annotated[str | None, typer.Option("--endpoint-url", metavar="URL", help="Another SQS than AWS's.")]
+Region = Annotated[str | None, typer.Option("--region", metavar="REGION", help="The AWS region.")]
+Profile = Annotated[str | None, typer.Option("--profile", metavar="NAME", help="The profile of your AWS settings.")]
+Keepalive = Annotated[
+    float,
+    typer.Option(
+        "--keepalive",
+        metavar="SECONDS",
+        min=1,
+        max=14400,
+        help="Hold what is looked at anew every so many seconds, for three times as long.",
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="All of them.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Ask nothing.")]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", metavar="N", min=1, max=MAX_PARALLEL, help="How many requests go out at once.")
+]
+
+
+# parsing
+
+
+def pairs(given: list[str], option: str) -> dict[str, str]:
+    """Parse the values of an option that takes ``NAME=VALUE``, such as ``--parameter``."""
     for each in given:
-        if "=" not in each:
-            raise typer.BadParameter(f"--parameter takes NAME=VALUE, got {each!r}")
+        if not each.partition("=")[0] or "=" not in each:
+            raise typer.BadParameter(f"{option} takes NAME=VALUE, got {each!r}")
     return {name: value for name, _, value in (each.partition("=") for each in given)}
+
+
+def expected_states(given: str) -> dict[str, int]:
+    """Parse the value of ``--expect``, how many messages should end in each state: ``committed=8,dead_lettered=2``."""
+    expected: dict[str, int] = {}
+    for each in filter(None, given.split(",")):
+        state, _, number = (part.strip() for part in each.partition("="))
+        if state.upper() not in State.__members__ or not number.isdecimal():
+            states = ", ".join(state.lower() for state in State)
+            raise typer.BadParameter(f"--expect takes STATE=N, got {each!r}; the states are {states}")
+        expected[state.upper()] = int(number)
+    return expected

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tarry.cli.options import AsJson, Aws, EndpointUrl
-from tarry.cli.speaking import place, sqs_at
+from tarry.cli.connection import place, sqs_at
+from tarry.cli.options import AsJson, Aws, LocalEndpointUrl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ EXAMPLE = "[bold]Example[/]: tarry queues --json"
 WIDE_ENOUGH = 250  # names are up to 80 characters long
 
 
-def queues(endpoint_url: EndpointUrl = None, aws: Aws = False, as_json: AsJson = False) -> None:
+def queues(endpoint_url: LocalEndpointUrl = None, aws: Aws = False, as_json: AsJson = False) -> None:
     """List the queues of `tarry local`, and how many messages each holds.
 
     Ready, in flight (received, or waiting for a retry), delayed, and how long

@@ -10,29 +10,31 @@ from rich.console import Console
 from rich.text import Text
 
 from tarry import failed
-from tarry.cli.failed.asking import confirms, someone_is_there
-from tarry.cli.failed.job import Job, working
-from tarry.cli.failed.options import (
+from tarry.cli.errors import note, refusals
+from tarry.cli.failed.prompts import confirms, someone_is_there
+from tarry.cli.failed.rendering import WIDTH_ELSEWHERE, table, whole
+from tarry.cli.failed.reporting import ResultReport, afterwards, write_json
+from tarry.cli.failed.retrying import RetryMethod, asked, edited
+from tarry.cli.failed.session import CommandSession, session
+from tarry.cli.failed.targets import TargetOptions
+from tarry.cli.options import (
     All,
+    AsJson,
     Concurrency,
     Conditions,
     EndpointUrl,
     Force,
     Ids,
     Keepalive,
+    Parameters,
     Profile,
     QueueName,
     Region,
     StackName,
     TemplateFile,
     Via,
+    pairs,
 )
-from tarry.cli.failed.places import Where
-from tarry.cli.failed.refusing import refusals
-from tarry.cli.failed.rendering import WIDTH_ELSEWHERE, table, whole
-from tarry.cli.failed.reporting import Report, afterwards, note, write_json
-from tarry.cli.failed.ways import Way, asked, edited
-from tarry.cli.options import AsJson, Parameters, pairs
 from tarry.failed.inspection import KEEPALIVE_SECONDS
 from tarry.failed.selection import MOST_SHOWN
 from tarry.tooling.errors import UsageError
@@ -73,29 +75,31 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
 
     Exit code: 0 all was found, 1 an id is no letter's, 2 something given is wrong.
     """
-    with refusals():
+    with refusals(aws=True):
         selection = failed.select(ids or (), where or ())
         if as_json and as_event:
             raise UsageError("--json or --event: not both")
-    with working(Where(queue, template, stack, pairs(parameter or []), endpoint_url, region, profile)) as job:
+    with session(
+        TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
+    ) as run:
         missing = list(selection.ids)
         shown: list[DeadLetterMessage] = []
-        for found in job.queues:
+        for found in run.queues:
             wanted = failed.select(missing) if selection.ids else selection
-            with job.opened(found, keepalive) as inspection:
+            with run.opened(found, keepalive) as inspection:
                 answer = failed.show(inspection, wanted, most)
             missing = list(answer.missing)
             shown += answer.dead_letters
             if not as_event:
                 _print(answer.dead_letters, inspection, as_json=as_json, in_whole=bool(selection.ids))
             afterwards(inspection)
-            if job.stopping() or (selection.ids and not missing):
+            if run.stopping() or (selection.ids and not missing):
                 break
         if as_event:
             write_json(failed.as_event(shown))
         for each in missing:
-            note(f"tarry: no letter {each!r} was found in {', '.join(found.name for found in job.queues)}")
-        job.exit(1 if missing else 0)
+            note(f"tarry: no letter {each!r} was found in {', '.join(found.name for found in run.queues)}")
+        run.exit(1 if missing else 0)
 
 
 def retry(  # noqa: PLR0913, PLR0917 the options of the command
@@ -129,7 +133,7 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     Exit code: 0 all well, 1 something failed, 2 something given is wrong and
     nothing was done, 128 and more after a signal.
     """
-    with refusals():
+    with refusals(aws=True):
         selection = failed.select(ids or (), where or (), everything=everything)
         if edit and not selection.ids:
             raise UsageError(
@@ -138,28 +142,28 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
         if via is Via.local and concurrency > 1:
             raise UsageError("--via local runs one letter after the other: drop --concurrency")
         asks = _asks(selection, force=force)
-    given = Where(queue, template, stack, pairs(parameter or []), endpoint_url, region, profile)
-    with working(given, needs_handlers=via is Via.local) as job:
-        report = job.report(as_json=as_json, shows_all=asks)
-        way = Way(job, to, local=via is Via.local)
-        routes = [way.routes(found) for found in job.queues]
-        if not asks and not force and someone_is_there() and not _confirms(job, selection, "Retry"):
-            job.exit(0)
+    given = TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
+    with session(given, needs_handlers=via is Via.local) as run:
+        report = run.report(as_json=as_json, shows_all=asks)
+        method = RetryMethod(run, to, local=via is Via.local)
+        routes = [method.routes(found) for found in run.queues]
+        if not asks and not force and someone_is_there() and not _confirms(run, selection, "Retry"):
+            run.exit(0)
         missing: tuple[str, ...] = selection.ids
-        for found, route in zip(job.queues, routes, strict=True):
-            with job.opened(found, keepalive) as inspection, report.progress():
+        for found, route in zip(run.queues, routes, strict=True):
+            with run.opened(found, keepalive) as inspection, report.progress():
                 if asks:
-                    results = asked(job, inspection, way, route)
+                    results = asked(run, inspection, method, route)
                 elif edit:
-                    results = edited(job, inspection, missing, way, route)
+                    results = edited(run, inspection, missing, method, route)
                 else:
                     wanted = failed.select(missing) if selection.ids else selection
-                    results = way.retry(inspection, wanted, route, concurrency)
-                missing = _tell(report, inspection, results, job.queues)
+                    results = method.retry(inspection, wanted, route, concurrency)
+                missing = _tell(report, inspection, results, run.queues)
             afterwards(inspection)
-            if job.stopping() or (selection.ids and not missing):
+            if run.stopping() or (selection.ids and not missing):
                 break
-        job.end(report)
+        run.end(report)
 
 
 def remove(  # noqa: PLR0913, PLR0917 the options of the command
@@ -183,29 +187,31 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     Exit code: 0 all well, 1 something failed, 2 something given is wrong and
     nothing was done, 128 and more after a signal.
     """
-    with refusals():
+    with refusals(aws=True):
         selection = failed.select(ids or (), where or (), everything=everything)
         if selection.is_empty:
             raise UsageError("say which letters: ids, --where or --all")
-    with working(Where(queue, template, stack, pairs(parameter or []), endpoint_url, region, profile)) as job:
-        report = job.report(as_json=as_json, shows_all=False)
-        if not force and someone_is_there() and not _confirms(job, selection, "Delete for good"):
-            job.exit(0)
+    with session(
+        TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
+    ) as run:
+        report = run.report(as_json=as_json, shows_all=False)
+        if not force and someone_is_there() and not _confirms(run, selection, "Delete for good"):
+            run.exit(0)
         missing: tuple[str, ...] = selection.ids
-        for found in job.queues:
-            with job.opened(found, keepalive) as inspection, report.progress():
+        for found in run.queues:
+            with run.opened(found, keepalive) as inspection, report.progress():
                 wanted = failed.select(missing) if selection.ids else selection
                 missing = _tell(
-                    report, inspection, failed.remove(inspection, wanted, concurrency=concurrency), job.queues
+                    report, inspection, failed.remove(inspection, wanted, concurrency=concurrency), run.queues
                 )
             afterwards(inspection)
-            if job.stopping() or (selection.ids and not missing):
+            if run.stopping() or (selection.ids and not missing):
                 break
-        job.end(report)
+        run.end(report)
 
 
 def _tell(
-    report: Report, inspection: Inspection, results: Iterable[Result], queues: Sequence[DeadLetterQueue]
+    report: ResultReport, inspection: Inspection, results: Iterable[Result], queues: Sequence[DeadLetterQueue]
 ) -> tuple[str, ...]:
     """Reports each result; the ids of which no letter was found, and may be in another queue."""
     missing: list[str] = []
@@ -254,10 +260,10 @@ def _asks(selection: Selection, *, force: bool) -> bool:
     return True
 
 
-def _confirms(job: Job, selection: Selection, what: str) -> bool:
+def _confirms(run: CommandSession, selection: Selection, what: str) -> bool:
     """Whether the person who is there wants it."""
-    names = ", ".join(queue.name for queue in job.queues)
-    dead_letters = sum(queue.about for queue in job.queues)
+    names = ", ".join(queue.name for queue in run.queues)
+    dead_letters = sum(queue.about for queue in run.queues)
     if selection.ids:
         which = f"{len(selection.ids)} letter{'s'[: len(selection.ids) != 1]}"
     elif selection.conditions:
@@ -266,4 +272,4 @@ def _confirms(job: Job, selection: Selection, what: str) -> bool:
         )
     else:
         which = f"all of about {dead_letters:,} letters"
-    return confirms(job.guidance, job.stopping, f"{what} {which} of {names}?")
+    return confirms(run.guidance, run.stopping, f"{what} {which} of {names}?")

@@ -19,8 +19,8 @@ from tarry.tooling.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tarry.cli.failed.places import Place, Where
-    from tarry.cli.failed.stopping import Stopping
+    from tarry.cli.failed.signals import Stopping
+    from tarry.cli.failed.targets import TargetOptions, Targets
     from tarry.template import Function
 
     Handler = Callable[[Any, Any], Any]
@@ -38,15 +38,20 @@ class Handlers:
     """
 
     def __init__(
-        self, place: Place, queues: Iterable[str], url_of: Callable[[str], str], where: Where, stopping: Stopping
+        self,
+        targets: Targets,
+        queues: Iterable[str],
+        url_of: Callable[[str], str],
+        where: TargetOptions,
+        stopping: Stopping,
     ) -> None:
-        if place.template is None:
+        if targets.template is None:
             raise UsageError("--via local needs the template whose functions it is to run (--template FILE)")
         self._stopping = stopping
-        self._template = place.template
-        self._names = place.template_names
+        self._template = targets.template
+        self._names = targets.template_names
         self._codes: dict[str, tuple[Function, Code]] = {}
-        real = {name: given for given, name in place.template_names.items()}
+        real = {name: given for given, name in targets.template_names.items()}
         self._urls = {name: url_of(real.get(name, name)) for name in with_foreign_queues(self._template)}
         self._endpoint = {"AWS_ENDPOINT_URL": where.endpoint_url} if where.endpoint_url else {}
         for queue in queues:

@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tarry.cli.errors import note
 from tarry.failed import scanned
 from tarry.tooling.text import printable
 
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
 OUTCOMES = ("retried", "failed", "skipped", "deleted")
 LINE_EVERY_SECONDS = 10.0
 FRAME_EVERY_SECONDS = 0.1
-
-
-def note(text: str) -> None:
-    """A line of guidance."""
-    sys.stderr.write(printable(text, keep="\n") + "\n")
-    sys.stderr.flush()
 
 
 def write_json(value: Any) -> None:
@@ -64,7 +59,7 @@ def afterwards(inspection: Inspection) -> None:
         note(f"left, since their ids were dealt with in this run (doubles, or dead again): {inspection.not_offered:,}")
 
 
-class Report:
+class ResultReport:
     """What came of all letters."""
 
     def __init__(self, console: Console, *, as_json: bool, shows_all: bool) -> None:

@@ -24,7 +24,7 @@ from tarry.local.aws.isolation import HOST
 from tarry.sqs.refusals import error_code, is_no_queue
 from tarry.support.arn import QueueArn
 from tarry.tooling.errors import UsageError
-from tarry.tooling.queues import queue_name
+from tarry.tooling.queues import endpoint_host, queue_name
 
 DEFAULT_PORT = 4576
 """Where `tarry local` serves SQS."""
@@ -45,9 +45,7 @@ def endpoint_of(given: str | None, environment: Mapping[str, str], *, aws: bool 
     url = given or environment.get("AWS_ENDPOINT_URL_SQS") or environment.get("AWS_ENDPOINT_URL")
     if not url:
         return f"http://{HOST}:{DEFAULT_PORT}"
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"{url!r} is no endpoint URL: it looks like http://{HOST}:{DEFAULT_PORT}")
+    endpoint_host(url)
     return url.rstrip("/")
 
 

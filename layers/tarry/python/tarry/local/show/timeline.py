@@ -1,6 +1,5 @@
 """One message's timeline, as it is shown: its steps, its state, and both in words and colours."""
 
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -109,12 +108,6 @@ STYLES = {
     State.RESENT: "blue",
     LOST: "bold white on red",
 }
-
-
-def note(text: str) -> None:
-    """Guidance, on stderr."""
-    if text:
-        sys.stderr.write(printable(text, keep="\n\t") + "\n")
 
 
 def name_of(story: MessageTimeline) -> Text:

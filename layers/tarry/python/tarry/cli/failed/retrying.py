@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tarry import failed
-from tarry.cli.failed.asking import Asking
-from tarry.cli.failed.editing import NoEditor, in_editor
-from tarry.cli.failed.reporting import note
+from tarry.cli.errors import note
+from tarry.cli.failed.prompts import Asking, NoEditor, in_editor
 from tarry.failed.result import Result, skipped
 from tarry.sqs.topology import Topology
 from tarry.world import current
@@ -16,20 +15,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tarry.cli.failed.handlers import Handlers
-    from tarry.cli.failed.job import Job
+    from tarry.cli.failed.session import CommandSession
     from tarry.failed import DeadLetterMessage, DeadLetterQueue, Inspection, Routes, Selection
 
 
-class Way:
+class RetryMethod:
     """How letters are retried: back to their queues, or through their handlers here."""
 
-    def __init__(self, job: Job, to: str | None, *, local: bool) -> None:
+    def __init__(self, run: CommandSession, to: str | None, *, local: bool) -> None:
         self._to = to
-        self._job = job
+        self._run = run
         self._handlers = self._load() if local else None
 
     def routes(self, queue: DeadLetterQueue) -> Routes:
-        return failed.Routes(queue, self._to, self._job.place.known)
+        return failed.Routes(queue, self._to, self._run.targets.known)
 
     def retry(self, inspection: Inspection, selection: Selection, routes: Routes, concurrency: int) -> Iterator[Result]:
         if self._handlers is not None:
@@ -48,40 +47,42 @@ class Way:
         """All handlers that may be wanted, before anything is touched."""
         from tarry.cli.failed.handlers import Handlers
 
-        job = self._job
-        routes = [self.routes(queue) for queue in job.queues]
+        run = self._run
+        routes = [self.routes(queue) for queue in run.queues]
         targets = [route.to for route in routes if route.to] or [
-            source for queue in job.queues for source in queue.sources or ()
+            source for queue in run.queues for source in queue.sources or ()
         ]
-        beside = job.queues[0].arn
+        beside = run.queues[0].arn
 
         def url_of(name: str) -> str:
             return current().keep(Topology).url(beside.sibling(name))
 
-        return Handlers(job.place, dict.fromkeys(each.name for each in targets), url_of, job.where, job.stopping)
+        return Handlers(run.targets, dict.fromkeys(each.name for each in targets), url_of, run.where, run.stopping)
 
 
-def asked(job: Job, inspection: Inspection, way: Way, routes: Routes) -> Iterator[Result]:
+def asked(run: CommandSession, inspection: Inspection, method: RetryMethod, routes: Routes) -> Iterator[Result]:
     """Letter by letter, with a person."""
     failed.check_may_delete(inspection)
     asking = Asking(
-        job.guidance,
-        job.stopping,
-        retry=lambda dead_letter: way.one(inspection, dead_letter, routes),
+        run.guidance,
+        run.stopping,
+        retry=lambda dead_letter: method.one(inspection, dead_letter, routes),
         delete=lambda dead_letter: failed.remove_dead_letters(inspection, [dead_letter])[0],
         skip=lambda dead_letter: skipped(dead_letter, "as you said"),
     )
     return asking.dead_letters(inspection)
 
 
-def edited(job: Job, inspection: Inspection, ids: Iterable[str], way: Way, routes: Routes) -> Iterator[Result]:
+def edited(
+    run: CommandSession, inspection: Inspection, ids: Iterable[str], method: RetryMethod, routes: Routes
+) -> Iterator[Result]:
     """Those with these ids, each with its body edited first."""
     failed.check_may_delete(inspection)
     shown = failed.show(inspection, failed.select(ids))
     for dead_letter in shown.dead_letters:
         routes.target(dead_letter)
     for dead_letter in shown.dead_letters:
-        if job.stopping():
+        if run.stopping():
             return
         try:
             edited = failed.edit(dead_letter, in_editor(dead_letter.body), current().clock.time())
@@ -91,7 +92,7 @@ def edited(job: Job, inspection: Inspection, ids: Iterable[str], way: Way, route
         yield (
             skipped(dead_letter, "its body was not changed")
             if edited is dead_letter
-            else way.one(inspection, edited, routes)
+            else method.one(inspection, edited, routes)
         )
     for each in shown.missing:
         yield Result(each, "failed", failed.not_found(inspection))

@@ -6,12 +6,11 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from tarry.failed import UnknownQueue
 from tarry.support.arn import queue_arn
 from tarry.tooling.errors import UsageError
-from tarry.tooling.queues import queue_name
+from tarry.tooling.queues import endpoint_host, queue_name
 from tarry.world import World
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, TRIES = 5, 15, 5
 
 
 @dataclass(frozen=True)
-class Where:
+class TargetOptions:
     """What the command was told."""
 
     queue: str | None = None
@@ -39,7 +38,7 @@ class Where:
 
 
 @dataclass(frozen=True)
-class Place:
+class Targets:
     """The dead-letter queues (names or URLs), and names of queues that letters may be sent to."""
 
     queues: tuple[str, ...]
@@ -49,10 +48,10 @@ class Place:
     """What the template calls queues that a stack has given other names."""
 
 
-class Account:
+class AwsAccess:
     """The way to AWS, or to what stands in for it."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: TargetOptions) -> None:
         import boto3
         from botocore.config import Config
 
@@ -63,7 +62,7 @@ class Account:
             read_timeout=READ_TIMEOUT_SECONDS,
             retries={"total_max_attempts": TRIES, "mode": "standard"},
         )
-        is_local = where.endpoint_url is not None and _host(where.endpoint_url) in LOCAL_HOSTS
+        is_local = where.endpoint_url is not None and endpoint_host(where.endpoint_url) in LOCAL_HOSTS
         self.region: str | None = self._session.region_name or (LOCAL_REGION if where.endpoint_url else None)
         self._given: dict[str, str] = {}
         if is_local and self._session.get_credentials() is None:
@@ -84,17 +83,7 @@ class Account:
         return World(client_factory=lambda: self.client("sqs"))
 
 
-def _host(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return parts.hostname
-    except ValueError:  # a port that is no number
-        pass
-    raise UsageError(f"{url!r} is no URL of an SQS: it is like http://127.0.0.1:4576")
-
-
-def find_place(where: Where, account: Account, *, needs_template: bool = False) -> Place:
+def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bool = False) -> Targets:
     """The queues that are meant.
 
     ``needs_template``: the template says more than that (whose handler is whose).
@@ -105,7 +94,7 @@ def find_place(where: Where, account: Account, *, needs_template: bool = False) 
         queues, logical_ids = _of_stack(where.stack, account)
         template = _read(where, account) if needs_template else None
         by_id = {queue.logical_id: queue.name for queue in template.queues.values()} if template else {}
-        return Place(
+        return Targets(
             _chosen(
                 where.queue,
                 queues,
@@ -118,7 +107,7 @@ def find_place(where: Where, account: Account, *, needs_template: bool = False) 
         )
     path = where.template or (DEFAULT_TEMPLATE if DEFAULT_TEMPLATE.exists() else None)
     if where.queue is not None and where.template is None and not needs_template:
-        return Place((where.queue,))
+        return Targets((where.queue,))
     if path is None:
         more = "" if where.queue is None else ", whose functions are to be run"
         raise UsageError(
@@ -128,11 +117,11 @@ def find_place(where: Where, account: Account, *, needs_template: bool = False) 
     template = _read(where, account)
     known = frozenset(template.queues)
     if where.queue is not None and where.template is None:
-        return Place((where.queue,), known, template)
+        return Targets((where.queue,), known, template)
     targets = [each.dead_letter_arn for each in template.queues.values() if each.dead_letter_arn]
     names = dict.fromkeys(queue_arn(target).name for target in targets)
     logical = {each.logical_id: each.name for each in template.queues.values() if each.logical_id}
-    return Place(_chosen(where.queue, tuple(names), logical, str(path)), known, template)
+    return Targets(_chosen(where.queue, tuple(names), logical, str(path)), known, template)
 
 
 def _chosen(name: str | None, queues: tuple[str, ...], logical: dict[str, str], of: str) -> tuple[str, ...]:
@@ -148,13 +137,13 @@ def _chosen(name: str | None, queues: tuple[str, ...], logical: dict[str, str], 
     raise UnknownQueue(name, tuple(queue_name(queue) for queue in queues))
 
 
-def _read(where: Where, account: Account) -> Template:
+def _read(where: TargetOptions, account: AwsAccess) -> Template:
     from tarry.template import read_template
 
     return read_template(where.template or DEFAULT_TEMPLATE, where.parameters, account.region or LOCAL_REGION)
 
 
-def _of_stack(stack: str, account: Account) -> tuple[tuple[str, ...], dict[str, str]]:
+def _of_stack(stack: str, account: AwsAccess) -> tuple[tuple[str, ...], dict[str, str]]:
     """The URLs of a stack's dead-letter queues, and the logical ids of all its queues by their names."""
     pages = account.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
     resources = [each for page in pages for each in page["StackResourceSummaries"]]

@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 
 from tarry import failed
-from tarry.cli.failed.places import Account, Place, Where, find_place
-from tarry.cli.failed.refusing import refusals
-from tarry.cli.failed.reporting import Report, about, note
-from tarry.cli.failed.stopping import Stopped, Stopping
+from tarry.cli.errors import note, refusals
+from tarry.cli.failed.reporting import ResultReport, about
+from tarry.cli.failed.signals import Stopped, Stopping
+from tarry.cli.failed.targets import AwsAccess, TargetOptions, Targets, find_targets
 from tarry.world import use
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Job:
+class CommandSession:
     """What all commands need."""
 
-    where: Where
-    account: Account
-    place: Place
+    where: TargetOptions
+    account: AwsAccess
+    targets: Targets
     queues: list[DeadLetterQueue]
     stopping: Stopping
     guidance: Console
-    told: Report | None = None
+    told: ResultReport | None = None
 
     def something_was_done(self) -> bool:
         return self.told is not None and bool(self.told.counts["retried"] or self.told.counts["deleted"])
@@ -53,11 +53,11 @@ class Job:
     def _is_to_end(self) -> bool:
         return self.stopping() or (self.told is not None and self.told.is_cut_off)
 
-    def report(self, *, as_json: bool, shows_all: bool) -> Report:
-        self.told = Report(self.guidance, as_json=as_json, shows_all=shows_all)
+    def report(self, *, as_json: bool, shows_all: bool) -> ResultReport:
+        self.told = ResultReport(self.guidance, as_json=as_json, shows_all=shows_all)
         return self.told
 
-    def end(self, report: Report) -> None:
+    def end(self, report: ResultReport) -> None:
         """The truth at the end."""
         if report.is_cut_off:
             note("nobody reads the results any more: no others were begun")
@@ -69,21 +69,21 @@ class Job:
 
 
 @contextmanager
-def working(where: Where, *, needs_handlers: bool = False) -> Iterator[Job]:
+def session(where: TargetOptions, *, needs_handlers: bool = False) -> Iterator[CommandSession]:
     """The queues that are meant, with everything that may be wrong about them said in a line."""
     stopping = Stopping()
     guidance = Console(file=sys.stderr, highlight=False)
-    job: Job | None = None
-    with refusals(lambda: job is not None and job.something_was_done()):
-        account = Account(where)
+    run: CommandSession | None = None
+    with refusals(lambda: run is not None and run.something_was_done(), aws=True):
+        account = AwsAccess(where)
         with use(account.world()), stopping.listening():
             try:
                 with stopping.at_prompt():  # nothing is at hand yet
-                    place = find_place(where, account, needs_template=needs_handlers)
-                    queues = [failed.find(each) for each in place.queues]
-                job = Job(where, account, place, queues, stopping, guidance)
-                yield job
+                    targets = find_targets(where, account, needs_template=needs_handlers)
+                    queues = [failed.find(each) for each in targets.queues]
+                run = CommandSession(where, account, targets, queues, stopping, guidance)
+                yield run
             except Stopped:
-                if job is not None and job.told is not None:
-                    note(f"\n{job.told}")
+                if run is not None and run.told is not None:
+                    note(f"\n{run.told}")
                 raise typer.Exit(stopping.exit_code) from None

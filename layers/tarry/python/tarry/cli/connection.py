@@ -1,13 +1,12 @@
-"""Speaking to an SQS from a command, and saying plainly what went wrong."""
+"""The way from a command to the SQS that its options name."""
 
 from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from tarry.cli.errors import libraries, refuse
 from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
@@ -20,17 +19,13 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool) -> Iterator[Any
 
     What is raised within becomes one line on stderr: exit 2 if something given is wrong, 1 if SQS fails.
     """
-    try:
+    with libraries(command, "local"):
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.exceptions import ConnectionError as NobodyAnswers
 
         from tarry.local.aws.client import endpoint_of, sqs_client
         from tarry.sqs.refusals import error_code, is_no_queue
         from tarry.tooling.errors import UsageError
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("tarry"):
-            raise
-        refuse(f'{command} needs {(error.name or "").partition(".")[0]}: pip install "tarry[local]"')
     from tarry.errors import SendError
 
     if aws and endpoint_url:
@@ -55,12 +50,6 @@ def place(client: Any) -> str:
     """Where a client's SQS is."""
     url: str = client.meta.endpoint_url
     return url
-
-
-def refuse(text: str, code: int = 2) -> NoReturn:
-    """Says it, and ends."""
-    typer.echo(f"tarry: {text}", err=True)
-    raise typer.Exit(code)
 
 
 def _queues(client: Any) -> str:
