@@ -8,7 +8,7 @@ import pytest
 from tarry.envelope.attribute import ATTRIBUTE, body_sum
 from tarry.local.show.board import MOST_RECENT, MOST_SETTLED, MOST_STEPS, Board
 from tarry.local.show.timeline import LOST, MessageTimeline, state_counts
-from tarry.simulator.history import Event
+from tarry.simulator.history import HistoryEvent
 from tarry.testing.story import because
 
 NOW = 1_000.0
@@ -23,7 +23,7 @@ class Past:
         self.now = NOW
 
     def happens(self, what: str, **fields: Any) -> None:
-        self.board.take(Event(self.now, what, fields))
+        self.board.take(HistoryEvent(self.now, what, fields))
 
     def sent(self, id: str = "m", queue: str = "orders", **fields: Any) -> None:
         self.happens("sent", queue=queue, delivery_id=id, **{"body": "{}", "attributes": {}, **fields})

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tarry.local.show.log import LogLine, LogReader
-from tarry.simulator.history import Event
+from tarry.simulator.history import HistoryEvent
 
 
 def said(log: LogReader, what: str = "logged", **fields: Any) -> list[LogLine]:
-    return list(log.lines(Event(1.0, what, {"function": "Orders", **fields})))
+    return list(log.lines(HistoryEvent(1.0, what, {"function": "Orders", **fields})))
 
 
 def logged(log: LogReader, **fields: Any) -> list[LogLine]:

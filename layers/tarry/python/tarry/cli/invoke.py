@@ -14,8 +14,8 @@ from tarry.cli.errors import libraries, note, refusals, refuse
 from tarry.cli.options import Env, Parameters, Template, pairs
 
 if TYPE_CHECKING:
-    from tarry.simulator.history import Event
-    from tarry.template import Function
+    from tarry.simulator.history import HistoryEvent
+    from tarry.template import TemplateFunction
 
 EXAMPLE = "[bold]Examples[/]: tarry invoke OrdersFunction -e events/orders.json; tarry invoke Digest -e - < event.json"
 
@@ -58,14 +58,14 @@ def invoke(  # noqa: PLR0917 the options of the command
 
     log = LogReader(verbose=True)
 
-    def hear(event: Event) -> None:
+    def hear(event: HistoryEvent) -> None:
         for line in log.lines(event):
             note(line.text)
 
     try:
         with refusals():
             found = read_template(template, pairs(parameter or [], "--parameter"), region or usual_region())
-            called: Function = function_named(function, found)
+            called: TemplateFunction = function_named(function, found)
             url = endpoint_url and endpoint_of(endpoint_url, os.environ)
             given = variables(called, found, read_overrides(env or []), url)
             answer = asyncio.run(call(called, given, read_event(event), hear))

@@ -20,17 +20,17 @@ from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.variables import Endpoints, Overrides, variables_of
 from tarry.local.plan import Note, RunPlan, RunSettings, settings_of
-from tarry.simulator.history import Event, History
+from tarry.simulator.history import History, HistoryEvent
 from tarry.simulator.http import PortTaken, serve
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.sqs import Sqs
 from tarry.simulator.wall import LoopTimeline
-from tarry.template import Function, TemplateError
+from tarry.template import TemplateError, TemplateFunction
 from tarry.template.queues import with_foreign_queues
 from tarry.template.variables import variables_of as own_variables_of
 from tarry.tooling.errors import UsageError
 
-Resolve = Callable[[Function], Mapping[str, str]]
+Resolve = Callable[[TemplateFunction], Mapping[str, str]]
 """A function's own environment variables, with what they refer to and what ``--env`` gives.
 
 Raises `UsageError` or `TemplateError`.
@@ -66,7 +66,7 @@ class Cloud:
 
 @asynccontextmanager
 async def running(
-    plan: RunPlan, settings: RunSettings, hear: Callable[[Event], None], note: Note
+    plan: RunPlan, settings: RunSettings, hear: Callable[[HistoryEvent], None], note: Note
 ) -> AsyncIterator[Cloud]:
     """A cloud on the running loop, for as long as the context lasts. Whatever ends it, nothing of it is left.
 
@@ -95,7 +95,7 @@ async def running(
         launcher = Launcher()
         stack.callback(launcher.close)
 
-        def host(function: Function, own: Mapping[str, str]) -> ProcessFunction:
+        def host(function: TemplateFunction, own: Mapping[str, str]) -> ProcessFunction:
             variables = variables_of(function, own, endpoints)
             made = ProcessFunction(function, variables, history, launcher)
             stack.push_async_callback(made.close)
@@ -160,7 +160,10 @@ async def _variables(
 
 
 async def _functions(
-    plan: RunPlan, resolve: Resolve, finish: Callable[[Function, Mapping[str, str]], ProcessFunction], note: Note
+    plan: RunPlan,
+    resolve: Resolve,
+    finish: Callable[[TemplateFunction, Mapping[str, str]], ProcessFunction],
+    note: Note,
 ) -> dict[str, ProcessFunction]:
     """The functions, each with one process that has imported its handler.
 
@@ -220,6 +223,6 @@ async def _watching(functions: Mapping[str, ProcessFunction], history: History) 
     await watch({name: _directory(host.function) for name, host in functions.items()}, changed)
 
 
-def _directory(function: Function) -> Path:
+def _directory(function: TemplateFunction) -> Path:
     assert function.code is not None
     return function.code

@@ -12,7 +12,7 @@ from tarry.local.functions.variables import Overrides
 from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.support.arn import queue_arn
-from tarry.template import EventSourceMapping, Function, Queue, Template, read_template
+from tarry.template import Template, TemplateFunction, TemplateMapping, TemplateQueue, read_template
 from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
 
@@ -30,7 +30,7 @@ class Sample:
     trace_header: str | None = None
     receive_count: int = 1
 
-    def request(self, queue: Queue, url: str) -> dict[str, Any]:
+    def request(self, queue: TemplateQueue, url: str) -> dict[str, Any]:
         """What `SendMessage` takes to put it in its queue."""
         request: dict[str, Any] = {
             "QueueUrl": url,
@@ -142,11 +142,11 @@ class RunPlan:
 
     samples: Sequence[Sample]
     template: Template
-    mappings: Sequence[EventSourceMapping]
+    mappings: Sequence[TemplateMapping]
     """Those that must run: of the functions named, of the queues of the event, else all."""
 
     @property
-    def all_mappings(self) -> list[EventSourceMapping]:
+    def all_mappings(self) -> list[TemplateMapping]:
         """Those that must run, and those that can."""
         return [each for each in self.template.mappings if each in self.mappings or _problem(each, self.template) == ""]
 
@@ -174,7 +174,7 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
     return RunPlan(samples, template, mappings)
 
 
-def function_named(name: str, template: Template) -> Function:
+def function_named(name: str, template: Template) -> TemplateFunction:
     """The function of this name or logical id.
 
     Raises:
@@ -201,7 +201,7 @@ def _only(template: Template, names: Sequence[str]) -> Template:
     return replace(template, mappings=tuple(each for each in template.mappings if each.function in wanted))
 
 
-def _fed_by(samples: Sequence[Sample], template: Template, event: Path) -> list[EventSourceMapping]:
+def _fed_by(samples: Sequence[Sample], template: Template, event: Path) -> list[TemplateMapping]:
     """The mappings of the event's queues."""
     consumed = {mapping.queue for mapping in template.mappings}
     for sample in samples:
@@ -214,7 +214,7 @@ def _fed_by(samples: Sequence[Sample], template: Template, event: Path) -> list[
     return [mapping for mapping in template.mappings if mapping.queue in wanted]
 
 
-def _runnable(template: Template, named: Collection[str], note: Note) -> list[EventSourceMapping]:
+def _runnable(template: Template, named: Collection[str], note: Note) -> list[TemplateMapping]:
     """All mappings; those whose code is elsewhere are left out, unless they were named."""
     found = []
     for mapping in template.mappings:
@@ -231,7 +231,7 @@ def _runnable(template: Template, named: Collection[str], note: Note) -> list[Ev
     return found
 
 
-def _problem(mapping: EventSourceMapping, template: Template) -> str:
+def _problem(mapping: TemplateMapping, template: Template) -> str:
     """Why the mapping cannot run here; empty if it can."""
     function = template.functions.get(mapping.function)
     if function is None:
@@ -250,7 +250,7 @@ def _problem(mapping: EventSourceMapping, template: Template) -> str:
     return ""
 
 
-def settings_of(mapping: EventSourceMapping, template: Template) -> MappingSettings:
+def settings_of(mapping: TemplateMapping, template: Template) -> MappingSettings:
     """The mapping as the simulator takes it. Raises `InvalidParameterValue` for what Lambda refuses."""
     return MappingSettings(
         mapping.queue_arn,

@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 
 
 @dataclass(frozen=True)
-class Answer:
+class InvocationResult:
     """How an invocation ended.
 
     ``value`` is what the function returned, as JSON carries it; text that is no JSON is left a str. Of an error it is
@@ -20,24 +20,24 @@ class Answer:
     request_id: str = ""
 
 
-def timed_out(seconds: float, request_id: str) -> Answer:
+def timed_out(seconds: float, request_id: str) -> InvocationResult:
     """What Lambda answers for an invocation that it killed at its deadline."""
     return _broken_off("timeout", f"Task timed out after {seconds:.2f} seconds", "Sandbox.Timedout", request_id)
 
 
-def exited(why: str, request_id: str) -> Answer:
+def exited(why: str, request_id: str) -> InvocationResult:
     """What Lambda answers for an invocation whose process ended; ``why`` may be empty."""
     text = f"Runtime exited with error: {why}" if why else "Runtime exited without providing a reason"
     return _broken_off("crash", text, "Runtime.ExitError", request_id)
 
 
-def _broken_off(kind: Literal["timeout", "crash"], text: str, error_type: str, request_id: str) -> Answer:
+def _broken_off(kind: Literal["timeout", "crash"], text: str, error_type: str, request_id: str) -> InvocationResult:
     value = {"errorType": error_type, "errorMessage": f"RequestId: {request_id} Error: {text}"}
-    return Answer(kind, value, text, request_id)
+    return InvocationResult(kind, value, text, request_id)
 
 
 class FunctionHost(Protocol):
     """Whoever runs a function."""
 
-    def invoke(self, event: dict[str, Any], done: Callable[[Answer], None]) -> None:
+    def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None]) -> None:
         """Invoke it; ``done`` is called on the timeline, later."""

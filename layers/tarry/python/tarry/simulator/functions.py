@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.simulator.answer import Answer, exited, timed_out
+from tarry.simulator.answer import InvocationResult, exited, timed_out
 from tarry.simulator.context import LambdaContext
 from tarry.simulator.flag import Flag
 from tarry.simulator.history import History
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from tarry.simulator.timeline import Timer
 
 Handler = Callable[[Any, Any], Any]
-Done = Callable[[Answer], None]
+Done = Callable[[InvocationResult], None]
 
 UNRESERVED_CONCURRENCY = 1_000  # an account's, unless it asks for more
 WARM_SECONDS = 600.0
 """How long an environment is kept without work; Lambda promises nothing here."""
 
 
-RECURSION_STOPPED = Answer(
+RECURSION_STOPPED = InvocationResult(
     "recursive",
     {"errorType": "RecursiveInvocationException", "errorMessage": "Recursive invocation detected"},
     "RecursiveInvocationException: Lambda refused the invocation, since the function keeps sending to its own queue",
@@ -97,7 +97,7 @@ class Function:
     def invoke(self, event: dict[str, Any], done: Done) -> None:
         """Invoke it with an event, which goes through JSON as it does in the real runtime."""
         if len(self.running) >= self.settings.concurrency:
-            self.stage.timeline.after(0, partial(done, Answer("throttled", text="Rate Exceeded.")))
+            self.stage.timeline.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
             return
         name = self.settings.name
         if self._lineage is not None and self._lineage.is_recursive(name, event):
@@ -128,7 +128,7 @@ class Function:
         self._made += 1
         return Environment(self, self._made)
 
-    def ended(self, call: "Call", answer: Answer) -> None:
+    def ended(self, call: "Call", answer: InvocationResult) -> None:
         """An invocation has ended: its environment is free."""
         self.running.remove(call)
         if self._lineage is not None:
@@ -240,7 +240,7 @@ class Environment:
             self._process.kill()
         self._process, self._has_died = None, True
 
-    def _end(self, call: Call, answer: Answer) -> None:
+    def _end(self, call: Call, answer: InvocationResult) -> None:
         if self._call is not call:
             return
         self._call = None
@@ -262,7 +262,7 @@ class Environment:
                     answer = self._handle(call, process)
                     self._timeline.after(0, partial(self._end, call, answer))
 
-    def _handle(self, call: Call, process: Process) -> Answer:
+    def _handle(self, call: Call, process: Process) -> InvocationResult:
         settings, request_id = self.function.settings, call.request_id
         context = LambdaContext(
             function_name=settings.name,
@@ -279,7 +279,7 @@ class Environment:
             raise
         except Exception as error:  # noqa: BLE001 told as Lambda tells it
             payload = error_payload(error, request_id)
-            return Answer("error", payload, f"{payload['errorType']}: {error}", request_id)
+            return InvocationResult("error", payload, f"{payload['errorType']}: {error}", request_id)
         except BaseException as error:  # noqa: BLE001 the real runtime client does not catch it either
             process.die(exit_reason(error))
-        return Answer("returned", value, request_id=request_id)
+        return InvocationResult("returned", value, request_id=request_id)

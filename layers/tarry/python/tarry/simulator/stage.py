@@ -59,13 +59,13 @@ class SimulatedThreads:
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         return VirtualLoop(self._actors)
 
-    def interrupt(self, seconds: float, fire: "Fire") -> "Alarm | None":
+    def interrupt(self, seconds: float, fire: "Fire") -> "VirtualAlarm | None":
         """Any actor can be, where it waits; what runs outside of them cannot."""
         actor = self._actors.current()
-        return None if actor is None else Alarm(self._actors.timeline, actor, seconds, fire)
+        return None if actor is None else VirtualAlarm(self._actors.timeline, actor, seconds, fire)
 
 
-class Alarm:
+class VirtualAlarm:
     """An interruption of an actor. `tarry.world.Interruption`."""
 
     def __init__(self, timeline: Timeline, actor: Actor, seconds: float, fire: "Fire") -> None:

@@ -16,7 +16,7 @@ from tarry.envelope.attribute import ATTRIBUTE, body_sum, is_dead_letter
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tarry.simulator.history import Event
+    from tarry.simulator.history import HistoryEvent
 
 DONE = frozenset({"ack", "discard"})
 """Verdicts of a handler that is done with a message."""
@@ -27,12 +27,12 @@ TRANSFERS = frozenset({"carried", "failure", "hops"})
 
 
 @dataclass
-class Run:
+class HandlerRun:
     """One call of a handler; ``ended`` is None if its process died first."""
 
-    began: Event
-    ended: Event | None = None
-    verdicts: list[Event] = field(default_factory=list)
+    began: HistoryEvent
+    ended: HistoryEvent | None = None
+    verdicts: list[HistoryEvent] = field(default_factory=list)
     """The verdicts that it gave on its messages while it ran, in their order."""
     was_abandoned: bool = False
     """It was given up, in its thread: it ended after its invocation had answered."""
@@ -74,7 +74,7 @@ class Run:
         """The name of the type of error with which it failed."""
         return None if self.ended is None else self.ended.fields["errors"].get(delivery_id)
 
-    def verdict_event(self, delivery_id: str) -> Event | None:
+    def verdict_event(self, delivery_id: str) -> HistoryEvent | None:
         """The first verdict that it gave on a message; None if its end was the verdict."""
         return next((each for each in self.verdicts if each.fields["delivery_id"] == delivery_id), None)
 
@@ -102,21 +102,21 @@ class Run:
 
 
 @dataclass
-class Invocation:
+class ObservedInvocation:
     """One call of a function; ``answered`` is None while it runs."""
 
-    invoked: Event
-    answered: Event | None = None
-    handed: Event | None = None
-    responded: Event | None = None
-    consumed: Event | None = None
+    invoked: HistoryEvent
+    answered: HistoryEvent | None = None
+    handed: HistoryEvent | None = None
+    responded: HistoryEvent | None = None
+    consumed: HistoryEvent | None = None
     """A consumer of tarry's took it; None for a function that is none of tarry's."""
-    requests: list[Event] = field(default_factory=list)
+    requests: list[HistoryEvent] = field(default_factory=list)
     """Without those by which its handler sends."""
-    runs: list[Run] = field(default_factory=list)
-    faults: list[Event] = field(default_factory=list)
-    refusals: list[Event] = field(default_factory=list)
-    sent: list[Event] = field(default_factory=list)
+    runs: list[HandlerRun] = field(default_factory=list)
+    faults: list[HistoryEvent] = field(default_factory=list)
+    refusals: list[HistoryEvent] = field(default_factory=list)
+    sent: list[HistoryEvent] = field(default_factory=list)
     """What it sent, also what SQS swallowed."""
 
     @property
@@ -148,11 +148,11 @@ class Delivery:
     ``invocation`` is None if no function was ever handed it, or with a later receive of the same message.
     """
 
-    life: Life
-    received: Event
-    invocation: Invocation | None = None
-    runs: list[Run] = field(default_factory=list)
-    copies: list[Event] = field(default_factory=list)
+    life: MessageCopy
+    received: HistoryEvent
+    invocation: ObservedInvocation | None = None
+    runs: list[HandlerRun] = field(default_factory=list)
+    copies: list[HistoryEvent] = field(default_factory=list)
     """What its invocation sent in its place: ``sent`` or ``swallowed``."""
 
     twins: list[Delivery] = field(default_factory=list)
@@ -172,7 +172,7 @@ class Delivery:
         return float(self.received.fields["visible_until"])
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> HandlerRun | None:
         """The last run, whose verdict counts."""
         return self.runs[-1] if self.runs else None
 
@@ -201,7 +201,7 @@ class Delivery:
 
     @property
     def promised(self) -> tuple[float, float] | None:
-        """The moments between which it is to come back: see `Run.promised`; of a run that was abandoned, from then."""
+        """The moments between which it is to come back (`HandlerRun.promised`); if abandoned, from then."""
         run = self.run
         promised = None if run is None else run.promised(self.life.delivery_id)
         if run is None or run.ended is None or promised is None or not run.was_abandoned:
@@ -215,7 +215,7 @@ class Delivery:
         return max([self.lease_ends_at, *(float(event.fields["visible_until"]) for event in self.hidden)])
 
     @property
-    def hidden(self) -> list[Event]:
+    def hidden(self) -> list[HistoryEvent]:
         """The visibility that its invocation gave it."""
         if self.invocation is None:
             return []
@@ -227,35 +227,35 @@ class Delivery:
 
 
 @dataclass
-class Life:
+class MessageCopy:
     """One message of SQS, from its send to its end. A copy that tarry sends is another life of the same `id`."""
 
     delivery_id: str
     id: str
     """The stable id: what all lives of a message have in common."""
-    sent: Event
+    sent: HistoryEvent
     queue: str
     """Where it is, or was last."""
-    events: list[Event] = field(default_factory=list)
+    events: list[HistoryEvent] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
-    changes: dict[str, list[Event]] = field(default_factory=dict)
+    changes: dict[str, list[HistoryEvent]] = field(default_factory=dict)
     """The changes of its visibility, by the receipt handle that was used."""
     came_from: Delivery | None = None
     """The delivery in whose place it was sent."""
-    redriven_from: Life | None = None
+    redriven_from: MessageCopy | None = None
     """What it was in a dead-letter queue, before SQS moved it back."""
     is_letter: bool = False
     """Whether it was sent on as a dead letter: with it begins a new count of attempts."""
 
     @property
-    def before(self) -> Life | None:
+    def before(self) -> MessageCopy | None:
         """What it was before it was sent on, or moved back by SQS."""
         return self.came_from.life if self.came_from is not None else self.redriven_from
 
     @property
     def has_twins(self) -> bool:
         """Whether it cannot be told whose copy it is, or what it was before."""
-        life: Life | None = self
+        life: MessageCopy | None = self
         while life is not None:
             if life.came_from is not None and life.came_from.twins:
                 return True
@@ -277,7 +277,7 @@ class Life:
         return record_of(self.attributes, self.body)
 
     @property
-    def end(self) -> Event | None:
+    def end(self) -> HistoryEvent | None:
         """Its deletion, expiry or purge, or its redrive, which makes another life of it; None if it is still there.
 
         SQS may deliver a message once more after its deletion: then its end is what became of it after that.
@@ -301,7 +301,7 @@ class Life:
         """The request id of the invocation that sent it; None for a test or a redrive."""
         return self.sent.fields.get("by")
 
-    def all(self, *what: str) -> Iterator[Event]:
+    def all(self, *what: str) -> Iterator[HistoryEvent]:
         return (event for event in self.events if event.what in what)
 
     def delivery(self, count: int) -> Delivery | None:

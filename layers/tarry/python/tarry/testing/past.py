@@ -7,35 +7,35 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tarry.sqs.topology import FAILURE_KEPT_SECONDS
-from tarry.testing.lives import DONE, Delivery, Invocation, Life, Run, is_letter
+from tarry.testing.lives import DONE, Delivery, HandlerRun, MessageCopy, ObservedInvocation, is_letter
 from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from tarry.simulator.history import Event
+    from tarry.simulator.history import HistoryEvent
 
 
-class Past:
+class RecordedHistory:
     """All that happened, by whom it happened to. ``settled`` says that nothing was left to happen at its end."""
 
-    def __init__(self, events: Iterable[Event], *, settled: bool | None = None) -> None:
+    def __init__(self, events: Iterable[HistoryEvent], *, settled: bool | None = None) -> None:
         self.events = list(events)
         self.settled = settled
-        self.lives: dict[str, Life] = {}
-        self.invocations: dict[str, Invocation] = {}
-        self.runs: list[Run] = []
-        self.said: dict[str, list[Event]] = {}
+        self.lives: dict[str, MessageCopy] = {}
+        self.invocations: dict[str, ObservedInvocation] = {}
+        self.runs: list[HandlerRun] = []
+        self.said: dict[str, list[HistoryEvent]] = {}
         """What tarry said of each delivery id."""
-        self.problems: list[Event] = []
+        self.problems: list[HistoryEvent] = []
         """What else it said: of what went wrong, or was not as it should be."""
-        self.swallowed: list[Event] = []
+        self.swallowed: list[HistoryEvent] = []
         self.queues: dict[str, Mapping[str, str]] = {}
         """The attributes of the queues that were made."""
-        self.connected: dict[str, Event] = {}
+        self.connected: dict[str, HistoryEvent] = {}
         """What feeds on each queue."""
-        self._runs: dict[int, Run] = {}
-        self._redriven: dict[str, Life] = {}
+        self._runs: dict[int, HandlerRun] = {}
+        self._redriven: dict[str, MessageCopy] = {}
         for event in self.events:
             self._take(event)
         for invocation in self.invocations.values():
@@ -47,17 +47,17 @@ class Past:
             self._note_swallowed(event)
 
     @cached_property
-    def families(self) -> dict[str, list[Life]]:
+    def families(self) -> dict[str, list[MessageCopy]]:
         """The lives of each message, by its stable id, in the order of their sending."""
-        families: dict[str, list[Life]] = {}
+        families: dict[str, list[MessageCopy]] = {}
         for life in self.lives.values():
             families.setdefault(life.id, []).append(life)
         return families
 
     @cached_property
-    def runs_of(self) -> dict[str, list[Run]]:
+    def runs_of(self) -> dict[str, list[HandlerRun]]:
         """The runs on each delivery id."""
-        runs: dict[str, list[Run]] = {}
+        runs: dict[str, list[HandlerRun]] = {}
         for run in self.runs:
             for delivery_id in run.delivery_ids:
                 runs.setdefault(delivery_id, []).append(run)
@@ -75,7 +75,7 @@ class Past:
         faults = (event for event in self.events if event.what == "fault")
         return [event.at for event in faults if event.fields.get("operation") == "GetQueueAttributes"]
 
-    def invocations_of(self, life: Life) -> list[Invocation]:
+    def invocations_of(self, life: MessageCopy) -> list[ObservedInvocation]:
         """Those that had it in their batch."""
         return [each for each in self.invocations.values() if life.delivery_id in each.batch]
 
@@ -88,7 +88,7 @@ class Past:
         policy = json.loads(self.queues.get(queue, {}).get("RedrivePolicy") or "null")
         return policy and (queue_name(policy["deadLetterTargetArn"]), int(policy["maxReceiveCount"]))
 
-    def said_by(self, delivery: Delivery) -> list[Event]:
+    def said_by(self, delivery: Delivery) -> list[HistoryEvent]:
         """What tarry said of a message in the invocation of a delivery."""
         if delivery.invocation is None:
             return []
@@ -111,7 +111,7 @@ class Past:
 
     # reading
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: HistoryEvent) -> None:
         fields = event.fields
         match event.what:
             case "sent":
@@ -129,19 +129,19 @@ class Past:
             case "created" | "connected":
                 self._set_up(event)
             case "invoked":
-                self.invocations[fields["request_id"]] = Invocation(event)
+                self.invocations[fields["request_id"]] = ObservedInvocation(event)
             case _ if fields.get("request_id") in self.invocations:
                 self._of_invocation(self.invocations[fields["request_id"]], event)
             case _ if fields.get("delivery_id") in self.lives:
                 self._of_life(self.lives[fields["delivery_id"]], event)
 
-    def _of_run(self, run: Run, event: Event) -> None:
+    def _of_run(self, run: HandlerRun, event: HistoryEvent) -> None:
         if event.what == "ended":
             run.ended, run.was_abandoned = event, self.invocations[run.request_id].answered is not None
         elif run.ended is None:
             run.verdicts.append(event)
 
-    def _told(self, event: Event) -> None:
+    def _told(self, event: HistoryEvent) -> None:
         match event.what:
             case "said":
                 self.said.setdefault(event.fields["delivery_id"], []).append(event)
@@ -150,13 +150,13 @@ class Past:
             case "swallowed":
                 self.swallowed.append(event)
 
-    def _set_up(self, event: Event) -> None:
+    def _set_up(self, event: HistoryEvent) -> None:
         if event.what == "created":
             self.queues[event.fields["queue"]] = event.fields["attributes"]
         else:
             self.connected[event.fields["queue"]] = event
 
-    def _of_invocation(self, invocation: Invocation, event: Event) -> None:
+    def _of_invocation(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
         match event.what:
             case "answered" | "responded" | "consumed":
                 setattr(invocation, event.what, event)
@@ -171,7 +171,7 @@ class Past:
             case "garbled":
                 self._of_life(self.lives[event.fields["delivery_id"]], event)
 
-    def _handed(self, invocation: Invocation, event: Event) -> None:
+    def _handed(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
         invocation.handed = event
         latest = dict(sorted(event.fields["receives"], key=lambda each: int(each[1])))
         for delivery_id, receive_count in latest.items():  # of one that is in it twice, the later receive
@@ -179,7 +179,7 @@ class Past:
             if delivery is not None:
                 delivery.invocation = invocation
 
-    def _of_life(self, life: Life, event: Event) -> None:
+    def _of_life(self, life: MessageCopy, event: HistoryEvent) -> None:
         life.events.append(event)
         if event.what == "hidden":
             life.changes.setdefault(event.fields["receipt_handle"], []).append(event)
@@ -188,8 +188,8 @@ class Past:
         if "new_delivery_id" in event.fields:
             self._redriven[event.fields["new_delivery_id"]] = life
 
-    def _ran(self, event: Event) -> None:
-        run = self._runs[event.fields["run"]] = Run(event)
+    def _ran(self, event: HistoryEvent) -> None:
+        run = self._runs[event.fields["run"]] = HandlerRun(event)
         self.runs.append(run)
         self.invocations[run.request_id].runs.append(run)
         for delivery_id, receive_count in event.fields["receives"].items():
@@ -197,9 +197,9 @@ class Past:
             if delivery is not None:
                 delivery.runs.append(run)
 
-    def _sent(self, event: Event) -> None:
+    def _sent(self, event: HistoryEvent) -> None:
         delivery_id = event.fields["delivery_id"]
-        life = Life(delivery_id, delivery_id, event, event.fields["queue"], [event])
+        life = MessageCopy(delivery_id, delivery_id, event, event.fields["queue"], [event])
         life.redriven_from = self._redriven.get(delivery_id)
         if life.record and life.record.get("id"):
             life.id = str(life.record["id"])
@@ -207,7 +207,7 @@ class Past:
 
     # what was sent in whose place
 
-    def _trace(self, life: Life, sender: Invocation) -> None:
+    def _trace(self, life: MessageCopy, sender: ObservedInvocation) -> None:
         """Finds the delivery that a life was sent in place of, and gives it its stable id."""
         sender.sent.append(life.sent)
         has_record = life.record is not None
@@ -222,7 +222,7 @@ class Past:
             life.is_letter = is_letter(life.record or {})
             delivery.copies.append(life.sent)
 
-    def _find_twins(self, invocation: Invocation) -> None:
+    def _find_twins(self, invocation: ObservedInvocation) -> None:
         of_one: dict[str, list[Delivery]] = {}
         for delivery in self.received_by(invocation):
             of_one.setdefault(delivery.life.id, []).append(delivery)
@@ -230,25 +230,25 @@ class Past:
             for delivery in twins:
                 delivery.twins = [each for each in twins if each is not delivery]
 
-    def _is_told(self, delivery: Delivery, life: Life) -> bool:
+    def _is_told(self, delivery: Delivery, life: MessageCopy) -> bool:
         """Whether a life without a record is a dead letter: the log says so, or whoever was to say it was cut short."""
         redrive = self.redrive(delivery.life.sent.fields["queue"])
         may_be_its_own = redrive is not None and redrive[0] == life.sent.fields["queue"]
         return self._is_said(delivery, life) or (may_be_its_own and delivery.verdict not in DONE)
 
-    def _is_said(self, delivery: Delivery, life: Life) -> bool:
+    def _is_said(self, delivery: Delivery, life: MessageCopy) -> bool:
         """Whether the log says that a delivery was dead-lettered to the queue of a life."""
         target = life.sent.fields["queue"]
         return any(event.fields.get("dead_letter_queue") == target for event in self.said_by(delivery))
 
-    def _unlikeliness(self, delivery: Delivery, life: Life) -> tuple[bool, bool, int]:
+    def _unlikeliness(self, delivery: Delivery, life: MessageCopy) -> tuple[bool, bool, int]:
         """Rank the deliveries that a copy may replace, the likeliest first.
 
         Only the log tells which of two messages with the same body was dead-lettered.
         """
         return delivery.verdict in DONE, not self._is_said(delivery, life), len(delivery.copies)
 
-    def _note_swallowed(self, event: Event) -> None:
+    def _note_swallowed(self, event: HistoryEvent) -> None:
         sender, first = self.invocations.get(event.fields.get("by", "")), self.lives[event.fields["delivery_id"]]
         if sender is None:
             return
@@ -257,13 +257,13 @@ class Past:
             if delivery.life.id == first.id:
                 delivery.copies.append(event)
 
-    def received_by(self, invocation: Invocation) -> Iterator[Delivery]:
+    def received_by(self, invocation: ObservedInvocation) -> Iterator[Delivery]:
         """The deliveries of a batch."""
         for delivery_id in dict.fromkeys(invocation.batch):
             yield from (each for each in self.lives[delivery_id].deliveries if each.invocation is invocation)
 
 
-def _is_handlers_own(request: Event, invocation: Invocation) -> bool:
+def _is_handlers_own(request: HistoryEvent, invocation: ObservedInvocation) -> bool:
     """Whether a handler sends: what tarry sends for it, it sends before or after its runs."""
     is_running = any(run.ended is None for run in invocation.runs)
     return is_running and request.fields["operation"].startswith("SendMessage")

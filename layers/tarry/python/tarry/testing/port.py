@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.simulator.answer import Answer, FunctionHost
+from tarry.simulator.answer import FunctionHost, InvocationResult
 from tarry.simulator.ports import SqsPort
 from tarry.simulator.sqs import Sqs, SqsError
 
@@ -55,9 +55,9 @@ class FaultyHost:
         self._queue = queue
         self._faults = faults
 
-    def invoke(self, event: dict[str, Any], done: Callable[[Answer], None]) -> None:
+    def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None]) -> None:
         if self._faults.of_mapping("throttled", self._queue) is not None:
-            self._timeline.after(0, partial(done, Answer("throttled", text="Rate Exceeded.")))
+            self._timeline.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
         elif (held := self._faults.of_mapping("held", self._queue)) is not None:
             self._timeline.after(held.seconds, partial(self._function.invoke, event, done))
         else:

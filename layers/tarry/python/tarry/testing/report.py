@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from tarry.outcome import State
 from tarry.testing.checkers import Violation, check
-from tarry.testing.past import Past
+from tarry.testing.past import RecordedHistory
 from tarry.testing.story import Stories, Story, Transition
 from tarry.tooling.text import brief, clock, duration, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tarry.simulator.history import Event
+    from tarry.simulator.history import HistoryEvent
 
 BODY_CHARACTERS = 60
 WHY_CHARACTERS = 160
@@ -29,7 +29,7 @@ class Report:
     ``seed`` the sandbox's. ``print(report)`` shows it.
     """
 
-    def __init__(self, events: Sequence[Event], began: float, now: float, settled: bool, seed: int) -> None:
+    def __init__(self, events: Sequence[HistoryEvent], began: float, now: float, settled: bool, seed: int) -> None:
         self.events = events
         """All that happened: `tarry.simulator.history`."""
         self.settled = settled
@@ -58,9 +58,9 @@ class Report:
         return sum(story.state == state for story in self._stories.by_id.values())
 
     @cached_property
-    def past(self) -> Past:
+    def past(self) -> RecordedHistory:
         """All that happened, by message, delivery, invocation and run, as checkers read it."""
-        return Past(self.events, settled=self.settled)
+        return RecordedHistory(self.events, settled=self.settled)
 
     @cached_property
     def violations(self) -> list[Violation]:

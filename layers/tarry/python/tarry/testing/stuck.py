@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from tarry.testing.lives import FAILED
 
 if TYPE_CHECKING:
-    from tarry.testing.lives import Life
-    from tarry.testing.past import Past
+    from tarry.testing.lives import MessageCopy
+    from tarry.testing.past import RecordedHistory
 
 
-def stuck(past: Past) -> str | None:
+def stuck(past: RecordedHistory) -> str | None:
     """Say in one sentence which messages fail again and again in a queue without a dead-letter queue; else None."""
-    found: dict[str, list[Life]] = {}
+    found: dict[str, list[MessageCopy]] = {}
     for life in past.lives.values():
         if life.end is None and life.queue in past.connected and past.redrive(life.queue) is None and _fails(life):
             found.setdefault(life.queue, []).append(life)
@@ -27,7 +27,7 @@ def stuck(past: Past) -> str | None:
     )
 
 
-def _fails(life: Life) -> bool:
+def _fails(life: MessageCopy) -> bool:
     """Whether its latest judged delivery failed."""
     verdicts = [each.verdict for each in life.deliveries if each.verdict is not None]
     return bool(verdicts) and verdicts[-1] in FAILED

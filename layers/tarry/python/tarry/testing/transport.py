@@ -34,7 +34,7 @@ ENTRY_REFUSAL = {"SenderFault": False, "Code": "InternalError", "Message": "an i
 GARBLED_MD5 = "0" * 32
 
 
-class Transport:
+class FaultyTransport:
     """`tarry.simulator.client.Transport`, with faults.
 
     A request that has left arrives, whatever becomes of the process that sent it meanwhile.

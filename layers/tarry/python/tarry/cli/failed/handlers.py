@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tarry.cli.failed.signals import Stopping
     from tarry.cli.failed.targets import TargetOptions, Targets
-    from tarry.template import Function
+    from tarry.template import TemplateFunction
 
     Handler = Callable[[Any, Any], Any]
 
@@ -50,7 +50,7 @@ class Handlers:
         self._stopping = stopping
         self._template = targets.template
         self._names = targets.template_names
-        self._codes: dict[str, tuple[Function, Code]] = {}
+        self._codes: dict[str, tuple[TemplateFunction, Code]] = {}
         real = {name: given for given, name in targets.template_names.items()}
         self._urls = {name: url_of(real.get(name, name)) for name in with_foreign_queues(self._template)}
         self._endpoint = {"AWS_ENDPOINT_URL": where.endpoint_url} if where.endpoint_url else {}
@@ -75,7 +75,7 @@ class Handlers:
 
         return handler
 
-    def _load(self, queue: str) -> tuple[Function, Code]:
+    def _load(self, queue: str) -> tuple[TemplateFunction, Code]:
         function = self._function(queue)
         own = {name: os.environ[name] for name in function.environment if name in os.environ}
         code = Code(function, {**self._endpoint, **variables_of(function, self._template, self._urls, own)})
@@ -84,7 +84,7 @@ class Handlers:
         self._codes[queue] = function, code
         return function, code
 
-    def _function(self, queue: str) -> Function:
+    def _function(self, queue: str) -> TemplateFunction:
         name = self._names.get(queue, queue)
         names = dict.fromkeys(mapping.function for mapping in self._template.mappings if mapping.queue == name)
         functions = [self._template.functions[name] for name in names if name in self._template.functions]
@@ -96,7 +96,7 @@ class Handlers:
         raise UsageError(f"no function of {path} is fed by {queue}: --via local has no handler to run")
 
 
-def _context(function: Function) -> LambdaContext:
+def _context(function: TemplateFunction) -> LambdaContext:
     ends_at = time.monotonic() + TIMEOUT_SECONDS
     return LambdaContext(
         function_name=function.name,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tarry.simulator.history import History
     from tarry.simulator.mapping_settings import MappingSettings
     from tarry.simulator.wall import LoopTimeline
-    from tarry.template.model import Queue
+    from tarry.template.model import TemplateQueue
 
 POLL_SECONDS = 2
 """How long a poll waits at SQS. Nobody can call it back, so this is also what an end may have to wait for."""
@@ -62,7 +62,7 @@ class ForeignSqs:
     def __init__(
         self,
         client: Any,
-        queues: Iterable[Queue],
+        queues: Iterable[TemplateQueue],
         timeline: LoopTimeline,
         history: History,
         note: Callable[[str], None],

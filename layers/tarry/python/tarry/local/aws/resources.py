@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Any
 
 from tarry.local.aws.isolation import HOST
-from tarry.template import Function, Intrinsics, Template
+from tarry.template import Intrinsics, Template, TemplateFunction
 from tarry.template.intrinsics import Reference, references
 from tarry.template.model import ACCOUNT
 from tarry.template.variables import physical_name, values_of
@@ -72,7 +72,7 @@ class Resources:
         for logical_id in template.backing:
             self._make(logical_id)
 
-    def environment(self, function: Function, given: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, function: TemplateFunction, given: Mapping[str, str]) -> dict[str, str]:
         """A function's environment variables; what is ``given`` goes before the template's.
 
         Raises:

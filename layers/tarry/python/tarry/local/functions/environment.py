@@ -11,7 +11,7 @@ from typing import Any
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.runtime_api import InitError, Reply, RuntimeInvocation
 from tarry.local.functions.runtime_process import Exited, Program, RuntimeProcess
-from tarry.simulator.answer import Answer, exited, timed_out
+from tarry.simulator.answer import InvocationResult, exited, timed_out
 from tarry.simulator.marshalling import read_response
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
@@ -113,7 +113,7 @@ class ProcessEnvironment:
             self._has_died = True
             raise
 
-    async def run(self, call: ProcessCall) -> tuple[Answer, InvocationCost]:
+    async def run(self, call: ProcessCall) -> tuple[InvocationResult, InvocationCost]:
         """The answer to an invocation, whatever becomes of it."""
         self._call = call
         loop = asyncio.get_running_loop()
@@ -168,14 +168,14 @@ class ProcessEnvironment:
         self._starts.worked()
         self._process = process
 
-    async def _invoke(self, call: ProcessCall, deadline: float) -> Answer:
+    async def _invoke(self, call: ProcessCall, deadline: float) -> InvocationResult:
         assert self._process is not None
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         got = await self._process.invoke(RuntimeInvocation(call.request_id, call.event, deadline, reply))
         value = read_response(got.body.decode(errors="replace"))
         if got.is_error:
             return _error(value, call.request_id)
-        return Answer("returned", value, request_id=call.request_id)
+        return InvocationResult("returned", value, request_id=call.request_id)
 
     async def _die(self) -> None:
         self._has_died = True
@@ -185,7 +185,7 @@ class ProcessEnvironment:
         self._tell(self._call.request_id if self._call else None, line)
 
 
-def _error(value: Any, request_id: str) -> Answer:
+def _error(value: Any, request_id: str) -> InvocationResult:
     said = value if isinstance(value, dict) else {}
     text = f"{said.get('errorType')}: {said.get('errorMessage')}" if said else json.dumps(value)
-    return Answer("error", value, text, request_id)
+    return InvocationResult("error", value, text, request_id)

@@ -9,11 +9,11 @@ from tarry.local.functions.environment import MAX_INIT_SECONDS, InvocationCost, 
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.runtime_api import InitError
 from tarry.local.functions.runtime_process import Client, Exited, Program, RuntimeProcess, best_client
-from tarry.simulator.answer import Answer
+from tarry.simulator.answer import InvocationResult
 from tarry.simulator.functions import WARM_SECONDS
 from tarry.simulator.history import History
 from tarry.simulator.records import message_ids
-from tarry.template import Function
+from tarry.template import TemplateFunction
 from tarry.tooling.errors import UsageError
 
 MACHINERY = ('File "<frozen importlib', "/importlib/__init__.py", "/awslambdaric/")
@@ -22,7 +22,7 @@ WARNING = "LAMBDA_WARNING: Unhandled exception"
 """How AWS's client begins what it says before each error of a handler that cannot be loaded."""
 
 
-Done = Callable[[Answer], None]
+Done = Callable[[InvocationResult], None]
 
 MOST_ENVIRONMENTS = 10
 """How many run at once of a function that reserves no concurrency. An account's 1,000 are too many for a laptop."""
@@ -50,7 +50,7 @@ class ProcessFunction:
 
     def __init__(
         self,
-        function: Function,
+        function: TemplateFunction,
         variables: Mapping[str, str],
         history: History,
         launcher: Launcher,
@@ -106,7 +106,7 @@ class ProcessFunction:
     def invoke(self, event: Any, done: Done) -> None:
         """Invoke it; ``done`` is called on the loop, later."""
         if len(self._busy) >= self.concurrency:
-            self._loop.call_soon(done, Answer("throttled", text="Rate Exceeded."))
+            self._loop.call_soon(done, InvocationResult("throttled", text="Rate Exceeded."))
             return
         environment = self._free_environment()
         self._busy.add(environment)
@@ -153,7 +153,7 @@ class ProcessFunction:
         self._record(answer, report, len(delivery_ids))
         self._loop.call_soon(done, answer)
 
-    def _record(self, answer: Answer, report: InvocationCost, batch: int) -> None:
+    def _record(self, answer: InvocationResult, report: InvocationCost, batch: int) -> None:
         self._history.record(
             "report",
             function=self.function.name,

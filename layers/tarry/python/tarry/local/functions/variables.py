@@ -17,7 +17,7 @@ from typing import Any
 import tarry
 from tarry.local.aws.client import is_aws
 from tarry.local.aws.isolation import HOST
-from tarry.template import Function
+from tarry.template import TemplateFunction
 from tarry.tooling.errors import UsageError
 from tarry.tooling.queues import region_of
 
@@ -33,7 +33,7 @@ class Overrides:
     of_all: Mapping[str, str] = field(default_factory=dict)
     of_some: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def of(self, function: Function) -> dict[str, str]:
+    def of(self, function: TemplateFunction) -> dict[str, str]:
         """The variables of a function."""
         some = self.of_some
         return {**self.of_all, **some.get(function.name, {}), **some.get(function.logical_id, {})}
@@ -119,7 +119,7 @@ class Endpoints:
 
 
 def variables_of(
-    function: Function,
+    function: TemplateFunction,
     own: Mapping[str, str],
     endpoints: Endpoints,
     outside: Mapping[str, str] = os.environ,
@@ -140,7 +140,7 @@ def _of_the_machine(outside: Mapping[str, str]) -> dict[str, str]:
     return {name: outside[name] for name in PASSED_ON if name in outside} | direct
 
 
-def _of_lambda(function: Function, outside: Mapping[str, str]) -> dict[str, str]:
+def _of_lambda(function: TemplateFunction, outside: Mapping[str, str]) -> dict[str, str]:
     region = region_of(function.arn)
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     return {
@@ -164,7 +164,7 @@ def _of_lambda(function: Function, outside: Mapping[str, str]) -> dict[str, str]
     }
 
 
-def _path(function: Function, outside: Mapping[str, str]) -> Iterator[str]:
+def _path(function: TemplateFunction, outside: Mapping[str, str]) -> Iterator[str]:
     """Code, layers, then what this Python has; its site-packages come by themselves, after the standard library."""
     if function.code is not None:
         yield str(function.code.resolve())

@@ -20,7 +20,7 @@ from tarry.simulator.errors import InvalidParameterValue, SimulationError
 from tarry.simulator.functions import current_call
 from tarry.simulator.sqs import SqsError
 from tarry.simulator.stack import in_debugger
-from tarry.template import EventSourceMapping, Template, TemplateError
+from tarry.template import Template, TemplateError, TemplateMapping
 from tarry.template.queues import with_foreign_queues
 from tarry.testing import Sandbox
 from tarry.tooling.errors import UsageError
@@ -101,7 +101,7 @@ def _surroundings(template: Template) -> Iterator[None]:
         yield
 
 
-def _assemble(sandbox: Sandbox, plan: RunPlan, settings: RunSettings, note: Note) -> list[EventSourceMapping]:
+def _assemble(sandbox: Sandbox, plan: RunPlan, settings: RunSettings, note: Note) -> list[TemplateMapping]:
     """Make what the template says; the mappings that feed functions here."""
     template = plan.template
     resources = Resources(template, {name: sandbox.sqs.url(name) for name in with_foreign_queues(template)})

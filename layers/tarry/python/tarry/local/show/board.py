@@ -12,7 +12,7 @@ from tarry.local.cloud import Cloud
 from tarry.local.show.log import LogLine, LogReader, report_text
 from tarry.local.show.timeline import FINAL, ORDINARY, MessageTimeline, timeline_of
 from tarry.outcome import State
-from tarry.simulator.history import Event
+from tarry.simulator.history import HistoryEvent
 from tarry.template.queues import with_foreign_queues
 from tarry.testing.listening import FIELDS
 from tarry.testing.story import Stories, Transition
@@ -43,7 +43,7 @@ class Tallies:
         """Whether no invocation is under way."""
         return not any(tally.busy for tally in self.by_function.values())
 
-    def take(self, event: Event) -> None:
+    def take(self, event: HistoryEvent) -> None:
         """Something has happened."""
         if event.what not in ("invoked", "report", "throttled"):
             return
@@ -161,14 +161,14 @@ class Board:
         self._settled: deque[Told] = deque()
         self._counted: dict[str, str] = {}
 
-    def take(self, event: Event) -> None:
+    def take(self, event: HistoryEvent) -> None:
         """Something has happened; a line of tarry's log that tells of a message is as good as the history's own."""
         fields = event.fields.get("fields") if event.what == "logged" else None
         if not fields:
             self._stories.take(event)
         elif fields.get("state") in State.__members__ and fields.get("delivery_id"):
             said = {name: fields[name] for name in FIELDS if fields.get(name) is not None}
-            self._stories.take(Event(event.at, "said", said))
+            self._stories.take(HistoryEvent(event.at, "said", said))
 
     @property
     def stories(self) -> list[MessageTimeline]:
@@ -262,7 +262,7 @@ class Outlook:
         self._log = LogReader(verbose=verbose)
         self._began = time.time()
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: HistoryEvent) -> None:
         """Something has happened."""
         if self.is_over:
             return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarry.outcome import State
-from tarry.simulator.history import Event
+from tarry.simulator.history import HistoryEvent
 from tarry.tooling.text import printable
 
 LEVELS = {"DEBUG": "dim", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
@@ -47,7 +47,7 @@ class LogReader:
         self._verbose = verbose
         self._seen: dict[str, None] = {}
 
-    def lines(self, event: Event) -> Iterator[LogLine]:
+    def lines(self, event: HistoryEvent) -> Iterator[LogLine]:
         """What there is to say of an event."""
         fields = event.fields
         function = str(fields.get("function", ""))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from tarry.simulator.http.protocol import answered, old_protocol, operation_in, parameters_in, refused
-from tarry.simulator.http.waiting import Waiting
+from tarry.simulator.http.waiting import LongPolls
 from tarry.simulator.sqs import SqsError
 from tarry.tooling.queues import queue_name
 
@@ -43,7 +43,7 @@ async def serve(sqs: Sqs, timeline: LoopTimeline, host: str = HOST, port: int = 
 
     Raises `PortTaken`.
     """
-    server = Server(sqs, Waiting(sqs, timeline))
+    server = Server(sqs, LongPolls(sqs, timeline))
     runner = web.AppRunner(
         server.application(),
         access_log=None,
@@ -67,7 +67,7 @@ async def serve(sqs: Sqs, timeline: LoopTimeline, host: str = HOST, port: int = 
 class Server:
     """What is answered at which path."""
 
-    def __init__(self, sqs: Sqs, waiting: Waiting) -> None:
+    def __init__(self, sqs: Sqs, waiting: LongPolls) -> None:
         self._sqs = sqs
         self._waiting = waiting
 

@@ -24,13 +24,13 @@ Parameters = dict[str, Any]
 Answer = dict[str, Any]
 
 
-class Waiting:
+class LongPolls:
     """Answers each ReceiveMessage, those that wait too."""
 
     def __init__(self, sqs: Sqs, timeline: LoopTimeline) -> None:
         self._sqs = sqs
         self._timeline = timeline
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, PollLine] = {}
         self._closed = False
 
     async def receive(self, parameters: Parameters, is_gone: Callable[[], bool]) -> Answer:
@@ -58,14 +58,14 @@ class Waiting:
         for line in self._lines.values():
             line.wake_all()
 
-    def _line(self, queue: str) -> Line:
+    def _line(self, queue: str) -> PollLine:
         line = self._lines.get(queue)
         if line is None:
-            line = self._lines[queue] = Line(self._sqs, self._timeline, queue)
+            line = self._lines[queue] = PollLine(self._sqs, self._timeline, queue)
         return line
 
 
-class Place:
+class PollPlace:
     """One in the line."""
 
     def __init__(self) -> None:
@@ -82,21 +82,21 @@ class Place:
         return True
 
 
-class Line:
+class PollLine:
     """Those who wait at one queue."""
 
     def __init__(self, sqs: Sqs, timeline: LoopTimeline, queue: str) -> None:
         self._sqs = sqs
         self._timeline = timeline
         self._queue = queue
-        self._places: dict[Place, None] = {}
+        self._places: dict[PollPlace, None] = {}
         self._shown: Timer | None = None
         sqs.subscribe(queue, self.wake)
 
     @contextmanager
-    def place(self) -> Iterator[Place]:
+    def place(self) -> Iterator[PollPlace]:
         """A place at its end. Whoever leaves wakes the next: there may be more than was taken, or nothing was."""
-        place = Place()
+        place = PollPlace()
         self._places[place] = None
         self._watch()
         try:

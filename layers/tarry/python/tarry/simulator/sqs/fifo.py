@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, Any
 from tarry.simulator.sqs.contents import check_contents
 from tarry.simulator.sqs.deduplication import Deduplication
 from tarry.simulator.sqs.errors import SqsError, invalid, missing, wrong_for_queue_type
-from tarry.simulator.sqs.groups import Groups
-from tarry.simulator.sqs.queue import Queue, Sent
+from tarry.simulator.sqs.groups import MessageGroups
+from tarry.simulator.sqs.queue import SendReceipt, SimulatedQueue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tarry.simulator.sqs.handles import Receipt
     from tarry.simulator.sqs.message import StoredMessage
-    from tarry.simulator.sqs.settings import Settings
+    from tarry.simulator.sqs.settings import QueueSettings
     from tarry.simulator.sqs.surroundings import Surroundings
 
 SEQUENCE_START = 18_850_000_000_000_000_000
 SEQUENCE_STEP = 256
 
 
-class FifoQueue(Queue):
+class FifoQueue(SimulatedQueue):
     """A queue of groups; its handles end with the visibility of their messages."""
 
-    def __init__(self, name: str, arn: str, number: int, settings: Settings, around: Surroundings) -> None:
+    def __init__(self, name: str, arn: str, number: int, settings: QueueSettings, around: Surroundings) -> None:
         super().__init__(name, arn, number, settings, around)
         self._sent_before = Deduplication()
 
-    def _order(self) -> Groups:
-        return Groups(self._around.now)
+    def _order(self) -> MessageGroups:
+        return MessageGroups(self._around.now)
 
-    def send(self, entry: Mapping[str, Any]) -> Sent:
+    def send(self, entry: Mapping[str, Any]) -> SendReceipt:
         if not entry.get("MessageGroupId"):
             raise missing("MessageGroupId")
         self.check_deduplication(entry)
@@ -47,13 +47,13 @@ class FifoQueue(Queue):
         first = self._sent_before.first_of(key, now)
         if first is not None:
             self._record("swallowed", first, deduplication_id=deduplication_id, body=entry["MessageBody"])
-            return Sent(first.delivery_id, first.sequence_number)
+            return SendReceipt(first.delivery_id, first.sequence_number)
         sequence_number = _sequence_number(self._stock.next_position)
         message = self._take_in(
             entry, self.settings.delay, deduplication_id=deduplication_id, sequence_number=sequence_number
         )
         self._sent_before.remember(key, message, now)
-        return Sent(message.delivery_id, message.sequence_number)
+        return SendReceipt(message.delivery_id, message.sequence_number)
 
     def check_deduplication(self, entry: Mapping[str, Any]) -> None:
         """Raises `SqsError` for a message without an id, where the queue makes none of the content."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tarry.simulator.sqs.message import StoredMessage
 
 
-class Groups:
+class MessageGroups:
     """The messages of a FIFO queue, each group in its order.
 
     A receive takes what it can of the group whose head has waited longest, then of the next. It does not matter to a

@@ -10,7 +10,7 @@ from tarry.simulator.sqs import md5
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarry.simulator.sqs.selection import Selection
+    from tarry.simulator.sqs.selection import RequestedAttributes
 
 SENDER_ID = "AIDAIENQZJOLO23YVJ4VO"
 
@@ -69,7 +69,7 @@ class StoredMessage:
         attributes.update((name, value) for name, value in more.items() if value is not None)
         return attributes
 
-    def as_received(self, receipt_handle: str, asked: Selection) -> dict[str, Any]:
+    def as_received(self, receipt_handle: str, asked: RequestedAttributes) -> dict[str, Any]:
         """As an answer to ReceiveMessage has it, with those attributes that were asked for."""
         told: dict[str, Any] = {
             "MessageId": self.delivery_id,

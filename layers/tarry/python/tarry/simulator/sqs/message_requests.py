@@ -8,13 +8,13 @@ from tarry.simulator.sqs import md5
 from tarry.simulator.sqs.batches import check_batch, check_batch_size, each_by_itself
 from tarry.simulator.sqs.errors import SqsError, check_range, invalid, missing
 from tarry.simulator.sqs.fifo import FifoQueue
-from tarry.simulator.sqs.selection import Selection
+from tarry.simulator.sqs.selection import RequestedAttributes
 from tarry.sqs.limits import MAX_ENTRIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tarry.simulator.sqs.queue import Queue
+    from tarry.simulator.sqs.queue import SimulatedQueue
     from tarry.simulator.sqs.registry import Registry
 
 MAX_WAIT_SECONDS = 20
@@ -43,7 +43,7 @@ class MessageRequests:
         asked: int | None = request.get("WaitTimeSeconds")
         return self._queue(request).settings.wait if asked is None else asked
 
-    def _queue(self, request: Mapping[str, Any]) -> Queue:
+    def _queue(self, request: Mapping[str, Any]) -> SimulatedQueue:
         return self._registry.at(request["QueueUrl"])
 
     def _send(self, request: Request) -> Answer:
@@ -70,7 +70,7 @@ class MessageRequests:
         visibility = request.get("VisibilityTimeout")
         if visibility is not None:
             check_range(visibility, "VisibilityTimeout", 0, 43_200)
-        asked = Selection(request)
+        asked = RequestedAttributes(request)
         received = queue.receive(most, visibility, waits=wait > 0)
         return {"Messages": [message.as_received(handle, asked) for handle, message in received]} if received else {}
 
@@ -105,7 +105,7 @@ class MessageRequests:
         return each_by_itself(request["Entries"], change)
 
 
-def _send_one(queue: Queue, entry: Request) -> Answer:
+def _send_one(queue: SimulatedQueue, entry: Request) -> Answer:
     sent = queue.send(entry)
     answer = {"MessageId": sent.delivery_id, "MD5OfMessageBody": md5.of_body(entry["MessageBody"])}
     if attributes := entry.get("MessageAttributes"):

@@ -12,7 +12,7 @@ from tarry.simulator.sqs.settings import unknown_attribute
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tarry.simulator.sqs.queue import Queue
+    from tarry.simulator.sqs.queue import SimulatedQueue
     from tarry.simulator.sqs.registry import Registry
     from tarry.simulator.sqs.surroundings import Surroundings
 
@@ -53,7 +53,7 @@ class QueueRequests:
             "CancelMessageMoveTask": self._cancel_move,
         }
 
-    def _queue(self, request: Mapping[str, Any]) -> Queue:
+    def _queue(self, request: Mapping[str, Any]) -> SimulatedQueue:
         return self._registry.at(request["QueueUrl"])
 
     def _create(self, request: Request) -> Answer:
@@ -86,7 +86,7 @@ class QueueRequests:
         self._note_settings(queue)
         return {}
 
-    def _note_settings(self, queue: Queue) -> None:
+    def _note_settings(self, queue: SimulatedQueue) -> None:
         self._around.history.record("created", queue=queue.name, attributes=dict(queue.settings.texts))
 
     def _list(self, request: Request) -> Answer:

@@ -24,7 +24,7 @@ SYSTEM_ATTRIBUTES = (
 )
 
 
-class Selection:
+class RequestedAttributes:
     """What one ReceiveMessage asks for. Raises `SqsError` for a system attribute that there is not."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:

@@ -47,7 +47,7 @@ _FIFO_DEFAULTS = {
 }
 
 
-class Settings:
+class QueueSettings:
     """A queue's settings: as the texts SQS keeps, and as what they mean. Times are seconds."""
 
     def __init__(self, given: Mapping[str, str], *, fifo: bool) -> None:
@@ -55,21 +55,21 @@ class Settings:
         self.texts = {**_DEFAULTS, **(_FIFO_DEFAULTS if fifo else {})}
         self._take(given)
 
-    def changed(self, given: Mapping[str, str]) -> Settings:
+    def changed(self, given: Mapping[str, str]) -> QueueSettings:
         """These settings with others in their place. Raises `SqsError`, as the constructor does, for a wrong one."""
         if "FifoQueue" in given and (not self.fifo or given["FifoQueue"] != "true"):
             if not self.fifo:
                 raise unknown_attribute("FifoQueue")
             text = "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported."
             raise SqsError("InvalidAttributeValue", text)
-        settings = Settings({}, fifo=self.fifo)
+        settings = QueueSettings({}, fifo=self.fifo)
         settings.texts = dict(self.texts)
         settings._take(given)
         return settings
 
     def difference(self, given: Mapping[str, str]) -> str | None:
         """The first attribute that has another value here than what is given."""
-        wanted = Settings(given, fifo=self.fifo).texts
+        wanted = QueueSettings(given, fifo=self.fifo).texts
         return next((name for name in given if self.texts.get(name) != wanted.get(name)), None)
 
     def _take(self, given: Mapping[str, str]) -> None:

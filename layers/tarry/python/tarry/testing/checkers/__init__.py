@@ -30,7 +30,7 @@ from tarry.testing.checkers.violation import Checker, Found, Violation
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tarry.testing.past import Past
+    from tarry.testing.past import RecordedHistory
 
 __all__ = ["ALL", "Checker", "Found", "Violation", "check"]
 
@@ -59,6 +59,6 @@ ALL: tuple[Checker, ...] = (
 )
 
 
-def check(past: Past, checkers: Iterable[Checker] = ALL) -> list[Violation]:
+def check(past: RecordedHistory, checkers: Iterable[Checker] = ALL) -> list[Violation]:
     """All violations, in the order of the rules."""
     return [violation for checker in checkers for violation in checker(past)]

@@ -11,11 +11,11 @@ from tarry.testing.checkers.violation import MOMENT, Found, violation
 from tarry.testing.lives import FAILED
 
 if TYPE_CHECKING:
-    from tarry.testing.lives import Delivery, Life
-    from tarry.testing.past import Past
+    from tarry.testing.lives import Delivery, MessageCopy
+    from tarry.testing.past import RecordedHistory
 
 
-def attempts_are_counted(past: Past) -> Found:
+def attempts_are_counted(past: RecordedHistory) -> Found:
     """A standard queue's attempt is that of the copy before plus the receives; a FIFO queue's is never less than the
     failures so far and this run, and never more than the receives.
     """
@@ -36,7 +36,7 @@ def attempts_are_counted(past: Past) -> Found:
             failed += _has_failed(delivery, past)
 
 
-def _has_failed(delivery: Delivery, past: Past) -> bool:
+def _has_failed(delivery: Delivery, past: RecordedHistory) -> bool:
     """Whether it failed, and the next delivery can know it: on FIFO by its being the head of its group from then on.
 
     It is not where one before it stays: after a crash, or too late an answer, and if it failed out of its turn.
@@ -50,7 +50,7 @@ def _has_failed(delivery: Delivery, past: Past) -> bool:
     return not any(each in invocation.failed and past.lives[each].sent.fields.get("group") == group for each in before)
 
 
-def attempts_before(life: Life, past: Past) -> int | None:
+def attempts_before(life: MessageCopy, past: RecordedHistory) -> int | None:
     """The attempts before a life, as far as its record can tell (at most 1,000): those of the delivery whose copy it
     is, this one included unless it was deferred.
 
@@ -61,7 +61,7 @@ def attempts_before(life: Life, past: Past) -> int | None:
     return None if attempts is None else min(MAX_COUNT, attempts)
 
 
-def _attempts_before(life: Life, past: Past) -> int | None:
+def _attempts_before(life: MessageCopy, past: RecordedHistory) -> int | None:
     if life.redriven_from is not None and not life.redriven_from.is_letter:
         return attempts_before(life.redriven_from, past)
     before = life.came_from
@@ -77,7 +77,7 @@ def _attempts_before(life: Life, past: Past) -> int | None:
     return None if was_deferred is None else number - was_deferred
 
 
-def _was_deferred(delivery: Delivery, past: Past) -> bool | None:
+def _was_deferred(delivery: Delivery, past: RecordedHistory) -> bool | None:
     """By its handler, or by a step that does as it likes, of which nothing but the log tells, if it got that far."""
     run = delivery.run
     if run is None or not run.has_own_steps(delivery.life.delivery_id):
@@ -86,14 +86,14 @@ def _was_deferred(delivery: Delivery, past: Past) -> bool | None:
     return "deferred" in states if states else None
 
 
-def _hidden_at_first(life: Life) -> int:
+def _hidden_at_first(life: MessageCopy) -> int:
     """1 where the first receive came before the message was due, and only hid it."""
     due = (life.record or {}).get("due")
     is_early = due is not None and life.deliveries and int(life.deliveries[0].at * 1000) / 1000 < due
     return 1 if is_early and not life.queue.endswith(".fifo") else 0
 
 
-def attempts_are_within_the_policy(past: Past) -> Found:
+def attempts_are_within_the_policy(past: RecordedHistory) -> Found:
     """What has failed for good, or at its last attempt, is not tried again, unless there was nowhere to put it."""
     rule = "attempts are within the policy"
     for life in past.lives.values():
@@ -127,7 +127,7 @@ def _why_final(delivery: Delivery) -> str | None:
     return None
 
 
-def _is_excused(delivery: Delivery, following: Delivery, past: Past) -> bool:
+def _is_excused(delivery: Delivery, following: Delivery, past: RecordedHistory) -> bool:
     """Whether the visibility that keeps it away could not be set, or not in time."""
     assert delivery.invocation is not None
     not_set = any("not_settled" in event.fields for event in past.said_by(delivery))

@@ -12,8 +12,8 @@ from tarry.testing.checkers.violation import Found, violation
 from tarry.testing.lives import FAILED
 
 if TYPE_CHECKING:
-    from tarry.testing.lives import Delivery, Invocation, Life
-    from tarry.testing.past import Past
+    from tarry.testing.lives import Delivery, MessageCopy, ObservedInvocation
+    from tarry.testing.past import RecordedHistory
 
 NO_TIME_LEFT_SECONDS = 1.0
 """With less than that before its deadline, a function only reports what it could not settle (SPEC I2)."""
@@ -23,7 +23,7 @@ STAYED = frozenset({"waiting_retry", "deferred", "unhandled"})
 """What the log says of a message that was judged, and stays in its queue; ``released`` is one that was not run."""
 
 
-def bare_moves_have_a_cause(past: Past) -> Found:
+def bare_moves_have_a_cause(past: RecordedHistory) -> Found:
     """At a message's last delivery a failure, or a wait that cannot be kept, puts it into its dead-letter queue.
 
     SQS moves a message bare only if its process died, if it was never judged, or if it could not be sent.
@@ -45,7 +45,7 @@ def bare_moves_have_a_cause(past: Past) -> Found:
             yield violation("bare moves have a cause", life, text, moved.at)
 
 
-def _was_judged(last: Delivery, moved_at: float, past: Past) -> bool:
+def _was_judged(last: Delivery, moved_at: float, past: RecordedHistory) -> bool:
     """Whether a consumer had the message in its last delivery, and decided something else than to release it."""
     invocation = last.invocation
     if invocation is None or invocation.consumed is None or not invocation.ended_well:
@@ -57,7 +57,7 @@ def _was_judged(last: Delivery, moved_at: float, past: Past) -> bool:
     return any(event.fields["event"] in STAYED for event in past.said_by(last))
 
 
-def _may_be_bare(last: Delivery, target: str, past: Past) -> bool:
+def _may_be_bare(last: Delivery, target: str, past: RecordedHistory) -> bool:
     """The exceptions of SPEC C8."""
     invocation, life = last.invocation, last.life
     assert invocation is not None
@@ -77,13 +77,13 @@ def _may_be_bare(last: Delivery, target: str, past: Past) -> bool:
     )
 
 
-def _had_no_time(invocation: Invocation) -> bool:
+def _had_no_time(invocation: ObservedInvocation) -> bool:
     assert invocation.answered is not None
     deadline = float(invocation.invoked.fields.get("deadline", math.inf))
     return invocation.answered.at > deadline - NO_TIME_LEFT_SECONDS
 
 
-def _send_failed(invocation: Invocation, target: str) -> bool:
+def _send_failed(invocation: ObservedInvocation, target: str) -> bool:
     """Whether a fault struck a send to the dead-letter queue itself; one to another queue is no excuse."""
     return any(
         fault.fields.get("operation") == "SendMessageBatch" and fault.fields.get("queue") == target
@@ -91,7 +91,7 @@ def _send_failed(invocation: Invocation, target: str) -> bool:
     )
 
 
-def _fits(life: Life, target: str, past: Past) -> bool:
+def _fits(life: MessageCopy, target: str, past: RecordedHistory) -> bool:
     """Whether the dead-letter queue takes messages of its size (SPEC F3, F5)."""
     limit = int(past.queues.get(target, {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))
     return message_size(life.body, users_attributes(life)) <= limit

@@ -17,8 +17,8 @@ from tarry.testing.checkers.leases import known_end
 from tarry.testing.checkers.violation import MOMENT, Found, Violation, violation
 
 if TYPE_CHECKING:
-    from tarry.testing.lives import Delivery, Life
-    from tarry.testing.past import Past
+    from tarry.testing.lives import Delivery, MessageCopy
+    from tarry.testing.past import RecordedHistory
 
 NEVER = re.compile(
     "parameter DelaySeconds|parameter VisibilityTimeout|longer than|too many|Maximum number|not distinct"
@@ -30,7 +30,7 @@ LATE_SECONDS = 2.0
 a second."""
 
 
-def delays_are_kept(past: Past) -> Found:
+def delays_are_kept(past: RecordedHistory) -> Found:
     """What failed and stays comes back when its wait is over: the one asked for, else the policy's.
 
     The wait counts from the moment at which the verdict fell, not from the settlement of the batch (SPEC C11).
@@ -46,7 +46,7 @@ def delays_are_kept(past: Past) -> Found:
                 yield violation(RULE, life, text, following.at)
 
 
-def _kept(delivery: Delivery, past: Past) -> Found:
+def _kept(delivery: Delivery, past: RecordedHistory) -> Found:
     """In place, or by a copy that waits in the message's stead."""
     life, run = delivery.life, delivery.run
     promised = delivery.promised
@@ -70,7 +70,7 @@ def _kept(delivery: Delivery, past: Past) -> Found:
             yield violation(RULE, life, text, hidden.at)
 
 
-def _kept_by_copy(delivery: Delivery, promised: tuple[float, float], past: Past) -> Found:
+def _kept_by_copy(delivery: Delivery, promised: tuple[float, float], past: RecordedHistory) -> Found:
     if delivery.twins or delivery.verdict != "defer":
         return  # a failure step may send a copy at any time
     (earliest, latest), decided_at = promised, delivery.decided_at
@@ -88,7 +88,9 @@ def _kept_by_copy(delivery: Delivery, promised: tuple[float, float], past: Past)
             yield violation(RULE, copy, text, copy.sent.at)
 
 
-def _bounds(delivery: Delivery, promised: tuple[float, float], changed_at: float, past: Past) -> tuple[float, float]:
+def _bounds(
+    delivery: Delivery, promised: tuple[float, float], changed_at: float, past: RecordedHistory
+) -> tuple[float, float]:
     """The moments between which it is to be visible, where its visibility was changed last at ``changed_at``."""
     earliest, latest = promised
     if any(event.fields["event"] == "unhandled" for event in past.said_by(delivery)):
@@ -116,7 +118,7 @@ def settled_from(delivery: Delivery, changed_at: float) -> float:
     return delivery.run.ended.at if delivery.run.began.fields["is_batch"] else 0.0
 
 
-def _may_be_late(delivery: Delivery, past: Past) -> bool:
+def _may_be_late(delivery: Delivery, past: RecordedHistory) -> bool:
     """Whether something went wrong in its invocation that takes time, or there was no time left to settle it.
 
     Or to run it again within its delivery (`LocalRetry`): others had their turn, and for it there was no time any more.
@@ -128,7 +130,7 @@ def _may_be_late(delivery: Delivery, past: Past) -> bool:
     return bool(delivery.invocation.faults) or not_settled or waited_its_turn
 
 
-def shortest_when_stuck(delivery: Delivery, now: float, past: Past) -> float:
+def shortest_when_stuck(delivery: Delivery, now: float, past: RecordedHistory) -> float:
     """How long what nothing could put away waits at least (SPEC E4).
 
     On FIFO what may have been sent is sent again while SQS swallows a second copy. It may have been about to wait for
@@ -141,7 +143,7 @@ def shortest_when_stuck(delivery: Delivery, now: float, past: Past) -> float:
     return min(most, _cut(delivery, max(most, delivery.run.began.fields["longest"]), now, past))
 
 
-def _cut(delivery: Delivery, wait: float, now: float, past: Past) -> float:
+def _cut(delivery: Delivery, wait: float, now: float, past: RecordedHistory) -> float:
     """What would expire and could not be sent on comes back in time to try that again (SPEC C10)."""
     retention = int(past.queues.get(delivery.life.sent.fields["queue"], {}).get("MessageRetentionPeriod", 0))
     left = delivery.life.sent.at + retention - now
@@ -150,7 +152,7 @@ def _cut(delivery: Delivery, wait: float, now: float, past: Past) -> float:
     return max(SHORTEST_CUT_SECONDS, math.floor(left / 2) - 1)
 
 
-def _is_excused(delivery: Delivery, past: Past) -> bool:
+def _is_excused(delivery: Delivery, past: RecordedHistory) -> bool:
     """Whether the request that hides it may have failed: by a fault, or since the lease was somebody else's by then."""
     invocation, life = delivery.invocation, delivery.life
     assert invocation is not None
@@ -180,12 +182,12 @@ def _settled_by(delivery: Delivery) -> float:
     return min(answered, delivery.decided_at + LATE_SECONDS)
 
 
-def _due(copy: Life) -> float:
+def _due(copy: MessageCopy) -> float:
     record = copy.record or {}
     return max(float(copy.sent.fields["visible_at"]), float(record.get("due", 0)))
 
 
-def nothing_runs_before_it_is_due(past: Past) -> Found:
+def nothing_runs_before_it_is_due(past: RecordedHistory) -> Found:
     """What was sent with a long delay does not run before it is over."""
     for delivery in past.deliveries():
         due = float((delivery.life.record or {}).get("due", 0))
@@ -197,7 +199,7 @@ def nothing_runs_before_it_is_due(past: Past) -> Found:
                 yield violation("nothing runs before it is due", delivery.life, text, run.began.at)
 
 
-def no_wait_is_beyond_sqs(past: Past) -> Found:
+def no_wait_is_beyond_sqs(past: RecordedHistory) -> Found:
     """No request asks for what SQS never allows: 12 hours from the receive, 900 s of delay, eleven entries.
 
     When a message was received is told of its first receive alone; later ones may have waited for their invocation.

@@ -9,9 +9,9 @@ from tarry.testing.checkers.violation import MOMENT, Found, violation
 from tarry.testing.lives import DONE, FAILED
 
 if TYPE_CHECKING:
-    from tarry.simulator.history import Event
-    from tarry.testing.lives import Delivery, Invocation
-    from tarry.testing.past import Past
+    from tarry.simulator.history import HistoryEvent
+    from tarry.testing.lives import Delivery, ObservedInvocation
+    from tarry.testing.past import RecordedHistory
 
 UNANSWERED = frozenset({"lost_answer", "hang", "late", "garbled", "crash_after"})
 """Faults after which a sender cannot know that its message was taken."""
@@ -20,7 +20,7 @@ IN_FLIGHT_SECONDS = 0.05
 """How long the answer to a request may be under way."""
 
 
-def duplicates_have_a_cause(past: Past) -> Found:
+def duplicates_have_a_cause(past: RecordedHistory) -> Found:
     """What was done with, or sent on, comes again only where SQS, a fault or a process that died made it so."""
     rule = "duplicates have a cause"
     for life in past.lives.values():
@@ -38,7 +38,7 @@ def duplicates_have_a_cause(past: Past) -> Found:
             yield violation(rule, delivery.life, "sent on, though its handler was done with it", kept[-1].at)
 
 
-def _accused(delivery: Delivery, following: Delivery, past: Past) -> str | None:
+def _accused(delivery: Delivery, following: Delivery, past: RecordedHistory) -> str | None:
     """Why a second delivery should not have been; None if it has a cause."""
     if not delivery.ended_well or is_by_sqs(delivery, following):
         return None
@@ -74,12 +74,12 @@ def _may_be_sent_twice(delivery: Delivery) -> bool:
     return _no_answer_came(invocation) or delivery.copies[-1].at > invocation.answered.at - IN_FLIGHT_SECONDS
 
 
-def _no_answer_came(invocation: Invocation) -> bool:
+def _no_answer_came(invocation: ObservedInvocation) -> bool:
     faults = (fault.fields for fault in invocation.faults)
     return any(fault["kind"] in UNANSWERED and fault["operation"] == "SendMessageBatch" for fault in faults)
 
 
-def nothing_runs_again_once_it_is_done(past: Past) -> Found:
+def nothing_runs_again_once_it_is_done(past: RecordedHistory) -> Found:
     """In one invocation a message runs again only if it has failed, by `LocalRetry`; once deleted for good, never.
 
     A failure step of the user's may run it again whatever the failure.
@@ -92,7 +92,7 @@ def nothing_runs_again_once_it_is_done(past: Past) -> Found:
                 text = f"ran again in the same invocation, after the verdict {verdict!r}"
                 yield violation(rule, delivery.life, text, later.began.at)
     for life in past.lives.values():
-        end: Event | None = None
+        end: HistoryEvent | None = None
         for event in life.events:
             if event.what == "reappeared":
                 end = None  # SQS may deliver a message once more after its deletion

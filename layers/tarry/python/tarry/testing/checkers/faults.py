@@ -10,12 +10,12 @@ from tarry.testing.checkers.violation import Found, Violation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarry.testing.past import Past
+    from tarry.testing.past import RecordedHistory
 
 RULE = "faults strike"
 
 
-def faults_strike(past: Past) -> Found:
+def faults_strike(past: RecordedHistory) -> Found:
     """Once nothing is left to happen, each fault has struck: a test whose fault never strikes proves nothing.
 
     A fault with ``times=n`` and ``chance=1`` must strike n times, any other at least once; with ``maybe=True`` it may

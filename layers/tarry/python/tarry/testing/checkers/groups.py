@@ -11,11 +11,11 @@ from tarry.testing.lives import DONE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tarry.testing.lives import Delivery, Life, Run
-    from tarry.testing.past import Past
+    from tarry.testing.lives import Delivery, HandlerRun, MessageCopy
+    from tarry.testing.past import RecordedHistory
 
 
-def groups_keep_their_order(past: Past) -> Found:
+def groups_keep_their_order(past: RecordedHistory) -> Found:
     """On FIFO nothing of a group runs beside another of it, or before one that was sent earlier is out of the way.
 
     The order holds as long as the lease does.
@@ -24,7 +24,7 @@ def groups_keep_their_order(past: Past) -> Found:
     for queue, group, lives in _groups(past):
         runs = [(run, delivery) for life in lives for delivery in life.deliveries for run in delivery.runs]
         runs.sort(key=lambda each: each[0].began.at)
-        latest: tuple[Run, Delivery] | None = None
+        latest: tuple[HandlerRun, Delivery] | None = None
         for run, delivery in runs:
             if latest is not None and latest[0] is not run and run.began.at < _alone_until(*latest, past) - MOMENT:
                 text = f"runs while {latest[1].life.id} of its group {group!r} in {queue} still runs"
@@ -39,8 +39,8 @@ def groups_keep_their_order(past: Past) -> Found:
                     yield violation(rule, delivery.life, text, run.began.at)
 
 
-def _groups(past: Past) -> Iterator[tuple[str, str, list[Life]]]:
-    groups: dict[tuple[str, str], list[Life]] = {}
+def _groups(past: RecordedHistory) -> Iterator[tuple[str, str, list[MessageCopy]]]:
+    groups: dict[tuple[str, str], list[MessageCopy]] = {}
     for life in past.lives.values():
         queue, group = life.sent.fields["queue"], life.sent.fields.get("group")
         if queue.endswith(".fifo") and group is not None:
@@ -49,19 +49,19 @@ def _groups(past: Past) -> Iterator[tuple[str, str, list[Life]]]:
         yield queue, group, lives
 
 
-def _alone_until(run: Run, delivery: Delivery, past: Past) -> float:
+def _alone_until(run: HandlerRun, delivery: Delivery, past: RecordedHistory) -> float:
     """Until when nothing else of its group may run: as long as it runs and its lease holds."""
     return min(_end_of(run, past), delivery.lease_ends_at)
 
 
-def _end_of(run: Run, past: Past) -> float:
+def _end_of(run: HandlerRun, past: RecordedHistory) -> float:
     if run.ended is not None:
         return run.ended.at
     answered = past.invocations[run.request_id].answered
     return answered.at if answered is not None else math.inf
 
 
-def _out_of_the_way(before: Life, run: Run, past: Past) -> bool:
+def _out_of_the_way(before: MessageCopy, run: HandlerRun, past: RecordedHistory) -> bool:
     """Whether a message was done with, for its group, when a run of a later one began."""
     began = run.began.at
     if before.left_at is not None and before.left_at <= began:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from tarry.testing.checkers.violation import Found, violation
 
 if TYPE_CHECKING:
-    from tarry.simulator.history import Event
+    from tarry.simulator.history import HistoryEvent
     from tarry.testing.lives import Delivery
-    from tarry.testing.past import Past
+    from tarry.testing.past import RecordedHistory
 
 ON_ITS_WAY_SECONDS = 0.05
 """How long a request may be under way that was made while the lease still held, if no fault strikes it."""
 
 
-def lost_leases_are_left_alone(past: Past) -> Found:
+def lost_leases_are_left_alone(past: RecordedHistory) -> Found:
     """Once a lease has ended, for all that its invocation can know, nothing is sent or hidden in its message's name.
 
     Another delivery may have finished the message, or still run it, and an old handle would act on that one (SPEC E6).
@@ -40,7 +40,7 @@ def lost_leases_are_left_alone(past: Past) -> Found:
                 ends_at = event.fields["visible_until"]
 
 
-def known_end(delivery: Delivery, past: Past) -> float:
+def known_end(delivery: Delivery, past: RecordedHistory) -> float:
     """When the lease ends by what an invocation knows: a record tells only when its first receive was.
 
     Where that end would be before the invocation, Lambda hides the messages for longer, for its batching window.
@@ -50,12 +50,12 @@ def known_end(delivery: Delivery, past: Past) -> float:
     return (delivery.at if delivery.count == 1 and delivery.at + seconds > began else began) + seconds
 
 
-def visibility_timeout(delivery: Delivery, past: Past) -> float:
+def visibility_timeout(delivery: Delivery, past: RecordedHistory) -> float:
     """The queue's own, in seconds."""
     return float(past.queues.get(delivery.life.sent.fields["queue"], {}).get("VisibilityTimeout", 30))
 
 
-def _done_for(delivery: Delivery) -> list[Event]:
+def _done_for(delivery: Delivery) -> list[HistoryEvent]:
     """What its invocation did in the message's name, in order: sends, and changes of its visibility."""
     copies = [] if delivery.twins else delivery.copies
     return sorted([*delivery.hidden, *copies], key=lambda event: event.at)

@@ -11,14 +11,14 @@ from tarry.testing.lives import FAILED
 from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
-    from tarry.testing.lives import Delivery, Life, Run
-    from tarry.testing.past import Past
+    from tarry.testing.lives import Delivery, HandlerRun, MessageCopy
+    from tarry.testing.past import RecordedHistory
 
 REASONS = frozenset({"error", "exhausted", "fatal", "undecodable", "expiring"})
 SMALLEST_RECORD_BYTES = 700
 
 
-def letters_say_why(past: Past) -> Found:
+def letters_say_why(past: RecordedHistory) -> Found:
     """What tarry dead-lettered has its record, complete, wherever there was room for one."""
     rule = "letters say why"
     for life in past.lives.values():
@@ -38,26 +38,26 @@ def letters_say_why(past: Past) -> Found:
                 yield violation(rule, life, text, life.sent.at)
 
 
-def died_in(life: Life) -> str | None:
+def died_in(life: MessageCopy) -> str | None:
     """The queue from which its record says that it was dead-lettered before."""
     record = life.record or {}
     return queue_name(str(record.get("origin"))) if is_dead_letter(record) else None
 
 
-def users_attributes(life: Life) -> dict[str, Any]:
+def users_attributes(life: MessageCopy) -> dict[str, Any]:
     """A message's attributes without tarry's record."""
     ours = life.record is not None
     return {name: value for name, value in life.attributes.items() if not (ours and name == ATTRIBUTE)}
 
 
-def _has_room(life: Life, past: Past) -> bool:
+def _has_room(life: MessageCopy, past: RecordedHistory) -> bool:
     limit = int(past.queues.get(life.sent.fields["queue"], {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))
     room = limit - message_size(life.body, dict(life.attributes))
     taken = ATTRIBUTE in life.attributes or len(life.attributes) >= MAX_ATTRIBUTES
     return not taken and room >= SMALLEST_RECORD_BYTES
 
 
-def _compared(letter: Life, delivery: Delivery, past: Past) -> list[tuple[str, Any, Any]]:
+def _compared(letter: MessageCopy, delivery: Delivery, past: RecordedHistory) -> list[tuple[str, Any, Any]]:
     """What the record must say beside what it says; what was cut for want of room is not there."""
     record: dict[str, Any] = letter.record or {}
     failure: dict[str, Any] = record.get("failure") or {}
@@ -99,12 +99,12 @@ def _compared(letter: Life, delivery: Delivery, past: Past) -> list[tuple[str, A
     return compared
 
 
-def _is_given_up(run: Run, failure: dict[str, Any]) -> bool:
+def _is_given_up(run: HandlerRun, failure: dict[str, Any]) -> bool:
     """Whether its handler ran beyond its time, and its process was ended after it was settled (SPEC I3)."""
     return run.ended is None and str(failure.get("type", TimeoutError.__name__)).endswith(TimeoutError.__name__)
 
 
-def _total_before(life: Life) -> int:
+def _total_before(life: MessageCopy) -> int:
     """The attempts of earlier lives, which ended in a dead letter that was redriven."""
     while not life.is_letter and life.before is not None:
         life = life.before
@@ -112,7 +112,7 @@ def _total_before(life: Life) -> int:
     return int(failure.get("attempts") or 0)
 
 
-def _is_exhausted(delivery: Delivery, past: Past) -> bool:
+def _is_exhausted(delivery: Delivery, past: RecordedHistory) -> bool:
     run, delivery_id = delivery.run, delivery.life.delivery_id
     assert run is not None
     limit, redrive = run.limit(delivery_id), past.redrive(delivery.life.sent.fields["queue"])

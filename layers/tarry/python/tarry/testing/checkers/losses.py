@@ -9,15 +9,15 @@ from tarry.testing.checkers.violation import Found, violation
 from tarry.testing.lives import DONE
 
 if TYPE_CHECKING:
-    from tarry.simulator.history import Event
-    from tarry.testing.lives import Delivery, Life
-    from tarry.testing.past import Past
+    from tarry.simulator.history import HistoryEvent
+    from tarry.testing.lives import Delivery, MessageCopy
+    from tarry.testing.past import RecordedHistory
 
 SETTLING_SECONDS = 60.0
 """Between the decision to wait and the wait, at most."""
 
 
-def nothing_is_lost(past: Past) -> Found:
+def nothing_is_lost(past: RecordedHistory) -> Found:
     """Whoever deleted a message had handled it, thrown it away on purpose, or sent it on and been told so."""
     for life in past.lives.values():
         for end in life.all("deleted"):
@@ -30,7 +30,7 @@ def nothing_is_lost(past: Past) -> Found:
                 yield violation("nothing is lost", life, _text(delivery, end, past), end.at)
 
 
-def _text(delivery: Delivery, end: Event, past: Past) -> str:
+def _text(delivery: Delivery, end: HistoryEvent, past: RecordedHistory) -> str:
     if end.fields["by"] == "mapping" and not _reports_failures(delivery, past):
         why = "though it was not handled: its event source mapping reports no failures (ReportBatchItemFailures)"
         return f"Lambda deleted it {why}"
@@ -38,12 +38,12 @@ def _text(delivery: Delivery, end: Event, past: Past) -> str:
     return f"deleted, and nobody was done with it: {verdict}, and nothing was sent in its place"
 
 
-def _reports_failures(delivery: Delivery, past: Past) -> bool:
+def _reports_failures(delivery: Delivery, past: RecordedHistory) -> bool:
     connected = past.connected.get(delivery.life.sent.fields["queue"])
     return connected is None or bool(connected.fields["reports_failures"])
 
 
-def _may_be_deleted(delivery: Delivery, end: Event, past: Past) -> bool:
+def _may_be_deleted(delivery: Delivery, end: HistoryEvent, past: RecordedHistory) -> bool:
     life = delivery.life
     if delivery.invocation is not None and delivery.invocation.consumed is None:
         return True  # what a function other than tarry answers is its own affair
@@ -59,20 +59,20 @@ def _may_be_deleted(delivery: Delivery, end: Event, past: Past) -> bool:
     return any(event.at <= end.at and event.fields["state"] in thrown_away for event in said)
 
 
-def _was_done(delivery: Delivery, end: Event) -> bool:
+def _was_done(delivery: Delivery, end: HistoryEvent) -> bool:
     """Whether a handler that never ended, since its process died, had acknowledged the message by then (SPEC G3)."""
     run = delivery.run
     given = run.verdict_event(delivery.life.delivery_id) if run is not None and run.ended is None else None
     return given is not None and given.at <= end.at and given.fields["verdict"] in DONE
 
 
-def _is_confirmed(copy: Event, past: Past) -> bool:
+def _is_confirmed(copy: HistoryEvent, past: RecordedHistory) -> bool:
     """Whether SQS said that it has the copy as it was sent."""
     garbled = past.lives[copy.fields["delivery_id"]].all("garbled")
     return not any(each.fields.get("request_id") == copy.fields["by"] for each in garbled)
 
 
-def _is_free(delivery: Delivery, past: Past) -> bool:
+def _is_free(delivery: Delivery, past: RecordedHistory) -> bool:
     """On FIFO: whether all before it in its batch and group are out of its way."""
     assert delivery.invocation is not None
     group = delivery.life.sent.fields.get("group")
@@ -85,7 +85,7 @@ def _is_free(delivery: Delivery, past: Past) -> bool:
     return True
 
 
-def nothing_expires_waiting(past: Past) -> Found:
+def nothing_expires_waiting(past: RecordedHistory) -> Found:
     """No wait outlasts the message, where its queue's retention had to be looked up (SPEC C10)."""
     for life in past.lives.values():
         end, delivery = life.end, life.deliveries[-1] if life.deliveries else None
@@ -98,7 +98,7 @@ def nothing_expires_waiting(past: Past) -> Found:
             yield violation("nothing expires waiting", life, f"expired in a wait of {wait} s", end.at)
 
 
-def _may_expire(delivery: Delivery, past: Past) -> bool:
+def _may_expire(delivery: Delivery, past: RecordedHistory) -> bool:
     """It had nowhere to go, or could not be looked up or sent."""
     assert delivery.invocation is not None
     queue = delivery.life.sent.fields["queue"]
@@ -108,7 +108,7 @@ def _may_expire(delivery: Delivery, past: Past) -> bool:
     return nowhere or not_sent or delivery.invocation.struck("SendMessageBatch") or past.look_up_failed(delivery)
 
 
-def everything_settles(past: Past) -> Found:
+def everything_settles(past: RecordedHistory) -> Found:
     """When nothing is left to happen, nothing is left in a queue that feeds a function."""
     if not past.settled:
         return
@@ -119,5 +119,5 @@ def everything_settles(past: Past) -> Found:
             )
 
 
-def _last(life: Life) -> float:
+def _last(life: MessageCopy) -> float:
     return life.events[-1].at

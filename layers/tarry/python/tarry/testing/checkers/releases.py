@@ -8,13 +8,13 @@ from tarry.testing.checkers.violation import Found, violation
 
 if TYPE_CHECKING:
     from tarry.testing.lives import Delivery
-    from tarry.testing.past import Past
+    from tarry.testing.past import RecordedHistory
 
 NOT_DECIDED = frozenset({None, "release", "left"})
 """What was not run, or has no verdict of its own."""
 
 
-def what_is_given_back_is_visible(past: Past) -> Found:
+def what_is_given_back_is_visible(past: RecordedHistory) -> Found:
     """A message that was not handled, and is reported as failed, is visible again when the answer is out.
 
     On FIFO one that is not would hold up its group when the head is due.
@@ -32,7 +32,7 @@ def what_is_given_back_is_visible(past: Past) -> Found:
         yield violation("what is given back is visible", delivery.life, text, delivery.at)
 
 
-def _is_excused(delivery: Delivery, past: Past) -> bool:
+def _is_excused(delivery: Delivery, past: RecordedHistory) -> bool:
     """Whether it waits for something of its own, or the request that shows it has failed."""
     invocation = delivery.invocation
     assert invocation is not None
@@ -51,7 +51,7 @@ def _is_excused(delivery: Delivery, past: Past) -> bool:
     return _is_out_of_time(delivery, past) or _has_lost_group(delivery, past)
 
 
-def _has_lost_group(delivery: Delivery, past: Past) -> bool:
+def _has_lost_group(delivery: Delivery, past: RecordedHistory) -> bool:
     """Whether a handle of its group was refused on FIFO: then the group is not run, and only reported (SPEC H4)."""
     assert delivery.invocation is not None
     group = delivery.life.sent.fields.get("group")
@@ -61,5 +61,5 @@ def _has_lost_group(delivery: Delivery, past: Past) -> bool:
     )
 
 
-def _is_out_of_time(delivery: Delivery, past: Past) -> bool:
+def _is_out_of_time(delivery: Delivery, past: RecordedHistory) -> bool:
     return any("not_settled" in event.fields for event in past.said_by(delivery))

@@ -11,11 +11,11 @@ from tarry.testing.lives import TRANSFERS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarry.testing.lives import Life
-    from tarry.testing.past import Past
+    from tarry.testing.lives import MessageCopy
+    from tarry.testing.past import RecordedHistory
 
 
-def nothing_comes_from_nowhere(past: Past) -> Found:
+def nothing_comes_from_nowhere(past: RecordedHistory) -> Found:
     """What a function sends on is a message that it had, with its group and trace header.
 
     Its body and attributes too, unless the copy's record says that a failure step edited them.
@@ -39,7 +39,7 @@ def nothing_comes_from_nowhere(past: Past) -> Found:
             yield violation(rule, past.lives[strange[0]], "ran in an invocation that was not handed it", run.began.at)
 
 
-def _compared(original: Life, copy: Life) -> list[tuple[str, Any, Any]]:
+def _compared(original: MessageCopy, copy: MessageCopy) -> list[tuple[str, Any, Any]]:
     had, has = original.sent.fields, copy.sent.fields
     group = has.get("group") if copy.sent.fields["queue"].endswith(".fifo") or had.get("group") else None
     own_group = had.get("group") or (original.id if copy.sent.fields["queue"].endswith(".fifo") else None)
@@ -53,7 +53,7 @@ def _compared(original: Life, copy: Life) -> list[tuple[str, Any, Any]]:
     ]
 
 
-def _users(life: Life) -> dict[str, Any]:
+def _users(life: MessageCopy) -> dict[str, Any]:
     """The attributes that are not tarry's."""
     return {name: value for name, value in life.attributes.items() if name != ATTRIBUTE or not _is_ours(value)}
 

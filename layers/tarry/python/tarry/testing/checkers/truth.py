@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from tarry.testing.checkers.violation import Found, violation
 
 if TYPE_CHECKING:
-    from tarry.simulator.history import Event
+    from tarry.simulator.history import HistoryEvent
     from tarry.testing.lives import Delivery
-    from tarry.testing.past import Past
+    from tarry.testing.past import RecordedHistory
 
 
-def the_log_tells_the_truth(past: Past) -> Found:
+def the_log_tells_the_truth(past: RecordedHistory) -> Found:
     """What the log says was sent on is where it says, what waits is hidden for as long as it says."""
     for delivery in past.deliveries():
         if delivery.invocation is None:
@@ -23,7 +23,7 @@ def the_log_tells_the_truth(past: Past) -> Found:
                 yield violation("the log tells the truth", delivery.life, lie, event.at)
 
 
-def _lie(event: Event, delivery: Delivery) -> str | None:
+def _lie(event: HistoryEvent, delivery: Delivery) -> str | None:
     fields = event.fields
     target = fields.get("dead_letter_queue") or fields.get("sent_to")
     if target is not None:
