@@ -20,7 +20,7 @@ from tarry.envelope.attribute import body_sum
 from tarry.sqs.outgoing import Entry, pack
 from tarry.testing import Report, Sandbox
 from tarry.testing.checkers import check
-from tarry.testing.past import RecordedHistory
+from tarry.testing.history import RecordedHistory
 from tests.simulation import sometimes
 from tests.simulation.behaviour import Behaviour
 from tests.simulation.scenario import Post, Scenario, draw

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 from tarry.sqs.limits import MAX_ATTRIBUTES
-from tarry.testing.lives import DONE, Delivery
-from tarry.testing.past import RecordedHistory
+from tarry.testing.deliveries import DONE, Delivery
+from tarry.testing.history import RecordedHistory
 
 Met = Callable[[RecordedHistory], int]
 

@@ -11,8 +11,8 @@ from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.runtime_process import Client
 from tarry.local.functions.variables import Endpoints, variables_of
-from tarry.simulator.answer import InvocationResult
 from tarry.simulator.history import History, HistoryEvent
+from tarry.simulator.invocations import InvocationResult
 from tarry.template import TemplateFunction
 
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:jobs"

@@ -14,8 +14,8 @@ from tarry.local.aws import foreign
 from tarry.local.aws.client import sqs_client
 from tarry.local.aws.foreign import ForeignSqs
 from tarry.simulator import mapping
-from tarry.simulator.answer import InvocationResult
 from tarry.simulator.history import History
+from tarry.simulator.invocations import InvocationResult
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.wall import LoopTimeline

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.answer import InvocationResult
 from tarry.simulator.functions import WARM_SECONDS, Function, FunctionSettings, Handler
 from tarry.simulator.history import History
+from tarry.simulator.invocations import InvocationResult
 from tarry.simulator.stage import Stage
 from tarry.simulator.timeline import START
 from tarry.world import World, current

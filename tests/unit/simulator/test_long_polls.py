@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from tarry.simulator.history import History
-from tarry.simulator.http.waiting import LongPolls
+from tarry.simulator.http.long_polls import LongPolls
 from tarry.simulator.sqs import Sqs
 from tarry.simulator.wall import LoopTimeline
 

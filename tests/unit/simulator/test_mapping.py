@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.answer import InvocationResult
 from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.history import History
+from tarry.simulator.invocations import InvocationResult
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.timeline import START, Timeline

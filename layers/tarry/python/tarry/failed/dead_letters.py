@@ -43,7 +43,7 @@ class DeadLetterMessage(Value):
 
     __slots__ = (  # noqa: RUF023
         "delivery_id", "id", "queue", "origin", "sent_at", "body", "attributes", "failure", "history", "group_id",
-        "receive_count", "edited", "_source", "_record", "_told",
+        "receive_count", "edited", "record", "_source", "_told",
     )  # fmt: skip
     delivery_id: str
     """SQS's own id."""
@@ -69,10 +69,13 @@ class DeadLetterMessage(Value):
     """When its body or attributes were last changed, by hand or by a failure step, in UTC; None if they never were."""
 
     _source: QueueArn
-    _record: Mapping[str, Any]
+    record: Mapping[str, Any]
     """As the event source mapping would hand it over."""
     _told: Mapping[str, Any]
     """What its `Tarry` attribute says; empty if there is none that can be read."""
+
+    def __init__(self, **fields: Any) -> None:
+        self._freeze(**fields)
 
     def __hash__(self) -> int:
         return hash(self.delivery_id)
@@ -80,7 +83,7 @@ class DeadLetterMessage(Value):
     @property
     def is_undecodable(self) -> bool:
         """Whether it died of its body, which no handler can read. Somebody has to edit it first."""
-        is_changed = self.body != self._record["body"]
+        is_changed = self.body != self.record["body"]
         return self.failure is not None and self.failure.reason == "undecodable" and not is_changed
 
     def __repr__(self) -> str:
@@ -93,10 +96,10 @@ def read_dead_letter(received: Mapping[str, Any], source: QueueArn, now: float) 
     record = event_record(received, source.text, region_of(source.text))
     attribute = record["messageAttributes"].get(ATTRIBUTE)
     envelope, told = _read(attribute, record["body"], now)
-    system, dead_letter = record["attributes"], DeadLetterMessage()
+    system = record["attributes"]
     failure = envelope.failure if envelope else None
     sent = epoch_seconds(system.get("SentTimestamp"))
-    dead_letter._freeze(
+    return DeadLetterMessage(
         delivery_id=record["messageId"],
         id=envelope.id if envelope else record["messageId"],
         queue=source.name,
@@ -114,10 +117,9 @@ def read_dead_letter(received: Mapping[str, Any], source: QueueArn, now: float) 
         receive_count=int(system.get("ApproximateReceiveCount", 1)),
         edited=envelope.edited if envelope else None,
         _source=source,
-        _record=record,
+        record=record,
         _told=told,
     )
-    return dead_letter
 
 
 def _read(attribute: Mapping[str, Any] | None, body: str, now: float) -> tuple[Envelope | None, Mapping[str, Any]]:
@@ -148,10 +150,8 @@ def edit(dead_letter: DeadLetterMessage, body: str, now: float) -> DeadLetterMes
             json.loads(body)
         except (ValueError, RecursionError) as error:
             raise CannotEdit(f"the body of letter {dead_letter.id} was JSON, and is none now: {error}") from error
-    edited = DeadLetterMessage()
     fields = {name: getattr(dead_letter, name) for name in DeadLetterMessage.__slots__}
-    edited._freeze(**{**fields, "body": body, "edited": timestamp(now)})
-    return edited
+    return DeadLetterMessage(**{**fields, "body": body, "edited": timestamp(now)})
 
 
 def _is_json(body: str) -> bool:
@@ -162,7 +162,7 @@ def _is_json(body: str) -> bool:
     return True
 
 
-def fresh_record(dead_letter: DeadLetterMessage) -> dict[str, Any]:
+def fresh_envelope(dead_letter: DeadLetterMessage) -> dict[str, Any]:
     """The record with which it is sent back: who it is and all its failures, and nothing of its attempts.
 
     So does SQS's own redrive, which moves a letter as it is, since a letter of tarry's has none of that in it. What SQS
@@ -188,11 +188,11 @@ def as_record(dead_letter: DeadLetterMessage, origin: str, now: float, record: s
     milliseconds = str(int(now * 1000))
     system = {
         name: value
-        for name, value in dead_letter._record["attributes"].items()
+        for name, value in dead_letter.record["attributes"].items()
         if name not in ("DeadLetterQueueSourceArn", "AWSTraceHeader")
     }
     system |= {"ApproximateReceiveCount": "1", "ApproximateFirstReceiveTimestamp": milliseconds}
-    if header := without_lineage(dead_letter._record["attributes"].get("AWSTraceHeader")):
+    if header := without_lineage(dead_letter.record["attributes"].get("AWSTraceHeader")):
         system["AWSTraceHeader"] = header
     attributes = user_attributes(dead_letter)
     if record is not None:
@@ -214,7 +214,7 @@ def as_record(dead_letter: DeadLetterMessage, origin: str, now: float, record: s
 
 def user_attributes(dead_letter: DeadLetterMessage) -> dict[str, Any]:
     """Its attributes as an event has them, without our record."""
-    attributes: Mapping[str, Any] = dead_letter._record["messageAttributes"]
+    attributes: Mapping[str, Any] = dead_letter.record["messageAttributes"]
     return {name: value for name, value in attributes.items() if not (name == ATTRIBUTE and is_ours(value))}
 
 
@@ -258,7 +258,7 @@ def as_event(dead_letters: Iterable[DeadLetterMessage]) -> dict[str, Any]:
 
 def _event_record(dead_letter: DeadLetterMessage, now: float) -> dict[str, Any]:
     has_room = len(user_attributes(dead_letter)) < MAX_ATTRIBUTES
-    record = dump(fresh_record(dead_letter)) if has_room else None
+    record = dump(fresh_envelope(dead_letter)) if has_room else None
     return as_record(dead_letter, dead_letter.origin or dead_letter._source.text, now, record)
 
 

@@ -14,7 +14,7 @@ from tarry.failed.errors import NowhereToGo
 from tarry.failed.removing import GONE, check_may_delete, delete_patiently
 from tarry.failed.requests import LOG
 from tarry.failed.result import Result, failed, skipped
-from tarry.failed.retrying import UNDECODABLE, carrier, record_text, send_patiently
+from tarry.failed.retrying import UNDECODABLE, carrier, envelope_text, send_patiently
 from tarry.failed.selection import Selection, by_ids, not_found, offered
 from tarry.outcome import Outcome
 from tarry.policy.failure import Failure, FailureSteps
@@ -127,7 +127,7 @@ class Ran:
 def _run(dead_letter: DeadLetterMessage, origin: QueueArn, handler: Handler) -> Ran:
     here, ran = world.current(), Ran()
     now = here.clock.time()
-    text = record_text(dead_letter, MAX_REQUEST_BYTES)
+    text = envelope_text(dead_letter, MAX_REQUEST_BYTES)
     record = as_record(dead_letter, origin.text, now, text)
     inside = World(here.clock, here.random, lambda: client_of(here), here.threads, ran.watch)
     raised: BaseException | None = None

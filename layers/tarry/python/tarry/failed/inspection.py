@@ -145,7 +145,7 @@ class Inspection:
         """The letter, if it is new; one that came back takes its new receipt handle."""
         dead_letter = read_dead_letter(received, self.queue.arn, self._world.clock.time())
         message: Message[Any] = Message(
-            dict(dead_letter._record), dead_letter.delivery_id, self.lookups.requests.invocation
+            dict(dead_letter.record), dead_letter.delivery_id, self.lookups.requests.invocation
         )
         self._held[dead_letter.delivery_id] = HeldDeadLetter(message, received["until"])
         self.is_full = self.is_full or len(self._held) >= MOST_HELD

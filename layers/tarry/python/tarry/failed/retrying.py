@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry import world
 from tarry.envelope.attribute import ATTRIBUTE, body_sum, dump, fit
-from tarry.failed.dead_letters import fresh_record, user_attributes, without_lineage
+from tarry.failed.dead_letters import fresh_envelope, user_attributes, without_lineage
 from tarry.failed.errors import NowhereToGo
 from tarry.failed.removing import GONE, check_may_delete, delete_patiently
 from tarry.failed.requests import TRIES, wait
@@ -46,7 +46,7 @@ def copy_of(dead_letter: DeadLetterMessage, held: Message[Any], target: QueueArn
     room = limit - message_size(dead_letter.body, attributes)
     if room < 0:
         raise DoesNotFit(f"it is {limit - room} bytes, and {target.name} takes at most {limit}")
-    text = record_text(dead_letter, room)
+    text = envelope_text(dead_letter, room)
     with_record: Attributes = {**attributes, ATTRIBUTE: {"DataType": "String", "StringValue": text or ""}}
     return Copy(
         message, target, [attributes if text is None else with_record], delay=0, transfer=_transfer(dead_letter, target)
@@ -64,12 +64,12 @@ def carrier(dead_letter: DeadLetterMessage, held: Message[Any]) -> Message[Any]:
     return Message(changed, held.delivery_id, held._invocation)
 
 
-def record_text(dead_letter: DeadLetterMessage, room: int) -> str | None:
+def envelope_text(dead_letter: DeadLetterMessage, room: int) -> str | None:
     """Its record, as long as there is room for; None where there is none."""
     attributes = user_attributes(dead_letter)
     if len(attributes) >= MAX_ATTRIBUTES or ATTRIBUTE in attributes:
         return None
-    record = fresh_record(dead_letter)
+    record = fresh_envelope(dead_letter)
     if "failure" in record:
         return fit(record, room - utf8_length(ATTRIBUTE) - utf8_length("String"))
     text = dump(record)
@@ -78,7 +78,7 @@ def record_text(dead_letter: DeadLetterMessage, room: int) -> str | None:
 
 def _transfer(dead_letter: DeadLetterMessage, target: QueueArn) -> str:
     """On FIFO another body is another transfer: SQS must not take it for the one before."""
-    edited = f" {body_sum(dead_letter.body)}" if dead_letter.body != dead_letter._record["body"] else ""
+    edited = f" {body_sum(dead_letter.body)}" if dead_letter.body != dead_letter.record["body"] else ""
     return f"{dead_letter.delivery_id} {target}{edited}"
 
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.simulator.answer import InvocationResult, exited, timed_out
 from tarry.simulator.context import LambdaContext
 from tarry.simulator.flag import Flag
 from tarry.simulator.history import History
+from tarry.simulator.invocations import InvocationResult, exited, message_ids, timed_out
 from tarry.simulator.marshalling import error_payload, exit_reason, through_json
 from tarry.simulator.process import Killed, Process
-from tarry.simulator.records import message_ids
 from tarry.simulator.recursion import Lineage, RecursiveLoop
 from tarry.simulator.stage import Stage
 from tarry.world import World, use
@@ -64,7 +63,7 @@ class FunctionSettings:
 
 
 class Function:
-    """One function. `tarry.simulator.answer.FunctionHost`.
+    """One function. `tarry.simulator.invocations.FunctionHost`.
 
     ``world`` makes the `World` of each new environment, whose clock and threads must be the stage's. ``around`` makes
     what is entered while one of its threads runs. ``lineage`` detects recursive loops; None allows them.

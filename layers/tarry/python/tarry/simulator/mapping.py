@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from tarry.simulator.answer import FunctionHost, InvocationResult
 from tarry.simulator.filters import Filters
 from tarry.simulator.history import History
+from tarry.simulator.invocations import FunctionHost, InvocationResult, WholeBatchFailed, failed_ids
 from tarry.simulator.mapping_settings import MappingSettings
-from tarry.simulator.records import event_record
-from tarry.simulator.response import WholeBatchFailed, failed_ids
 from tarry.simulator.scaling import Scaling
 from tarry.simulator.timeline import Timeline, Timer
+from tarry.sqs.received import event_record
 from tarry.support.arn import QueueArn
 from tarry.tooling.queues import region_of
 

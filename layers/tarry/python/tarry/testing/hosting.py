@@ -15,10 +15,8 @@ from tarry.simulator.functions import Function, FunctionSettings, current_call
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.support.arn import queue_arn
-from tarry.testing.cpu import SlowClock
+from tarry.testing.fault_injection import FaultyHost, FaultyPort, FaultyTransport, SlowClock
 from tarry.testing.observed import observed, overheard
-from tarry.testing.port import FaultyHost, FaultyPort
-from tarry.testing.transport import FaultyTransport
 from tarry.world import World
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tarry.outcome import State
 from tarry.testing.checkers import Violation, check
-from tarry.testing.past import RecordedHistory
+from tarry.testing.history import RecordedHistory
 from tarry.testing.story import Stories, Story, Transition
 from tarry.tooling.text import brief, clock, duration, shortened
 

@@ -17,11 +17,10 @@ from tarry.simulator.timeline import START
 from tarry.sqs.outgoing import Entry, pack
 from tarry.testing.faults import Faults
 from tarry.testing.hosting import Hosting
-from tarry.testing.letters import Letter
 from tarry.testing.listening import listening, without_the_dead
-from tarry.testing.misuse import Endless, Misuse, check_handler, listed
+from tarry.testing.messages import Letter
+from tarry.testing.misuse import Endless, Misuse, check_handler, listed, stuck
 from tarry.testing.report import Report
-from tarry.testing.stuck import stuck
 from tarry.tooling.queues import queue_name
 from tarry.world import use
 

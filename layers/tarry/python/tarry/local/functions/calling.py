@@ -12,8 +12,8 @@ from tarry.local.aws.isolation import HOST
 from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.variables import Endpoints, Overrides, variables_of
-from tarry.simulator.answer import InvocationResult
 from tarry.simulator.history import History, HistoryEvent
+from tarry.simulator.invocations import InvocationResult
 from tarry.template import Template, TemplateFunction
 from tarry.template.model import ACCOUNT
 from tarry.template.queues import with_foreign_queues

@@ -11,7 +11,7 @@ from typing import Any
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.runtime_api import InitError, Reply, RuntimeInvocation
 from tarry.local.functions.runtime_process import Exited, Program, RuntimeProcess
-from tarry.simulator.answer import InvocationResult, exited, timed_out
+from tarry.simulator.invocations import InvocationResult, exited, timed_out
 from tarry.simulator.marshalling import read_response
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0

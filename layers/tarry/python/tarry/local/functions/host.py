@@ -9,10 +9,9 @@ from tarry.local.functions.environment import MAX_INIT_SECONDS, InvocationCost, 
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.runtime_api import InitError
 from tarry.local.functions.runtime_process import Client, Exited, Program, RuntimeProcess, best_client
-from tarry.simulator.answer import InvocationResult
 from tarry.simulator.functions import WARM_SECONDS
 from tarry.simulator.history import History
-from tarry.simulator.records import message_ids
+from tarry.simulator.invocations import InvocationResult, message_ids
 from tarry.template import TemplateFunction
 from tarry.tooling.errors import UsageError
 
@@ -29,7 +28,7 @@ MOST_ENVIRONMENTS = 10
 
 
 class ProcessFunction:
-    """`tarry.simulator.answer.FunctionHost`: environments up to the function's concurrency, the last used first.
+    """`tarry.simulator.invocations.FunctionHost`: environments up to the function's concurrency, the last used first.
 
     It is made on the running loop, where all of it happens. It records
 

@@ -10,7 +10,7 @@ from tarry.outcome import State
 from tarry.simulator.sqs import Sqs
 from tarry.testing import Report, Transition
 from tarry.testing.checkers import Violation
-from tarry.testing.letters import Letter as Found
+from tarry.testing.messages import Letter as Found
 
 NOT_IN_A_DLQ = "said to be dead-lettered, but in no dead-letter queue"
 

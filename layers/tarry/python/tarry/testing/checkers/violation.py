@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tarry.testing.past import RecordedHistory
+from tarry.testing.history import RecordedHistory
 
 if TYPE_CHECKING:
-    from tarry.testing.lives import MessageCopy
+    from tarry.testing.deliveries import MessageCopy
 
 MOMENT = 0.001
 """How much earlier than due something may happen: times are floats."""

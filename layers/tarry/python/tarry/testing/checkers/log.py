@@ -8,16 +8,16 @@ from tarry.testing.checkers.violation import Found, violation
 
 if TYPE_CHECKING:
     from tarry.simulator.history import HistoryEvent
-    from tarry.testing.lives import Delivery
-    from tarry.testing.past import RecordedHistory
+    from tarry.testing.deliveries import Delivery
+    from tarry.testing.history import RecordedHistory
 
 
-def the_log_tells_the_truth(past: RecordedHistory) -> Found:
+def the_log_tells_the_truth(history: RecordedHistory) -> Found:
     """What the log says was sent on is where it says, what waits is hidden for as long as it says."""
-    for delivery in past.deliveries():
+    for delivery in history.deliveries():
         if delivery.invocation is None:
             continue
-        for event in past.said_by(delivery):
+        for event in history.said_by(delivery):
             lie = _lie(event, delivery)
             if lie is not None:
                 yield violation("the log tells the truth", delivery.life, lie, event.at)

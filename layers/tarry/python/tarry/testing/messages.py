@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.envelope.attribute import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope
 from tarry.message import attribute_value
-from tarry.simulator.records import event_attribute
+from tarry.sqs.received import event_attribute
 
 if TYPE_CHECKING:
     from tarry.envelope.attribute import Envelope, FailureRecord

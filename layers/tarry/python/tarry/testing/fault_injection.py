@@ -1,14 +1,17 @@
-"""The way of a request to the simulated SQS, with what goes wrong on it."""
+"""Where faults strike: requests to SQS, the mapping's ways to its queue and its function, and the CPU's speed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from tarry.simulator.functions import current_call
-from tarry.simulator.sqs.errors import SqsError
+from tarry.simulator.invocations import FunctionHost, InvocationResult
+from tarry.simulator.ports import SqsPort
+from tarry.simulator.sqs import SqsError
 from tarry.sqs.client import READ_TIMEOUT_SECONDS
 from tarry.tooling.queues import queue_name
 
@@ -16,9 +19,12 @@ if TYPE_CHECKING:
     from random import Random
 
     from tarry.simulator.history import History
+    from tarry.simulator.mapping_settings import MappingSettings
     from tarry.simulator.sqs import Sqs
     from tarry.simulator.stage import Stage
+    from tarry.simulator.timeline import Timeline
     from tarry.testing.faults import Fault, Faults
+    from tarry.world import Clock
 
 Apply = Callable[[], dict[str, Any]]
 
@@ -185,3 +191,76 @@ class _Outcome:
         if self._error is not None:
             raise self._error
         return self._answer
+
+
+LOST = SqsError("InternalError", "the answer was lost, by the sandbox", status=500, sender_fault=False)
+
+
+class FaultyPort(SqsPort):
+    """`SqsPort`, struck by the faults that are not of a function's requests."""
+
+    def __init__(
+        self, timeline: Timeline, sqs: Sqs, settings: MappingSettings, faults: Faults, history: History
+    ) -> None:
+        super().__init__(timeline, sqs, settings)
+        self._faults = faults
+        self._history = history
+
+    def _answer(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        answer = super()._answer(operation, parameters)
+        if operation == "ReceiveMessage":
+            for message in answer.get("Messages", ()):
+                self._perhaps_again(message["ReceiptHandle"])
+        elif self._faults.of_mapping("lost_delete", self._queue) is not None:
+            raise LOST
+        return answer
+
+    def _perhaps_again(self, handle: str) -> None:
+        """A message of a standard queue may come a second time, while its first delivery is under way or after it."""
+        fault = None if self._queue.endswith(".fifo") else self._faults.of_delivery(self._queue)
+        if fault is not None:
+            self._sqs.deliver_again(self._queue, handle, fault.seconds)
+
+
+class FaultyHost:
+    """`FunctionHost`, throttled or invoked late where a fault says so."""
+
+    def __init__(self, timeline: Timeline, function: FunctionHost, queue: str, faults: Faults) -> None:
+        self._timeline = timeline
+        self._function = function
+        self._queue = queue
+        self._faults = faults
+
+    def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None]) -> None:
+        if self._faults.of_mapping("throttled", self._queue) is not None:
+            self._timeline.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
+        elif (held := self._faults.of_mapping("held", self._queue)) is not None:
+            self._timeline.after(held.seconds, partial(self._function.invoke, event, done))
+        else:
+            self._function.invoke(event, done)
+
+
+class SlowClock:
+    """`tarry.world.Clock`, of which a look costs `slow_down`'s seconds in the invocations it names."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seconds: dict[str, float] = {}
+        self.sleep = clock.sleep
+        self.asleep = clock.asleep
+
+    def slow_down(self, request_id: str, seconds: float) -> None:
+        """Let each look of this invocation at its clock take so many seconds."""
+        self._seconds[request_id] = seconds
+
+    def time(self) -> float:
+        self._work()
+        return self._clock.time()
+
+    def monotonic(self) -> float:
+        self._work()
+        return self._clock.monotonic()
+
+    def _work(self) -> None:
+        if self._seconds and (call := current_call()) is not None and call.request_id in self._seconds:
+            self._clock.sleep(self._seconds[call.request_id])

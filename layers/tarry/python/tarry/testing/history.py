@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tarry.sqs.topology import FAILURE_KEPT_SECONDS
-from tarry.testing.lives import DONE, Delivery, HandlerRun, MessageCopy, ObservedInvocation, is_letter
+from tarry.testing.deliveries import DONE, Delivery, HandlerRun, MessageCopy, ObservedInvocation, is_letter
 from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:

@@ -7,32 +7,32 @@ from typing import TYPE_CHECKING, Any
 from tarry.envelope.attribute import ATTRIBUTE, is_dead_letter
 from tarry.sqs.limits import MAX_ATTRIBUTES, MAX_REQUEST_BYTES, message_size
 from tarry.testing.checkers.violation import Found, violation
-from tarry.testing.lives import FAILED
+from tarry.testing.deliveries import FAILED
 from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
-    from tarry.testing.lives import Delivery, HandlerRun, MessageCopy
-    from tarry.testing.past import RecordedHistory
+    from tarry.testing.deliveries import Delivery, HandlerRun, MessageCopy
+    from tarry.testing.history import RecordedHistory
 
 REASONS = frozenset({"error", "exhausted", "fatal", "undecodable", "expiring"})
 SMALLEST_RECORD_BYTES = 700
 
 
-def letters_say_why(past: RecordedHistory) -> Found:
+def letters_say_why(history: RecordedHistory) -> Found:
     """What tarry dead-lettered has its record, complete, wherever there was room for one."""
     rule = "letters say why"
-    for life in past.lives.values():
+    for life in history.lives.values():
         if life.came_from is None or not life.is_letter or life.has_twins:
             continue
         if life.record is None:
-            if _has_room(life, past):
+            if _has_room(life, history):
                 yield violation(rule, life, "dead-lettered without a record, though there was room", life.sent.at)
             continue
         if life.sent.fields["queue"] in (life.came_from.life.sent.fields["queue"], died_in(life.came_from.life)):
             yield violation(
                 rule, life, f"dead-lettered to {life.sent.fields['queue']}, where it came from", life.sent.at
             )
-        for what, wanted, told in _compared(life, life.came_from, past):
+        for what, wanted, told in _compared(life, life.came_from, history):
             if wanted != told:
                 text = f"its record says of its {what} {told!r:.200}, not {wanted!r:.200}"
                 yield violation(rule, life, text, life.sent.at)
@@ -50,14 +50,14 @@ def users_attributes(life: MessageCopy) -> dict[str, Any]:
     return {name: value for name, value in life.attributes.items() if not (ours and name == ATTRIBUTE)}
 
 
-def _has_room(life: MessageCopy, past: RecordedHistory) -> bool:
-    limit = int(past.queues.get(life.sent.fields["queue"], {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))
+def _has_room(life: MessageCopy, history: RecordedHistory) -> bool:
+    limit = int(history.queues.get(life.sent.fields["queue"], {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))
     room = limit - message_size(life.body, dict(life.attributes))
     taken = ATTRIBUTE in life.attributes or len(life.attributes) >= MAX_ATTRIBUTES
     return not taken and room >= SMALLEST_RECORD_BYTES
 
 
-def _compared(letter: MessageCopy, delivery: Delivery, past: RecordedHistory) -> list[tuple[str, Any, Any]]:
+def _compared(letter: MessageCopy, delivery: Delivery, history: RecordedHistory) -> list[tuple[str, Any, Any]]:
     """What the record must say beside what it says; what was cut for want of room is not there."""
     record: dict[str, Any] = letter.record or {}
     failure: dict[str, Any] = record.get("failure") or {}
@@ -82,7 +82,7 @@ def _compared(letter: MessageCopy, delivery: Delivery, past: RecordedHistory) ->
     of_its_own = run.has_own_steps(delivery.life.delivery_id) and failure.get("reason") not in REASONS
     compared.append(("reason for a failure", True, had_reason or of_its_own))
     if failure.get("reason") == "exhausted":
-        compared.append(("exhaustion", True, _is_exhausted(delivery, past)))
+        compared.append(("exhaustion", True, _is_exhausted(delivery, history)))
     if said == "reject":
         compared.append(("reason", False, failure.get("reason") in REASONS))
     if "request_id" in failure:  # else it was cut
@@ -112,9 +112,9 @@ def _total_before(life: MessageCopy) -> int:
     return int(failure.get("attempts") or 0)
 
 
-def _is_exhausted(delivery: Delivery, past: RecordedHistory) -> bool:
+def _is_exhausted(delivery: Delivery, history: RecordedHistory) -> bool:
     run, delivery_id = delivery.run, delivery.life.delivery_id
     assert run is not None
-    limit, redrive = run.limit(delivery_id), past.redrive(delivery.life.sent.fields["queue"])
+    limit, redrive = run.limit(delivery_id), history.redrive(delivery.life.sent.fields["queue"])
     spent = limit is not None and run.attempt(delivery_id) >= limit
     return spent or (redrive is not None and delivery.count >= redrive[1])
