@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
@@ -12,7 +11,7 @@ from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.sqs.topology import Topology, named_queue
 from tarry.support.arn import QueueArn, queue_arn
 from tarry.support.value import Value
-from tarry.tooling.queues import queue_name
+from tarry.tooling.queues import counts_of, queue_name, redrive_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,19 +43,16 @@ class DeadLetterQueue(Value):
     """After how many receives."""
 
     def __init__(self, attributes: dict[str, str], sources: tuple[QueueArn, ...] | None) -> None:
-        arn, redrive = queue_arn(attributes["QueueArn"]), json.loads(attributes.get("RedrivePolicy") or "{}")
-        counts = [
-            int(attributes.get(f"ApproximateNumberOfMessages{what}", 0)) for what in ("", "NotVisible", "Delayed")
-        ]
+        arn, redrive, counts = queue_arn(attributes["QueueArn"]), redrive_of(attributes), counts_of(attributes)
         self._freeze(
             arn=arn,
             name=arn.name,
             about=sum(counts),
-            in_flight=counts[1],
+            in_flight=counts.in_flight,
             visibility_timeout=int(attributes.get("VisibilityTimeout", 30)),
             sources=sources,
-            moves_to=queue_arn(redrive.get("deadLetterTargetArn")).name or None,
-            moves_after=int(redrive["maxReceiveCount"]) if redrive.get("maxReceiveCount") else None,
+            moves_to=redrive.target.name if redrive else None,
+            moves_after=redrive.max_receive_count if redrive else None,
         )
 
     def __str__(self) -> str:

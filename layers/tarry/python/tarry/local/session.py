@@ -10,7 +10,7 @@ from tarry.local.aws.client import DEFAULT_PORT
 from tarry.local.aws.embedded import EmbeddedSqs
 from tarry.local.cloud import Cloud, running
 from tarry.local.plan import Note, RunPlan, RunSettings
-from tarry.local.runs.report import RunReport, letters_of
+from tarry.local.runs.report import RunReport, dead_letters_of
 from tarry.local.show.board import Board, Outlook, View
 from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
@@ -39,12 +39,12 @@ async def play(cloud: Cloud, outlook: Outlook, settings: RunSettings, note: Note
     except asyncio.CancelledError:
         is_interrupted = True
     stories = outlook.board.stories
-    letters = {}
+    dead_letters = {}
     if isinstance(cloud.sqs, EmbeddedSqs):
         cloud.sqs.model.settle_time()
-        letters = letters_of(stories, cloud.sqs.model, cloud.timeline.now)
+        dead_letters = dead_letters_of(stories, cloud.sqs.model, cloud.timeline.now)
     took = time.monotonic() - began
-    return RunReport(stories, letters, took, is_interrupted, expected=settings.expected)
+    return RunReport(stories, dead_letters, took, is_interrupted, expected=settings.expected)
 
 
 async def _send(cloud: Cloud, board: Board, note: Note) -> None:

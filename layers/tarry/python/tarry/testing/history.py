@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tarry.sqs.topology import FAILURE_KEPT_SECONDS
 from tarry.testing.deliveries import DONE, Delivery, HandlerRun, MessageCopy, ObservedInvocation, is_letter
-from tarry.tooling.queues import queue_name
+from tarry.tooling.queues import redrive_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -85,8 +84,8 @@ class RecordedHistory:
 
     def redrive(self, queue: str) -> tuple[str, int] | None:
         """The name of its dead-letter queue, and its ``maxReceiveCount``."""
-        policy = json.loads(self.queues.get(queue, {}).get("RedrivePolicy") or "null")
-        return policy and (queue_name(policy["deadLetterTargetArn"]), int(policy["maxReceiveCount"]))
+        redrive = redrive_of(self.queues.get(queue, {}))
+        return redrive and (redrive.target.name, redrive.max_receive_count or 0)
 
     def said_by(self, delivery: Delivery) -> list[HistoryEvent]:
         """What tarry said of a message in the invocation of a delivery."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.failed import UnknownQueue
 from tarry.support.arn import queue_arn
 from tarry.tooling.errors import UsageError
-from tarry.tooling.queues import endpoint_host, queue_name
+from tarry.tooling.queues import endpoint_host, queue_name, redrive_of
 from tarry.world import World
 
 if TYPE_CHECKING:
@@ -157,7 +156,6 @@ def _of_stack(stack: str, account: AwsAccess) -> tuple[tuple[str, ...], dict[str
     dead: dict[str, None] = {}
     for url in queues:
         told = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"]).get("Attributes", {})
-        target = queue_arn(json.loads(told.get("RedrivePolicy") or "{}").get("deadLetterTargetArn")).name
-        if target:
-            dead[by_name.get(target, target)] = None
+        if (redrive := redrive_of(told)) is not None:
+            dead[by_name.get(redrive.target.name, redrive.target.name)] = None
     return tuple(dead), {name: queues[url] for name, url in by_name.items()}

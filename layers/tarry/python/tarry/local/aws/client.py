@@ -22,9 +22,8 @@ from botocore.exceptions import ClientError
 from tarry import Queue
 from tarry.local.aws.isolation import HOST
 from tarry.sqs.refusals import error_code, is_no_queue
-from tarry.support.arn import QueueArn
 from tarry.tooling.errors import UsageError
-from tarry.tooling.queues import endpoint_host, queue_name
+from tarry.tooling.queues import counts_of, endpoint_host, queue_name, redrive_of
 
 DEFAULT_PORT = 4576
 """Where `tarry local` serves SQS."""
@@ -131,13 +130,9 @@ def _attributes(client: Any, url: str) -> dict[str, str] | None:
 
 
 def _depth(url: str, attributes: dict[str, str], ages: dict[str, float]) -> QueueDepth:
-    def count(of: str) -> int:
-        return int(attributes.get(f"ApproximateNumberOfMessages{of}", 0))
-
     name = queue_name(url)
-    policy = json.loads(attributes.get("RedrivePolicy") or "{}")
-    target = QueueArn(str(policy.get("deadLetterTargetArn", ""))).name or None
-    return QueueDepth(name, url, count(""), count("NotVisible"), count("Delayed"), ages.get(name), target)
+    redrive = redrive_of(attributes)
+    return QueueDepth(name, url, *counts_of(attributes), ages.get(name), redrive.target.name if redrive else None)
 
 
 def _oldest(endpoint_url: str) -> dict[str, float]:

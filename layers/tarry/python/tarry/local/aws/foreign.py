@@ -25,7 +25,7 @@ from tarry.sqs.refusals import error_code, failed_entries, is_no_queue
 from tarry.support.arn import QueueArn
 from tarry.template.queues import make_queues
 from tarry.tooling.errors import UsageError
-from tarry.tooling.queues import queue_name
+from tarry.tooling.queues import counts_of, queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -46,7 +46,6 @@ Message = dict[str, Any]
 
 PAUSE_SECONDS = 1.0
 COUNT_SECONDS = 2.0
-COUNTED = tuple(f"ApproximateNumberOfMessages{which}" for which in ("", "NotVisible", "Delayed"))
 MOST_THREADS = 50
 
 T = TypeVar("T")
@@ -162,8 +161,7 @@ class ForeignSqs:
         for name, url in list(self.urls.items()):
             with suppress(BotoCoreError, ClientError):
                 told = (await self.call("get_queue_attributes", QueueUrl=url, AttributeNames=["All"]))["Attributes"]
-                ready, hidden, delayed = (int(told.get(each, 0)) for each in COUNTED)
-                self._depths[name] = Depth(ready, hidden, delayed, None)
+                self._depths[name] = Depth(*counts_of(told), None)
 
     async def _declare_again(self) -> None:
         try:

@@ -135,8 +135,10 @@ def print_summary(console: Console, report: RunReport) -> None:
         console.print()
     if report.stories:
         _print_lines(console, "Messages", [_story(story, report) for story in report.stories])
-    if report.letters:
-        _print_lines(console, "Dead letters", [_letter(letter, report) for letter in report.letters.values()])
+    if report.dead_letters:
+        _print_lines(
+            console, "Dead letters", [_dead_letter(dead_letter, report) for dead_letter in report.dead_letters.values()]
+        )
     if report.violations:
         _print_lines(console, "Violations", [_violation(each, report) for each in report.violations])
     if report.stories:
@@ -166,12 +168,14 @@ def _print_lines(console: Console, title: str, lines: Iterable[SummaryLine]) -> 
 def _story(story: MessageTimeline, report: RunReport) -> SummaryLine:
     before = story.steps if story.lost else story.steps[:-1]
     text = Text(" -> ").join([*map(words, before), state_of(story)])
-    return name_of(story), text if story.id in report.letters else text.append(because(story.why))
+    return name_of(story), text if story.id in report.dead_letters else text.append(because(story.why))
 
 
-def _letter(letter: DeadLetterSummary, report: RunReport) -> SummaryLine:
+def _dead_letter(dead_letter: DeadLetterSummary, report: RunReport) -> SummaryLine:
     numbers = {story.id: story.number for story in report.stories}
-    return name_of(MessageTimeline(letter.id, letter.queue, numbers.get(letter.id))), Text(printable(letter.why))
+    return name_of(MessageTimeline(dead_letter.id, dead_letter.queue, numbers.get(dead_letter.id))), Text(
+        printable(dead_letter.why)
+    )
 
 
 def _violation(violation: Violation, report: RunReport) -> SummaryLine:

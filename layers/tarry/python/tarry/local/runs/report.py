@@ -40,7 +40,7 @@ class RunReport:
     """What became of the messages of a run."""
 
     stories: list[MessageTimeline] = field(default_factory=list)
-    letters: Mapping[str, DeadLetterSummary] = field(default_factory=dict)
+    dead_letters: Mapping[str, DeadLetterSummary] = field(default_factory=dict)
     seconds: float = 0.0
     interrupted: bool = False
     virtual_seconds: float | None = None
@@ -100,18 +100,22 @@ def _counted(steps: Sequence[Transition]) -> Sequence[Transition]:
     return [replace(step, attempt=next(deliveries)) if step.state is State.IN_FLIGHT else step for step in steps]
 
 
-def letters_of(stories: Iterable[MessageTimeline], sqs: Sqs, now: float) -> dict[str, DeadLetterSummary]:
+def dead_letters_of(stories: Iterable[MessageTimeline], sqs: Sqs, now: float) -> dict[str, DeadLetterSummary]:
     """The dead letters, by the ids of their stories; a story whose letter is nowhere is lost."""
     found = [Found(stored, queue, now) for queue in sqs.queues() for stored in sqs.peek(queue)]
-    by_id = {letter.id: letter for letter in found} | {letter.delivery_id: letter for letter in found}
-    letters = {}
+    by_id = {dead_letter.id: dead_letter for dead_letter in found} | {
+        dead_letter.delivery_id: dead_letter for dead_letter in found
+    }
+    dead_letters = {}
     for story in stories:
         if story.state != State.DEAD_LETTERED:
             continue
         ids = [story.id, *(step.delivery_id for step in story.steps)]
-        letter = next((by_id[each] for each in ids if each in by_id), None)
-        if letter is not None:
-            letters[story.id] = DeadLetterSummary(story.id, letter.queue, letter.receive_count, letter.failure)
+        dead_letter = next((by_id[each] for each in ids if each in by_id), None)
+        if dead_letter is not None:
+            dead_letters[story.id] = DeadLetterSummary(
+                story.id, dead_letter.queue, dead_letter.receive_count, dead_letter.failure
+            )
         else:
             story.lost = NOT_IN_A_DLQ
-    return letters
+    return dead_letters

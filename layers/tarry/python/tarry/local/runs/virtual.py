@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from tarry.local.aws.isolation import NOWHERE, isolated_from_aws, simulated_clients
 from tarry.local.aws.resources import Resources, moto_for
-from tarry.local.runs.report import RunReport, letters_of, stories_of
+from tarry.local.runs.report import RunReport, dead_letters_of, stories_of
 from tarry.simulator.code import CodeError
 from tarry.simulator.errors import InvalidParameterValue, SimulationError
 from tarry.simulator.functions import current_call
@@ -73,7 +73,7 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
         stories = stories_of(told, numbers, {mapping.queue for mapping in mappings})
         report = RunReport(
             stories=stories,
-            letters=letters_of(stories, sandbox.sqs, sandbox.now),
+            dead_letters=dead_letters_of(stories, sandbox.sqs, sandbox.now),
             seconds=time.monotonic() - began,
             interrupted=interrupted,
             virtual_seconds=_seconds(stories, sandbox),

@@ -291,18 +291,18 @@ class Outlook:
 def _queue_rows(cloud: Cloud) -> list[QueueRow]:
     """Dead-letter queues stand with the queues whose they are."""
     depths, now = cloud.sqs.depths(), cloud.timeline.now
-    rows, letters = [], set()
+    rows, dead_letters = [], set()
     for queue in with_foreign_queues(cloud.plan.template).values():
         target = queue_name(queue.dead_letter_arn) if queue.dead_letter_arn else None
         depth = depths.get(queue.name)
         dead = depths.get(target) if target else None
         if target:
-            letters.add(target)
+            dead_letters.add(target)
         if depth is not None:
             oldest = None if depth.oldest is None else max(0.0, now - depth.oldest)
             count = sum(dead[:3]) if dead else 0
             rows.append(QueueRow(queue.name, *depth[:3], oldest, target, count))
-    return [row for row in rows if row.name not in letters]
+    return [row for row in rows if row.name not in dead_letters]
 
 
 def _function_row(name: str, environments: int, tally: Tally) -> FunctionRow:

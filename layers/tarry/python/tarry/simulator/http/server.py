@@ -16,7 +16,7 @@ from tarry.simulator.http.long_polls import LongPolls
 from tarry.simulator.sqs import SqsError
 from tarry.simulator.sqs.errors import missing
 from tarry.simulator.sqs.validation import service_model
-from tarry.tooling.queues import queue_name
+from tarry.tooling.queues import redrive_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -200,8 +200,8 @@ class Server:
     def _told(self, name: str) -> dict[str, Any]:
         url, depth = self._sqs.url(name), self._sqs.depth(name)
         asked = {"QueueUrl": url, "AttributeNames": ["RedrivePolicy"]}
-        policy = self._sqs.answer("GetQueueAttributes", asked)["Attributes"].get("RedrivePolicy")
-        target = queue_name(json.loads(policy)["deadLetterTargetArn"]) if policy else None
+        redrive = redrive_of(self._sqs.answer("GetQueueAttributes", asked).get("Attributes", {}))
+        target = redrive.target.name if redrive else None
         return {"name": name, "url": url, **depth._asdict(), "dead_letter_queue": target}
 
 
