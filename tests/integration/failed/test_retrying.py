@@ -156,7 +156,7 @@ def test_ids_go_in_the_order_given_and_what_is_not_there_is_said(sandbox: Sandbo
     assert [(result.id, result.outcome) for result in results] == [
         (ids[20], "retried"), ("nobody", "failed"), (ids[3], "retried"), (ids[11], "retried"),
     ]  # fmt: skip
-    assert results[1].error == "no such letter was found in orders-dlq: scanned 25 of about 25"
+    assert results[1].error == "no such dead letter was found in orders-dlq: scanned 25 of about 25"
     assert [letter.id for letter in sandbox.messages("orders")] == [ids[20], ids[3], ids[11]]
     assert places(sandbox) == (3, 22)
 

@@ -19,7 +19,7 @@ Parameters = Annotated[
 Env = Annotated[
     list[str] | None,
     typer.Option(
-        "--env", metavar="FILE|NAME=VALUE", help="Environment variables that go before the template's; repeatable."
+        "--env", metavar="FILE|NAME=VALUE", help="Environment variables that override the template's; repeatable."
     ),
 ]
 LocalEndpointUrl = Annotated[
@@ -27,26 +27,27 @@ LocalEndpointUrl = Annotated[
     typer.Option(
         "--endpoint-url",
         metavar="URL",
-        help="Another SQS than that of tarry local (http://127.0.0.1:4576); AWS_ENDPOINT_URL_SQS and AWS_ENDPOINT_URL "
-        "say it too.",
+        help="Another SQS than that of tarry local (http://127.0.0.1:4576); by default AWS_ENDPOINT_URL_SQS or "
+        "AWS_ENDPOINT_URL.",
         show_default=False,
     ),
 ]
-Aws = Annotated[bool, typer.Option("--aws", help="AWS itself, with your usual AWS settings.")]
+Aws = Annotated[bool, typer.Option("--aws", help="Use AWS itself, with your usual AWS settings.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 # of `tarry failed`
 
 
 class Via(StrEnum):
-    """How a letter is retried."""
+    """How a dead letter is retried."""
 
     queue = "queue"
     local = "local"
 
 
 Ids = Annotated[
-    list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of letters, their own or SQS's.", show_default=False)
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Stable ids or SQS message ids of dead letters.", show_default=False),
 ]
 QueueName = Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME|URL", help="The dead-letter queue.")]
 TemplateFile = Annotated[
@@ -64,11 +65,13 @@ Conditions = Annotated[
         "--where",
         "-w",
         metavar="'FIELD OP VALUE'",
-        help="Those for which it holds; repeatable, all must. FIELD: type, reason, attempts, failed_at, origin, "
+        help="Select by a condition; repeatable, all must hold. FIELD: type, reason, attempts, failed_at, origin, "
         "fingerprint, message, body, attributes, or a JMESPath into them; OP: = != < <= > >= ~ (regular expression).",
     ),
 ]
-EndpointUrl = Annotated[str | None, typer.Option("--endpoint-url", metavar="URL", help="Another SQS than AWS's.")]
+EndpointUrl = Annotated[
+    str | None, typer.Option("--endpoint-url", metavar="URL", help="Use another SQS than that of AWS.")
+]
 Region = Annotated[str | None, typer.Option("--region", metavar="REGION", help="The AWS region.")]
 Profile = Annotated[str | None, typer.Option("--profile", metavar="NAME", help="The profile of your AWS settings.")]
 Keepalive = Annotated[
@@ -78,13 +81,13 @@ Keepalive = Annotated[
         metavar="SECONDS",
         min=1,
         max=14400,
-        help="Hold what is looked at anew every so many seconds, for three times as long.",
+        help="Extend the visibility of inspected dead letters every SECONDS, to three times as long.",
     ),
 ]
-All = Annotated[bool, typer.Option("--all", help="All of them.")]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Ask nothing.")]
+All = Annotated[bool, typer.Option("--all", help="Select all dead letters.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Do not ask for confirmation.")]
 Concurrency = Annotated[
-    int, typer.Option("--concurrency", metavar="N", min=1, max=MAX_PARALLEL, help="How many requests go out at once.")
+    int, typer.Option("--concurrency", metavar="N", min=1, max=MAX_PARALLEL, help="Send up to N requests at once.")
 ]
 
 

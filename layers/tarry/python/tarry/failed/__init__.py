@@ -1,4 +1,4 @@
-"""Dead letters: looked at, sent back, removed. What `tarry failed` does, for programs.
+"""Inspect dead letters, send them back, remove them: what `tarry failed` does, for programs.
 
     from tarry import failed
 

@@ -144,12 +144,12 @@ def edit(dead_letter: DeadLetterMessage, body: str, now: float) -> DeadLetterMes
     try:
         check_body(body)
     except ValueError as error:
-        raise CannotEdit(f"letter {dead_letter.id} cannot have that body: {error}") from error
+        raise CannotEdit(f"dead letter {dead_letter.id} cannot have that body: {error}") from error
     if _is_json(dead_letter.body):
         try:
             json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise CannotEdit(f"the body of letter {dead_letter.id} was JSON, and is none now: {error}") from error
+            raise CannotEdit(f"the body of dead letter {dead_letter.id} was JSON, and is none now: {error}") from error
     fields = {name: getattr(dead_letter, name) for name in DeadLetterMessage.__slots__}
     return DeadLetterMessage(**{**fields, "body": body, "edited": timestamp(now)})
 

@@ -1,4 +1,4 @@
-"""Running a letter through its handler in this process: done with, it is deleted; failed, it lies there with that."""
+"""Run dead letters through their handlers in this process: a success is deleted, a failure is recorded in its place."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def run_dead_letter(
 ) -> Result:
     """Runs one. ``by_id``: it was named, so that it is a failure if it cannot be run."""
     if dead_letter.id in inspection.done:
-        return skipped(dead_letter, "a letter of this id was run already: it is a double")
+        return skipped(dead_letter, "this id was run already: it is a duplicate")
     if dead_letter.is_undecodable:
         return failed(dead_letter, UNDECODABLE, "undecodable") if by_id else skipped(dead_letter, UNDECODABLE)
     try:
@@ -182,7 +182,7 @@ def _left_dead(inspection: Inspection, dead_letter: DeadLetterMessage, ran: Ran)
     if sent.not_deleted is not None and (
         why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
     ):
-        return failed(dead_letter, f"{error}; the letter without that is there too, and could not be deleted: {why}")
+        return failed(dead_letter, f"{error}; the dead letter without that record could not be deleted: {why}")
     inspection.forget([dead_letter])
     return failed(dead_letter, error)
 

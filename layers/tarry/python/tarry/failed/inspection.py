@@ -1,7 +1,7 @@
-"""Looking into a dead-letter queue: SQS can only be received from, so what is looked at is held, and given back.
+"""The inspection of a dead-letter queue: its messages are received, kept invisible, and released in the end.
 
-Whatever ends a look, what it holds is shown again. Only a process that was killed leaves that to the visibility
-timeout, which is short for that reason, and extended as long as somebody looks.
+SQS shows a message only by delivering it. However an inspection ends, its messages are released. Only a killed process
+leaves that to the visibility timeout, which is therefore short, and extended for as long as the inspection lasts.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ MOST_HELD = 100_000
 
 
 class HeldDeadLetter(NamedTuple):
-    """A letter that is hidden from everybody else, until then."""
+    """A dead letter that was received, and until when it is invisible to other consumers."""
 
     message: Message[Any]
     until: float
 
 
 class Inspection:
-    """A dead-letter queue that is being looked into. Made by `opened`."""
+    """A dead-letter queue that is being inspected. Made by `opened`."""
 
     def __init__(self, queue: DeadLetterQueue, keepalive: float, stop: Callable[[], bool]) -> None:
         if isinstance(keepalive, bool) or not 1 <= keepalive <= MAX_VISIBILITY_SECONDS / INTERVALS:
@@ -61,13 +61,13 @@ class Inspection:
         self.is_full = False
         """Whether it has ended since SQS, or tarry, lets no more be held at once."""
         self.done: set[str] = set()
-        """The stable ids of what was tried: it is not offered again, though it may die again meanwhile."""
+        """The stable ids that were handled: not offered again, even if dead-lettered again meanwhile."""
         self.not_offered = 0
-        """Letters that were left for that reason: doubles, or dead again."""
+        """Dead letters that were skipped for that reason: duplicates, or dead-lettered again."""
         self.stopped_groups: dict[tuple[str, str], str] = {}
         """Groups of FIFO queues (by ARN and group id) in which nothing more is sent, since this letter was not."""
         self.not_released = 0
-        """Letters that could not be shown again: their visibility timeout does it."""
+        """Dead letters that could not be released: they become visible when their visibility timeout ends."""
         self.lookups = lookups()
         self._stop = stop
         self._every = keepalive
@@ -83,18 +83,18 @@ class Inspection:
 
     @property
     def scanned(self) -> int:
-        """How many letters were seen, each counted once."""
+        """How many dead letters were received, each counted once."""
         return len(self._counted)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether somebody wants it to end."""
+        """Whether the inspection was told to stop."""
         return self._stop()
 
     # looking
 
     def polls(self, most: int = MAX_ENTRIES, total: float = math.inf) -> Iterator[list[DeadLetterMessage]]:
-        """Letters that were not seen before, at most so many at a time and in all, until nothing new is seen."""
+        """Receive new dead letters, ``most`` at a time and ``total`` in all, until no more come."""
         in_vain, left = 0, total
         while left > 0 and in_vain < POLLS_IN_VAIN and not self.is_stopped and not self.is_full:
             dead_letters = [
@@ -142,7 +142,7 @@ class Inspection:
         return received
 
     def _take(self, received: dict[str, Any]) -> list[DeadLetterMessage]:
-        """The letter, if it is new; one that came back takes its new receipt handle."""
+        """Return the dead letter if it is new; remember the newest receipt handle of one that came back."""
         dead_letter = read_dead_letter(received, self.queue.arn, self._world.clock.time())
         message: Message[Any] = Message(
             dict(dead_letter.record), dead_letter.delivery_id, self.lookups.requests.invocation
@@ -158,7 +158,7 @@ class Inspection:
     # holding
 
     def message(self, dead_letter: DeadLetterMessage) -> Message[Any] | None:
-        """The letter as it was received last; None if it is not held any more: it is gone, or somebody else's."""
+        """The dead letter as it was received last; None if it was deleted, or another consumer received it."""
         held = self._held.get(dead_letter.delivery_id)
         if held is not None and held.until - self._world.clock.time() < self._every:
             self._extend([held])
@@ -166,12 +166,12 @@ class Inspection:
         return None if held is None else held.message
 
     def forget(self, dead_letters: Iterable[DeadLetterMessage]) -> None:
-        """They are deleted: there is nothing to give back."""
+        """Forget deleted dead letters: there is nothing to release."""
         for dead_letter in dead_letters:
             self._held.pop(dead_letter.delivery_id, None)
 
     def delete(self, dead_letters: Sequence[DeadLetterMessage]) -> dict[str, Exception | None]:
-        """Deletes them; what is not deleted, by delivery id, and why (None: somebody else has it)."""
+        """Delete dead letters; return the errors by delivery id (None: another consumer has it)."""
         kept: dict[str, Exception | None] = {}
         messages = []
         for dead_letter in dead_letters:
@@ -191,7 +191,7 @@ class Inspection:
         return kept
 
     def release(self, but: Collection[str] = ()) -> None:
-        """Shows again what is held, but for letters of these delivery ids. What fails, the visibility timeout does."""
+        """Release all dead letters but these; one that fails waits for its visibility timeout."""
         with self._not_extending():
             going = [held for delivery_id, held in self._held.items() if delivery_id not in but]
             hides = [Hide(held.message, 0) for held in going]
@@ -206,12 +206,12 @@ class Inspection:
     # the thread that extends
 
     def open(self) -> None:
-        """Begins to extend what is held."""
+        """Start to extend the visibility timeouts."""
         self._ended = self._world.threads.event()
         self._thread = self._world.threads.start(partial(self._keep_alive, self._ended))
 
     def close(self) -> None:
-        """Ends that, also what is under way: an extension that came later would hide what was shown again."""
+        """Stop extending, and wait for a request under way: a later extension would hide what was released."""
         if self._ended is not None and self._thread is not None:
             self._ended.set()
             self._thread.join()
@@ -233,7 +233,7 @@ class Inspection:
                 horizon = self._world.clock.time() + self._every * (INTERVALS - 1)
                 self._extend([held for held in list(self._held.values()) if held.until <= horizon])
             except Exception as error:  # noqa: BLE001 it must not end with one bad answer
-                LOG.problem("runtime_failed", "letters could not be held longer", error=error, level=WARNING)
+                LOG.problem("runtime_failed", "visibility of dead letters was not extended", error=error, level=WARNING)
 
     def _extend(self, due: Sequence[HeldDeadLetter]) -> None:
         if not due:

@@ -22,7 +22,7 @@ NO_HANDLE = "tarry-asks-whether-it-may-delete"
 
 
 def delete_patiently(inspection: Inspection, dead_letters: Sequence[DeadLetterMessage]) -> dict[str, str]:
-    """Deletes letters, what is throttled again and again, for a while; why which was not, by delivery id."""
+    """Delete dead letters, retrying throttled requests; return the errors by delivery id."""
     kept: dict[str, str] = {}
     todo = list(dead_letters)
     for number in range(1, TRIES + 1):
@@ -42,7 +42,7 @@ def delete_patiently(inspection: Inspection, dead_letters: Sequence[DeadLetterMe
 
 
 def check_may_delete(inspection: Inspection) -> None:
-    """Finds out whether letters may be deleted, before one is doubled. Raises `NotAllowed`."""
+    """Check the permission to delete, before a dead letter is duplicated. Raises `NotAllowed`."""
     parameters: dict[str, Any] = {"Entries": [{"Id": "0", "ReceiptHandle": NO_HANDLE}]}
     try:
         inspection.lookups.requests.call(
@@ -54,7 +54,7 @@ def check_may_delete(inspection: Inspection) -> None:
 
 
 def remove(inspection: Inspection, selection: Selection, *, concurrency: int = 1) -> Iterator[Result]:
-    """Deletes the letters that are meant; what came of each. ``concurrency``: how many requests go out at once.
+    """Delete the selected dead letters; yield the result of each. ``concurrency``: how many requests go out at once.
 
     Raises `NotAllowed`, and whatever botocore raises.
     """
@@ -73,7 +73,7 @@ def remove(inspection: Inspection, selection: Selection, *, concurrency: int = 1
 
 
 def remove_dead_letters(inspection: Inspection, dead_letters: Sequence[DeadLetterMessage]) -> list[Result]:
-    """Deletes these."""
+    """Delete these dead letters; return their results in order."""
     kept = delete_patiently(inspection, dead_letters)
     return [
         failed(dead_letter, kept[dead_letter.delivery_id])

@@ -1,4 +1,4 @@
-"""What came of a letter."""
+"""The result of an operation on a dead letter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Hindrance = Literal["nowhere", "denied", "undecodable"]
 
 
 class Result(Value):
-    """What came of one letter, or of an id that is no letter's."""
+    """The result for one dead letter, or for an id that was not found."""
 
     __slots__ = ("id", "outcome", "error", "note", "dead_letter", "hindrance")  # noqa: RUF023
     id: str
@@ -44,10 +44,10 @@ class Result(Value):
 
 
 def failed(dead_letter: DeadLetterMessage, error: str, hindrance: Hindrance | None = None) -> Result:
-    """It has failed."""
+    """Return the result of a failure."""
     return Result(dead_letter.id, "failed", error, dead_letter=dead_letter, hindrance=hindrance)
 
 
 def skipped(dead_letter: DeadLetterMessage, note: str) -> Result:
-    """It was left alone."""
+    """Return the result of a dead letter that was not touched."""
     return Result(dead_letter.id, "skipped", note=note, dead_letter=dead_letter)

@@ -54,7 +54,7 @@ def copy_of(dead_letter: DeadLetterMessage, held: Message[Any], target: QueueArn
 
 
 def carrier(dead_letter: DeadLetterMessage, held: Message[Any]) -> Message[Any]:
-    """The letter as a message of its dead-letter queue, with its body as it is to be sent."""
+    """Return the dead letter as a message of its queue, with the body that is to be sent."""
     record = held._record
     system = {name: value for name, value in record["attributes"].items() if name != "AWSTraceHeader"}
     if header := without_lineage(record["attributes"].get("AWSTraceHeader")):
@@ -86,7 +86,7 @@ UNDECODABLE = "no handler can read its body: edit it, or remove it"
 
 
 def retry(inspection: Inspection, selection: Selection, routes: Routes, *, concurrency: int = 1) -> Iterator[Result]:
-    """Sends the letters that are meant back to their queues, ten at a time; what came of each.
+    """Send the selected dead letters back to their queues, ten at a time; yield the result of each.
 
     Those with ids go in the order of these. Before anything is sent it is found out whether letters may be deleted, and
     for ids where each of them goes. ``concurrency``: how many requests go out at once.
@@ -117,7 +117,7 @@ def retry(inspection: Inspection, selection: Selection, routes: Routes, *, concu
 def retry_dead_letters(
     inspection: Inspection, dead_letters: Sequence[DeadLetterMessage], routes: Routes, *, by_id: bool = True
 ) -> list[Result]:
-    """Sends these back. ``by_id``: they were named, so that it is a failure if one cannot go."""
+    """Send these dead letters back. ``by_id``: they were named, so that one that cannot be sent is a failure."""
     results: dict[str, Result] = {}
     sendable: list[tuple[DeadLetterMessage, Copy]] = []
     for dead_letter in dead_letters:
@@ -134,7 +134,7 @@ def retry_dead_letters(
 
 def _prepared(inspection: Inspection, dead_letter: DeadLetterMessage, routes: Routes, *, by_id: bool) -> Copy | Result:
     if dead_letter.id in inspection.done:
-        return skipped(dead_letter, "a letter of this id was retried already: it is a double, or has died again")
+        return skipped(dead_letter, "this id was retried already: it is a duplicate, or was dead-lettered again")
     if dead_letter.is_undecodable:
         return failed(dead_letter, UNDECODABLE, "undecodable") if by_id else skipped(dead_letter, UNDECODABLE)
     try:
@@ -148,7 +148,7 @@ def _prepared(inspection: Inspection, dead_letter: DeadLetterMessage, routes: Ro
 
 
 def _in_order(sendable: list[tuple[DeadLetterMessage, Copy]]) -> Iterator[list[tuple[DeadLetterMessage, Copy]]]:
-    """To FIFO queues one letter of a group at a time, so that none overtakes one that could not be sent."""
+    """Split into batches with one message of a FIFO group each, so that none overtakes one that was not sent."""
     rest = sendable
     while rest:
         taken: set[tuple[str, str]] = set()
@@ -190,7 +190,7 @@ def _group(dead_letter: DeadLetterMessage, copy: Copy) -> tuple[str, str]:
 
 
 def send_patiently(inspection: Inspection, copies: list[Copy]) -> list[Sent]:
-    """Sends them, then deletes what they are copies of; what is throttled again and again, for a while."""
+    """Send copies, then delete the originals, retrying throttled requests."""
     done: list[Sent] = []
     for number in range(1, TRIES + 1):
         sent = send_on(copies, inspection.lookups)

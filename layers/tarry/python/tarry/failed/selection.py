@@ -1,4 +1,4 @@
-"""Which letters are meant: by their ids, by conditions, or all."""
+"""Select dead letters: by their ids, by conditions, or all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_SHOWN = 50
 
 
 class Selection(Value):
-    """Which letters are meant. Made by `select`."""
+    """A selection of dead letters. Made by `select`."""
 
     __slots__ = ("conditions", "everything", "ids")
     ids: tuple[str, ...]
@@ -31,11 +31,11 @@ class Selection(Value):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it says nothing of which letters are meant."""
+        """Whether nothing was selected: no ids, no conditions, not all."""
         return not (self.ids or self.conditions or self.everything)
 
     def holds(self, dead_letter: DeadLetterMessage) -> bool:
-        """Whether the letter is meant, where it is not by ids."""
+        """Whether the conditions select the dead letter."""
         return matches(dead_letter, self.conditions)
 
 
@@ -54,7 +54,7 @@ def select(ids: Iterable[str] = (), where: Iterable[str] = (), *, everything: bo
 def offered(
     inspection: Inspection, dead_letters: Iterable[DeadLetterMessage], selection: Selection
 ) -> list[DeadLetterMessage]:
-    """Those that are meant, and of which none of the same id was tried before in this look."""
+    """Return the selected dead letters whose ids were not handled before in this inspection."""
     chosen: dict[str, DeadLetterMessage] = {}
     for dead_letter in dead_letters:
         if selection.holds(dead_letter):
@@ -66,7 +66,7 @@ def offered(
 
 
 def by_ids(inspection: Inspection, ids: Iterable[str]) -> dict[str, DeadLetterMessage]:
-    """The letters of these ids, as far as they are found; these are held, the others are shown again."""
+    """Find dead letters by their ids; they stay invisible, all others are released."""
     wanted = set(ids)
     found: dict[str, DeadLetterMessage] = {}
     for dead_letters in inspection.polls():
@@ -81,17 +81,17 @@ def by_ids(inspection: Inspection, ids: Iterable[str]) -> dict[str, DeadLetterMe
 
 
 def not_found(inspection: Inspection) -> str:
-    """What is said of an id that no letter has, as far as was seen."""
-    return f"no such letter was found in {inspection.queue.name}: {scanned(inspection)}"
+    """Return the error for an id that was not found."""
+    return f"no such dead letter was found in {inspection.queue.name}: {scanned(inspection)}"
 
 
 def scanned(inspection: Inspection) -> str:
-    """How many letters were seen, of about how many."""
+    """Return how many dead letters were received, of about how many."""
     return f"scanned {inspection.scanned:,} of about {max(inspection.queue.about, inspection.scanned):,}"
 
 
 class Shown(Value):
-    """The letters that were found, and the ids of which no letter was."""
+    """The dead letters that were found, and the ids that were not."""
 
     __slots__ = ("dead_letters", "missing")
     dead_letters: tuple[DeadLetterMessage, ...]

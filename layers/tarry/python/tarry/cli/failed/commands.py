@@ -57,23 +57,23 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
     parameter: Parameters = None,
     where: Conditions = None,
     most: Annotated[
-        int, typer.Option("--max", metavar="N", min=1, help="Show at most so many of a queue.")
+        int, typer.Option("--max", metavar="N", min=1, help="Show at most N dead letters of each queue.")
     ] = MOST_SHOWN,
     as_json: AsJson = False,
     as_event: Annotated[
-        bool, typer.Option("--event", help="The letters as the SQS event that their function would get.")
+        bool, typer.Option("--event", help="Print the SQS event that their function would get.")
     ] = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
     keepalive: Keepalive = KEEPALIVE_SECONDS,
 ) -> None:
-    """Show what is in a dead-letter queue, and why. With an id: all that is known of that letter.
+    """Show the dead letters in a queue and why they failed; with an id, everything known of that one.
 
-    SQS shows a message only by delivering it: the letters are hidden from
-    others while they are looked at, and shown again, whatever ends it.
+    SQS shows a message only by delivering it: dead letters are hidden from other
+    consumers during the inspection, and released when it ends.
 
-    Exit code: 0 all was found, 1 an id is no letter's, 2 something given is wrong.
+    Exit code: 0 all were found, 1 an id was not found, 2 the input is wrong.
     """
     with refusals(aws=True):
         selection = failed.select(ids or (), where or ())
@@ -98,7 +98,7 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
         if as_event:
             write_json(failed.as_event(shown))
         for each in missing:
-            note(f"tarry: no letter {each!r} was found in {', '.join(found.name for found in run.queues)}")
+            note(f"tarry: no dead letter {each!r} was found in {', '.join(found.name for found in run.queues)}")
         run.exit(1 if missing else 0)
 
 
@@ -111,10 +111,11 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     everything: All = False,
     where: Conditions = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="NAME|URL", help="Send to this queue, not to where each came from.")
+        str | None,
+        typer.Option("--to", metavar="NAME|URL", help="Send to this queue, not to the queue each came from."),
     ] = None,
     via: Annotated[
-        Via, typer.Option("--via", help="Send it back to its queue, or run its handler here, in this process.")
+        Via, typer.Option("--via", help="Send each back to its queue, or run its handler in this process.")
     ] = Via.queue,
     edit: Annotated[bool, typer.Option("--edit", help="Open each body in $EDITOR first.")] = False,
     force: Force = False,
@@ -125,22 +126,20 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     keepalive: Keepalive = KEEPALIVE_SECONDS,
     concurrency: Concurrency = 1,
 ) -> None:
-    """Send letters back to the queues they came from: sent, confirmed, then deleted.
+    """Send dead letters back to the queues they came from: send, confirm, then delete.
 
-    Without ids, --all or --where it shows one letter after the other, and asks:
-    retry, edit, delete, skip or quit, by one key.
+    Without ids, --all or --where it shows each dead letter and asks for one key:
+    retry, edit, delete, skip or quit.
 
-    Exit code: 0 all well, 1 something failed, 2 something given is wrong and
-    nothing was done, 128 and more after a signal.
+    Exit code: 0 success, 1 something failed, 2 the input is wrong and nothing
+    was done, 128 or more after a signal.
     """
     with refusals(aws=True):
         selection = failed.select(ids or (), where or (), everything=everything)
         if edit and not selection.ids:
-            raise UsageError(
-                "--edit is for letters that are named by their ids; without any, each can be edited anyway"
-            )
+            raise UsageError("--edit needs ids; without them each dead letter can be edited when it is shown")
         if via is Via.local and concurrency > 1:
-            raise UsageError("--via local runs one letter after the other: drop --concurrency")
+            raise UsageError("--via local runs one dead letter at a time: drop --concurrency")
         asks = _asks(selection, force=force)
     given = TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
     with session(given, needs_handlers=via is Via.local) as run:
@@ -182,15 +181,15 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     keepalive: Keepalive = KEEPALIVE_SECONDS,
     concurrency: Concurrency = 1,
 ) -> None:
-    """Delete letters, for good.
+    """Delete dead letters for good.
 
-    Exit code: 0 all well, 1 something failed, 2 something given is wrong and
-    nothing was done, 128 and more after a signal.
+    Exit code: 0 success, 1 something failed, 2 the input is wrong and nothing
+    was done, 128 or more after a signal.
     """
     with refusals(aws=True):
         selection = failed.select(ids or (), where or (), everything=everything)
         if selection.is_empty:
-            raise UsageError("say which letters: ids, --where or --all")
+            raise UsageError("say which dead letters: ids, --where or --all")
     with session(
         TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
     ) as run:
@@ -213,7 +212,7 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
 def _tell(
     report: ResultReport, inspection: Inspection, results: Iterable[Result], queues: Sequence[DeadLetterQueue]
 ) -> tuple[str, ...]:
-    """Reports each result; the ids of which no letter was found, and may be in another queue."""
+    """Report each result; return the ids that were not found, which may be in another queue."""
     missing: list[str] = []
     for result in results:
         if result.dead_letter is None and inspection.queue is not queues[-1]:
@@ -221,7 +220,7 @@ def _tell(
             continue
         if result.dead_letter is None and len(queues) > 1:
             names = ", ".join(queue.name for queue in queues)
-            report.add(failed.Result(result.id, "failed", f"no such letter was found in {names}"))
+            report.add(failed.Result(result.id, "failed", f"no such dead letter was found in {names}"))
         else:
             report.add(result)
         report.tick(inspection)
@@ -252,24 +251,24 @@ def _print(dead_letters: Iterable[DeadLetterMessage], inspection: Inspection, *,
 
 
 def _asks(selection: Selection, *, force: bool) -> bool:
-    """Whether each letter is asked for: nothing was named, and somebody is there."""
+    """Whether to ask about each dead letter: none was selected, and there is a terminal."""
     if not selection.is_empty:
         return False
     if force or not someone_is_there():
-        raise UsageError("say which letters: ids, --where or --all; there is nobody to be asked")
+        raise UsageError("say which dead letters: ids, --where or --all; there is no terminal to ask at")
     return True
 
 
 def _confirms(run: CommandSession, selection: Selection, what: str) -> bool:
-    """Whether the person who is there wants it."""
+    """Ask whether to go on."""
     names = ", ".join(queue.name for queue in run.queues)
     dead_letters = sum(queue.about for queue in run.queues)
     if selection.ids:
-        which = f"{len(selection.ids)} letter{'s'[: len(selection.ids) != 1]}"
+        which = f"{len(selection.ids)} dead letter{'s'[: len(selection.ids) != 1]}"
     elif selection.conditions:
-        which = f"of about {dead_letters:,} letters those " + " and ".join(
+        which = f"of about {dead_letters:,} dead letters those " + " and ".join(
             f"where {each.text}" for each in selection.conditions
         )
     else:
-        which = f"all of about {dead_letters:,} letters"
+        which = f"all of about {dead_letters:,} dead letters"
     return confirms(run.guidance, run.stopping, f"{what} {which} of {names}?")

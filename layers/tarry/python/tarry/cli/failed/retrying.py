@@ -1,4 +1,4 @@
-"""How letters are retried: back to their queues or through their handlers here; in bulk, edited, or one by one."""
+"""How dead letters are retried: in their queues or in this process; in bulk, edited, or one by one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RetryMethod:
-    """How letters are retried: back to their queues, or through their handlers here."""
+    """How dead letters are retried: back to their queues, or through their handlers in this process."""
 
     def __init__(self, run: CommandSession, to: str | None, *, local: bool) -> None:
         self._to = to
@@ -35,7 +35,7 @@ class RetryMethod:
             return failed.run(inspection, selection, routes, self._handlers.of)
         if not selection.ids:
             most = 10 * concurrency
-            note(f"if this process is killed, at most {most} letters may then arrive twice, under one id of tarry's")
+            note(f"if this process is killed, at most {most} dead letters may arrive twice, under one stable id")
         return failed.retry(inspection, selection, routes, concurrency=concurrency)
 
     def one(self, inspection: Inspection, dead_letter: DeadLetterMessage, routes: Routes) -> Result:
@@ -44,7 +44,7 @@ class RetryMethod:
         return failed.retry_dead_letters(inspection, [dead_letter], routes)[0]
 
     def _load(self) -> Handlers:
-        """All handlers that may be wanted, before anything is touched."""
+        """Load all handlers that may be needed, before anything is sent or deleted."""
         from tarry.cli.failed.handlers import Handlers
 
         run = self._run
@@ -61,7 +61,7 @@ class RetryMethod:
 
 
 def asked(run: CommandSession, inspection: Inspection, method: RetryMethod, routes: Routes) -> Iterator[Result]:
-    """Letter by letter, with a person."""
+    """Ask a person about each dead letter."""
     failed.check_may_delete(inspection)
     asking = Asking(
         run.guidance,
@@ -76,7 +76,7 @@ def asked(run: CommandSession, inspection: Inspection, method: RetryMethod, rout
 def edited(
     run: CommandSession, inspection: Inspection, ids: Iterable[str], method: RetryMethod, routes: Routes
 ) -> Iterator[Result]:
-    """Those with these ids, each with its body edited first."""
+    """Retry the dead letters with these ids, each after its body was edited."""
     failed.check_may_delete(inspection)
     shown = failed.show(inspection, failed.select(ids))
     for dead_letter in shown.dead_letters:

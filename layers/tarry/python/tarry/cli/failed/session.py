@@ -1,4 +1,4 @@
-"""What every command of `tarry failed` works with: the way to AWS, the queues, the signals."""
+"""What every command of `tarry failed` works with: the AWS client, the queues, the signals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class CommandSession:
-    """What all commands need."""
+    """What every command needs: its options, the queues, and whether to stop."""
 
     where: TargetOptions
     account: AwsAccess
@@ -58,9 +58,9 @@ class CommandSession:
         return self.told
 
     def end(self, report: ResultReport) -> None:
-        """The truth at the end."""
+        """Write the totals, and end the command."""
         if report.is_cut_off:
-            note("nobody reads the results any more: no others were begun")
+            note("output closed; stopped after the current dead letters")
         note(str(report))
         self.exit(report.exit_code)
 
@@ -70,7 +70,7 @@ class CommandSession:
 
 @contextmanager
 def session(where: TargetOptions, *, needs_handlers: bool = False) -> Iterator[CommandSession]:
-    """The queues that are meant, with everything that may be wrong about them said in a line."""
+    """Find the queues, and turn every error of the input or of AWS into a line on stderr."""
     stopping = Stopping()
     guidance = Console(file=sys.stderr, highlight=False)
     run: CommandSession | None = None
