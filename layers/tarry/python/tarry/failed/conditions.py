@@ -1,4 +1,4 @@
-"""``FIELD OP VALUE``: which letters are meant, as a pure function of the letter.
+"""``FIELD OP VALUE``: conditions that select dead letters, as pure functions.
 
 FIELD is a JMESPath expression over what `document` makes of a letter; OP one of ``= != < <= > >= ~`` (a regular
 expression that is found somewhere in the text); VALUE is JSON if it parses, else the text. What a letter lacks matches

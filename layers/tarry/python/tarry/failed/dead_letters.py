@@ -1,4 +1,4 @@
-"""A dead letter, as a value: what is known of a message that lies in a dead-letter queue."""
+"""A dead letter, as a value: what is known of a message in a dead-letter queue."""
 
 from __future__ import annotations
 

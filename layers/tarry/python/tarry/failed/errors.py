@@ -1,4 +1,4 @@
-"""What `tarry.failed` refuses, before anything is touched: one line that says what was wrong and what to do."""
+"""What `tarry.failed` refuses before anything is touched: one line that says what is wrong, and what to do."""
 
 from __future__ import annotations
 

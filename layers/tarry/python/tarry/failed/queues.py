@@ -1,4 +1,4 @@
-"""A dead-letter queue, and the queues that its dead letters go back to."""
+"""A dead-letter queue, and the queues its dead letters go back to."""
 
 from __future__ import annotations
 

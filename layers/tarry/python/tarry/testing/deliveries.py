@@ -1,4 +1,4 @@
-"""What a history tells of: the life of each SQS message, its deliveries, the runs of handlers, the invocations.
+"""What a history tells of: copies of messages, their deliveries, runs of handlers, invocations.
 
 A message that tarry sends on is another life of the same stable id.
 """

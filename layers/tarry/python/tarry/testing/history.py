@@ -1,4 +1,4 @@
-"""A history, read: what checkers look at."""
+"""A history, indexed for checkers: by message copy, delivery, run and invocation."""
 
 from __future__ import annotations
 

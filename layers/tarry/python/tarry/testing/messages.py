@@ -1,4 +1,4 @@
-"""What a test sees of a message in a queue."""
+"""A message in a queue, as a test sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The handlers of a template's functions, for letters that are run in this process."""
+"""The handlers of a template's functions, to run dead letters in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Letters as a person reads them. Nothing of what a letter holds is taken for markup, or reaches the terminal raw."""
+"""Dead letters as text for a terminal: no markup, and no control characters of theirs, take effect."""
 
 from __future__ import annotations
 

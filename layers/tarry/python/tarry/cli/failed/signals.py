@@ -1,4 +1,4 @@
-"""Signals: what is at hand is finished, no more is begun; at a prompt it ends at once."""
+"""Signals: finish the current dead letters and begin no others; at a prompt, stop at once."""
 
 from __future__ import annotations
 

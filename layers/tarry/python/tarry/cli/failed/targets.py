@@ -1,4 +1,4 @@
-"""Which dead-letter queues are meant: those of a template, of a deployed stack, or one by name; and the way there."""
+"""Find the dead-letter queues: those of a template, of a deployed stack, or one by name; and their AWS client."""
 
 from __future__ import annotations
 

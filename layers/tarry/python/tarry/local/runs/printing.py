@@ -1,4 +1,4 @@
-"""A run on paper: its timeline in virtual time, and the summary at its end."""
+"""How a run is printed: its timeline in virtual time, and the summary at its end."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
