@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, TypeVar
 
-from tarry.local.aws.endpoint import sqs_client
-from tarry.simulator.history import Event, History
+from tarry.local.aws.client import sqs_client
+from tarry.simulator.history import History, HistoryEvent
 from tarry.simulator.http import serve
 from tarry.simulator.sqs import Sqs
 from tarry.simulator.wall import LoopTimeline
@@ -39,7 +39,7 @@ class Served:
         self._loop.call_soon_threadsafe(lambda: answer.set_result(work()))
         return answer.result(5)
 
-    def events(self, what: str) -> list[Event]:
+    def events(self, what: str) -> list[HistoryEvent]:
         return self.on_the_loop(lambda: [event for event in self.sqs.history.events if event.what == what])
 
 

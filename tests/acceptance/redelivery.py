@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 
 from tarry.simulator.history import History
-from tarry.simulator.records import event_record
 from tarry.simulator.sqs import Sqs, SqsError
+from tarry.sqs.received import event_record
 from tests.acceptance.runtime import Start
 from tests.acceptance.runtime_api import ProcessDied, RuntimeApi, Server
 

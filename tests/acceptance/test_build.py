@@ -36,7 +36,7 @@ def test_the_layer_holds_the_runtime_and_nothing_for_a_developers_machine(build:
     assert (package / "__init__.py").exists()
     assert (package / "py.typed").exists()
     names = {path.name for path in package.rglob("*")}
-    assert not names & {"template", "simulator", "testing", "local", "lint", "cli", "__pycache__"}
+    assert not names & {"template", "simulator", "testing", "local", "lint", "cli", "tooling", "__pycache__"}
 
 
 def test_a_built_function_is_its_own_file_only(build: Path) -> None:

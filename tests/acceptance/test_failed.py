@@ -120,7 +120,7 @@ def test_killed_in_the_middle_nothing_is_lost_and_run_again_it_goes_on(shop: Sho
     with shop.started("retry", "--all", "--json") as process:
         rest_of(process)
     assert process.returncode == 0
-    assert "if this process is killed, at most 10 letters may then arrive twice" in shop.told()
+    assert "if this process is killed, at most 10 dead letters may arrive twice" in shop.told()
     orders = Counter(shop.bodies("orders"))
     assert set(orders) == set(range(400))
     assert sum(orders.values()) - 400 <= 10
@@ -276,7 +276,7 @@ def test_at_the_prompt_it_ends_at_once_and_gives_everything_back(shop: Shop, how
 def test_what_concerns_many_is_asked_for_once(shop: Shop) -> None:  # SPEC M3
     shop.put(3)
     terminal = Terminal(shop, "remove", "--all")
-    assert "Delete for good all of about 3 letters of orders-dlq? [y/N] " in terminal.until("[y/N] ")
+    assert "Delete for good all of about 3 dead letters of orders-dlq? [y/N] " in terminal.until("[y/N] ")
     terminal.press("n")
     assert terminal.exit_code() == 0
     assert len(shop.bodies("orders-dlq")) == 3

@@ -12,7 +12,7 @@ from moto import mock_aws
 from samtranslator.yaml_helper import yaml_parse
 
 import tests.facts.probes  # noqa: F401 registers them
-from tarry.simulator.records import event_record
+from tarry.sqs.received import event_record
 from tests.facts import __main__ as script
 from tests.facts.function import app
 from tests.facts.places import MOTO, SIMULATOR, Place, aws

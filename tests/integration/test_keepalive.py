@@ -8,7 +8,7 @@ import pytest
 
 from tarry import Batch, ConfigurationError, Fixed, Message, Reject, batch_consumer, consumer
 from tarry.message import delivery_of
-from tarry.simulator.history import Event
+from tarry.simulator.history import HistoryEvent
 from tarry.testing import Sandbox
 from tarry.world import current
 from tests.loglines import field, lines
@@ -78,7 +78,7 @@ class Kept:
         self.sandbox.run(check=False)
         return self
 
-    def requests(self, operation: str = HIDE) -> list[Event]:
+    def requests(self, operation: str = HIDE) -> list[HistoryEvent]:
         made = (each for each in self.sandbox.history.events if each.what == "request")
         return [each for each in made if each.fields["operation"] == operation]
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tarry import DeadLetter, Failure, Message, Outcome, Reject, Retry, RetryInPlace, consumer, failed
-from tarry.cli.failed.letters import whole
-from tarry.failed.showing import as_json
+from tarry.cli.failed.rendering import whole
+from tarry.failed.dead_letters import as_json
 from tarry.testing import Sandbox
 from tests.integration.test_steps import orders
 from tests.loglines import field, lines
@@ -169,14 +169,14 @@ def test_without_enrich_there_is_no_extra(sandbox: Sandbox) -> None:  # SPEC F6
 )
 def test_a_filter_finds_dead_letters_by_both(shop: Sandbox, where: str, count: int) -> None:  # SPEC M2, F6
     with failed.opened("orders-dlq") as look:
-        assert len(failed.show(look, failed.select(where=[where])).letters) == count
+        assert len(failed.show(look, failed.select(where=[where])).dead_letters) == count
 
 
 def test_show_prints_both(shop: Sandbox) -> None:  # SPEC M2, F6
     from rich.console import Console
 
     with failed.opened("orders-dlq") as look:
-        [letter] = failed.show(look, failed.select(everything=True)).letters
+        [letter] = failed.show(look, failed.select(everything=True)).dead_letters
     console = Console(width=200)
     with console.capture() as capture:
         console.print(whole(letter))

@@ -10,8 +10,8 @@ import pytest
 from tarry import Consumer, Exponential, Fixed, Message, Queue, consumer
 from tarry.simulator.client import SimulatedClient
 from tarry.simulator.history import History
-from tarry.simulator.records import event_record
 from tarry.simulator.sqs import Sqs
+from tarry.sqs.received import event_record
 from tarry.world import World, use
 from tests.records import Context, event, failed
 from tests.wire import TestClock

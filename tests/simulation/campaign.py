@@ -20,7 +20,7 @@ from tarry.envelope.attribute import body_sum
 from tarry.sqs.outgoing import Entry, pack
 from tarry.testing import Report, Sandbox
 from tarry.testing.checkers import check
-from tarry.testing.past import Past
+from tarry.testing.history import RecordedHistory
 from tests.simulation import sometimes
 from tests.simulation.behaviour import Behaviour
 from tests.simulation.scenario import Post, Scenario, draw
@@ -122,7 +122,7 @@ def judge(seed: int) -> Verdict:
     scenario = draw(seed)
     try:
         report = play(scenario)
-        past = Past(report.events, settled=report.settled)
+        past = RecordedHistory(report.events, settled=report.settled)
         if check(past):
             report.check()  # says it with the messages' stories
         if not report.settled:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 from tarry.sqs.limits import MAX_ATTRIBUTES
-from tarry.testing.lives import DONE, Delivery
-from tarry.testing.past import Past
+from tarry.testing.deliveries import DONE, Delivery
+from tarry.testing.history import RecordedHistory
 
-Met = Callable[[Past], int]
+Met = Callable[[RecordedHistory], int]
 
 
-def count(past: Past) -> Counter[str]:
+def count(past: RecordedHistory) -> Counter[str]:
     """How often each situation was met."""
     return Counter({name: met(past) for name, met in SITUATIONS.items()})
 
@@ -24,11 +24,11 @@ def missing(met: Counter[str]) -> list[str]:
     return [name for name in SITUATIONS if not met[name]]
 
 
-def _deliveries(past: Past, holds: Callable[[Delivery], object]) -> int:
+def _deliveries(past: RecordedHistory, holds: Callable[[Delivery], object]) -> int:
     return sum(1 for delivery in past.deliveries() if holds(delivery))
 
 
-def _said(past: Past, holds: Callable[[dict[str, object]], object]) -> int:
+def _said(past: RecordedHistory, holds: Callable[[dict[str, object]], object]) -> int:
     return sum(1 for events in past.said.values() for event in events if holds(dict(event.fields)))
 
 
@@ -50,7 +50,7 @@ def _answers(kind: str) -> Met:
     )
 
 
-def _crash_between_send_and_delete(past: Past) -> int:
+def _crash_between_send_and_delete(past: RecordedHistory) -> int:
     return _deliveries(past, lambda each: each.copies and not each.ended_well and each.life.end is None) + _deliveries(
         past, lambda each: each.copies and not each.ended_well and _came_again(each)
     )
@@ -60,7 +60,7 @@ def _came_again(delivery: Delivery) -> bool:
     return delivery.life.delivery(delivery.count + 1) is not None
 
 
-def _redelivered_while_it_runs(past: Past) -> int:
+def _redelivered_while_it_runs(past: RecordedHistory) -> int:
     found = 0
     for life in past.lives.values():
         for first, second in pairwise(life.deliveries):
@@ -69,16 +69,16 @@ def _redelivered_while_it_runs(past: Past) -> int:
     return found
 
 
-def _partial_failures(past: Past) -> int:
+def _partial_failures(past: RecordedHistory) -> int:
     return sum(0 < len(each.failed) < len(each.batch) and each.ended_well for each in past.invocations.values())
 
 
-def _blocked_groups(past: Past) -> int:
+def _blocked_groups(past: RecordedHistory) -> int:
     """Messages given back behind their head."""
     return _said(past, lambda told: told["event"] == "released" and str(told["queue"]).endswith(".fifo"))
 
 
-def _overlapping_runs(past: Past) -> int:
+def _overlapping_runs(past: RecordedHistory) -> int:
     """Runs that begin while another of the same invocation has not ended."""
     found = 0
     for invocation in past.invocations.values():
@@ -87,7 +87,7 @@ def _overlapping_runs(past: Past) -> int:
     return found
 
 
-def _kept_alive(past: Past) -> int:
+def _kept_alive(past: RecordedHistory) -> int:
     """Leases extended while a handler runs."""
     return _deliveries(
         past,
@@ -104,7 +104,7 @@ def _kept_alive(past: Past) -> int:
     )
 
 
-def _deleted_early(past: Past) -> Iterator[Delivery]:
+def _deleted_early(past: RecordedHistory) -> Iterator[Delivery]:
     """What was done with, and deleted before the answer."""
     for life in past.lives.values():
         end = life.end
@@ -115,7 +115,7 @@ def _deleted_early(past: Past) -> Iterator[Delivery]:
             yield delivery
 
 
-def _acks_that_outlived_their_process(past: Past) -> int:
+def _acks_that_outlived_their_process(past: RecordedHistory) -> int:
     return sum(not each.ended_well for each in _deleted_early(past))
 
 
@@ -123,7 +123,7 @@ def _settled_for(reason: str) -> Met:
     return lambda past: _said(past, lambda told: told["state"] == "DEAD_LETTERED" and told.get("reason") == reason)
 
 
-def _bare_after_crashes(past: Past) -> int:
+def _bare_after_crashes(past: RecordedHistory) -> int:
     return sum(
         1
         for life in past.lives.values()
@@ -131,7 +131,7 @@ def _bare_after_crashes(past: Past) -> int:
     )
 
 
-def _old_handles(past: Past) -> int:
+def _old_handles(past: RecordedHistory) -> int:
     found = 0
     for life in past.lives.values():
         for first, second in pairwise(life.deliveries):

@@ -8,7 +8,7 @@ import pytest
 
 from tarry import DeadLetter, Message, SendAgain, consumer
 from tarry.envelope.attribute import UnreadableRecord, body_sum, read_envelope
-from tarry.failed.letter import BEGINS_ANEW, fresh_record
+from tarry.failed.dead_letters import BEGINS_ANEW, fresh_envelope
 from tests.records import Context, event, record
 from tests.unit.failed.letters import letter
 from tests.wire import Queue, Wire, arn
@@ -58,7 +58,7 @@ def test_the_command_reads_the_released_form_too(path: Path) -> None:  # DESIGN 
     dead = letter(body, told)
     assert (dead.id, dead.edited) == (told["id"], told.get("edited"))
     assert (dead.failure is None) == ("failure" not in told)
-    again = fresh_record(dead)
+    again = fresh_envelope(dead)
     assert {name: again[name] for name in told if name not in BEGINS_ANEW} == {
         name: value for name, value in told.items() if name not in BEGINS_ANEW
     }
@@ -139,6 +139,6 @@ def test_a_dead_letter_begins_anew() -> None:  # SPEC F2
 
 
 def test_a_dead_letter_that_is_sent_back_keeps_the_keys_of_a_later_version() -> None:  # SPEC F2
-    again = fresh_record(letter(BODY, later()))
+    again = fresh_envelope(letter(BODY, later()))
     assert (again["future"], again["failure"], again["extra"]) == (LATER["future"], LATER["failure"], LATER["extra"])
     assert {"carried", "notes"}.isdisjoint(again)

@@ -5,7 +5,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from tarry.simulator.sqs.md5 import of_attributes
+from tarry.simulator.sqs.message import digest_of_attributes
 from tests.facts.probes.refusal import refused
 from tests.facts.registry import probe
 from tests.facts.worlds.world import World, expect
@@ -127,4 +127,4 @@ def digests(world: World) -> None:
     url, body = world.queue(), "a body, é"
     answer = world.sqs.send_message(QueueUrl=url, MessageBody=body, MessageAttributes=attributes)
     expect(answer["MD5OfMessageBody"], md5(body.encode(), usedforsecurity=False).hexdigest(), "of the body")
-    expect(answer["MD5OfMessageAttributes"], of_attributes(attributes), "of the attributes")
+    expect(answer["MD5OfMessageAttributes"], digest_of_attributes(attributes), "of the attributes")

@@ -98,7 +98,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr("tarry.failed.look.WAIT_SECONDS", 0)  # real seconds, in which moto would wait
+    monkeypatch.setattr("tarry.failed.inspection.WAIT_SECONDS", 0)  # real seconds, in which moto would wait
     with mock_aws():
         yield Shop(tmp_path)
 
@@ -158,7 +158,7 @@ def test_show_with_the_id_of_no_letter_says_so(shop: Shop) -> None:  # SPEC M2
     shop.put(1)
     result = shop.run("show", "nobody")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "no letter 'nobody' was found in orders-dlq" in result.stderr
+    assert "no dead letter 'nobody' was found in orders-dlq" in result.stderr
 
 
 def test_a_letter_without_a_record_says_so_and_how_to_find_its_log(shop: Shop) -> None:  # SPEC M2
@@ -192,7 +192,7 @@ def test_a_dead_letter_queue_with_a_redrive_policy_is_warned_of(shop: Shop) -> N
     shop.queue("worse")
     policy = json.dumps({"deadLetterTargetArn": arn("worse"), "maxReceiveCount": 5})
     shop.sqs.set_queue_attributes(QueueUrl=shop.dlq, Attributes={"RedrivePolicy": policy})
-    assert "after 5 of them SQS moves a letter to worse" in shop.run("show").stderr
+    assert "after 5 of them SQS moves a dead letter to worse" in shop.run("show").stderr
 
 
 # retry and remove
@@ -207,7 +207,7 @@ def test_retry_tells_of_each_as_json(shop: Shop) -> None:  # SPEC M6
         {
             "id": "nobody",
             "outcome": "failed",
-            "error": "no such letter was found in orders-dlq: scanned 30 of about 30",
+            "error": "no such dead letter was found in orders-dlq: scanned 30 of about 30",
         },
         {"id": "id-3", "outcome": "retried"},
     ]
@@ -220,7 +220,7 @@ def test_retry_all_of_a_hundred(shop: Shop) -> None:  # SPEC M3
     result = shop.run("retry", "--all", "--concurrency", "4")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr.splitlines()[-1] == "retried 100, failed 0, skipped 0, deleted 0"
-    assert "at most 40 letters may then arrive twice" in result.stderr
+    assert "at most 40 dead letters may arrive twice" in result.stderr
     assert shop.depths() == (100, 0, 0)
 
 
@@ -365,7 +365,7 @@ def test_an_id_that_is_in_none_of_several_queues_is_said_of_all(shop: Shop, comm
     shop.queue("worse")
     shop.put(1)
     result = shop.run(command, "nobody", "--json", queue=None)
-    error = "no such letter was found in orders-dlq, worse"
+    error = "no such dead letter was found in orders-dlq, worse"
     assert objects(result) == [{"id": "nobody", "outcome": "failed", "error": error}]
     assert result.exit_code == 1
 
@@ -399,15 +399,15 @@ def test_a_stack_names_its_queues(shop: Shop) -> None:  # SPEC M1
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("retry",), "say which letters: ids, --where or --all; there is nobody to be asked"),
-        (("remove",), "say which letters: ids, --where or --all"),
+        (("retry",), "say which dead letters: ids, --where or --all; there is no terminal to ask at"),
+        (("remove",), "say which dead letters: ids, --where or --all"),
         (("retry", "id-0", "--all"), "name ids, or say which by --where or --all: not both"),
         (("remove", "id-0", "--where", "attempts = 1"), "name ids, or say which by --where or --all: not both"),
         (("show", "--where", "body.[ = 1"), "the filter 'body.[ = 1' is wrong at column 11: a bracket is not closed"),
         (("show", "--json", "--event"), "--json or --event: not both"),
-        (("show", "--endpoint-url", "localhost:4576"), "'localhost:4576' is no URL of an SQS: it is like http://"),
-        (("show", "--endpoint-url", "http://[::1"), "'http://[::1' is no URL of an SQS"),
-        (("retry", "--all", "--edit"), "--edit is for letters that are named by their ids"),
+        (("show", "--endpoint-url", "localhost:4576"), "'localhost:4576' is no endpoint URL: it looks like http://"),
+        (("show", "--endpoint-url", "http://[::1"), "'http://[::1' is no endpoint URL"),
+        (("retry", "--all", "--edit"), "--edit needs ids"),
         (("retry", "--all", "--to", "nope"), "there is no queue 'nope'; there are orders-dlq, orders"),
         (("retry", "--all", "--to", "orders-dlq"), "orders-dlq is the dead-letter queue itself"),
         (("retry", "--all", "--via", "local"), "there is no template.yaml here, whose functions are to be run"),
@@ -476,7 +476,7 @@ def test_without_credentials_it_says_so(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_where_nobody_answers_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.cli.failed.places.TRIES", 1)
+    monkeypatch.setattr("tarry.cli.failed.targets.TRIES", 1)
     result = CliRunner().invoke(app, ["failed", "show", "--queue", "dlq", "--endpoint-url", "http://127.0.0.1:9"])
     assert result.exit_code == 2
     assert result.stderr.startswith("tarry: AWS cannot be reached")

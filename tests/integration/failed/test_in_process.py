@@ -303,9 +303,9 @@ def test_undecodable_ones_are_not_run_unless_edited(sandbox: Sandbox) -> None:  
     assert [result.outcome for result in run(handler)] == ["skipped"]
     assert [result.outcome for result in run(handler, "id-0")] == ["failed"]
     with failed.opened("orders-dlq") as look:
-        [letter] = failed.show(look, failed.select()).letters
+        [letter] = failed.show(look, failed.select()).dead_letters
         edited = failed.edit(letter, '{"id": 7}', sandbox.now)
-        assert failed.run_letter(look, edited, Routes(look.queue), lambda queue: handler).outcome == "retried"
+        assert failed.run_dead_letter(look, edited, Routes(look.queue), lambda queue: handler).outcome == "retried"
     assert runs == [{"id": 7}]
 
 

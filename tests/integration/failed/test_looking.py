@@ -45,14 +45,16 @@ def test_a_look_leaves_the_queue_as_it_was(sandbox: Sandbox) -> None:  # SPEC M2
     assert hidden(sandbox) == 0
     with failed.opened("orders-dlq") as look:
         second = failed.show(look, failed.select())
-    assert sorted(letter.id for letter in first.letters) == sorted(ids)
-    assert [failed.as_json(letter) for letter in first.letters] == [failed.as_json(letter) for letter in second.letters]
+    assert sorted(letter.id for letter in first.dead_letters) == sorted(ids)
+    assert [failed.as_json(letter) for letter in first.dead_letters] == [
+        failed.as_json(letter) for letter in second.dead_letters
+    ]
 
 
 def test_it_says_how_much_it_saw(sandbox: Sandbox) -> None:  # SPEC M2, PLATFORM 22
     dead_letters(sandbox, 30)
     with failed.opened("orders-dlq") as look:
-        assert len(failed.show(look, failed.select(), most=20).letters) == 20
+        assert len(failed.show(look, failed.select(), most=20).dead_letters) == 20
         assert failed.scanned(look) == "scanned 20 of about 30"
 
 
@@ -60,7 +62,7 @@ def test_it_says_how_much_it_saw(sandbox: Sandbox) -> None:  # SPEC M2, PLATFORM
 def test_without_conditions_no_more_are_looked_at_than_are_shown(sandbox: Sandbox, most: int) -> None:  # SPEC M2
     dead_letters(sandbox, 30)
     with failed.opened("orders-dlq") as look:
-        assert len(failed.show(look, failed.select(), most).letters) == most
+        assert len(failed.show(look, failed.select(), most).dead_letters) == most
         assert look.scanned == hidden(sandbox) == most
 
 
@@ -114,7 +116,7 @@ def test_what_is_not_looked_for_is_given_back_at_once(sandbox: Sandbox) -> None:
     ids = dead_letters(sandbox, 25)
     with failed.opened("orders-dlq") as look:
         shown = failed.show(look, failed.select([ids[13], ids[2]]))
-        assert [letter.id for letter in shown.letters] == [ids[13], ids[2]]
+        assert [letter.id for letter in shown.dead_letters] == [ids[13], ids[2]]
         assert hidden(sandbox) == 2
 
 
@@ -122,7 +124,7 @@ def test_an_sqs_that_throttles_is_waited_for(sandbox: Sandbox) -> None:
     dead_letters(sandbox, 25)
     sandbox.faults.add("throttle", times=None, chance=0.6)
     with failed.opened("orders-dlq") as look:
-        assert len(failed.show(look, failed.select()).letters) == 25
+        assert len(failed.show(look, failed.select()).dead_letters) == 25
     sandbox.faults.clear()
     assert hidden(sandbox) == 0
 
@@ -153,7 +155,7 @@ def test_on_fifo_only_the_first_of_a_group_are_seen_at_a_time(sandbox: Sandbox) 
     dead_letters(sandbox, 25, "orders.fifo", group="a")
     with failed.opened("orders-dlq.fifo") as look:
         shown = failed.show(look, failed.select())
-        assert [letter.body for letter in shown.letters] == [f'{{"id":{index}}}' for index in range(10)]
+        assert [letter.body for letter in shown.dead_letters] == [f'{{"id":{index}}}' for index in range(10)]
         assert failed.scanned(look) == "scanned 10 of about 25"
     assert hidden(sandbox, "orders-dlq.fifo") == 0
 
@@ -162,7 +164,7 @@ def test_one_by_one_those_of_a_group_follow_though_the_first_is_held(sandbox: Sa
     dead_letters(sandbox, 4, "orders.fifo", group="a")
     stops: list[bool] = []
     with failed.opened("orders-dlq.fifo", stop=lambda: bool(stops)) as look:
-        letters = look.letters()
+        letters = look.dead_letters()
         assert [next(letters).body for _ in range(3)] == [f'{{"id":{index}}}' for index in range(3)]
         stops.append(True)
         assert list(letters) == []
@@ -172,7 +174,7 @@ def test_one_by_one_those_of_a_group_follow_though_the_first_is_held(sandbox: Sa
 def test_one_by_one_no_more_are_held_than_were_asked_for(sandbox: Sandbox) -> None:  # SPEC M5
     dead_letters(sandbox, 4)
     with failed.opened("orders-dlq") as look:
-        letters = look.letters()
+        letters = look.dead_letters()
         next(letters)
         next(letters)
         assert hidden(sandbox) == 2
@@ -217,18 +219,18 @@ def test_where_no_more_can_be_in_flight_it_ends_with_what_it_has_seen() -> None:
     full.fill(50)
     with use(full.world):
         with failed.opened("dlq") as look:
-            assert len(failed.show(look, failed.select(), most=100).letters) == 35
+            assert len(failed.show(look, failed.select(), most=100).dead_letters) == 35
             assert failed.scanned(look) == "scanned 35 of about 50"
         assert full.sqs.depth("dlq").in_flight == 0
 
 
 def test_it_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC M2, PLATFORM 6
-    monkeypatch.setattr("tarry.failed.look.MOST_HELD", 30)
+    monkeypatch.setattr("tarry.failed.inspection.MOST_HELD", 30)
     full = Full(in_flight_limit=120)
     full.fill(50)
     with use(full.world):
         with failed.opened("dlq") as look:
-            assert len(failed.show(look, failed.select(), most=100).letters) == 30
+            assert len(failed.show(look, failed.select(), most=100).dead_letters) == 30
             assert look.is_full
         assert full.sqs.depth("dlq").in_flight == 0
 
@@ -240,8 +242,8 @@ def test_ten_thousand_letters_of_five_kinds_are_told_apart(big: Full) -> None:  
             selection = failed.select(where=["type = app.Kind3", "body.id >= 5000"])
             shown = failed.show(look, selection, most=10_000)
         assert failed.scanned(look) == "scanned 10,000 of about 10,000"
-        assert len(shown.letters) == 1_000
-        assert {letter.failure.type for letter in shown.letters if letter.failure} == {"app.Kind3"}
+        assert len(shown.dead_letters) == 1_000
+        assert {letter.failure.type for letter in shown.dead_letters if letter.failure} == {"app.Kind3"}
         assert big.sqs.depth("dlq").in_flight == 0
 
 

@@ -157,7 +157,7 @@ def test_ids_go_in_the_order_given_and_what_is_not_there_is_said(sandbox: Sandbo
     assert [(result.id, result.outcome) for result in results] == [
         (ids[20], "retried"), ("nobody", "failed"), (ids[3], "retried"), (ids[11], "retried"),
     ]  # fmt: skip
-    assert results[1].error == "no such letter was found in orders-dlq: scanned 25 of about 25"
+    assert results[1].error == "no such dead letter was found in orders-dlq: scanned 25 of about 25"
     assert [letter.id for letter in sandbox.messages("orders")] == [ids[20], ids[3], ids[11]]
     assert places(sandbox) == (3, 22)
 
@@ -187,9 +187,9 @@ def test_an_edited_one_goes_with_its_new_body_and_its_old_id(sandbox: Sandbox, g
     put(sandbox, "{x", record_of("{x", "broken", reason="undecodable"))
     gateway.is_down = False
     with failed.opened("orders-dlq") as look:
-        [letter] = failed.show(look, failed.select(["broken"])).letters
+        [letter] = failed.show(look, failed.select(["broken"])).dead_letters
         edited = failed.edit(letter, '{"id": 7}', sandbox.now)
-        assert outcomes(failed.retry_letters(look, [edited], Routes(look.queue))) == {"retried": 1}
+        assert outcomes(failed.retry_dead_letters(look, [edited], Routes(look.queue))) == {"retried": 1}
     sandbox.run(check=False)
     assert gateway.done == [7]
     assert gateway.seen[0].id == "broken"
@@ -200,11 +200,11 @@ def test_an_edited_one_goes_with_its_new_body_and_its_old_id(sandbox: Sandbox, g
 def test_that_it_was_edited_is_still_known_when_it_has_died_again(sandbox: Sandbox, gateway: Gateway) -> None:
     die(sandbox, 1)
     with failed.opened("orders-dlq") as look:
-        [letter] = failed.show(look, failed.select()).letters
-        failed.retry_letters(look, [failed.edit(letter, '{"id": 8}', sandbox.now)], Routes(look.queue))
+        [letter] = failed.show(look, failed.select()).dead_letters
+        failed.retry_dead_letters(look, [failed.edit(letter, '{"id": 8}', sandbox.now)], Routes(look.queue))
     sandbox.run(check=False)
     with failed.opened("orders-dlq") as look:
-        [letter] = failed.show(look, failed.select()).letters
+        [letter] = failed.show(look, failed.select()).dead_letters
     assert (letter.id, letter.body) == (gateway.seen[0].id, '{"id": 8}')
     assert letter.edited is not None
 
@@ -354,9 +354,9 @@ def test_a_delete_that_fails_is_repeated_and_then_said(sandbox: Sandbox, gateway
     [order] = die(sandbox, 1)
     with failed.opened("orders-dlq") as look:
         failed.check_may_delete(look)
-        [letter] = failed.show(look, failed.select([order])).letters
+        [letter] = failed.show(look, failed.select([order])).dead_letters
         sandbox.faults.add("unreachable", operation="DeleteMessageBatch", times=None)
-        [result] = failed.retry_letters(look, [letter], Routes(look.queue))
+        [result] = failed.retry_dead_letters(look, [letter], Routes(look.queue))
         assert result.outcome == "failed"
         assert "it is in orders, and could not be deleted from orders-dlq" in str(result.error)
         sandbox.faults.clear()
@@ -365,23 +365,23 @@ def test_a_delete_that_fails_is_repeated_and_then_said(sandbox: Sandbox, gateway
 def test_a_delete_whose_answer_is_lost_is_done_again(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC E6
     [order] = die(sandbox, 1)
     with failed.opened("orders-dlq") as look:
-        [letter] = failed.show(look, failed.select([order])).letters
+        [letter] = failed.show(look, failed.select([order])).dead_letters
         sandbox.faults.add("lost_answer", operation="DeleteMessageBatch", times=2)
-        assert outcomes(failed.retry_letters(look, [letter], Routes(look.queue))) == {"retried": 1}
+        assert outcomes(failed.retry_dead_letters(look, [letter], Routes(look.queue))) == {"retried": 1}
     assert places(sandbox) == (1, 0)
 
 
 def test_a_letter_that_somebody_else_took_meanwhile_is_not_sent(sandbox: Sandbox, gateway: Gateway) -> None:  # SPEC E6
     [order] = die(sandbox, 1)
     with failed.opened("orders-dlq") as look:
-        [letter] = failed.show(look, failed.select([order])).letters
+        [letter] = failed.show(look, failed.select([order])).dead_letters
         sandbox.faults.add("unreachable", operation="ChangeMessageVisibilityBatch", times=None)
         sandbox.sleep(60)  # it could not be held
         url = sandbox.sqs.url("orders-dlq")
         [taken] = sandbox.sqs.call("ReceiveMessage", {"QueueUrl": url})["Messages"]
         sandbox.sqs.call("DeleteMessage", {"QueueUrl": url, "ReceiptHandle": taken["ReceiptHandle"]})
         sandbox.faults.clear()
-        [result] = failed.retry_letters(look, [letter], Routes(look.queue))
+        [result] = failed.retry_dead_letters(look, [letter], Routes(look.queue))
     assert (result.outcome, "somebody else" in str(result.error)) == ("failed", True)
     assert places(sandbox) == (0, 0)
 
@@ -441,8 +441,8 @@ def test_on_fifo_an_edited_one_is_not_taken_for_the_one_before(sandbox: Sandbox,
     sandbox.faults.add("lost_answer", operation="SendMessageBatch", times=2)
     assert outcomes(retry_ledger()) == {"failed": 1}
     with failed.opened("ledger-dlq.fifo") as look:
-        [letter] = failed.show(look, failed.select()).letters
-        failed.retry_letters(look, [failed.edit(letter, '{"id": 9}', sandbox.now)], Routes(look.queue))
+        [letter] = failed.show(look, failed.select()).dead_letters
+        failed.retry_dead_letters(look, [failed.edit(letter, '{"id": 9}', sandbox.now)], Routes(look.queue))
     assert [letter.body for letter in sandbox.messages("ledger.fifo")] == ['{"id":0}', '{"id": 9}']
 
 
@@ -477,6 +477,6 @@ def test_what_could_not_be_deleted_is_said(sandbox: Sandbox, gateway: Gateway) -
     with failed.opened("orders-dlq") as look:
         shown = failed.show(look, failed.select())
         sandbox.faults.add("partial_failure", operation="DeleteMessageBatch", times=1)
-        counts = outcomes(failed.remove_letters(look, list(shown.letters)))
+        counts = outcomes(failed.remove_dead_letters(look, list(shown.dead_letters)))
     assert counts["failed"] > 0
     assert places(sandbox) == (0, counts["failed"])

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tarry.local.aws.endpoint import sqs_client
+from tarry.local.aws.client import sqs_client
 from tests.command import TARRY
 from tests.network import free_port
 

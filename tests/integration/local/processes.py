@@ -11,9 +11,9 @@ from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.runtime_process import Client
 from tarry.local.functions.variables import Endpoints, variables_of
-from tarry.simulator.answer import Answer
-from tarry.simulator.history import Event, History
-from tarry.template import Function
+from tarry.simulator.history import History, HistoryEvent
+from tarry.simulator.invocations import InvocationResult
+from tarry.template import TemplateFunction
 
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:jobs"
 
@@ -84,8 +84,8 @@ class Hosted:
         self.host = host
         self.history = history
 
-    def call(self, **event: Any) -> asyncio.Future[Answer]:
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    def call(self, **event: Any) -> asyncio.Future[InvocationResult]:
+        answer: asyncio.Future[InvocationResult] = asyncio.get_running_loop().create_future()
         self.host.invoke(event, answer.set_result)
         return answer
 
@@ -95,7 +95,7 @@ class Hosted:
         assert answer.kind == "returned", answer
         return answer.value
 
-    def events(self, what: str) -> list[Event]:
+    def events(self, what: str) -> list[HistoryEvent]:
         return [event for event in self.history.events if event.what == what]
 
     @property
@@ -117,7 +117,7 @@ class Jobs:
     def play(self, story: Callable[[Hosted], Awaitable[None]], **words: Any) -> Hosted:
         """Host it, let the story happen, and close it; ``words`` are what a template says of it."""
         words = {"timeout_seconds": 5, **words}
-        function = Function("Jobs", "jobs", ARN, self.folder, words.pop("handler", "app.handler"), **words)
+        function = TemplateFunction("Jobs", "jobs", ARN, self.folder, words.pop("handler", "app.handler"), **words)
 
         async def hosted() -> Hosted:
             history = History(time.time)

@@ -10,24 +10,24 @@ import pytest
 from moto.server import ThreadedMotoServer
 from moto.sqs.models import sqs_backends
 
-from tarry.local.aws import foreign, foreign_port
-from tarry.local.aws.endpoint import sqs_client
+from tarry.local.aws import foreign
+from tarry.local.aws.client import sqs_client
 from tarry.local.aws.foreign import ForeignSqs
-from tarry.local.errors import UsageError
 from tarry.simulator import mapping
-from tarry.simulator.answer import Answer
 from tarry.simulator.history import History
+from tarry.simulator.invocations import InvocationResult
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.wall import LoopTimeline
-from tarry.template.model import Queue
+from tarry.template.model import TemplateQueue
+from tarry.tooling.errors import UsageError
 from tests.network import free_port
 from tests.wire import ACCOUNT, arn
 
 HOST = "127.0.0.1"
 QUEUES = [
-    Queue("orders", arn("orders"), attributes={"VisibilityTimeout": "1"}, dead_letter_arn=arn("dead")),
-    Queue("dead", arn("dead")),
+    TemplateQueue("orders", arn("orders"), attributes={"VisibilityTimeout": "1"}, dead_letter_arn=arn("dead")),
+    TemplateQueue("dead", arn("dead")),
 ]
 
 
@@ -58,7 +58,7 @@ class Moto:
 class Site:
     """An SQS, the mapping of ``orders``, and a function that takes what comes."""
 
-    def __init__(self, moto: Moto, queues: list[Queue]) -> None:
+    def __init__(self, moto: Moto, queues: list[TemplateQueue]) -> None:
         self.timeline = LoopTimeline()
         self.history = History(lambda: self.timeline.now)
         self.notes: list[str] = []
@@ -73,9 +73,9 @@ class Site:
         self.mapping = EventSourceMapping(self.timeline, port, self, self.history, settings)
         self.mapping.start()
 
-    def invoke(self, event: dict[str, Any], done: Callable[[Answer], None]) -> None:
+    def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None]) -> None:
         self.handled += [record["body"] for record in event["Records"]]
-        self.timeline.after(0.001, partial(done, Answer("returned")))
+        self.timeline.after(0.001, partial(done, InvocationResult("returned")))
 
     def happened(self, what: str) -> list[str]:
         return [event.fields["delivery_id"] for event in self.history.events if event.what == what]
@@ -92,7 +92,7 @@ def send(client: Any, *bodies: str) -> None:
         client.send_message(QueueUrl=client.get_queue_url(QueueName="orders")["QueueUrl"], MessageBody=body)
 
 
-def play(moto: Moto, story: Callable[[Site], Awaitable[None]], queues: list[Queue] = QUEUES) -> Site:
+def play(moto: Moto, story: Callable[[Site], Awaitable[None]], queues: list[TemplateQueue] = QUEUES) -> Site:
     async def whole() -> Site:
         site = Site(moto, queues)
         try:
@@ -110,7 +110,7 @@ def play(moto: Moto, story: Callable[[Site], Awaitable[None]], queues: list[Queu
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(mapping, "PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(foreign_port, "POLL_SECONDS", 1)
+    monkeypatch.setattr(foreign, "POLL_SECONDS", 1)
 
 
 @pytest.fixture
@@ -207,6 +207,6 @@ def test_what_a_poll_brings_after_the_end_goes_back_at_once(moto: Moto) -> None:
 
 def test_what_sqs_refuses_of_the_queues_is_said(moto: Moto) -> None:
     moto.start()
-    wrong = Queue("orders!", arn("orders!"))
+    wrong = TemplateQueue("orders!", arn("orders!"))
     with pytest.raises(UsageError, match=f"SQS at http://{HOST}:{moto.port} cannot be used: "):
         play(moto, lambda site: site.sqs.ready(), [wrong])

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.errors import UsageError
-from tarry.local.functions import starts
+from tarry.local.functions import environment
+from tarry.tooling.errors import UsageError
 
 from .processes import Hosted, Jobs, ends_soon, is_alive
 
@@ -303,7 +303,7 @@ def test_what_a_handler_prints_before_it_fails_to_load_is_shown(own: Jobs) -> No
 def test_a_handler_that_fails_to_load_later_is_an_error_and_not_started_in_a_hot_loop(
     own: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(starts, "FIRST_PAUSE_SECONDS", 0.3)
+    monkeypatch.setattr(environment, "FIRST_PAUSE_SECONDS", 0.3)
     own.code("import time; print(time.monotonic()); int('x')")
 
     async def story(hosted: Hosted) -> None:

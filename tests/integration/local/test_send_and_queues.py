@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
 from tarry.envelope.attribute import ATTRIBUTE
-from tarry.local.aws.endpoint import sqs_client
+from tarry.local.aws.client import sqs_client
 from tests.network import free_port
 from tests.served import Served, served
 from tests.wire import ACCOUNT

@@ -206,7 +206,7 @@ def test_what_can_be_expected_is_said(project: Project, wrong: str) -> None:
 
 
 def test_without_tables_there_is_no_moto(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tarry.local.aws.server", None)
+    monkeypatch.setitem(sys.modules, "moto.server", None)
     project.send()
     assert project.run("--skip-time").exit_code == 0
 

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from tarry.envelope.attribute import body_sum
-from tarry.failed.letter import Letter, letter_of
+from tarry.failed.dead_letters import DeadLetterMessage, read_dead_letter
 from tarry.support.arn import queue_arn
 from tests.wire import arn
 
@@ -42,11 +42,13 @@ def received(
     }
 
 
-def letter(body: str = "{}", record: Any = None, attributes: dict[str, Any] | None = None, **system: str) -> Letter:
+def letter(
+    body: str = "{}", record: Any = None, attributes: dict[str, Any] | None = None, **system: str
+) -> DeadLetterMessage:
     """A letter of orders-dlq."""
-    return letter_of(received(body, record, attributes, **system), queue_arn(arn("orders-dlq")), NOW)
+    return read_dead_letter(received(body, record, attributes, **system), queue_arn(arn("orders-dlq")), NOW)
 
 
-def dead(body: str = "{}", attributes: dict[str, Any] | None = None, **more: Any) -> Letter:
+def dead(body: str = "{}", attributes: dict[str, Any] | None = None, **more: Any) -> DeadLetterMessage:
     """One with a record of its death."""
     return letter(body, record_of(body, **more), attributes)

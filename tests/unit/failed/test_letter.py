@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tarry.failed import CannotEdit, as_event, as_json, edit
-from tarry.failed.copies import record_text
-from tarry.failed.letter import fresh_record, without_lineage
+from tarry.failed.dead_letters import fresh_envelope, without_lineage
+from tarry.failed.retrying import envelope_text
 from tests.unit.failed.letters import NOW, dead, letter, record_of
 from tests.wire import arn
 
@@ -35,29 +35,29 @@ def test_a_record_that_cannot_be_read_is_none(record: Any) -> None:
 def test_what_is_sent_back_begins_anew_with_all_that_is_known_of_it() -> None:  # SPEC F2, M3
     """What SQS moved by itself may be a copy that was sent again: with its attempts, counters and hops it would die."""
     one = dead("{}", carried=4, hops=15, steps={"slow": 3}, due=NOW + 3600, history=HISTORY, extra={"team": "pay"})
-    record = fresh_record(one)
+    record = fresh_envelope(one)
     assert record == {**record_of("{}"), "history": HISTORY, "extra": {"team": "pay"}}
 
 
 def test_a_record_of_tarrys_own_goes_back_as_it_is() -> None:  # SPEC F2
     record = record_of("{}", history=HISTORY)
-    assert fresh_record(letter("{}", record)) == record
+    assert fresh_envelope(letter("{}", record)) == record
 
 
 def test_a_letter_without_a_record_gets_one_that_keeps_its_id() -> None:  # SPEC K3
-    record = fresh_record(letter("{}", DeadLetterQueueSourceArn=arn("orders")))
+    record = fresh_envelope(letter("{}", DeadLetterQueueSourceArn=arn("orders")))
     assert (record["id"], record["origin"]) == ("delivery-1", arn("orders"))
     assert "failure" not in record
 
 
 def test_beside_ten_attributes_there_is_no_room_for_a_record() -> None:  # PLATFORM 18
     full = {f"a{index}": {"DataType": "String", "StringValue": "x"} for index in range(10)}
-    assert record_text(letter("{}", attributes=full), 1_000_000) is None
+    assert envelope_text(letter("{}", attributes=full), 1_000_000) is None
 
 
 def test_a_record_is_cut_to_the_room_there_is() -> None:  # SPEC E6
     one = dead("{}", traceback="x" * 5_000)
-    text = record_text(one, 1_000)
+    text = envelope_text(one, 1_000)
     assert text is not None
     assert len(text) < 1_000
     assert json.loads(text)["id"] == "stable"
@@ -75,7 +75,7 @@ def test_the_hops_that_lambda_counts_are_left_behind() -> None:  # SPEC E8, PLAT
 
 def test_an_edited_letter_keeps_its_id_and_says_when() -> None:  # SPEC M3
     one = edit(dead('{"id": 1}'), '{"id": 2}', NOW)
-    record = fresh_record(one)
+    record = fresh_envelope(one)
     assert (one.id, one.body, record["edited"]) == ("stable", '{"id": 2}', "2027-01-15T08:00:00.000Z")
     read_again = letter('{"id": 2}', record)  # the sum is that of the new body
     assert (read_again.id, read_again.edited) == ("stable", "2027-01-15T08:00:00.000Z")

@@ -7,8 +7,8 @@ import pytest
 
 from tarry.envelope.attribute import ATTRIBUTE, body_sum
 from tarry.local.show.board import MOST_RECENT, MOST_SETTLED, MOST_STEPS, Board
-from tarry.local.show.story import LOST, Story, counts
-from tarry.simulator.history import Event
+from tarry.local.show.timeline import LOST, MessageTimeline, state_counts
+from tarry.simulator.history import HistoryEvent
 from tarry.testing.story import because
 
 NOW = 1_000.0
@@ -23,7 +23,7 @@ class Past:
         self.now = NOW
 
     def happens(self, what: str, **fields: Any) -> None:
-        self.board.take(Event(self.now, what, fields))
+        self.board.take(HistoryEvent(self.now, what, fields))
 
     def sent(self, id: str = "m", queue: str = "orders", **fields: Any) -> None:
         self.happens("sent", queue=queue, delivery_id=id, **{"body": "{}", "attributes": {}, **fields})
@@ -51,7 +51,7 @@ class Past:
         self.happens("deleted", delivery_id=id, queue="orders", by=by)
 
     @property
-    def story(self) -> Story:
+    def story(self) -> MessageTimeline:
         found = self.board.find("m")
         assert found is not None
         return found
@@ -94,7 +94,7 @@ def test_what_tarry_says_of_a_message_stands(past: Past) -> None:
     past.said("DEAD_LETTERED", attempt=2, reason="exhausted", dead_letter_queue="dead")
     past.answered()
     assert str(past.story) == "READY -> IN_FLIGHT 1 -> WAITING_RETRY 1 min -> IN_FLIGHT 2 -> DEAD_LETTERED"
-    assert counts(past.board.stories) == {"DEAD_LETTERED": 1}
+    assert state_counts(past.board.stories) == {"DEAD_LETTERED": 1}
 
 
 def test_a_line_of_the_log_that_comes_after_the_answer_is_as_good(past: Past) -> None:

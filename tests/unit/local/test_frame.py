@@ -5,20 +5,20 @@ import io
 import pytest
 from rich.console import Console
 
-from tarry.local.show.frame import frame, shares
-from tarry.local.show.log import Line
-from tarry.local.show.scene import FunctionRow, QueueRow, Scene
-from tarry.local.show.story import Story
+from tarry.local.show.board import FunctionRow, QueueRow, Scene
+from tarry.local.show.log import LogLine
+from tarry.local.show.screen import frame, shares
+from tarry.local.show.timeline import MessageTimeline
 from tarry.outcome import State
 from tarry.testing import Transition
 
 NOW = 1_000.0
 
 
-def story(state: State, **more: object) -> Story:
+def story(state: State, **more: object) -> MessageTimeline:
     steps = [Transition(NOW - 5, State.IN_FLIGHT, "d", "orders", attempt=2)]
     steps.append(Transition(NOW - 5, state, "d", "orders", **more))  # type: ignore[arg-type]
-    return Story("1f6c0a2b-ffff", "orders", None, steps)
+    return MessageTimeline("1f6c0a2b-ffff", "orders", None, steps)
 
 
 FULL = Scene(
@@ -30,7 +30,7 @@ FULL = Scene(
         for number in range(9)
     ],
     [story(State.WAITING_RETRY, delay=95, why=f"app.Busy: {'no ' * 50}")] * 100,
-    [Line(NOW, "Function1", f"ERROR {'word ' * 60}\n  File", "red")] * 100,
+    [LogLine(NOW, "Function1", f"ERROR {'word ' * 60}\n  File", "red")] * 100,
     {"COMMITTED": 1_234, "DEAD_LETTERED": 2},
 )
 
@@ -75,7 +75,7 @@ def test_where_there_is_no_room_for_all_queues_those_with_messages_stay() -> Non
 
 def test_half_of_the_places_are_for_messages_with_trouble() -> None:
     well, failed = story(State.COMMITTED), story(State.WAITING_RETRY, delay=5)
-    lines = drawn(Scene("", NOW, stories=[*[well] * 50, failed], lines=[Line(NOW, "", "x")]), height=16)
+    lines = drawn(Scene("", NOW, stories=[*[well] * 50, failed], lines=[LogLine(NOW, "", "x")]), height=16)
     assert sum("WAITING_RETRY" in line for line in lines) == 1
 
 
@@ -86,8 +86,8 @@ def test_text_of_messages_and_functions_cannot_play_with_the_terminal() -> None:
         NOW,
         [QueueRow(hostile)],
         [FunctionRow(hostile)],
-        [Story(hostile, hostile, None, [Transition(NOW, State.DEAD_LETTERED, "d", "q", why=hostile)])],
-        [Line(NOW, hostile, "x")],
+        [MessageTimeline(hostile, hostile, None, [Transition(NOW, State.DEAD_LETTERED, "d", "q", why=hostile)])],
+        [LogLine(NOW, hostile, "x")],
     )
     seen = "\n".join(drawn(scene))
     assert "\x1b" not in seen

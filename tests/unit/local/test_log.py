@@ -4,34 +4,34 @@ from typing import Any
 
 import pytest
 
-from tarry.local.show.log import Line, Log
-from tarry.simulator.history import Event
+from tarry.local.show.log import LogLine, LogReader
+from tarry.simulator.history import HistoryEvent
 
 
-def said(log: Log, what: str = "logged", **fields: Any) -> list[Line]:
-    return list(log.lines(Event(1.0, what, {"function": "Orders", **fields})))
+def said(log: LogReader, what: str = "logged", **fields: Any) -> list[LogLine]:
+    return list(log.lines(HistoryEvent(1.0, what, {"function": "Orders", **fields})))
 
 
-def logged(log: Log, **fields: Any) -> list[Line]:
+def logged(log: LogReader, **fields: Any) -> list[LogLine]:
     return said(log, line="{}", fields={"level": "WARNING", **fields})
 
 
 @pytest.fixture
-def log() -> Log:
-    return Log(verbose=False)
+def log() -> LogReader:
+    return LogReader(verbose=False)
 
 
-def test_what_is_printed_is_shown_as_it_is_with_control_characters_escaped(log: Log) -> None:
-    assert said(log, line="hello \x1b[31m", fields=None) == [Line(1.0, "Orders", "hello \\x1b[31m")]
+def test_what_is_printed_is_shown_as_it_is_with_control_characters_escaped(log: LogReader) -> None:
+    assert said(log, line="hello \x1b[31m", fields=None) == [LogLine(1.0, "Orders", "hello \\x1b[31m")]
 
 
-def test_a_line_of_json_is_read_for_its_reader(log: Log) -> None:
+def test_a_line_of_json_is_read_for_its_reader(log: LogReader) -> None:
     assert logged(log, message="slow", customer=7, timestamp="2027") == [
-        Line(1.0, "Orders", "WARNING slow  customer=7", "yellow")
+        LogLine(1.0, "Orders", "WARNING slow  customer=7", "yellow")
     ]
 
 
-def test_a_traceback_is_one_again(log: Log) -> None:
+def test_a_traceback_is_one_again(log: LogReader) -> None:
     frames = ['  File "app.py", line 3, in handler\n    raise ValueError("x")\n']
     [line] = logged(log, message="it failed", stackTrace=frames, errorType="ValueError", errorMessage="x")
     assert line.text.splitlines() == [
@@ -43,14 +43,14 @@ def test_a_traceback_is_one_again(log: Log) -> None:
     ]
 
 
-def test_what_tarry_says_of_a_message_is_seen_in_its_state_and_not_said_again(log: Log) -> None:
+def test_what_tarry_says_of_a_message_is_seen_in_its_state_and_not_said_again(log: LogReader) -> None:
     assert logged(log, message="waiting_retry", state="WAITING_RETRY", delivery_id="d") == []
 
 
-def test_an_errors_traceback_is_shown_when_it_comes_first(log: Log) -> None:
+def test_an_errors_traceback_is_shown_when_it_comes_first(log: LogReader) -> None:
     fields = {"state": "WAITING_RETRY", "delivery_id": "d", "stackTrace": ["  File\n"], "message": "waiting_retry"}
     assert [len(logged(log, **fields, fingerprint=each)) for each in ("a", "a", "b")] == [1, 0, 1]
-    verbose = Log(verbose=True)
+    verbose = LogReader(verbose=True)
     assert [len(logged(verbose, **fields, fingerprint=each)) for each in ("a", "a")] == [1, 1]
 
 
@@ -66,13 +66,13 @@ def test_an_errors_traceback_is_shown_when_it_comes_first(log: Log) -> None:
     ],
 )
 def test_each_invocation_is_reported_with_its_batch_its_duration_and_its_cold_start(
-    log: Log, fields: dict[str, Any], text: str
+    log: LogReader, fields: dict[str, Any], text: str
 ) -> None:
     assert [line.text for line in said(log, "report", **fields)] == [text]
 
 
-def test_why_a_whole_batch_failed_is_said(log: Log) -> None:
+def test_why_a_whole_batch_failed_is_said(log: LogReader) -> None:
     assert said(log, "answered", why="Task timed out after 2.00 seconds") == [
-        Line(1.0, "Orders", "Task timed out after 2.00 seconds", "red")
+        LogLine(1.0, "Orders", "Task timed out after 2.00 seconds", "red")
     ]
     assert said(log, "answered", why="") == []

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.errors import UsageError
-from tarry.local.functions.overrides import read_overrides
-from tarry.template import Function
+from tarry.local.functions.variables import read_overrides
+from tarry.template import TemplateFunction
+from tarry.tooling.errors import UsageError
 
-ORDERS = Function("OrdersFunction", "orders", "arn:aws:lambda:us-east-1:123456789012:function:orders", None, None)
+ORDERS = TemplateFunction(
+    "OrdersFunction", "orders", "arn:aws:lambda:us-east-1:123456789012:function:orders", None, None
+)
 
 
 def test_pairs_are_for_all_functions_and_the_last_one_counts() -> None:

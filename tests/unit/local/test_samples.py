@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tarry.local.errors import UsageError
-from tarry.local.samples import Sample, read_samples
+from tarry.local.plan import Sample, read_samples
+from tarry.tooling.errors import UsageError
 
 ARN = "arn:aws:sqs:eu-west-1:999999999999:orders"
 

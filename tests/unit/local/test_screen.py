@@ -8,24 +8,24 @@ import pytest
 from rich.console import Console
 
 from tarry.local.background import in_background
-from tarry.local.show.log import Line
-from tarry.local.show.scene import QueueRow, Scene
-from tarry.local.show.screen import FRAME_SECONDS, Lines, Screen
-from tarry.local.show.story import Story
+from tarry.local.show.board import QueueRow, Scene
+from tarry.local.show.log import LogLine
+from tarry.local.show.screen import FRAME_SECONDS, PlainView, Screen
+from tarry.local.show.timeline import MessageTimeline
 from tarry.outcome import State
 from tarry.testing import Transition
 
 
-def waiting(why: str) -> Story:
+def waiting(why: str) -> MessageTimeline:
     step = Transition(0.0, State.WAITING_RETRY, "d", "orders", delay=30, why=why)
-    return Story("1f6c0a2b-ffff", "orders", 1, [step])
+    return MessageTimeline("1f6c0a2b-ffff", "orders", 1, [step])
 
 
 def test_elsewhere_than_in_a_terminal_each_step_is_one_line_however_long(capsys: pytest.CaptureFixture[str]) -> None:
     stream = io.StringIO()
-    lines = Lines(stream)
+    lines = PlainView(stream)
     lines.step(waiting("because\x1b " * 20))
-    lines.say(Line(0.0, "Orders", "hello"))
+    lines.say(LogLine(0.0, "Orders", "hello"))
     [line] = stream.getvalue().splitlines()
     assert re.fullmatch(r"\d\d:\d\d:\d\d  #1 1f6c0a2b orders  WAITING_RETRY 30 s  \((because\\x1b )+\)", line)
     assert re.fullmatch(r"\d\d:\d\d:\d\d Orders: hello\n", capsys.readouterr().err)
@@ -38,7 +38,7 @@ def test_a_terminal_gets_frames_and_in_the_end_what_was_said() -> None:
     async def show() -> None:
         async with screen.showing(lambda: Scene("the title", 0.0, [QueueRow("orders", ready=len(screen.lines))])):
             await asyncio.sleep(FRAME_SECONDS / 2)
-            screen.say(Line(0.0, "Orders", "said once"))
+            screen.say(LogLine(0.0, "Orders", "said once"))
             await asyncio.sleep(FRAME_SECONDS)
 
     asyncio.run(show())

@@ -5,20 +5,21 @@ import io
 import pytest
 from rich.console import Console
 
-from tarry.local.runs.timeline import lines_of, print_timeline
-from tarry.local.runs.transcript import Said
-from tarry.local.show.story import Story, coarse
+from tarry.local.runs.printing import lines_of, print_timeline
+from tarry.local.runs.virtual import OutputLine
+from tarry.local.show.timeline import MessageTimeline
 from tarry.outcome import State
 from tarry.testing import Transition
+from tarry.tooling.text import coarse
 
 
-def story(number: int | None, *steps: tuple[float, State], queue: str = "orders", why: str = "") -> Story:
+def story(number: int | None, *steps: tuple[float, State], queue: str = "orders", why: str = "") -> MessageTimeline:
     waits = {State.WAITING_RETRY: 90}
     told = [Transition(at, state, f"{number}", queue, 1, waits.get(state), why) for at, state in steps]
-    return Story(f"{number or 'abcdefgh-1'}", queue, number, told)
+    return MessageTimeline(f"{number or 'abcdefgh-1'}", queue, number, told)
 
 
-def told(*stories: Story, said: tuple[Said, ...] = ()) -> list[str]:
+def told(*stories: MessageTimeline, said: tuple[OutputLine, ...] = ()) -> list[str]:
     return [f"{each.stamp} | {each.names} | {each.text}" for each in lines_of(stories, said, began=0)]
 
 
@@ -39,7 +40,7 @@ def test_lines_are_in_the_order_of_time_and_at_one_time_in_that_of_a_life() -> N
 
 
 def test_what_a_function_says_stands_where_it_said_it() -> None:
-    said = (Said(0, "Plain", "hello"), Said(0, "Plain", "hello"))
+    said = (OutputLine(0, "Plain", "hello"), OutputLine(0, "Plain", "hello"))
     assert told(story(1, (0, State.IN_FLIGHT), (0, State.COMMITTED)), said=said) == [
         "+0 s | #1 | IN_FLIGHT 1",
         "+0 s |  | Plain: hello",

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tarry.local.runs.transcript import Said, Transcript
+from tarry.local.runs.virtual import OutputLine, Transcript
 
 
 def test_lines_are_kept_with_their_times() -> None:
@@ -16,7 +16,7 @@ def test_lines_are_kept_with_their_times() -> None:
         sys.stderr.write("two\nthr")
         print("ee", end="")
     assert [said.text for said in transcript.lines] == ["one", "two", "three"]
-    assert transcript.lines[0] == Said(1.0, "", "one")
+    assert transcript.lines[0] == OutputLine(1.0, "", "one")
 
 
 def test_what_a_logger_writes_is_kept_too() -> None:
@@ -24,7 +24,7 @@ def test_what_a_logger_writes_is_kept_too() -> None:
     with transcript.recording():
         handler = logging.StreamHandler()
         handler.emit(logging.makeLogRecord({"msg": "careful"}))
-    assert transcript.lines == [Said(0, "", "careful")]
+    assert transcript.lines == [OutputLine(0, "", "careful")]
 
 
 def test_a_debugger_speaks_at_once(capsys: pytest.CaptureFixture[str]) -> None:

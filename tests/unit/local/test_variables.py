@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from tarry.local.functions.variables import Endpoints, variables_of
-from tarry.template import Function
+from tarry.template import TemplateFunction
 
 HERE = "http://127.0.0.1:4576"
 DEVELOPER = {
@@ -19,9 +19,9 @@ DEVELOPER = {
 }
 
 
-def function(code: Path = Path("code"), *layers: Path) -> Function:
+def function(code: Path = Path("code"), *layers: Path) -> TemplateFunction:
     arn = "arn:aws:lambda:eu-west-1:123456789012:function:orders"
-    return Function("Orders", "orders", arn, code, "app.handler", memory_mb=512, layers=layers)
+    return TemplateFunction("Orders", "orders", arn, code, "app.handler", memory_mb=512, layers=layers)
 
 
 def variables(endpoints: Endpoints, **own: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tarry.local.watch import stamps_of
+from tarry.local.background import stamps_of
 
 
 def test_all_files_below_count_but_for_what_python_and_editors_leave_there(tmp_path: Path) -> None:

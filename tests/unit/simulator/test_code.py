@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tarry.simulator.code import Code, CodeError
-from tarry.template import Function
+from tarry.template import TemplateFunction
 
 
 def code_in(
@@ -14,7 +14,7 @@ def code_in(
 ) -> Code:
     folder.mkdir(exist_ok=True)
     (folder / "app.py").write_text(text)
-    return Code(Function("F", "f", "arn:aws:lambda:us-east-1:123456789012:function:f", folder, handler), {})
+    return Code(TemplateFunction("F", "f", "arn:aws:lambda:us-east-1:123456789012:function:f", folder, handler), {})
 
 
 def test_a_function_that_nobody_calls_is_not_imported(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.answer import Answer
 from tarry.simulator.functions import WARM_SECONDS, Function, FunctionSettings, Handler
 from tarry.simulator.history import History
+from tarry.simulator.invocations import InvocationResult
 from tarry.simulator.stage import Stage
 from tarry.simulator.timeline import START
 from tarry.world import World, current
@@ -36,20 +36,20 @@ class Host:
             self.history,
             FunctionSettings(**settings),
         )
-        self.answers: list[Answer] = []
+        self.answers: list[InvocationResult] = []
         self.answered_at: list[float] = []
 
     def invoke(self, event: Any = None, at: float = 0) -> None:
         self.stage.timeline.at(START + at, lambda: self.function.invoke(event or {}, self._take))
 
-    def run(self) -> list[Answer]:
+    def run(self) -> list[InvocationResult]:
         self.stage.timeline.run()
         return self.answers
 
     def cold(self) -> list[bool]:
         return [event.fields["cold"] for event in self.history.events if event.what == "invoked"]
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: InvocationResult) -> None:
         self.answers.append(answer)
         self.answered_at.append(round(self.stage.timeline.now - START, 6))
 

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from tarry.simulator.history import History
-from tarry.simulator.http.waiting import Waiting
+from tarry.simulator.http.long_polls import LongPolls
 from tarry.simulator.sqs import Sqs
 from tarry.simulator.wall import LoopTimeline
 
@@ -20,7 +20,7 @@ class Site:
         timeline = LoopTimeline()
         self.sqs = Sqs(lambda: timeline.now, Random(1), History(lambda: timeline.now))
         self.url = self.sqs.call("CreateQueue", {"QueueName": "orders"})["QueueUrl"]
-        self.waiting = Waiting(self.sqs, timeline)
+        self.waiting = LongPolls(self.sqs, timeline)
 
     def poll(self, *, gone: bool = False) -> Poll:
         request = {"QueueUrl": self.url, "WaitTimeSeconds": 10, "AttributeNames": ["All"]}

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.answer import Answer
 from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.history import History
+from tarry.simulator.invocations import InvocationResult
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.timeline import START, Timeline
@@ -20,20 +20,22 @@ from tests.wire import arn
 
 LATENCY = 0.001
 
-Answering = Callable[[list[str]], Answer]
+Answering = Callable[[list[str]], InvocationResult]
 
 
-def well(ids: list[str]) -> Answer:
-    return Answer("returned", {"batchItemFailures": []})
+def well(ids: list[str]) -> InvocationResult:
+    return InvocationResult("returned", {"batchItemFailures": []})
 
 
 def returns(value: Any) -> Answering:
-    return lambda ids: Answer("returned", value)
+    return lambda ids: InvocationResult("returned", value)
 
 
 def fails(*failed: str) -> Answering:
     """Reports these of its messages as failed."""
-    return lambda ids: Answer("returned", {"batchItemFailures": [{"itemIdentifier": i} for i in ids if i in failed]})
+    return lambda ids: InvocationResult(
+        "returned", {"batchItemFailures": [{"itemIdentifier": i} for i in ids if i in failed]}
+    )
 
 
 class Desk:
@@ -98,7 +100,7 @@ class Desk:
 
     # the function
 
-    def invoke(self, event: dict[str, Any], done: Callable[[Answer], None]) -> None:
+    def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None]) -> None:
         ids = [record["messageId"] for record in event["Records"]]
         answer = self.answer(ids)
         self.batches.append(ids)
@@ -263,14 +265,18 @@ def test_without_the_setting_the_response_means_nothing(answer: Answering) -> No
 @pytest.mark.parametrize("kind", ["error", "timeout", "crash"])
 @pytest.mark.parametrize("reports_failures", [True, False])
 def test_a_function_that_fails_returns_the_whole_batch(kind: Any, reports_failures: bool) -> None:  # PLATFORM 11
-    desk = Desk(lambda ids: Answer(kind, {"batchItemFailures": []}, "it failed"), reports_failures=reports_failures)
+    desk = Desk(
+        lambda ids: InvocationResult(kind, {"batchItemFailures": []}, "it failed"), reports_failures=reports_failures
+    )
     desk.send("a", "b")
     desk.run()
     assert desk.deleted == []
 
 
 def test_each_answer_is_recorded_with_what_it_failed() -> None:
-    desk = Desk(lambda ids: Answer("returned", {"batchItemFailures": [{"itemIdentifier": "b"}]}, request_id="r1"))
+    desk = Desk(
+        lambda ids: InvocationResult("returned", {"batchItemFailures": [{"itemIdentifier": "b"}]}, request_id="r1")
+    )
     desk.send("a", "b")
     desk.run()
     assert desk.told("answered") == [
@@ -346,7 +352,7 @@ def test_after_a_function_error_fewer_run_at_once() -> None:  # PLATFORM 15a
         desk.run()
         return desk.most_running
 
-    assert at_once(lambda ids: Answer("error", text="it failed")) < 5
+    assert at_once(lambda ids: InvocationResult("error", text="it failed")) < 5
     assert at_once(lambda ids: fails(*ids)(ids)) >= 5
 
 
@@ -354,7 +360,7 @@ def test_after_a_function_error_fewer_run_at_once() -> None:  # PLATFORM 15a
 
 
 def throttled_until(seconds: float, timeline: Callable[[], Timeline]) -> Answering:
-    return lambda ids: Answer("throttled") if timeline().now < START + seconds else well(ids)
+    return lambda ids: InvocationResult("throttled") if timeline().now < START + seconds else well(ids)
 
 
 def test_a_throttled_batch_is_tried_again_more_and_more_slowly() -> None:  # PLATFORM 15

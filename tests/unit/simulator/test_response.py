@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.response import WholeBatchFailed, failed_ids
+from tarry.simulator.invocations import WholeBatchFailed, failed_ids
 
 BATCH = ["a", "b", "c"]
 

@@ -34,14 +34,14 @@ from tarry.message import delivery_of
 from tarry.settlement import copies, copy_writer, executor, sending
 from tarry.settlement.executor import Executor, plan_of
 from tarry.settlement.planner import Planner
-from tarry.simulator.history import Event
+from tarry.simulator.history import HistoryEvent
 from tarry.sqs.queue_facts import QueueFacts
 from tarry.testing import Sandbox
 from tarry.testing.checkers import check
-from tarry.testing.past import Past
+from tarry.testing.history import RecordedHistory
 from tarry.visibility import changes as leases
 
-Edit = Callable[[Event], Event | None]
+Edit = Callable[[HistoryEvent], HistoryEvent | None]
 
 
 @pytest.fixture
@@ -472,9 +472,9 @@ def _naming(answer: Any, sandbox: Sandbox) -> Any:
 # doctored histories: what SQS, Lambda or the mapping alone could get wrong
 
 
-def doctored(events: Iterable[Event], edit: Edit) -> set[str]:
+def doctored(events: Iterable[HistoryEvent], edit: Edit) -> set[str]:
     kept = [changed for event in events if (changed := edit(event)) is not None]
-    return {violation.rule for violation in check(Past(kept, settled=True))}
+    return {violation.rule for violation in check(RecordedHistory(kept, settled=True))}
 
 
 def test_a_message_that_is_still_there_when_nothing_happens_any_more(sandbox: Sandbox) -> None:
@@ -494,7 +494,7 @@ def test_a_message_that_was_deleted_and_comes_again(sandbox: Sandbox) -> None:
 def test_a_message_that_ran_where_it_was_not_handed_to(sandbox: Sandbox) -> None:
     work(sandbox, succeeds(), "a", "b", batch_size=1)
 
-    def everywhere(event: Event) -> Event:
+    def everywhere(event: HistoryEvent) -> HistoryEvent:
         if event.what != "invoked":
             return event
         return replace(event, fields={**event.fields, "delivery_ids": []})
@@ -514,7 +514,7 @@ def test_a_second_delivery_that_nothing_explains(sandbox: Sandbox) -> None:
 def test_two_of_a_group_at_once(sandbox: Sandbox) -> None:
     work(sandbox, succeeds(), "a", "b", fifo=True)
 
-    def overlapping(event: Event) -> Event:
+    def overlapping(event: HistoryEvent) -> HistoryEvent:
         return replace(event, at=event.at + 5) if event.what == "ended" else event
 
     events = sorted((overlapping(event) for event in sandbox.run().events), key=lambda event: event.at)

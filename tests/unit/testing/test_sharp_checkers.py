@@ -8,25 +8,25 @@ import pytest
 
 from tarry import Batch, DeadLetter, Fixed, LocalRetry, Message, Reject, RetryInPlace, batch_consumer, consumer
 from tarry.settlement.executor import Executor
-from tarry.simulator.history import Event
+from tarry.simulator.history import HistoryEvent
 from tarry.testing import Realism, Sandbox
 from tarry.testing.checkers import check
-from tarry.testing.past import Past
+from tarry.testing.history import RecordedHistory
 
 
 def rules(sandbox: Sandbox) -> set[str]:
     return {violation.rule for violation in sandbox.run(check=False).violations}
 
 
-def doctored(events: list[Event], edit: Callable[[Event], Event | None]) -> set[str]:
+def doctored(events: list[HistoryEvent], edit: Callable[[HistoryEvent], HistoryEvent | None]) -> set[str]:
     edited = [each for event in events if (each := edit(event)) is not None]
-    return {violation.rule for violation in check(Past(edited, settled=True))}
+    return {violation.rule for violation in check(RecordedHistory(edited, settled=True))}
 
 
 # bare moves
 
 
-def without_its_letter(sandbox: Sandbox) -> list[Event]:
+def without_its_letter(sandbox: Sandbox) -> list[HistoryEvent]:
     """The history of a message whose dead letter was taken out of it, as if SQS had moved it bare instead."""
 
     @consumer(max_attempts=2, backoff=Fixed(5))
@@ -41,10 +41,10 @@ def without_its_letter(sandbox: Sandbox) -> list[Event]:
     letter = next(event for event in events if event.what == "sent" and event.fields["queue"] == "orders-dlq")
     kept = [event for event in events if event not in (deleted, letter)]
     fields = {"queue": "orders", "delivery_id": deleted.fields["delivery_id"], "to": "orders-dlq", "receive_count": 2}
-    return [*kept, Event(events[-1].at + 900, "moved", {**fields, "origin": "redrive policy"})]
+    return [*kept, HistoryEvent(events[-1].at + 900, "moved", {**fields, "origin": "redrive policy"})]
 
 
-def as_it_is(event: Event) -> Event:
+def as_it_is(event: HistoryEvent) -> HistoryEvent:
     return event
 
 
@@ -52,10 +52,10 @@ def test_a_bare_move_of_what_failed_is_accused(sandbox: Sandbox) -> None:
     assert "bare moves have a cause" in doctored(without_its_letter(sandbox), as_it_is)
 
 
-def fault(sandbox: Sandbox, events: list[Event], **fields: Any) -> list[Event]:
+def fault(sandbox: Sandbox, events: list[HistoryEvent], **fields: Any) -> list[HistoryEvent]:
     request_id = next(e for e in reversed(events) if e.what == "answered").fields["request_id"]
     place = next(index for index, event in enumerate(events) if event.fields.get("request_id") == request_id) + 1
-    struck = Event(events[place].at, "fault", {"fault": 0, "kind": "denied", "request_id": request_id, **fields})
+    struck = HistoryEvent(events[place].at, "fault", {"fault": 0, "kind": "denied", "request_id": request_id, **fields})
     return [*events[:place], struck, *events[place:]]
 
 
@@ -74,7 +74,7 @@ def test_a_send_to_another_queue_that_failed_is_no_excuse(sandbox: Sandbox) -> N
 def test_a_function_that_answered_at_its_deadline_had_no_time_to_say_why(sandbox: Sandbox) -> None:
     events = without_its_letter(sandbox)
 
-    def late(event: Event) -> Event:
+    def late(event: HistoryEvent) -> HistoryEvent:
         return replace(event, fields={**event.fields, "deadline": event.at}) if event.what == "invoked" else event
 
     assert "bare moves have a cause" not in doctored(events, late)
@@ -95,7 +95,7 @@ def test_what_a_process_that_died_leaves_may_be_moved_bare(sandbox: Sandbox) -> 
 def test_a_list_with_a_step_of_the_users_is_no_excuse(sandbox: Sandbox) -> None:
     events = without_its_letter(sandbox)
 
-    def own_steps(event: Event) -> Event:
+    def own_steps(event: HistoryEvent) -> HistoryEvent:
         if event.what != "ran":
             return event
         own = dict.fromkeys(event.fields["own_steps"], True)
@@ -122,7 +122,7 @@ def test_a_wait_that_counts_from_the_settlement_is_accused(sandbox: Sandbox) -> 
     began = next(event for event in events if event.what == "ended")
     place = events.index(began)
 
-    def a_minute_earlier(event: Event) -> Event:
+    def a_minute_earlier(event: HistoryEvent) -> HistoryEvent:
         return replace(event, at=event.at - 60) if events.index(event) <= place else event
 
     assert "delays are kept" not in doctored(events, as_it_is)
@@ -229,7 +229,7 @@ def test_a_change_in_the_name_of_a_lost_lease_is_accused(sandbox: Sandbox) -> No
     sandbox.send("orders", "1")
     events = list(sandbox.run().events)
 
-    def received_earlier(event: Event) -> Event:
+    def received_earlier(event: HistoryEvent) -> HistoryEvent:
         """As if it had been received almost a minute before: its lease has ended by the time it is settled."""
         if event.what == "received":
             return replace(event, at=event.at - 58, fields={**event.fields, "visible_until": event.at + 2})

@@ -6,7 +6,7 @@ import pytest
 
 from tarry import Fixed, Message, RetryInPlace, SendAgain, consumer
 from tarry.testing import Sandbox, Transition
-from tarry.testing.timeline import clock, duration
+from tarry.tooling.text import clock, duration
 
 
 class Declined(Exception): ...

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.testing.timeline import brief
+from tarry.tooling.text import brief
 
 
 @pytest.mark.parametrize(

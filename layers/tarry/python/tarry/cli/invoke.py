@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tarry.cli.errors import libraries, note, refusals, refuse
 from tarry.cli.options import Env, Parameters, Template, pairs
-from tarry.cli.speaking import refuse
 
 if TYPE_CHECKING:
-    from tarry.simulator.history import Event
-    from tarry.template import Function
+    from tarry.simulator.history import HistoryEvent
+    from tarry.template import TemplateFunction
 
 EXAMPLE = "[bold]Examples[/]: tarry invoke OrdersFunction -e events/orders.json; tarry invoke Digest -e - < event.json"
 
@@ -47,39 +47,28 @@ def invoke(  # noqa: PLR0917 the options of the command
     Exit code: 0 the handler returned, 1 it failed, timed out or crashed,
     2 something given is wrong.
     """
-    try:
-        from tarry.local.aws.endpoint import endpoint_of
-        from tarry.local.aws.endpoint import region as usual_region
-        from tarry.local.errors import UsageError
+    with libraries("tarry invoke", "local"):
+        from tarry.local.aws.client import endpoint_of
+        from tarry.local.aws.client import region as usual_region
         from tarry.local.functions.calling import call, read_event, variables
-        from tarry.local.functions.overrides import read_overrides
+        from tarry.local.functions.variables import read_overrides
         from tarry.local.plan import function_named
-        from tarry.local.show.log import Log
-        from tarry.local.show.view import note
-        from tarry.template import TemplateError, read_template
-    except ModuleNotFoundError as error:
-        library = (error.name or "").partition(".")[0]
-        if library == "tarry":
-            raise
-        refuse(f'tarry invoke needs {library}: pip install "tarry[local]"')
+        from tarry.local.show.log import LogReader
+        from tarry.template import read_template
 
-    log = Log(verbose=True)
+    log = LogReader(verbose=True)
 
-    def hear(event: Event) -> None:
+    def hear(event: HistoryEvent) -> None:
         for line in log.lines(event):
             note(line.text)
 
     try:
-        found = read_template(template, pairs(parameter or []), region or usual_region())
-        called: Function = function_named(function, found)
-        url = endpoint_url and endpoint_of(endpoint_url, os.environ)
-        given = variables(called, found, read_overrides(env or []), url)
-        answer = asyncio.run(call(called, given, read_event(event), hear))
-    except UsageError as error:
-        note(error.details)
-        refuse(str(error))
-    except TemplateError as error:
-        refuse(str(error))
+        with refusals():
+            found = read_template(template, pairs(parameter or [], "--parameter"), region or usual_region())
+            called: TemplateFunction = function_named(function, found)
+            url = endpoint_url and endpoint_of(endpoint_url, os.environ)
+            given = variables(called, found, read_overrides(env or []), url)
+            answer = asyncio.run(call(called, given, read_event(event), hear))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     typer.echo(_shown(answer.value))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from tarry.cli.options import Env, Parameters, Template, pairs
-from tarry.cli.speaking import refuse
-from tarry.outcome import State
+from tarry.cli.errors import libraries, note, refusals, refuse
+from tarry.cli.options import Env, Parameters, Template, expected_states, pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tarry.local.plan import Plan, Settings
-    from tarry.local.runs.report import Report
+    from tarry.local.plan import RunPlan, RunSettings
+    from tarry.local.runs.report import RunReport
+    from tarry.local.show.board import View
 
 EXAMPLE = (
     "[bold]Examples[/]: tarry local --watch; "
@@ -87,13 +83,10 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     message settled, 1 one was lost or still waits, or the end is not as
     expected, 130 after Ctrl-C. Always: 2 something given is wrong.
     """
-    with _libraries():
-        from tarry.local.aws.endpoint import endpoint_of
-        from tarry.local.errors import UsageError
-        from tarry.local.functions.overrides import read_overrides
-        from tarry.local.plan import Settings, make_plan
-        from tarry.local.show.view import note
-        from tarry.template import TemplateError
+    with libraries("tarry local", "local,local-aws"):
+        from tarry.local.aws.client import endpoint_of, region
+        from tarry.local.functions.variables import read_overrides
+        from tarry.local.plan import RunSettings, make_plan
 
         import_module("tarry.local.runs.virtual" if skip_time else "tarry.local.session")
 
@@ -108,55 +101,49 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     )
     console = Console(file=sys.stdout, highlight=False)  # stdout as it is now: it is turned aside while a handler runs
     try:
-        settings = Settings(
-            template,
-            event,
-            functions=tuple(function or ()),
-            parameters=pairs(parameter or []),
-            overrides=read_overrides(env or []),
-            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
-            endpoint_url=endpoint_of(endpoint_url, {}) if endpoint_url else None,
-            port=port,
-            watch=watch,
-            give_up_seconds=give_up,
-            verbose=verbose,
-            skip_time=skip_time,
-            expected=_numbers(expect or ""),
-        )
-        plan = make_plan(settings, note)
-        report = (_play if skip_time else _run)(plan, settings, console)
-    except UsageError as error:
-        note(error.details)
-        refuse(str(error))
-    except TemplateError as error:
-        refuse(str(error))
+        with refusals():
+            settings = RunSettings(
+                template,
+                event,
+                functions=tuple(function or ()),
+                parameters=pairs(parameter or [], "--parameter"),
+                overrides=read_overrides(env or []),
+                region=region(),
+                endpoint_url=endpoint_of(endpoint_url, {}) if endpoint_url else None,
+                port=port,
+                watch=watch,
+                give_up_seconds=give_up,
+                verbose=verbose,
+                skip_time=skip_time,
+                expected=expected_states(expect or ""),
+            )
+            plan = make_plan(settings, note)
+            report = (_play if skip_time else _run)(plan, settings, console)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if report is not None:
-        from tarry.local.runs.summary import print_summary
+        from tarry.local.runs.printing import print_summary
 
         print_summary(console, report)
         raise typer.Exit(report.exit_code)
 
 
-def _run(plan: Plan, settings: Settings, console: Console) -> Report | None:
+def _run(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport | None:
     """In real time, shown while it happens."""
-    from tarry.local.runs.report import Report
+    from tarry.local.runs.report import RunReport
     from tarry.local.session import run
-    from tarry.local.show.screen import Lines, Screen, View
-    from tarry.local.show.view import note
+    from tarry.local.show.screen import PlainView, Screen
 
     if settings.event is not None and not plan.samples:
-        return Report(expected=settings.expected)
-    view: View = Screen(console) if console.is_terminal and not console.is_dumb_terminal else Lines(sys.stdout)
+        return RunReport(expected=settings.expected)
+    view: View = Screen(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(sys.stdout)
     return run(plan, settings, view, note)
 
 
-def _play(plan: Plan, settings: Settings, console: Console) -> Report:
+def _play(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport:
     """In virtual time, told when it is over: that is soon."""
-    from tarry.local.runs.timeline import print_timeline
+    from tarry.local.runs.printing import print_timeline
     from tarry.local.runs.virtual import play
-    from tarry.local.show.view import note
 
     played = play(plan, settings, note)
     print_timeline(console, played.report.stories, played.said, played.began)
@@ -183,27 +170,3 @@ def _check_together(
             raise typer.BadParameter(f"{name} is for real time: with --skip-time SQS is in this process, at no address")
     if watch and event is not None:
         raise typer.BadParameter("--watch is for a cloud that goes on: leave --event out")
-
-
-@contextmanager
-def _libraries() -> Iterator[None]:
-    """What is imported here may want libraries that are not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        library = (error.name or "").partition(".")[0]
-        if library == "tarry":
-            raise
-        refuse(f'tarry local needs {library}: pip install "tarry[local,local-aws]"')
-
-
-def _numbers(given: str) -> dict[str, int]:
-    """How many messages are expected in each state: ``committed=8,dead_lettered=2``."""
-    expected: dict[str, int] = {}
-    for each in filter(None, given.split(",")):
-        state, _, number = (part.strip() for part in each.partition("="))
-        if state.upper() not in State.__members__ or not number.isdecimal():
-            states = ", ".join(state.lower() for state in State)
-            raise typer.BadParameter(f"--expect takes STATE=N, got {each!r}; the states are {states}")
-        expected[state.upper()] = int(number)
-    return expected

@@ -1,11 +1,15 @@
-"""Options that several commands have in common."""
+"""The options of all commands, and how their values are parsed."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from tarry.outcome import State
+from tarry.sqs.client import MAX_PARALLEL
 
 Template = Annotated[Path, typer.Option("--template", "-t", metavar="FILE", help="The SAM template.")]
 Parameters = Annotated[
@@ -15,26 +19,96 @@ Parameters = Annotated[
 Env = Annotated[
     list[str] | None,
     typer.Option(
-        "--env", metavar="FILE|NAME=VALUE", help="Environment variables that go before the template's; repeatable."
+        "--env", metavar="FILE|NAME=VALUE", help="Environment variables that override the template's; repeatable."
     ),
 ]
-EndpointUrl = Annotated[
+LocalEndpointUrl = Annotated[
     str | None,
     typer.Option(
         "--endpoint-url",
         metavar="URL",
-        help="Another SQS than that of tarry local (http://127.0.0.1:4576); AWS_ENDPOINT_URL_SQS and AWS_ENDPOINT_URL "
-        "say it too.",
+        help="Another SQS than that of tarry local (http://127.0.0.1:4576); by default AWS_ENDPOINT_URL_SQS or "
+        "AWS_ENDPOINT_URL.",
         show_default=False,
     ),
 ]
-Aws = Annotated[bool, typer.Option("--aws", help="AWS itself, with your usual AWS settings.")]
+Aws = Annotated[bool, typer.Option("--aws", help="Use AWS itself, with your usual AWS settings.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
+# of `tarry failed`
 
-def pairs(given: list[str]) -> dict[str, str]:
-    """The values of ``--parameter``."""
+
+class Via(StrEnum):
+    """How a dead letter is retried."""
+
+    queue = "queue"
+    local = "local"
+
+
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Stable ids or SQS message ids of dead letters.", show_default=False),
+]
+QueueName = Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME|URL", help="The dead-letter queue.")]
+TemplateFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--template", "-t", metavar="FILE", help="All dead-letter queues of a SAM template; by default template.yaml."
+    ),
+]
+StackName = Annotated[
+    str | None, typer.Option("--stack", metavar="NAME", help="All dead-letter queues of a deployed stack.")
+]
+Conditions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        "-w",
+        metavar="'FIELD OP VALUE'",
+        help="Select by a condition; repeatable, all must hold. FIELD: type, reason, attempts, failed_at, origin, "
+        "fingerprint, message, body, attributes, or a JMESPath into them; OP: = != < <= > >= ~ (regular expression).",
+    ),
+]
+EndpointUrl = Annotated[
+    str | None, typer.Option("--endpoint-url", metavar="URL", help="Use another SQS than that of AWS.")
+]
+Region = Annotated[str | None, typer.Option("--region", metavar="REGION", help="The AWS region.")]
+Profile = Annotated[str | None, typer.Option("--profile", metavar="NAME", help="The profile of your AWS settings.")]
+Keepalive = Annotated[
+    float,
+    typer.Option(
+        "--keepalive",
+        metavar="SECONDS",
+        min=1,
+        max=14400,
+        help="Extend the visibility of inspected dead letters every SECONDS, to three times as long.",
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="Select all dead letters.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Do not ask for confirmation.")]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", metavar="N", min=1, max=MAX_PARALLEL, help="Send up to N requests at once.")
+]
+
+
+# parsing
+
+
+def pairs(given: list[str], option: str) -> dict[str, str]:
+    """Parse the values of an option that takes ``NAME=VALUE``, such as ``--parameter``."""
     for each in given:
-        if "=" not in each:
-            raise typer.BadParameter(f"--parameter takes NAME=VALUE, got {each!r}")
+        if not each.partition("=")[0] or "=" not in each:
+            raise typer.BadParameter(f"{option} takes NAME=VALUE, got {each!r}")
     return {name: value for name, _, value in (each.partition("=") for each in given)}
+
+
+def expected_states(given: str) -> dict[str, int]:
+    """Parse the value of ``--expect``, how many messages should end in each state: ``committed=8,dead_lettered=2``."""
+    expected: dict[str, int] = {}
+    for each in filter(None, given.split(",")):
+        state, _, number = (part.strip() for part in each.partition("="))
+        if state.upper() not in State.__members__ or not number.isdecimal():
+            states = ", ".join(state.lower() for state in State)
+            raise typer.BadParameter(f"--expect takes STATE=N, got {each!r}; the states are {states}")
+        expected[state.upper()] = int(number)
+    return expected

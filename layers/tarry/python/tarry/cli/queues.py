@@ -10,19 +10,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tarry.cli.options import AsJson, Aws, EndpointUrl
-from tarry.cli.speaking import place, sqs_at
+from tarry.cli.connection import place, sqs_at
+from tarry.cli.options import AsJson, Aws, LocalEndpointUrl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tarry.local.aws.depths import QueueDepth
+    from tarry.local.aws.client import QueueDepth
 
 EXAMPLE = "[bold]Example[/]: tarry queues --json"
 WIDE_ENOUGH = 250  # names are up to 80 characters long
 
 
-def queues(endpoint_url: EndpointUrl = None, aws: Aws = False, as_json: AsJson = False) -> None:
+def queues(endpoint_url: LocalEndpointUrl = None, aws: Aws = False, as_json: AsJson = False) -> None:
     """List the queues of `tarry local`, and how many messages each holds.
 
     Ready, in flight (received, or waiting for a retry), delayed, and how long
@@ -32,7 +32,7 @@ def queues(endpoint_url: EndpointUrl = None, aws: Aws = False, as_json: AsJson =
     Exit code: 0, 1 SQS is not there or refuses, 2 something given is wrong.
     """
     with sqs_at("tarry queues", endpoint_url, aws=aws) as client:
-        from tarry.local.aws.depths import queue_depths
+        from tarry.local.aws.client import queue_depths
 
         depths = queue_depths(client)
     now = time.time()
@@ -48,7 +48,7 @@ def queues(endpoint_url: EndpointUrl = None, aws: Aws = False, as_json: AsJson =
 
 
 def _print(depths: "Sequence[QueueDepth]", now: float) -> None:
-    from tarry.testing.timeline import duration
+    from tarry.tooling.text import duration
 
     console = Console(highlight=False)
     if not console.is_terminal:

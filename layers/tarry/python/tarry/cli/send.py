@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.options import AsJson, Aws, EndpointUrl
-from tarry.cli.speaking import place, sqs_at
+from tarry.cli.connection import place, sqs_at
+from tarry.cli.options import AsJson, Aws, LocalEndpointUrl, pairs
 
 EXAMPLE = (
     """[bold]Examples[/]: tarry send orders '{"id": 1}' --delay 60; tarry send ledger.fifo @entry.json --group a"""
@@ -33,7 +33,7 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
         str | None, typer.Option("--dedup", metavar="ID", help="The deduplication id (FIFO); else a fresh one.")
     ] = None,
     count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Send it so many times.")] = 1,
-    endpoint_url: EndpointUrl = None,
+    endpoint_url: LocalEndpointUrl = None,
     aws: Aws = False,
     as_json: AsJson = False,
 ) -> None:
@@ -44,14 +44,15 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
 
     Exit code: 0 sent, 1 SQS is not there or refuses, 2 something given is wrong.
     """
-    attributes = _pairs(attribute or [])
+    attributes = pairs(attribute or [], "--attribute")
     with sqs_at("tarry send", endpoint_url, aws=aws) as client:
-        from tarry.local.aws import sending
+        from tarry.local.aws.client import body_of
+        from tarry.local.aws.client import send as send_to
 
-        ids = sending.send(
+        ids = send_to(
             client,
             queue,
-            sending.body_of(body),
+            body_of(body),
             count=count,
             delay=delay,
             group_id=group,
@@ -65,10 +66,3 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
         typer.echo(f"sent to {queue} at {place(client)}: {ids[0]}")
     else:
         typer.echo(f"sent {len(ids):,} messages to {queue} at {place(client)}")
-
-
-def _pairs(given: list[str]) -> dict[str, str]:
-    for each in given:
-        if not each.partition("=")[0] or "=" not in each:
-            raise typer.BadParameter(f"--attribute takes NAME=VALUE, got {each!r}")
-    return {name: value for name, _, value in (each.partition("=") for each in given)}

@@ -1,38 +1,35 @@
-"""Dead letters: looked at, sent back, removed. What `tarry failed` does, for programs.
+"""Inspect dead letters, send them back, remove them: what `tarry failed` does, for programs.
 
     from tarry import failed
 
-    with failed.opened("orders-dlq") as look:
-        for letter in failed.show(look, failed.select(where=["reason = exhausted"])).letters:
+    with failed.opened("orders-dlq") as inspection:
+        for dead_letter in failed.show(inspection, failed.select(where=["reason = exhausted"])).dead_letters:
             ...
-        for result in failed.retry(look, failed.select(ids), failed.Routes(look.queue)):
+        for result in failed.retry(inspection, failed.select(ids), failed.Routes(inspection.queue)):
             ...
 
 It talks to SQS through the current `tarry.world`. Nothing is printed. It needs ``jmespath`` (which boto3 brings) for
 conditions alone.
 """
 
-from tarry.failed.deleting import check_may_delete
+from tarry.failed.conditions import Condition, condition, matches
+from tarry.failed.dead_letters import DeadLetterMessage, as_event, as_json, edit
 from tarry.failed.errors import BadFilter, CannotEdit, NotAllowed, NowhereToGo, UnknownQueue
-from tarry.failed.in_process import run, run_letter
-from tarry.failed.letter import Letter, edit
-from tarry.failed.look import Look, opened
-from tarry.failed.queues import DeadLetterQueue, find
-from tarry.failed.removing import remove, remove_letters
+from tarry.failed.in_process import run, run_dead_letter
+from tarry.failed.inspection import Inspection, opened
+from tarry.failed.queues import DeadLetterQueue, Routes, find
+from tarry.failed.removing import check_may_delete, remove, remove_dead_letters
 from tarry.failed.result import Result
-from tarry.failed.retrying import retry, retry_letters
-from tarry.failed.routes import Routes
-from tarry.failed.selection import Selection, not_found, scanned, select
-from tarry.failed.showing import Shown, as_event, as_json, show
-from tarry.failed.where import Condition, condition, matches
+from tarry.failed.retrying import retry, retry_dead_letters
+from tarry.failed.selection import Selection, Shown, not_found, scanned, select, show
 
 __all__ = [
     "BadFilter",
     "CannotEdit",
     "Condition",
+    "DeadLetterMessage",
     "DeadLetterQueue",
-    "Letter",
-    "Look",
+    "Inspection",
     "NotAllowed",
     "NowhereToGo",
     "Result",
@@ -50,11 +47,11 @@ __all__ = [
     "not_found",
     "opened",
     "remove",
-    "remove_letters",
+    "remove_dead_letters",
     "retry",
-    "retry_letters",
+    "retry_dead_letters",
     "run",
-    "run_letter",
+    "run_dead_letter",
     "scanned",
     "select",
     "show",

@@ -1,4 +1,4 @@
-"""What `tarry.failed` refuses, before anything is touched: one line that says what was wrong and what to do."""
+"""What `tarry.failed` refuses before anything is touched: one line that says what is wrong, and what to do."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class BadFilter(TarryError):
 
 
 class NowhereToGo(TarryError):
-    """It is not known where a letter is to go back to, or not to be believed: say it by ``to``."""
+    """The queue a dead letter came from is unknown, or not confirmed by SQS: name one by ``to``."""
 
 
 class NotAllowed(TarryError):
-    """Something that would be needed is not allowed."""
+    """A permission is missing."""
 
 
 class CannotEdit(TarryError):
-    """A body that the letter cannot have."""
+    """The dead letter cannot have this body."""
 
 
 for _public in (UnknownQueue, BadFilter, NowhereToGo, NotAllowed, CannotEdit):

@@ -1,19 +1,22 @@
-"""A dead-letter queue, as SQS tells of it."""
+"""A dead-letter queue, and the queues its dead letters go back to."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
-from tarry.failed.errors import UnknownQueue
+from tarry.failed.errors import NowhereToGo, UnknownQueue
 from tarry.failed.requests import lookups
 from tarry.sqs.refusals import error_code, is_denied, is_no_queue
 from tarry.sqs.topology import Topology
 from tarry.support.arn import QueueArn, named_queue, queue_arn
 from tarry.support.value import Value
+from tarry.tooling.queues import counts_of, queue_name, redrive_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.sqs.lookups import Lookups
 
 NAMES_TOLD = 10
@@ -40,19 +43,16 @@ class DeadLetterQueue(Value):
     """After how many receives."""
 
     def __init__(self, attributes: dict[str, str], sources: tuple[QueueArn, ...] | None) -> None:
-        arn, redrive = queue_arn(attributes["QueueArn"]), json.loads(attributes.get("RedrivePolicy") or "{}")
-        counts = [
-            int(attributes.get(f"ApproximateNumberOfMessages{what}", 0)) for what in ("", "NotVisible", "Delayed")
-        ]
+        arn, redrive, counts = queue_arn(attributes["QueueArn"]), redrive_of(attributes), counts_of(attributes)
         self._freeze(
             arn=arn,
             name=arn.name,
             about=sum(counts),
-            in_flight=counts[1],
+            in_flight=counts.in_flight,
             visibility_timeout=int(attributes.get("VisibilityTimeout", 30)),
             sources=sources,
-            moves_to=queue_arn(redrive.get("deadLetterTargetArn")).name or None,
-            moves_after=int(redrive["maxReceiveCount"]) if redrive.get("maxReceiveCount") else None,
+            moves_to=redrive.target.name if redrive else None,
+            moves_after=redrive.max_receive_count if redrive else None,
         )
 
     def __str__(self) -> str:
@@ -134,6 +134,45 @@ def _names(ways: Lookups) -> tuple[str, ...]:
         urls = ways.requests.call("list_queues").get("QueueUrls", [])
     except Exception:  # noqa: BLE001 it was only to help
         return ()
-    names = [url.rpartition("/")[2] for url in urls]
+    names = [queue_name(url) for url in urls]
     more = (f"and {len(names) - NAMES_TOLD} more",) if len(names) > NAMES_TOLD else ()
     return (*names[:NAMES_TOLD], *more)
+
+
+class Routes(Value):
+    """The ways back from one dead-letter queue. ``known`` are names of queues that are trusted too."""
+
+    __slots__ = ("known", "queue", "to")
+    queue: DeadLetterQueue
+    to: QueueArn | None
+    known: frozenset[str]
+
+    def __init__(self, queue: DeadLetterQueue, to: str | None = None, known: Iterable[str] = ()) -> None:
+        target = None if to is None else arn_of(to, queue.arn)
+        if target == queue.arn:
+            raise NowhereToGo(f"{queue.name} is the dead-letter queue itself: send its dead letters to another queue")
+        self._freeze(queue=queue, to=target, known=frozenset(known))
+
+    def target(self, dead_letter: DeadLetterMessage) -> QueueArn:
+        """The queue that the letter goes back to. Raises `NowhereToGo`."""
+        if self.to is not None:
+            return self.to
+        if dead_letter.origin is None:
+            raise NowhereToGo(
+                f"dead letter {dead_letter.id} does not say which queue it came from (it has no tarry envelope): "
+                "name a queue to send it to (--to QUEUE)"
+            )
+        origin, queue = queue_arn(dead_letter.origin), self.queue
+        if origin == queue.arn:
+            pass
+        elif queue.sources is not None and origin in queue.sources:
+            return origin
+        elif origin.name and origin.name in self.known:
+            return queue.arn.sibling(origin.name)  # the one beside it, whatever account and region the letter names
+        elif queue.sources is None and origin.name and is_dead_letter_queue_of(queue.arn, origin):
+            return origin
+        sources = ", ".join(source.name for source in queue.sources or ()) or "none that SQS tells of"
+        raise NowhereToGo(
+            f"dead letter {dead_letter.id} says that it came from {dead_letter.origin!r:.200}, which is no source of "
+            f"{queue.name} (its sources: {sources}): name a queue to send it to (--to QUEUE)"
+        )

@@ -1,46 +1,83 @@
-"""Deleting letters."""
+"""Delete dead letters."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tarry.failed.deleting import check_may_delete, delete_patiently
+from tarry.failed.errors import NotAllowed
+from tarry.failed.requests import TRIES, wait
 from tarry.failed.result import Result, failed
 from tarry.failed.selection import Selection, by_ids, not_found
 from tarry.sqs.limits import MAX_ENTRIES
+from tarry.sqs.refusals import error_code, is_denied, is_refused_for_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tarry.failed.letter import Letter
-    from tarry.failed.look import Look
+    from tarry.failed.dead_letters import DeadLetterMessage
+    from tarry.failed.inspection import Inspection
+
+GONE = "somebody else has received it meanwhile, or it is deleted"
+NO_HANDLE = "tarry-asks-whether-it-may-delete"
 
 
-def remove(look: Look, selection: Selection, *, concurrency: int = 1) -> Iterator[Result]:
-    """Deletes the letters that are meant; what came of each. ``concurrency``: how many requests go out at once.
+def delete_patiently(inspection: Inspection, dead_letters: Sequence[DeadLetterMessage]) -> dict[str, str]:
+    """Delete dead letters, retrying throttled requests; return the errors by delivery id."""
+    kept: dict[str, str] = {}
+    todo = list(dead_letters)
+    for number in range(1, TRIES + 1):
+        errors = inspection.delete(todo)
+        kept = {each: GONE if error is None else str(error) for each, error in errors.items()} | {
+            each: why for each, why in kept.items() if each not in {dead_letter.delivery_id for dead_letter in todo}
+        }
+        todo = [
+            dead_letter
+            for dead_letter in todo
+            if (why := errors.get(dead_letter.delivery_id)) is not None and is_refused_for_now(why)
+        ]
+        if not todo or number == TRIES:
+            break
+        wait(number)
+    return kept
+
+
+def check_may_delete(inspection: Inspection) -> None:
+    """Check the permission to delete, before a dead letter is duplicated. Raises `NotAllowed`."""
+    parameters: dict[str, Any] = {"Entries": [{"Id": "0", "ReceiptHandle": NO_HANDLE}]}
+    try:
+        inspection.lookups.requests.call(
+            "delete_message_batch", QueueUrl=inspection.lookups.url(inspection.queue.arn), **parameters
+        )
+    except Exception as error:
+        if is_denied(error_code(error)):
+            raise NotAllowed(f"sqs:DeleteMessage on {inspection.queue.name} is not allowed: {error}") from error
+
+
+def remove(inspection: Inspection, selection: Selection, *, concurrency: int = 1) -> Iterator[Result]:
+    """Delete the selected dead letters; yield the result of each. ``concurrency``: how many requests go out at once.
 
     Raises `NotAllowed`, and whatever botocore raises.
     """
-    check_may_delete(look)
+    check_may_delete(inspection)
     if not selection.ids:
-        for letters in look.polls(MAX_ENTRIES * concurrency):
-            yield from remove_letters(look, [each for each in letters if selection.holds(each)])
+        for dead_letters in inspection.polls(MAX_ENTRIES * concurrency):
+            yield from remove_dead_letters(inspection, [each for each in dead_letters if selection.holds(each)])
         return
-    found = by_ids(look, selection.ids)
-    if look.is_stopped:
+    found = by_ids(inspection, selection.ids)
+    if inspection.is_stopped:
         return
-    letters = list(dict.fromkeys(found.values()))
-    by_letter = dict(zip(letters, remove_letters(look, letters), strict=True))
+    dead_letters = list(dict.fromkeys(found.values()))
+    by_letter = dict(zip(dead_letters, remove_dead_letters(inspection, dead_letters), strict=True))
     for name in selection.ids:
-        yield by_letter[found[name]] if name in found else Result(name, "failed", not_found(look))
+        yield by_letter[found[name]] if name in found else Result(name, "failed", not_found(inspection))
 
 
-def remove_letters(look: Look, letters: Sequence[Letter]) -> list[Result]:
-    """Deletes these."""
-    kept = delete_patiently(look, letters)
+def remove_dead_letters(inspection: Inspection, dead_letters: Sequence[DeadLetterMessage]) -> list[Result]:
+    """Delete these dead letters; return their results in order."""
+    kept = delete_patiently(inspection, dead_letters)
     return [
-        failed(letter, kept[letter.delivery_id])
-        if letter.delivery_id in kept
-        else Result(letter.id, "deleted", letter=letter)
-        for letter in letters
+        failed(dead_letter, kept[dead_letter.delivery_id])
+        if dead_letter.delivery_id in kept
+        else Result(dead_letter.id, "deleted", dead_letter=dead_letter)
+        for dead_letter in dead_letters
     ]

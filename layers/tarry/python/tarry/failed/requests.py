@@ -1,4 +1,4 @@
-"""Requests of an operator: no deadline, and patience with an SQS that throttles."""
+"""Requests without a deadline, made again when SQS throttles them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of a letter."""
+"""The result of an operation on a dead letter."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Literal
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from tarry.failed.letter import Letter
+    from tarry.failed.dead_letters import DeadLetterMessage
 
 Outcome = Literal["retried", "deleted", "skipped", "failed"]
 Hindrance = Literal["nowhere", "denied", "undecodable"]
 
 
 class Result(Value):
-    """What came of one letter, or of an id that is no letter's."""
+    """The result for one dead letter, or for an id that was not found."""
 
-    __slots__ = ("id", "outcome", "error", "note", "letter", "hindrance")  # noqa: RUF023
+    __slots__ = ("id", "outcome", "error", "note", "dead_letter", "hindrance")  # noqa: RUF023
     id: str
     outcome: Outcome
     """``retried``: it is in its queue again, or its handler is done with it. ``deleted``. ``skipped``: it was not to be
@@ -25,7 +25,7 @@ class Result(Value):
     """Why it failed."""
     note: str | None
     """What else is to be known of it."""
-    letter: Letter | None
+    dead_letter: DeadLetterMessage | None
     hindrance: Hindrance | None
     """Why nothing was done for it, where that is for the caller to change: it is not known where it is to go, sending
     there is not allowed, or no handler can read it."""
@@ -37,17 +37,17 @@ class Result(Value):
         error: str | None = None,
         *,
         note: str | None = None,
-        letter: Letter | None = None,
+        dead_letter: DeadLetterMessage | None = None,
         hindrance: Hindrance | None = None,
     ) -> None:
-        self._freeze(id=id, outcome=outcome, error=error, note=note, letter=letter, hindrance=hindrance)
+        self._freeze(id=id, outcome=outcome, error=error, note=note, dead_letter=dead_letter, hindrance=hindrance)
 
 
-def failed(letter: Letter, error: str, hindrance: Hindrance | None = None) -> Result:
-    """It has failed."""
-    return Result(letter.id, "failed", error, letter=letter, hindrance=hindrance)
+def failed(dead_letter: DeadLetterMessage, error: str, hindrance: Hindrance | None = None) -> Result:
+    """Return the result of a failure."""
+    return Result(dead_letter.id, "failed", error, dead_letter=dead_letter, hindrance=hindrance)
 
 
-def skipped(letter: Letter, note: str) -> Result:
-    """It was left alone."""
-    return Result(letter.id, "skipped", note=note, letter=letter)
+def skipped(dead_letter: DeadLetterMessage, note: str) -> Result:
+    """Return the result of a dead letter that was not touched."""
+    return Result(dead_letter.id, "skipped", note=note, dead_letter=dead_letter)

@@ -1,7 +1,8 @@
-"""Sending letters back: send, confirm, then delete. Whatever goes wrong, a letter is where it was, or in both places.
+"""Send dead letters back to their queues: send, confirm, then delete.
 
-In tens, each confirmed and deleted before the next: a process that is killed leaves at most those that were under way
-in both queues, with one id.
+Whatever fails, a dead letter is in its queue, or in both queues under one id. Dead letters are sent ten at a
+time, and each ten are confirmed and deleted before the next: a process that is killed leaves at most those that were
+under way in both queues.
 """
 
 from __future__ import annotations
@@ -9,132 +10,196 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tarry.failed.copies import DoesNotFit, copy_of
-from tarry.failed.deleting import GONE, check_may_delete, delete_patiently
+from tarry import world
+from tarry.delivery import Delivery
+from tarry.envelope.attribute import ATTRIBUTE, body_sum, dump
+from tarry.envelope.fitting import fit
+from tarry.failed.dead_letters import fresh_envelope, user_attributes, without_lineage
 from tarry.failed.errors import NowhereToGo
+from tarry.failed.removing import GONE, check_may_delete, delete_patiently
 from tarry.failed.requests import TRIES, wait
 from tarry.failed.result import Result, failed, skipped
 from tarry.failed.selection import Selection, by_ids, not_found, offered
+from tarry.settlement.copies import Attributes, Copy, sendable_attributes
 from tarry.settlement.sending import Sent, send_on
-from tarry.sqs.limits import MAX_ENTRIES
+from tarry.sqs.limits import MAX_ATTRIBUTES, MAX_ENTRIES, message_size, utf8_length
 from tarry.sqs.refusals import error_code, is_denied, is_refused_for_now, may_be_applied
+from tarry.sqs.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tarry.failed.letter import Letter
-    from tarry.failed.look import Look
-    from tarry.failed.routes import Routes
-    from tarry.settlement.copies import Copy
+    from tarry.failed.dead_letters import DeadLetterMessage
+    from tarry.failed.inspection import Inspection
+    from tarry.failed.queues import Routes
+    from tarry.sqs.lookups import Lookups
+    from tarry.support.arn import QueueArn
+
+
+class DoesNotFit(Exception):
+    """The target takes no message of that size."""
+
+
+def copy_of(dead_letter: DeadLetterMessage, held: Delivery, target: QueueArn, lookups: Lookups) -> Copy:
+    """The copy to send; ``held`` is the letter as it was received last. Raises `DoesNotFit`."""
+    delivery = carrier(dead_letter, held)
+    attributes = sendable_attributes(delivery)
+    limit, _ = world.current().keep(Topology).maximum_message_size(target, lookups.requests)
+    room = limit - message_size(dead_letter.body, attributes)
+    if room < 0:
+        raise DoesNotFit(f"it is {limit - room} bytes, and {target.name} takes at most {limit}")
+    text = envelope_text(dead_letter, room)
+    with_record: Attributes = {**attributes, ATTRIBUTE: {"DataType": "String", "StringValue": text or ""}}
+    return Copy(
+        delivery,
+        target,
+        [attributes if text is None else with_record],
+        delay=0,
+        transfer=_transfer(dead_letter, target),
+    )
+
+
+def carrier(dead_letter: DeadLetterMessage, held: Delivery) -> Delivery:
+    """Return the dead letter as a message of its queue, with the body that is to be sent."""
+    record = held.record
+    system = {name: value for name, value in record["attributes"].items() if name != "AWSTraceHeader"}
+    if header := without_lineage(record["attributes"].get("AWSTraceHeader")):
+        system["AWSTraceHeader"] = header
+    attributes = user_attributes(dead_letter)
+    changed = {**record, "body": dead_letter.body, "attributes": system, "messageAttributes": attributes}
+    return Delivery(changed, held.delivery_id, held.invocation)
+
+
+def envelope_text(dead_letter: DeadLetterMessage, room: int) -> str | None:
+    """Its record, as long as there is room for; None where there is none."""
+    attributes = user_attributes(dead_letter)
+    if len(attributes) >= MAX_ATTRIBUTES or ATTRIBUTE in attributes:
+        return None
+    record = fresh_envelope(dead_letter)
+    if "failure" in record:
+        return fit(record, room - utf8_length(ATTRIBUTE) - utf8_length("String"))
+    text = dump(record)
+    return text if len(text) <= room - utf8_length(ATTRIBUTE) - utf8_length("String") else None
+
+
+def _transfer(dead_letter: DeadLetterMessage, target: QueueArn) -> str:
+    """On FIFO another body is another transfer: SQS must not take it for the one before."""
+    edited = f" {body_sum(dead_letter.body)}" if dead_letter.body != dead_letter.record["body"] else ""
+    return f"{dead_letter.delivery_id} {target}{edited}"
+
 
 UNDECODABLE = "no handler can read its body: edit it, or remove it"
 
 
-def retry(look: Look, selection: Selection, routes: Routes, *, concurrency: int = 1) -> Iterator[Result]:
-    """Sends the letters that are meant back to their queues, ten at a time; what came of each.
+def retry(inspection: Inspection, selection: Selection, routes: Routes, *, concurrency: int = 1) -> Iterator[Result]:
+    """Send the selected dead letters back to their queues, ten at a time; yield the result of each.
 
     Those with ids go in the order of these. Before anything is sent it is found out whether letters may be deleted, and
     for ids where each of them goes. ``concurrency``: how many requests go out at once.
 
     Raises `NowhereToGo` for an id whose letter cannot go back, `NotAllowed`, and whatever botocore raises.
     """
-    check_may_delete(look)
+    check_may_delete(inspection)
     at_once = MAX_ENTRIES * concurrency
     if not selection.ids:
-        for letters in look.polls(at_once):
-            results = retry_letters(look, offered(look, letters, selection), routes, by_id=False)
+        for dead_letters in inspection.polls(at_once):
+            results = retry_dead_letters(inspection, offered(inspection, dead_letters, selection), routes, by_id=False)
             yield from results
             if results and all(result.hindrance == "denied" for result in results):
                 return  # nor will the others be
         return
-    found = by_ids(look, selection.ids)
-    for letter in found.values():
-        if not letter.is_undecodable:
-            routes.target(letter)
+    found = by_ids(inspection, selection.ids)
+    for dead_letter in found.values():
+        if not dead_letter.is_undecodable:
+            routes.target(dead_letter)
     named = iter(selection.ids)
-    while not look.is_stopped and (some := list(islice(named, at_once))):
-        letters = list(dict.fromkeys(found[name] for name in some if name in found))
-        by_letter = dict(zip(letters, retry_letters(look, letters, routes), strict=True))
+    while not inspection.is_stopped and (some := list(islice(named, at_once))):
+        dead_letters = list(dict.fromkeys(found[name] for name in some if name in found))
+        by_letter = dict(zip(dead_letters, retry_dead_letters(inspection, dead_letters, routes), strict=True))
         for name in some:
-            yield by_letter[found[name]] if name in found else Result(name, "failed", not_found(look))
+            yield by_letter[found[name]] if name in found else Result(name, "failed", not_found(inspection))
 
 
-def retry_letters(look: Look, letters: Sequence[Letter], routes: Routes, *, by_id: bool = True) -> list[Result]:
-    """Sends these back. ``by_id``: they were named, so that it is a failure if one cannot go."""
+def retry_dead_letters(
+    inspection: Inspection, dead_letters: Sequence[DeadLetterMessage], routes: Routes, *, by_id: bool = True
+) -> list[Result]:
+    """Send these dead letters back. ``by_id``: they were named, so that one that cannot be sent is a failure."""
     results: dict[str, Result] = {}
-    sendable: list[tuple[Letter, Copy]] = []
-    for letter in letters:
-        answer = _prepared(look, letter, routes, by_id=by_id)
+    sendable: list[tuple[DeadLetterMessage, Copy]] = []
+    for dead_letter in dead_letters:
+        answer = _prepared(inspection, dead_letter, routes, by_id=by_id)
         if isinstance(answer, Result):
-            results[letter.delivery_id] = answer
+            results[dead_letter.delivery_id] = answer
         else:
-            look.done.add(letter.id)
-            sendable.append((letter, answer))
+            inspection.done.add(dead_letter.id)
+            sendable.append((dead_letter, answer))
     for batch in _in_order(sendable):
-        results |= _send(look, batch)
-    return [results[letter.delivery_id] for letter in letters]
+        results |= _send(inspection, batch)
+    return [results[dead_letter.delivery_id] for dead_letter in dead_letters]
 
 
-def _prepared(look: Look, letter: Letter, routes: Routes, *, by_id: bool) -> Copy | Result:
-    if letter.id in look.done:
-        return skipped(letter, "a letter of this id was retried already: it is a double, or has died again")
-    if letter.is_undecodable:
-        return failed(letter, UNDECODABLE, "undecodable") if by_id else skipped(letter, UNDECODABLE)
+def _prepared(inspection: Inspection, dead_letter: DeadLetterMessage, routes: Routes, *, by_id: bool) -> Copy | Result:
+    if dead_letter.id in inspection.done:
+        return skipped(dead_letter, "this id was retried already: it is a duplicate, or was dead-lettered again")
+    if dead_letter.is_undecodable:
+        return failed(dead_letter, UNDECODABLE, "undecodable") if by_id else skipped(dead_letter, UNDECODABLE)
     try:
-        target = routes.target(letter)
-        held = look.delivery(letter)
-        return failed(letter, GONE) if held is None else copy_of(letter, held, target, look.lookups)
+        target = routes.target(dead_letter)
+        held = inspection.delivery(dead_letter)
+        return failed(dead_letter, GONE) if held is None else copy_of(dead_letter, held, target, inspection.lookups)
     except NowhereToGo as error:
-        return failed(letter, str(error), "nowhere")
+        return failed(dead_letter, str(error), "nowhere")
     except DoesNotFit as error:
-        return failed(letter, str(error))
+        return failed(dead_letter, str(error))
 
 
-def _in_order(sendable: list[tuple[Letter, Copy]]) -> Iterator[list[tuple[Letter, Copy]]]:
-    """To FIFO queues one letter of a group at a time, so that none overtakes one that could not be sent."""
+def _in_order(sendable: list[tuple[DeadLetterMessage, Copy]]) -> Iterator[list[tuple[DeadLetterMessage, Copy]]]:
+    """Split into batches with one message of a FIFO group each, so that none overtakes one that was not sent."""
     rest = sendable
     while rest:
         taken: set[tuple[str, str]] = set()
         batch, later = [], []
-        for letter, copy in rest:
-            group = _group(letter, copy)
+        for dead_letter, copy in rest:
+            group = _group(dead_letter, copy)
             if copy.target.is_fifo and group in taken:
-                later.append((letter, copy))
+                later.append((dead_letter, copy))
             else:
-                batch.append((letter, copy))
+                batch.append((dead_letter, copy))
                 taken.add(group)
         yield batch
         rest = later
 
 
-def _send(look: Look, batch: list[tuple[Letter, Copy]]) -> dict[str, Result]:
+def _send(inspection: Inspection, batch: list[tuple[DeadLetterMessage, Copy]]) -> dict[str, Result]:
     results: dict[str, Result] = {}
-    letters: dict[str, Letter] = {}
+    dead_letters: dict[str, DeadLetterMessage] = {}
     copies: list[Copy] = []
-    for letter, copy in batch:
-        ahead = look.stopped_groups.get(_group(letter, copy))
+    for dead_letter, copy in batch:
+        ahead = inspection.stopped_groups.get(_group(dead_letter, copy))
         if ahead is None:
-            letters[letter.delivery_id] = letter
+            dead_letters[dead_letter.delivery_id] = dead_letter
             copies.append(copy)
         else:
-            results[letter.delivery_id] = failed(letter, f"it stands behind {ahead} in its group, which was not sent")
-    for sent in send_patiently(look, copies):
-        letter = letters[sent.copy.delivery.delivery_id]
-        results[letter.delivery_id] = _told(look, letter, sent)
+            results[dead_letter.delivery_id] = failed(
+                dead_letter, f"it stands behind {ahead} in its group, which was not sent"
+            )
+    for sent in send_patiently(inspection, copies):
+        dead_letter = dead_letters[sent.copy.delivery.delivery_id]
+        results[dead_letter.delivery_id] = _told(inspection, dead_letter, sent)
         if sent.error is not None and sent.copy.target.is_fifo:
-            look.stopped_groups[_group(letter, sent.copy)] = letter.id
+            inspection.stopped_groups[_group(dead_letter, sent.copy)] = dead_letter.id
     return results
 
 
-def _group(letter: Letter, copy: Copy) -> tuple[str, str]:
-    return copy.target.text, letter.group_id or letter.id
+def _group(dead_letter: DeadLetterMessage, copy: Copy) -> tuple[str, str]:
+    return copy.target.text, dead_letter.group_id or dead_letter.id
 
 
-def send_patiently(look: Look, copies: list[Copy]) -> list[Sent]:
-    """Sends them, then deletes what they are copies of; what is throttled again and again, for a while."""
+def send_patiently(inspection: Inspection, copies: list[Copy]) -> list[Sent]:
+    """Send copies, then delete the originals, retrying throttled requests."""
     done: list[Sent] = []
     for number in range(1, TRIES + 1):
-        sent = send_on(copies, look.lookups)
+        sent = send_on(copies, inspection.lookups)
         throttled = [each for each in sent if each.error is not None and is_refused_for_now(each.error)]
         if number == TRIES or not throttled:
             throttled = []
@@ -146,18 +211,20 @@ def send_patiently(look: Look, copies: list[Copy]) -> list[Sent]:
     return done
 
 
-def _told(look: Look, letter: Letter, sent: Sent) -> Result:
-    queue, target = look.queue.name, sent.copy.target.name
+def _told(inspection: Inspection, dead_letter: DeadLetterMessage, sent: Sent) -> Result:
+    queue, target = inspection.queue.name, sent.copy.target.name
     if sent.error is not None:
         if is_denied(error_code(sent.error)):
-            return failed(letter, f"sqs:SendMessage on {target} is not allowed: {sent.error}", "denied")
+            return failed(dead_letter, f"sqs:SendMessage on {target} is not allowed: {sent.error}", "denied")
         if may_be_applied(sent.error):
             error = f"not confirmed ({sent.error}): it may be in {target}, and is still in {queue}"
-            return failed(letter, error)
-        return failed(letter, f"{target}: {sent.error}")
-    if sent.not_deleted is not None and (why := delete_patiently(look, [letter]).get(letter.delivery_id)):
-        return failed(letter, f"it is in {target}, and could not be deleted from {queue} ({why}): remove it there")
-    look.forget([letter])
-    has_record = len(sent.copy.variants[0]) > len(letter.attributes)
+            return failed(dead_letter, error)
+        return failed(dead_letter, f"{target}: {sent.error}")
+    if sent.not_deleted is not None and (
+        why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
+    ):
+        return failed(dead_letter, f"it is in {target}, and could not be deleted from {queue} ({why}): remove it there")
+    inspection.forget([dead_letter])
+    has_record = len(sent.copy.variants[0]) > len(dead_letter.attributes)
     note = None if has_record else "it went without a record, for which there is no room: it has a new id"
-    return Result(letter.id, "retried", note=note, letter=letter)
+    return Result(dead_letter.id, "retried", note=note, dead_letter=dead_letter)

@@ -1,22 +1,25 @@
-"""Which letters are meant: by their ids, by conditions, or all."""
+"""Select dead letters: by their ids, by conditions, or all."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tarry.errors import ConfigurationError
-from tarry.failed.where import Condition, condition, matches
+from tarry.failed.conditions import Condition, condition, matches
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tarry.failed.letter import Letter
-    from tarry.failed.look import Look
+    from tarry.failed.dead_letters import DeadLetterMessage
+    from tarry.failed.inspection import Inspection
+
+
+MOST_SHOWN = 50
 
 
 class Selection(Value):
-    """Which letters are meant. Made by `select`."""
+    """A selection of dead letters. Made by `select`."""
 
     __slots__ = ("conditions", "everything", "ids")
     ids: tuple[str, ...]
@@ -28,12 +31,12 @@ class Selection(Value):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it says nothing of which letters are meant."""
+        """Whether nothing was selected: no ids, no conditions, not all."""
         return not (self.ids or self.conditions or self.everything)
 
-    def holds(self, letter: Letter) -> bool:
-        """Whether the letter is meant, where it is not by ids."""
-        return matches(letter, self.conditions)
+    def holds(self, dead_letter: DeadLetterMessage) -> bool:
+        """Whether the conditions select the dead letter."""
+        return matches(dead_letter, self.conditions)
 
 
 def select(ids: Iterable[str] = (), where: Iterable[str] = (), *, everything: bool = False) -> Selection:
@@ -48,38 +51,73 @@ def select(ids: Iterable[str] = (), where: Iterable[str] = (), *, everything: bo
     return Selection(ids, conditions, everything)
 
 
-def offered(look: Look, letters: Iterable[Letter], selection: Selection) -> list[Letter]:
-    """Those that are meant, and of which none of the same id was tried before in this look."""
-    chosen: dict[str, Letter] = {}
-    for letter in letters:
-        if selection.holds(letter):
-            if letter.id in look.done or letter.id in chosen:
-                look.not_offered += 1
+def offered(
+    inspection: Inspection, dead_letters: Iterable[DeadLetterMessage], selection: Selection
+) -> list[DeadLetterMessage]:
+    """Return the selected dead letters whose ids were not handled before in this inspection."""
+    chosen: dict[str, DeadLetterMessage] = {}
+    for dead_letter in dead_letters:
+        if selection.holds(dead_letter):
+            if dead_letter.id in inspection.done or dead_letter.id in chosen:
+                inspection.not_offered += 1
             else:
-                chosen[letter.id] = letter
+                chosen[dead_letter.id] = dead_letter
     return list(chosen.values())
 
 
-def by_ids(look: Look, ids: Iterable[str]) -> dict[str, Letter]:
-    """The letters of these ids, as far as they are found; these are held, the others are shown again."""
+def by_ids(inspection: Inspection, ids: Iterable[str]) -> dict[str, DeadLetterMessage]:
+    """Find dead letters by their ids; they stay invisible, all others are released."""
     wanted = set(ids)
-    found: dict[str, Letter] = {}
-    for letters in look.polls():
-        for letter in letters:
-            for name in (letter.id, letter.delivery_id):
+    found: dict[str, DeadLetterMessage] = {}
+    for dead_letters in inspection.polls():
+        for dead_letter in dead_letters:
+            for name in (dead_letter.id, dead_letter.delivery_id):
                 if name in wanted:
-                    found.setdefault(name, letter)
+                    found.setdefault(name, dead_letter)
         if len(found) == len(wanted):
             break
-    look.release(but={letter.delivery_id for letter in found.values()})
+    inspection.release(but={dead_letter.delivery_id for dead_letter in found.values()})
     return found
 
 
-def not_found(look: Look) -> str:
-    """What is said of an id that no letter has, as far as was seen."""
-    return f"no such letter was found in {look.queue.name}: {scanned(look)}"
+def not_found(inspection: Inspection) -> str:
+    """Return the error for an id that was not found."""
+    return f"no such dead letter was found in {inspection.queue.name}: {scanned(inspection)}"
 
 
-def scanned(look: Look) -> str:
-    """How many letters were seen, of about how many."""
-    return f"scanned {look.scanned:,} of about {max(look.queue.about, look.scanned):,}"
+def scanned(inspection: Inspection) -> str:
+    """Return how many dead letters were received, of about how many."""
+    return f"scanned {inspection.scanned:,} of about {max(inspection.queue.about, inspection.scanned):,}"
+
+
+class Shown(Value):
+    """The dead letters that were found, and the ids that were not."""
+
+    __slots__ = ("dead_letters", "missing")
+    dead_letters: tuple[DeadLetterMessage, ...]
+    missing: tuple[str, ...]
+
+    def __init__(self, dead_letters: tuple[DeadLetterMessage, ...], missing: tuple[str, ...] = ()) -> None:
+        self._freeze(dead_letters=dead_letters, missing=missing)
+
+
+def show(inspection: Inspection, selection: Selection, most: int = MOST_SHOWN) -> Shown:
+    """The letters that are meant: those with ids in the order of these, else at most so many, the oldest first.
+
+    Without conditions it looks at no more than it shows; with some it looks on until it has found so many.
+    """
+    if selection.ids:
+        found = by_ids(inspection, selection.ids)
+        dead_letters = dict.fromkeys(each for each in (found.get(name) for name in selection.ids) if each is not None)
+        return Shown(tuple(dead_letters), tuple(name for name in selection.ids if name not in found))
+    chosen: list[DeadLetterMessage] = []
+    for polled in inspection.polls() if selection.conditions else inspection.polls(total=most):
+        chosen += [dead_letter for dead_letter in polled if selection.holds(dead_letter)]
+        if len(chosen) >= most:
+            break
+    return Shown(tuple(sorted(chosen[:most], key=_age)))
+
+
+def _age(dead_letter: DeadLetterMessage) -> tuple[str, str]:
+    died_at = dead_letter.failure.failed_at if dead_letter.failure else None
+    return died_at or dead_letter.sent_at or "", dead_letter.delivery_id

@@ -10,29 +10,27 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tarry.local.aws.client import sqs_client
 from tarry.local.aws.embedded import EmbeddedSqs
-from tarry.local.aws.endpoint import sqs_client
 from tarry.local.aws.foreign import ForeignSqs
 from tarry.local.aws.isolation import isolated_from_aws
 from tarry.local.aws.resources import Resources, moto_for
-from tarry.local.background import in_background
-from tarry.local.errors import UsageError
+from tarry.local.background import in_background, watch
 from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
-from tarry.local.functions.overrides import Overrides
-from tarry.local.functions.variables import Endpoints, variables_of
-from tarry.local.plan import Note, Plan, Settings, settings_of
-from tarry.local.watch import watch
-from tarry.simulator.history import Event, History
+from tarry.local.functions.variables import Endpoints, Overrides, variables_of
+from tarry.local.plan import Note, RunPlan, RunSettings, settings_of
+from tarry.simulator.history import History, HistoryEvent
 from tarry.simulator.http import PortTaken, serve
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.sqs import Sqs
 from tarry.simulator.wall import LoopTimeline
-from tarry.template import Function, TemplateError
+from tarry.template import TemplateError, TemplateFunction
 from tarry.template.queues import with_foreign_queues
 from tarry.template.variables import variables_of as own_variables_of
+from tarry.tooling.errors import UsageError
 
-Resolve = Callable[[Function], Mapping[str, str]]
+Resolve = Callable[[TemplateFunction], Mapping[str, str]]
 """A function's own environment variables, with what they refer to and what ``--env`` gives.
 
 Raises `UsageError` or `TemplateError`.
@@ -47,7 +45,7 @@ class Cloud:
     """What runs. ``url`` is where SQS answers."""
 
     url: str
-    plan: Plan
+    plan: RunPlan
     sqs: EmbeddedSqs | ForeignSqs
     timeline: LoopTimeline
     history: History
@@ -67,7 +65,9 @@ class Cloud:
 
 
 @asynccontextmanager
-async def running(plan: Plan, settings: Settings, hear: Callable[[Event], None], note: Note) -> AsyncIterator[Cloud]:
+async def running(
+    plan: RunPlan, settings: RunSettings, hear: Callable[[HistoryEvent], None], note: Note
+) -> AsyncIterator[Cloud]:
     """A cloud on the running loop, for as long as the context lasts. Whatever ends it, nothing of it is left.
 
     Its queues feed nobody before it is told to `start`.
@@ -95,7 +95,7 @@ async def running(plan: Plan, settings: Settings, hear: Callable[[Event], None],
         launcher = Launcher()
         stack.callback(launcher.close)
 
-        def host(function: Function, own: Mapping[str, str]) -> ProcessFunction:
+        def host(function: TemplateFunction, own: Mapping[str, str]) -> ProcessFunction:
             variables = variables_of(function, own, endpoints)
             made = ProcessFunction(function, variables, history, launcher)
             stack.push_async_callback(made.close)
@@ -120,7 +120,7 @@ def _bug(history: History, loop: asyncio.AbstractEventLoop, context: dict[str, A
 
 
 async def _sqs(
-    plan: Plan, settings: Settings, timeline: LoopTimeline, history: History, stack: AsyncExitStack
+    plan: RunPlan, settings: RunSettings, timeline: LoopTimeline, history: History, stack: AsyncExitStack
 ) -> tuple[EmbeddedSqs | ForeignSqs, str]:
     """The SQS, and where it answers."""
     queues = with_foreign_queues(plan.template).values()
@@ -138,7 +138,7 @@ async def _sqs(
 
 
 async def _variables(
-    plan: Plan, given: Overrides, sqs: EmbeddedSqs | ForeignSqs, stack: AsyncExitStack
+    plan: RunPlan, given: Overrides, sqs: EmbeddedSqs | ForeignSqs, stack: AsyncExitStack
 ) -> tuple[Resolve, str | None]:
     """What fills in the functions' own variables, and where AWS's services beside SQS are, if that is elsewhere.
 
@@ -160,7 +160,10 @@ async def _variables(
 
 
 async def _functions(
-    plan: Plan, resolve: Resolve, finish: Callable[[Function, Mapping[str, str]], ProcessFunction], note: Note
+    plan: RunPlan,
+    resolve: Resolve,
+    finish: Callable[[TemplateFunction, Mapping[str, str]], ProcessFunction],
+    note: Note,
 ) -> dict[str, ProcessFunction]:
     """The functions, each with one process that has imported its handler.
 
@@ -189,7 +192,7 @@ async def _warmed(functions: Iterable[ProcessFunction]) -> list[BaseException | 
 
 
 def _mappings(
-    plan: Plan,
+    plan: RunPlan,
     sqs: EmbeddedSqs | ForeignSqs,
     timeline: LoopTimeline,
     history: History,
@@ -220,6 +223,6 @@ async def _watching(functions: Mapping[str, ProcessFunction], history: History) 
     await watch({name: _directory(host.function) for name, host in functions.items()}, changed)
 
 
-def _directory(function: Function) -> Path:
+def _directory(function: TemplateFunction) -> Path:
     assert function.code is not None
     return function.code

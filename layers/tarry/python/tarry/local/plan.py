@@ -1,23 +1,118 @@
-"""What is asked for, checked against the template before anything is started."""
+"""What a run is asked for, checked against the template before anything is started."""
 
+import base64
+import binascii
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from tarry.local.errors import UsageError
-from tarry.local.functions.overrides import Overrides
-from tarry.local.samples import Sample, read_samples
+from tarry.local.functions.variables import Overrides
 from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.mapping_settings import MappingSettings
-from tarry.template import EventSourceMapping, Function, Template, read_template
+from tarry.support.arn import queue_arn
+from tarry.template import Template, TemplateFunction, TemplateMapping, TemplateQueue, read_template
 from tarry.template.queues import with_foreign_queues
+from tarry.tooling.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One record of the event, as it is to be sent. ``number`` is its place in the file, from 1."""
+
+    number: int
+    queue: str
+    body: str
+    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    group_id: str | None = None
+    deduplication_id: str | None = None
+    trace_header: str | None = None
+    receive_count: int = 1
+
+    def request(self, queue: TemplateQueue, url: str) -> dict[str, Any]:
+        """What `SendMessage` takes to put it in its queue."""
+        request: dict[str, Any] = {
+            "QueueUrl": url,
+            "MessageBody": self.body,
+            "MessageAttributes": dict(self.attributes),
+        }
+        if self.group_id:
+            request["MessageGroupId"] = self.group_id
+        if queue.is_fifo and (self.deduplication_id or not queue.deduplicates_by_content):
+            request["MessageDeduplicationId"] = self.deduplication_id or f"record-{self.number}"
+        if self.trace_header:
+            header = {"StringValue": self.trace_header, "DataType": "String"}
+            request["MessageSystemAttributes"] = {"AWSTraceHeader": header}
+        return request
+
+
+def read_samples(path: Path) -> list[Sample]:
+    """The records of an SQS event file.
+
+    Raises:
+        UsageError: there is no such file, or it is no SQS event; says which record and what of it.
+    """
+    try:
+        event = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}") from error
+    records = event.get("Records") if isinstance(event, dict) else None
+    if not isinstance(records, list):
+        raise UsageError(f"{path} is not an SQS event: it has no list of Records")
+    return [_sample(number, record, path) for number, record in enumerate(records, start=1)]
+
+
+def _sample(number: int, record: Any, path: Path) -> Sample:
+    where = f"{path}: record {number}"
+    if not isinstance(record, dict):
+        raise UsageError(f"{where} is {record!r:.40}, not a message")
+    source = record.get("eventSourceARN")
+    arn = queue_arn(source if isinstance(source, str) else "")
+    if not arn.name:
+        raise UsageError(f"{where} has no eventSourceARN of a queue, got {source!r}")
+    if not isinstance(record.get("body"), str):
+        raise UsageError(f"{where} has no body")
+    system = record.get("attributes") or {}
+    attributes = record.get("messageAttributes") or {}
+    if not isinstance(system, dict) or not isinstance(attributes, dict):
+        raise UsageError(f"{where}: attributes and messageAttributes must be objects")
+    if arn.is_fifo and not system.get("MessageGroupId"):
+        raise UsageError(f"{where} has no attributes.MessageGroupId, which the FIFO queue {arn.name} demands")
+    count = str(system.get("ApproximateReceiveCount", ""))
+    return Sample(
+        number=number,
+        queue=arn.name,
+        body=record["body"],
+        attributes={name: _attribute(value, f"{where}: attribute {name}") for name, value in attributes.items()},
+        group_id=system.get("MessageGroupId"),
+        deduplication_id=system.get("MessageDeduplicationId"),
+        trace_header=system.get("AWSTraceHeader"),
+        receive_count=int(count) if count.isdecimal() else 1,
+    )
+
+
+def _attribute(value: Any, where: str) -> dict[str, Any]:
+    """A message attribute as `SendMessage` takes it, from one as an event has it."""
+    kind = value.get("dataType") if isinstance(value, dict) else None
+    if not isinstance(kind, str):
+        raise UsageError(f"{where} has no dataType")
+    if not kind.startswith("Binary"):
+        return {"DataType": kind, "StringValue": str(value.get("stringValue", ""))}
+    try:
+        return {"DataType": kind, "BinaryValue": base64.b64decode(value.get("binaryValue", ""), validate=True)}
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise UsageError(f"{where}: its binaryValue is not base64") from error
+
 
 Note = Callable[[str], None]
 """Tells the developer something beside the messages' states."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """What to run, and how."""
 
     template: Path
@@ -42,21 +137,21 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What a run needs of the template."""
 
     samples: Sequence[Sample]
     template: Template
-    mappings: Sequence[EventSourceMapping]
+    mappings: Sequence[TemplateMapping]
     """Those that must run: of the functions named, of the queues of the event, else all."""
 
     @property
-    def all_mappings(self) -> list[EventSourceMapping]:
+    def all_mappings(self) -> list[TemplateMapping]:
         """Those that must run, and those that can."""
         return [each for each in self.template.mappings if each in self.mappings or _problem(each, self.template) == ""]
 
 
-def make_plan(settings: Settings, note: Note) -> Plan:
+def make_plan(settings: RunSettings, note: Note) -> RunPlan:
     """Read the template and the event, and find who consumes what.
 
     Raises:
@@ -76,10 +171,10 @@ def make_plan(settings: Settings, note: Note) -> Plan:
             raise UsageError(problem)
     if any(sample.receive_count > 1 for sample in samples):
         note("The event's receive counts are left out: SQS counts from 1 here.")
-    return Plan(samples, template, mappings)
+    return RunPlan(samples, template, mappings)
 
 
-def function_named(name: str, template: Template) -> Function:
+def function_named(name: str, template: Template) -> TemplateFunction:
     """The function of this name or logical id.
 
     Raises:
@@ -106,7 +201,7 @@ def _only(template: Template, names: Sequence[str]) -> Template:
     return replace(template, mappings=tuple(each for each in template.mappings if each.function in wanted))
 
 
-def _fed_by(samples: Sequence[Sample], template: Template, event: Path) -> list[EventSourceMapping]:
+def _fed_by(samples: Sequence[Sample], template: Template, event: Path) -> list[TemplateMapping]:
     """The mappings of the event's queues."""
     consumed = {mapping.queue for mapping in template.mappings}
     for sample in samples:
@@ -119,7 +214,7 @@ def _fed_by(samples: Sequence[Sample], template: Template, event: Path) -> list[
     return [mapping for mapping in template.mappings if mapping.queue in wanted]
 
 
-def _runnable(template: Template, named: Collection[str], note: Note) -> list[EventSourceMapping]:
+def _runnable(template: Template, named: Collection[str], note: Note) -> list[TemplateMapping]:
     """All mappings; those whose code is elsewhere are left out, unless they were named."""
     found = []
     for mapping in template.mappings:
@@ -136,7 +231,7 @@ def _runnable(template: Template, named: Collection[str], note: Note) -> list[Ev
     return found
 
 
-def _problem(mapping: EventSourceMapping, template: Template) -> str:
+def _problem(mapping: TemplateMapping, template: Template) -> str:
     """Why the mapping cannot run here; empty if it can."""
     function = template.functions.get(mapping.function)
     if function is None:
@@ -155,7 +250,7 @@ def _problem(mapping: EventSourceMapping, template: Template) -> str:
     return ""
 
 
-def settings_of(mapping: EventSourceMapping, template: Template) -> MappingSettings:
+def settings_of(mapping: TemplateMapping, template: Template) -> MappingSettings:
     """The mapping as the simulator takes it. Raises `InvalidParameterValue` for what Lambda refuses."""
     return MappingSettings(
         mapping.queue_arn,

@@ -213,7 +213,7 @@ class Actors:
         """Wait in virtual time; outside of any actor: let everything happen in the meantime."""
         actor, when = self.current(), self.timeline.now + max(0.0, seconds)
         if actor is None:
-            self._play(when)
+            self.play_until(when)
             return
         actor.check()
         if not self.timeline.skip_to(when):
@@ -247,7 +247,12 @@ class Actors:
         self.timeline.fail(error)
         raise Killed
 
-    def _play(self, until: float | Callable[[], bool], limit: float | None = None) -> None:
+    def play_until(self, until: float | Callable[[], bool], limit: float | None = None) -> None:
+        """Let all that is to happen until then happen; called outside of any actor.
+
+        Raises:
+            WaitsForEver: nothing is left to happen before that, and there is no limit.
+        """
         if self.timeline.running:
             raise RuntimeError("what happens on the timeline itself cannot wait: only actors can, and who runs it")
         if limit is not None:

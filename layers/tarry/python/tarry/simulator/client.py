@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore import xform_name
 from botocore.errorfactory import ClientExceptionsFactory
+from botocore.retries.quota import RetryQuota
+from botocore.retries.standard import (
+    ExponentialBackoff,
+    RetryContext,
+    RetryPolicy,
+    RetryQuotaChecker,
+    StandardRetryConditions,
+)
 
 from tarry.simulator.functions import current_call
-from tarry.simulator.retries import Retries, Try
-from tarry.simulator.sqs.errors import SqsError
+from tarry.simulator.sqs import SqsError
 from tarry.simulator.sqs.validation import check_request, service_model
+from tarry.sqs.client import TRIES
+from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from random import Random
 
     from botocore.exceptions import ClientError
 
@@ -129,7 +141,7 @@ class SimulatedClient:
         self._requests += 1
         try:
             self.meta.events.before_send(operation)
-            queue = str(parameters.get("QueueUrl", "")).rpartition("/")[2]
+            queue = queue_name(str(parameters.get("QueueUrl", "")))
             call = current_call()
             who = {} if call is None else {"request_id": call.request_id}
             self._sqs.history.record("request", operation=operation, queue=queue, number=number, **who)
@@ -148,7 +160,7 @@ class SimulatedClient:
 
     def _wait_for_a_message(self, parameters: Parameters) -> dict[str, Any]:
         """A long poll: looks again when something may have come, until the time it may wait is over."""
-        queue = parameters["QueueUrl"].rpartition("/")[2]
+        queue = queue_name(parameters["QueueUrl"])
         ends_at = self._clock.time() + self._sqs.wait_seconds(parameters)
         answer: dict[str, Any] = {}
         while not answer and (now := self._clock.time()) < ends_at:
@@ -184,3 +196,50 @@ def _client_error(error: SqsError, metadata: dict[str, Any], operation: str) -> 
         response["message"] = error.message
     found: ClientError = _exceptions().from_code(error.name)(response, operation)
     return found
+
+
+@dataclass(frozen=True)
+class Try:
+    """One try of a request, and how it ended: with an answer, SQS's refusal, or an exception on the way."""
+
+    operation: str
+    number: int
+    answer: dict[str, Any] = field(default_factory=dict)
+    refusal: SqsError | None = None
+    exception: Exception | None = None
+
+    @property
+    def status(self) -> int:
+        return self.refusal.status if self.refusal is not None else 200
+
+
+class Retries:
+    """The retries of one client."""
+
+    def __init__(self, random: Random) -> None:
+        conditions = StandardRetryConditions(max_attempts=TRIES)
+        backoff = ExponentialBackoff(random=random.random)
+        self._policy = RetryPolicy(conditions, backoff)
+        self._quota = RetryQuotaChecker(RetryQuota())
+
+    def delay(self, tried: Try, request: Any) -> float | None:
+        """The seconds to wait before the next try; None if there is none.
+
+        ``request`` is one dict for all tries of a request, in which botocore keeps its accounts: a client that fails
+        again and again runs out of second tries.
+        """
+        response = SimpleNamespace(status_code=tried.status, headers={}) if tried.exception is None else None
+        if tried.refusal is None and tried.exception is None:
+            self._quota.release_retry_quota(request, response)
+            return None
+        context = RetryContext(
+            attempt_number=tried.number,
+            operation_model=service_model().operation_model(tried.operation),
+            parsed_response={"Error": {"Code": tried.refusal.code}} if tried.refusal is not None else None,
+            http_response=response,
+            caught_exception=tried.exception,
+            request_context=request,
+        )
+        if not self._policy.should_retry(context) or not self._quota.acquire_retry_quota(context):
+            return None
+        return float(self._policy.compute_retry_delay(context))

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tarry.simulator.printable import printable
-from tarry.template import Function
+from tarry.template import TemplateFunction
+from tarry.tooling.queues import region_of
+from tarry.tooling.text import printable
 
 
 class CodeError(Exception):
@@ -28,7 +29,7 @@ class Code:
     Two functions of a template both have an ``app.py``: what is a function's own is there only while it is `active`.
     """
 
-    def __init__(self, function: Function, variables: Mapping[str, str]) -> None:
+    def __init__(self, function: TemplateFunction, variables: Mapping[str, str]) -> None:
         self._function = function
         self.directory = (function.code or Path()).resolve()
         module, _, self._attribute = (function.handler or "").replace("/", ".").rpartition(".")
@@ -92,7 +93,7 @@ class Code:
             return ""
         return "".join(traceback.format_exception(type(error), error, tb)).rstrip()
 
-    def _import(self, function: Function) -> ModuleType:
+    def _import(self, function: TemplateFunction) -> ModuleType:
         if function.code is None or not function.handler:
             raise CodeError(f"{function.logical_id} has no code here: it needs a local CodeUri and a Handler")
         if not function.code.is_dir():
@@ -141,8 +142,8 @@ def _module_roots(code: Path, module: str) -> list[str]:
     return sorted((files | packages | {module.partition(".")[0]}) - sys.stdlib_module_names - {"tarry"})
 
 
-def _lambda_environment(function: Function, code: Path) -> dict[str, str]:
-    region = function.arn.split(":")[3]
+def _lambda_environment(function: TemplateFunction, code: Path) -> dict[str, str]:
+    region = region_of(function.arn)
     return {
         "AWS_REGION": region,
         "AWS_DEFAULT_REGION": region,

@@ -69,7 +69,7 @@ class Flag:
     def _play(self, until: float | None) -> bool:
         if self._set:
             return True
-        self._actors._play(self.is_set, until)
+        self._actors.play_until(self.is_set, until)
         if until is not None and not self.is_set():
-            self._actors._play(until)
+            self._actors.play_until(until)
         return self.is_set()

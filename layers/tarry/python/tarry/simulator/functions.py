@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tarry.simulator.answer import Answer, exited, timed_out
 from tarry.simulator.context import LambdaContext
 from tarry.simulator.flag import Flag
 from tarry.simulator.history import History
+from tarry.simulator.invocations import InvocationResult, exited, message_ids, timed_out
 from tarry.simulator.marshalling import error_payload, exit_reason, through_json
 from tarry.simulator.process import Killed, Process
-from tarry.simulator.records import message_ids
 from tarry.simulator.recursion import Lineage, RecursiveLoop
 from tarry.simulator.stage import Stage
 from tarry.world import World, use
@@ -23,14 +22,14 @@ if TYPE_CHECKING:
     from tarry.simulator.timeline import Timer
 
 Handler = Callable[[Any, Any], Any]
-Done = Callable[[Answer], None]
+Done = Callable[[InvocationResult], None]
 
 UNRESERVED_CONCURRENCY = 1_000  # an account's, unless it asks for more
 WARM_SECONDS = 600.0
 """How long an environment is kept without work; Lambda promises nothing here."""
 
 
-RECURSION_STOPPED = Answer(
+RECURSION_STOPPED = InvocationResult(
     "recursive",
     {"errorType": "RecursiveInvocationException", "errorMessage": "Recursive invocation detected"},
     "RecursiveInvocationException: Lambda refused the invocation, since the function keeps sending to its own queue",
@@ -64,7 +63,7 @@ class FunctionSettings:
 
 
 class Function:
-    """One function. `tarry.simulator.answer.FunctionHost`.
+    """One function. `tarry.simulator.invocations.FunctionHost`.
 
     ``world`` makes the `World` of each new environment, whose clock and threads must be the stage's. ``around`` makes
     what is entered while one of its threads runs. ``lineage`` detects recursive loops; None allows them.
@@ -97,7 +96,7 @@ class Function:
     def invoke(self, event: dict[str, Any], done: Done) -> None:
         """Invoke it with an event, which goes through JSON as it does in the real runtime."""
         if len(self.running) >= self.settings.concurrency:
-            self.stage.timeline.after(0, partial(done, Answer("throttled", text="Rate Exceeded.")))
+            self.stage.timeline.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
             return
         name = self.settings.name
         if self._lineage is not None and self._lineage.is_recursive(name, event):
@@ -128,7 +127,7 @@ class Function:
         self._made += 1
         return Environment(self, self._made)
 
-    def ended(self, call: "Call", answer: Answer) -> None:
+    def ended(self, call: "Call", answer: InvocationResult) -> None:
         """An invocation has ended: its environment is free."""
         self.running.remove(call)
         if self._lineage is not None:
@@ -240,7 +239,7 @@ class Environment:
             self._process.kill()
         self._process, self._has_died = None, True
 
-    def _end(self, call: Call, answer: Answer) -> None:
+    def _end(self, call: Call, answer: InvocationResult) -> None:
         if self._call is not call:
             return
         self._call = None
@@ -262,7 +261,7 @@ class Environment:
                     answer = self._handle(call, process)
                     self._timeline.after(0, partial(self._end, call, answer))
 
-    def _handle(self, call: Call, process: Process) -> Answer:
+    def _handle(self, call: Call, process: Process) -> InvocationResult:
         settings, request_id = self.function.settings, call.request_id
         context = LambdaContext(
             function_name=settings.name,
@@ -279,7 +278,7 @@ class Environment:
             raise
         except Exception as error:  # noqa: BLE001 told as Lambda tells it
             payload = error_payload(error, request_id)
-            return Answer("error", payload, f"{payload['errorType']}: {error}", request_id)
+            return InvocationResult("error", payload, f"{payload['errorType']}: {error}", request_id)
         except BaseException as error:  # noqa: BLE001 the real runtime client does not catch it either
             process.die(exit_reason(error))
-        return Answer("returned", value, request_id=request_id)
+        return InvocationResult("returned", value, request_id=request_id)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class HistoryEvent:
     """One thing that happened.
 
     ``at`` is epoch seconds. ``what`` is a word: ``sent``, ``received``, ``deleted``, ``invoked`` ... ``fields`` hold
@@ -34,13 +34,13 @@ class History:
         self.now = now
         """The time, in epoch seconds."""
         self._keep = keep
-        self._listeners: list[Callable[[Event], None]] = []
-        self.events: list[Event] = []
+        self._listeners: list[Callable[[HistoryEvent], None]] = []
+        self.events: list[HistoryEvent] = []
         self.by: str | None = None
         """Who acts, which each event tells: an invocation, by its request id, ``mapping``, ``http`` for whoever comes
         with a client of their own, None for a test."""
 
-    def listen(self, callback: Callable[[Event], None]) -> None:
+    def listen(self, callback: Callable[[HistoryEvent], None]) -> None:
         """Calls ``callback`` with each event as it is recorded, in the middle of what is happening.
 
         It may look, and is to be quick; whoever wants to act does so later.
@@ -51,7 +51,7 @@ class History:
         """Adds an event that happens now."""
         if self.by is not None:
             fields["by"] = self.by
-        event = Event(self.now(), what, fields)
+        event = HistoryEvent(self.now(), what, fields)
         if self._keep:
             self.events.append(event)
         for tell in self._listeners:

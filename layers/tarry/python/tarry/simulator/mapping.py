@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from tarry.simulator.answer import Answer, FunctionHost
 from tarry.simulator.filters import Filters
 from tarry.simulator.history import History
+from tarry.simulator.invocations import FunctionHost, InvocationResult, WholeBatchFailed, failed_ids
 from tarry.simulator.mapping_settings import MappingSettings
-from tarry.simulator.records import event_record
-from tarry.simulator.response import WholeBatchFailed, failed_ids
 from tarry.simulator.scaling import Scaling
 from tarry.simulator.timeline import Timeline, Timer
+from tarry.sqs.received import event_record
 from tarry.support.arn import QueueArn
+from tarry.tooling.queues import region_of
 
 Message = dict[str, Any]
 
@@ -46,7 +46,7 @@ class QueuePort(Protocol):
         """
 
 
-class Batch:
+class GatheredBatch:
     """Messages that go to the function together. ``until``: when the first of them is visible again."""
 
     def __init__(self, until: float) -> None:
@@ -81,17 +81,17 @@ class EventSourceMapping:
         self._function = function
         self._history = history
         self._filters = Filters(settings.filters)
-        self._region = settings.queue_arn.split(":")[3]
+        self._region = region_of(settings.queue_arn)
         self._name = QueueArn(settings.queue_arn).name
         self._scaling = Scaling(settings.maximum_concurrency, is_fifo=settings.is_fifo)
         self._stopped = True
         self._receiving = False
         self._look_again = False
-        self._gathering: Batch | None = None
+        self._gathering: GatheredBatch | None = None
         self._window: Timer | None = None
         self._more_room: Timer | None = None
-        self._ready: deque[Batch] = deque()
-        self._running: list[Batch] = []
+        self._ready: deque[GatheredBatch] = deque()
+        self._running: list[GatheredBatch] = []
         queue.on_change(self._look)
 
     def start(self) -> None:
@@ -163,7 +163,7 @@ class EventSourceMapping:
             size = len(json.dumps(record, ensure_ascii=False).encode()) + len(", ")
             if self._gathering and self._gathering.bytes + size > MAX_EVENT_BYTES:
                 self._gathered()
-            batch = self._gathering = self._gathering or Batch(self._visible_at(asked_at))
+            batch = self._gathering = self._gathering or GatheredBatch(self._visible_at(asked_at))
             batch.records.append(record)
             batch.bytes += size
         if self._gathering is None:
@@ -201,16 +201,16 @@ class EventSourceMapping:
             else:
                 self._ready.append(batch)
 
-    def _overtakes(self, batch: Batch) -> bool:
+    def _overtakes(self, batch: GatheredBatch) -> bool:
         """Whether a group of its is with the function, or waits before it."""
         if not self.settings.is_fifo:
             return False
         return any(batch.groups & ahead.groups for ahead in [*self._running, *self._ready])
 
-    def _invoke(self, batch: Batch) -> None:
+    def _invoke(self, batch: GatheredBatch) -> None:
         self._function.invoke({"Records": batch.records}, partial(self._answered, batch))
 
-    def _answered(self, batch: Batch, answer: Answer) -> None:
+    def _answered(self, batch: GatheredBatch, answer: InvocationResult) -> None:
         if answer.kind == "throttled":
             return self._throttled(batch)
         now, running = self._timeline.now, len(self._running)
@@ -232,7 +232,7 @@ class EventSourceMapping:
         self._launch()
         self._look()
 
-    def _failed(self, batch: Batch, answer: Answer) -> tuple[frozenset[str], str]:
+    def _failed(self, batch: GatheredBatch, answer: InvocationResult) -> tuple[frozenset[str], str]:
         """The ids of those that go back to the queue, and why if all do."""
         ids = batch.ids
         if answer.kind != "returned":
@@ -244,7 +244,7 @@ class EventSourceMapping:
         except WholeBatchFailed as error:
             return frozenset(ids), str(error)
 
-    def _throttled(self, batch: Batch) -> None:
+    def _throttled(self, batch: GatheredBatch) -> None:
         """Try again, more and more slowly, until the messages are visible again; then they are dropped."""
         self._history.record("throttled", function=self.settings.function, queue=self._name, delivery_ids=batch.ids)
         pause = min(MAX_THROTTLE_PAUSE_SECONDS, THROTTLE_PAUSE_SECONDS * 2**batch.throttles)
@@ -255,13 +255,13 @@ class EventSourceMapping:
         else:
             self._timeline.at(batch.until, partial(self._give_up, batch))
 
-    def _give_up(self, batch: Batch) -> None:
+    def _give_up(self, batch: GatheredBatch) -> None:
         self._running.remove(batch)
         self._dropped(batch)
         self._launch()
         self._look()
 
-    def _dropped(self, batch: Batch) -> None:
+    def _dropped(self, batch: GatheredBatch) -> None:
         """Its messages are visible again, a receive older."""
         self._history.record("dropped", function=self.settings.function, queue=self._name, delivery_ids=batch.ids)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarry.simulator.history import Event, History
+    from tarry.simulator.history import History, HistoryEvent
 
 RecursiveLoop = Literal["Allow", "Terminate"]
 
@@ -45,7 +45,7 @@ class Lineage:
         chains = (self._invocations.get(each, {}) for each in bodies_of(event))
         return any(chain.get(function, 0) >= MOST_INVOCATIONS for chain in chains)
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: HistoryEvent) -> None:
         if event.what == "sent" and (batch := self._batches.get(event.fields.get("by", ""))) is not None:
             function, bodies = batch
             parents = [each for each, body in bodies.items() if body == event.fields["body"]] or bodies

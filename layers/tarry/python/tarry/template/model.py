@@ -22,7 +22,7 @@ class TemplateError(Exception):
 
 
 @dataclass(frozen=True)
-class Queue:
+class TemplateQueue:
     """An SQS queue. ``attributes`` is what ``CreateQueue`` takes but for the redrive policy, which stands apart.
 
     ``max_receive_count`` means nothing without a ``dead_letter_arn``.
@@ -49,7 +49,7 @@ class Queue:
 
 
 @dataclass(frozen=True)
-class Function:
+class TemplateFunction:
     """A Lambda function. ``environment`` may still hold intrinsics that only an endpoint can answer (a table's name).
 
     ``code`` is the directory of its ``CodeUri``, None where the code is not on this machine.
@@ -73,7 +73,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class EventSourceMapping:
+class TemplateMapping:
     """What feeds a function from a queue."""
 
     logical_id: str
@@ -100,8 +100,8 @@ class Template:
 
     path: Path
     region: str
-    queues: Mapping[str, Queue]
-    functions: Mapping[str, Function]
-    mappings: tuple[EventSourceMapping, ...]
+    queues: Mapping[str, TemplateQueue]
+    functions: Mapping[str, TemplateFunction]
+    mappings: tuple[TemplateMapping, ...]
     backing: Mapping[str, Mapping[str, Any]]
     """The tables, buckets, topics and keys, by logical id, as CloudFormation takes them."""

@@ -5,21 +5,23 @@ from collections.abc import Iterable
 from typing import Any
 
 from tarry.support.arn import queue_arn
-from tarry.template.model import ACCOUNT, Queue, Template
+from tarry.template.model import ACCOUNT, Template, TemplateQueue
 
 FIFO = {"FifoQueue": "true"}
 
 
-def with_foreign_queues(template: Template) -> dict[str, Queue]:
+def with_foreign_queues(template: Template) -> dict[str, TemplateQueue]:
     """The template's queues, and with SQS's defaults those that it names by ARN alone, by name."""
     named = [mapping.queue for mapping in template.mappings]
     named += [queue_arn(queue.dead_letter_arn).name for queue in template.queues.values() if queue.dead_letter_arn]
     arn = f"arn:aws:sqs:{template.region}:{ACCOUNT}:"
-    foreign = {name: Queue(name, arn + name, attributes=FIFO if name.endswith(".fifo") else {}) for name in named}
+    foreign = {
+        name: TemplateQueue(name, arn + name, attributes=FIFO if name.endswith(".fifo") else {}) for name in named
+    }
     return foreign | dict(template.queues)
 
 
-def make_queues(sqs: Any, queues: Iterable[Queue]) -> dict[str, str]:
+def make_queues(sqs: Any, queues: Iterable[TemplateQueue]) -> dict[str, str]:
     """Create the queues, all of them before any redrive policy that names one; doing it twice does nothing more.
 
     Returns:

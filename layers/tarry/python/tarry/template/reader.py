@@ -15,11 +15,11 @@ from tarry.template.model import (
     DEFAULT_MEMORY_MB,
     DEFAULT_TIMEOUT_SECONDS,
     DEFAULT_VISIBILITY_SECONDS,
-    EventSourceMapping,
-    Function,
-    Queue,
     Template,
     TemplateError,
+    TemplateFunction,
+    TemplateMapping,
+    TemplateQueue,
 )
 
 STACK_NAME = "tarry-local"
@@ -129,7 +129,7 @@ def _names(resources: Resources, scope: Intrinsics, region: str) -> tuple[dict[s
     return refs, attributes
 
 
-def _queues(resources: Resources, scope: Intrinsics) -> Iterable[Queue]:
+def _queues(resources: Resources, scope: Intrinsics) -> Iterable[TemplateQueue]:
     for logical_id, properties in _of_type(resources, "AWS::SQS::Queue"):
         attributes = {
             name: _attribute(scope.settled(properties[name], f"{logical_id}.{name}"))
@@ -142,7 +142,7 @@ def _queues(resources: Resources, scope: Intrinsics) -> Iterable[Queue]:
         where = f"{logical_id}.RedrivePolicy"
         redrive = scope.settled(properties.get("RedrivePolicy") or {}, where)
         redrive = json.loads(redrive) if isinstance(redrive, str) else redrive
-        yield Queue(
+        yield TemplateQueue(
             name=scope.attributes[f"{logical_id}.QueueName"],
             arn=scope.attributes[f"{logical_id}.Arn"],
             logical_id=logical_id,
@@ -154,7 +154,7 @@ def _queues(resources: Resources, scope: Intrinsics) -> Iterable[Queue]:
 
 def _functions(
     resources: Resources, scope: Intrinsics, code: Mapping[str, Path], layers: Mapping[str, tuple[Path, ...]]
-) -> Iterable[Function]:
+) -> Iterable[TemplateFunction]:
     for logical_id, properties in _of_type(resources, "AWS::Lambda::Function"):
         plain = {
             key: scope.settled(properties[key], f"{logical_id}.{key}")
@@ -163,7 +163,7 @@ def _functions(
         }
         variables = (properties.get("Environment") or {}).get("Variables") or {}
         environment, unresolved = _environment(variables, scope, f"{logical_id}.Environment.Variables")
-        yield Function(
+        yield TemplateFunction(
             logical_id=logical_id,
             name=scope.refs[logical_id],
             arn=scope.attributes[f"{logical_id}.Arn"],
@@ -191,7 +191,7 @@ def _environment(variables: Mapping[str, Any], scope: Intrinsics, where: str) ->
     return {name: value if isinstance(value, dict) else _attribute(value) for name, value in values.items()}, unresolved
 
 
-def _mappings(resources: Resources, scope: Intrinsics) -> Iterable[EventSourceMapping]:
+def _mappings(resources: Resources, scope: Intrinsics) -> Iterable[TemplateMapping]:
     for logical_id, properties in _of_type(resources, "AWS::Lambda::EventSourceMapping"):
         if OF_OTHER_EVENTS & properties.keys():
             continue  # its source, such as a table's stream, often has no name before it is made
@@ -203,7 +203,7 @@ def _mappings(resources: Resources, scope: Intrinsics) -> Iterable[EventSourceMa
         arn = plain.get("EventSourceArn", "")
         if not re.match(r"arn:[\w-]+:sqs:", str(arn)) or _attribute(plain.get("Enabled", True)) == "false":
             continue
-        yield EventSourceMapping(
+        yield TemplateMapping(
             logical_id=logical_id,
             queue_arn=arn,
             function=re.sub(r"^.*:function:", "", plain["FunctionName"]).partition(":")[0],

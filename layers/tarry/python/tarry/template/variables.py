@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tarry.template.intrinsics import Intrinsics, references
-from tarry.template.model import ACCOUNT, Function, Template, TemplateError
+from tarry.template.model import ACCOUNT, Template, TemplateError, TemplateFunction
 
 NAMES = {
     "AWS::DynamoDB::Table": "TableName",
@@ -14,7 +14,7 @@ NAMES = {
 
 
 def variables_of(
-    function: Function, template: Template, urls: Mapping[str, str], given: Mapping[str, str]
+    function: TemplateFunction, template: Template, urls: Mapping[str, str], given: Mapping[str, str]
 ) -> dict[str, str]:
     """A function's environment variables: queues by their URLs, tables and buckets by their names.
 
@@ -40,7 +40,7 @@ def variables_of(
     return found
 
 
-def values_of(function: Function, given: Mapping[str, str]) -> dict[str, Any]:
+def values_of(function: TemplateFunction, given: Mapping[str, str]) -> dict[str, Any]:
     """What the template says of the variables that are not given; it may refer to resources.
 
     Raises:

@@ -10,7 +10,7 @@ from tarry.simulator.client import SimulatedClient
 from tarry.simulator.code import Code
 from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.functions import UNRESERVED_CONCURRENCY, FunctionSettings
-from tarry.template import Function, Template, read_template
+from tarry.template import Template, TemplateFunction, read_template
 from tarry.template.queues import make_queues, with_foreign_queues
 from tarry.template.variables import variables_of
 from tarry.world import WallClock
@@ -71,7 +71,7 @@ def at_once(operation: str, parameters: Mapping[str, Any], apply: Callable[[], d
     return apply()
 
 
-def _given(function: Function, environment: Environment) -> dict[str, str]:
+def _given(function: TemplateFunction, environment: Environment) -> dict[str, str]:
     given = {name: value for name, value in environment.items() if isinstance(value, str)}
     for name in (function.name, function.logical_id):
         if isinstance(own := environment.get(name), Mapping):
@@ -79,7 +79,7 @@ def _given(function: Function, environment: Environment) -> dict[str, str]:
     return given
 
 
-def _settings(function: Function) -> FunctionSettings:
+def _settings(function: TemplateFunction) -> FunctionSettings:
     reserved = function.reserved_concurrency
     return FunctionSettings(
         name=function.name,

@@ -9,9 +9,9 @@ from tarry.execution.intake import message_of
 from tarry.invocation import Invocation
 from tarry.policy.retry_policy import DEFAULT_MAX_ATTEMPTS
 from tarry.simulator.context import LambdaContext
-from tarry.simulator.records import event_record
-from tarry.simulator.sqs import md5
+from tarry.simulator.sqs.message import digest_of_attributes, digest_of_body
 from tarry.sqs.outgoing import body_text, sendable
+from tarry.sqs.received import event_record
 from tarry.telemetry.logs import Log, LogOptions
 from tarry.world import current
 
@@ -76,12 +76,12 @@ def sqs_event(
             "MessageId": str(uuid5(NAMESPACE_OID, f"{queue} {index} {text}")),
             "ReceiptHandle": f"handle-{index}",
             "Body": text,
-            "MD5OfBody": md5.of_body(text),
+            "MD5OfBody": digest_of_body(text),
             "Attributes": system,
             "MessageAttributes": sent,
         }
         if sent:
-            received["MD5OfMessageAttributes"] = md5.of_attributes(sent)
+            received["MD5OfMessageAttributes"] = digest_of_attributes(sent)
         records.append(event_record(received, arn, REGION))
     return {"Records": records}
 

@@ -15,10 +15,8 @@ from tarry.simulator.functions import Function, FunctionSettings, current_call
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.support.arn import queue_arn
-from tarry.testing.cpu import SlowClock
+from tarry.testing.fault_injection import FaultyHost, FaultyPort, FaultyTransport, SlowClock
 from tarry.testing.observed import observed, overheard
-from tarry.testing.port import FaultyHost, FaultyPort
-from tarry.testing.transport import Transport
 from tarry.world import World
 
 if TYPE_CHECKING:
@@ -72,7 +70,7 @@ class Hosting:
         """A new world: a process's own client and randomness, in the sandbox's time."""
         self._worlds += 1
         clock, of = self._clock, f"{self._seed} world {self._worlds}"
-        transport = Transport(self._sqs, self._stage, Random(f"{of} transport"), self._faults, self._history)
+        transport = FaultyTransport(self._sqs, self._stage, Random(f"{of} transport"), self._faults, self._history)
         return World(
             clock=clock,
             random=Random(of),

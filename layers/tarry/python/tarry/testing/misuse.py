@@ -1,4 +1,4 @@
-"""What a test or a handler may not do with a sandbox, in a sentence each."""
+"""Mistakes of a test, each told in a sentence: a handler that cannot be called, a run that would never end."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.errors import SimulationError
+from tarry.testing.deliveries import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from tarry.testing.deliveries import MessageCopy
+    from tarry.testing.history import RecordedHistory
 
 
 class Misuse(SimulationError):
@@ -36,3 +40,25 @@ def check_handler(handler: Any) -> None:
 def listed(names: Iterable[str]) -> str:
     """Names, each once, for an error that says which there are."""
     return ", ".join(dict.fromkeys(names)) or "none"
+
+
+def stuck(past: RecordedHistory) -> str | None:
+    """Say in one sentence which messages fail again and again in a queue without a dead-letter queue; else None."""
+    found: dict[str, list[MessageCopy]] = {}
+    for life in past.lives.values():
+        if life.end is None and life.queue in past.connected and past.redrive(life.queue) is None and _fails(life):
+            found.setdefault(life.queue, []).append(life)
+    if not found:
+        return None
+    queue, lives = next(iter(found.items()))
+    many = f"{len(lives)} messages of it fail" if len(lives) > 1 else f"message {lives[0].id} fails"
+    return (
+        f"the queue {queue!r} has no dead-letter queue, and {many} at every delivery, so the run would go on until SQS "
+        "expires what fails: give the queue a dead_letter=, let the handler succeed in the end, or run(for_=...)"
+    )
+
+
+def _fails(life: MessageCopy) -> bool:
+    """Whether its latest judged delivery failed."""
+    verdicts = [each.verdict for each in life.deliveries if each.verdict is not None]
+    return bool(verdicts) and verdicts[-1] in FAILED

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 
 from tarry.outcome import State
 from tarry.testing.checkers import Violation, check
-from tarry.testing.past import Past
+from tarry.testing.history import RecordedHistory
 from tarry.testing.story import Stories, Story, Transition
-from tarry.testing.timeline import draw, duration
+from tarry.tooling.text import brief, clock, duration, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tarry.simulator.history import Event
+    from tarry.simulator.history import HistoryEvent
 
+BODY_CHARACTERS = 60
+WHY_CHARACTERS = 160
 MOST_TIMELINES = 10
 MOST_VIOLATIONS = 5
 
@@ -27,7 +29,7 @@ class Report:
     ``seed`` the sandbox's. ``print(report)`` shows it.
     """
 
-    def __init__(self, events: Sequence[Event], began: float, now: float, settled: bool, seed: int) -> None:
+    def __init__(self, events: Sequence[HistoryEvent], began: float, now: float, settled: bool, seed: int) -> None:
         self.events = events
         """All that happened: `tarry.simulator.history`."""
         self.settled = settled
@@ -56,9 +58,9 @@ class Report:
         return sum(story.state == state for story in self._stories.by_id.values())
 
     @cached_property
-    def past(self) -> Past:
+    def past(self) -> RecordedHistory:
         """All that happened, by message, delivery, invocation and run, as checkers read it."""
-        return Past(self.events, settled=self.settled)
+        return RecordedHistory(self.events, settled=self.settled)
 
     @cached_property
     def violations(self) -> list[Violation]:
@@ -117,3 +119,43 @@ class Report:
         """The timeline, if it is a message that the id is of: a rule about an invocation is about no message alone."""
         story = self._stories.find(of)
         return [] if story is None else [draw(story, self._began)]
+
+
+# a message's story, as text to read
+
+
+def draw(story: Story, began: float) -> str:
+    """A line for each step, with the time since ``began``; between them what went wrong by fault.
+
+    message 1f6c... {"id":7}
+      0:00:00.0  READY          in orders
+      0:00:00.3  IN_FLIGHT      attempt 1
+      0:00:00.3  WAITING_RETRY  for 10 min: GatewayDown: no answer
+    """
+    steps = story.transitions
+    lines = [(step.at, _line(step, before)) for before, step in zip([None, *steps[:-1]], steps, strict=True)]
+    lines += [(at, f"{'':<14} ! {what}") for at, what in story.faults]
+    lines.sort(key=lambda line: line[0])
+    told = "\n".join(f"  {clock(at - began):>9}  {text}".rstrip() for at, text in lines)
+    return f"message {story.id} {shortened(story.body, BODY_CHARACTERS)}\n{told}"
+
+
+def _line(step: Transition, before: Transition | None) -> str:
+    said = []
+    if before is None or before.queue != step.queue:
+        said.append(f"in {step.queue}")
+    if step.state is State.IN_FLIGHT and step.attempt is not None:
+        said.append(f"attempt {step.attempt}")
+    if step.delay is not None and not (step.is_gone and not step.sent_on):
+        said.append(_delay(step))
+    if step.sent_on:
+        said.append("as a copy")
+    text, why = ", ".join(said), shortened(brief(step.why), WHY_CHARACTERS)
+    between = ", " if step.is_gone else ": "
+    return f"{step.state:<14} {text}{between if text and why else ''}{why}"
+
+
+def _delay(step: Transition) -> str:
+    if not step.delay:
+        return "at once"
+    return f"{'in' if step.state is State.READY else 'for'} {duration(step.delay)}"

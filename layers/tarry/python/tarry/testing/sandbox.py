@@ -17,11 +17,11 @@ from tarry.simulator.timeline import START
 from tarry.sqs.outgoing import Entry, pack
 from tarry.testing.faults import Faults
 from tarry.testing.hosting import Hosting
-from tarry.testing.letters import Letter
 from tarry.testing.listening import listening, without_the_dead
-from tarry.testing.misuse import Endless, Misuse, check_handler, listed
+from tarry.testing.messages import Letter
+from tarry.testing.misuse import Endless, Misuse, check_handler, listed, stuck
 from tarry.testing.report import Report
-from tarry.testing.stuck import stuck
+from tarry.tooling.queues import queue_name
 from tarry.world import use
 
 if TYPE_CHECKING:
@@ -263,9 +263,9 @@ class Sandbox:
         name = self._named(dead_letters)
         sources = self.sqs.call("ListDeadLetterSourceQueues", {"QueueUrl": self.sqs.url(name)})["queueUrls"]
         if to is None and len(sources) != 1:
-            found = ", ".join(url.rpartition("/")[2] for url in sources) or "none"
+            found = ", ".join(queue_name(url) for url in sources) or "none"
             raise ValueError(f"say where to (to=...): the queues whose dead-letter queue {name!r} is are {found}")
-        target = sources[0].rpartition("/")[2] if to is None else self._named(to)
+        target = queue_name(sources[0]) if to is None else self._named(to)
         arns = {"SourceArn": self.sqs.arn(name), "DestinationArn": self.sqs.arn(target)}
         self.sqs.call("StartMessageMoveTask", arns)
 

@@ -13,7 +13,7 @@ from tarry.outcome import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tarry.simulator.history import Event
+    from tarry.simulator.history import HistoryEvent
 
 GONE = frozenset({State.COMMITTED, State.DEAD_LETTERED, State.DISCARDED, State.RESENT})
 """States in which a delivery is no more in its queue."""
@@ -77,7 +77,7 @@ class Stories:
 
     def __init__(
         self,
-        events: Iterable[Event] = (),
+        events: Iterable[HistoryEvent] = (),
         on_step: Callable[[Story], None] = lambda story: None,
         *,
         by_deliveries: bool = False,
@@ -105,7 +105,7 @@ class Stories:
             for key in life.keys if life is not None else ():
                 self._batches.pop(key, None) if isinstance(key, str) else self._unnamed.pop(key, None)
 
-    def take(self, event: Event) -> None:
+    def take(self, event: HistoryEvent) -> None:
         """Go on with what happened next."""
         fields = event.fields
         match event.what:
@@ -124,7 +124,7 @@ class Stories:
             case _ if fields.get("delivery_id") in self._lives:
                 self._of_life(self._lives[fields["delivery_id"]], event)
 
-    def _sent(self, event: Event) -> None:
+    def _sent(self, event: HistoryEvent) -> None:
         fields = event.fields
         delivery_id, queue, sender = fields["delivery_id"], fields["queue"], fields.get("by")
         if delivery_id in self._lives:  # SQS made it of another one
@@ -143,7 +143,7 @@ class Stories:
         delay = fields.get("visible_at", event.at) - event.at
         life.step(event.at, State.READY, delay=delay if delay > A_MOMENT_SECONDS else None)
 
-    def _appeared(self, event: Event) -> None:
+    def _appeared(self, event: HistoryEvent) -> None:
         """It was sent to an SQS that tells nothing of its sending."""
         self._sent(replace(event, fields={**event.fields, "by": None}))
         self._lives[event.fields["delivery_id"]].take(event)
@@ -153,7 +153,7 @@ class Stories:
         life = self._lives[delivery_id] = _Life(delivery_id, story, queue, record, self._on_step)
         return life
 
-    def _invoked(self, event: Event) -> None:
+    def _invoked(self, event: HistoryEvent) -> None:
         fields = event.fields
         lives = [self._lives[each] for each in fields["delivery_ids"] if each in self._lives]
         self._batches[fields["request_id"]] = lives
@@ -164,7 +164,7 @@ class Stories:
             if life.group and life.queue.endswith(".fifo"):
                 groups.add(life.group)
 
-    def _in_invocation(self, event: Event) -> None:
+    def _in_invocation(self, event: HistoryEvent) -> None:
         fields = event.fields
         if event.what == "recursion_stopped":
             for life in (self._lives[each] for each in fields["delivery_ids"] if each in self._lives):
@@ -179,7 +179,7 @@ class Stories:
         for life in self._batches.get(fields.get("request_id", ""), ()):
             life.story.faults.append((event.at, f"{fields['kind']}{of}"))
 
-    def _of_life(self, life: _Life, event: Event) -> None:
+    def _of_life(self, life: _Life, event: HistoryEvent) -> None:
         fields = event.fields
         if event.what == "said" and "dead_letter_queue" in fields:
             self._join_letter(life, fields["dead_letter_queue"])
@@ -244,7 +244,7 @@ class _Life:
         if self._now is not None and self._now.state is State.IN_FLIGHT and self._now.attempt is None:
             self._replace(replace(self._now, attempt=attempt))
 
-    def take(self, event: Event) -> None:
+    def take(self, event: HistoryEvent) -> None:
         """Something that happened to it."""
         fields = event.fields
         match event.what:
@@ -280,7 +280,7 @@ class _Life:
             odd = "somebody beside its function deleted it" if by == "http" else f"deleted, though it was {state}"
             self.step(at, State.COMMITTED, why=odd)
 
-    def answered(self, event: Event, *, failed: bool) -> None:
+    def answered(self, event: HistoryEvent, *, failed: bool) -> None:
         """The function has ended; of what tarry has said nothing, the mapping decides."""
         if self._now is None or self._now.state is not State.IN_FLIGHT:
             return
@@ -302,7 +302,7 @@ class _Life:
                 at, State.DEAD_LETTERED, why=": ".join(filter(None, map(failure.get, ("reason", "type", "message"))))
             )
 
-    def _said(self, event: Event) -> None:
+    def _said(self, event: HistoryEvent) -> None:
         """What tarry says; a delete just before was part of it, and so was the answer of a process that ran ahead."""
         fields = event.fields
         sent_on = "sent_to" in fields

@@ -10,36 +10,39 @@ from rich.console import Console
 from rich.text import Text
 
 from tarry import failed
-from tarry.cli.failed.asking import confirms, someone_is_there
-from tarry.cli.failed.job import Job, working
-from tarry.cli.failed.letters import WIDTH_ELSEWHERE, table, whole
-from tarry.cli.failed.options import (
+from tarry.cli.errors import note, refusals
+from tarry.cli.failed.prompts import confirms, someone_is_there
+from tarry.cli.failed.rendering import WIDTH_ELSEWHERE, table, whole
+from tarry.cli.failed.reporting import ResultReport, afterwards, write_json
+from tarry.cli.failed.retrying import RetryMethod, asked, edited
+from tarry.cli.failed.session import CommandSession, session
+from tarry.cli.failed.targets import TargetOptions
+from tarry.cli.options import (
     All,
+    AsJson,
     Concurrency,
     Conditions,
     EndpointUrl,
     Force,
     Ids,
     Keepalive,
+    Parameters,
     Profile,
     QueueName,
     Region,
     StackName,
     TemplateFile,
     Via,
+    pairs,
 )
-from tarry.cli.failed.places import UsageError, Where
-from tarry.cli.failed.refusing import refusals
-from tarry.cli.failed.reporting import Report, afterwards, note, write_json
-from tarry.cli.failed.ways import Way, asked, edited
-from tarry.cli.options import AsJson, Parameters, pairs
-from tarry.failed.look import KEEPALIVE_SECONDS
-from tarry.failed.showing import MOST_SHOWN
+from tarry.failed.inspection import KEEPALIVE_SECONDS
+from tarry.failed.selection import MOST_SHOWN
+from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tarry.failed import DeadLetterQueue, Letter, Look, Result, Selection
+    from tarry.failed import DeadLetterMessage, DeadLetterQueue, Inspection, Result, Selection
 
 SHOW_EXAMPLE = "[bold]Example[/]: tarry failed show --queue orders-dlq --where 'type = app.CardDeclined'"
 RETRY_EXAMPLE = "[bold]Example[/]: tarry failed retry --stack shop --where 'failed_at > 2026-11-21T08:00Z'"
@@ -54,47 +57,49 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
     parameter: Parameters = None,
     where: Conditions = None,
     most: Annotated[
-        int, typer.Option("--max", metavar="N", min=1, help="Show at most so many of a queue.")
+        int, typer.Option("--max", metavar="N", min=1, help="Show at most N dead letters of each queue.")
     ] = MOST_SHOWN,
     as_json: AsJson = False,
     as_event: Annotated[
-        bool, typer.Option("--event", help="The letters as the SQS event that their function would get.")
+        bool, typer.Option("--event", help="Print the SQS event that their function would get.")
     ] = False,
     endpoint_url: EndpointUrl = None,
     region: Region = None,
     profile: Profile = None,
     keepalive: Keepalive = KEEPALIVE_SECONDS,
 ) -> None:
-    """Show what is in a dead-letter queue, and why. With an id: all that is known of that letter.
+    """Show the dead letters in a queue and why they failed; with an id, everything known of that one.
 
-    SQS shows a message only by delivering it: the letters are hidden from
-    others while they are looked at, and shown again, whatever ends it.
+    SQS shows a message only by delivering it: dead letters are hidden from other
+    consumers during the inspection, and released when it ends.
 
-    Exit code: 0 all was found, 1 an id is no letter's, 2 something given is wrong.
+    Exit code: 0 all were found, 1 an id was not found, 2 the input is wrong.
     """
-    with refusals():
+    with refusals(aws=True):
         selection = failed.select(ids or (), where or ())
         if as_json and as_event:
             raise UsageError("--json or --event: not both")
-    with working(Where(queue, template, stack, pairs(parameter or []), endpoint_url, region, profile)) as job:
+    with session(
+        TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
+    ) as run:
         missing = list(selection.ids)
-        shown: list[Letter] = []
-        for found in job.queues:
+        shown: list[DeadLetterMessage] = []
+        for found in run.queues:
             wanted = failed.select(missing) if selection.ids else selection
-            with job.opened(found, keepalive) as look:
-                answer = failed.show(look, wanted, most)
+            with run.opened(found, keepalive) as inspection:
+                answer = failed.show(inspection, wanted, most)
             missing = list(answer.missing)
-            shown += answer.letters
+            shown += answer.dead_letters
             if not as_event:
-                _print(answer.letters, look, as_json=as_json, in_whole=bool(selection.ids))
-            afterwards(look)
-            if job.stopping() or (selection.ids and not missing):
+                _print(answer.dead_letters, inspection, as_json=as_json, in_whole=bool(selection.ids))
+            afterwards(inspection)
+            if run.stopping() or (selection.ids and not missing):
                 break
         if as_event:
             write_json(failed.as_event(shown))
         for each in missing:
-            note(f"tarry: no letter {each!r} was found in {', '.join(found.name for found in job.queues)}")
-        job.exit(1 if missing else 0)
+            note(f"tarry: no dead letter {each!r} was found in {', '.join(found.name for found in run.queues)}")
+        run.exit(1 if missing else 0)
 
 
 def retry(  # noqa: PLR0913, PLR0917 the options of the command
@@ -106,10 +111,11 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     everything: All = False,
     where: Conditions = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="NAME|URL", help="Send to this queue, not to where each came from.")
+        str | None,
+        typer.Option("--to", metavar="NAME|URL", help="Send to this queue, not to the queue each came from."),
     ] = None,
     via: Annotated[
-        Via, typer.Option("--via", help="Send it back to its queue, or run its handler here, in this process.")
+        Via, typer.Option("--via", help="Send each back to its queue, or run its handler in this process.")
     ] = Via.queue,
     edit: Annotated[bool, typer.Option("--edit", help="Open each body in $EDITOR first.")] = False,
     force: Force = False,
@@ -120,45 +126,43 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     keepalive: Keepalive = KEEPALIVE_SECONDS,
     concurrency: Concurrency = 1,
 ) -> None:
-    """Send letters back to the queues they came from: sent, confirmed, then deleted.
+    """Send dead letters back to the queues they came from: send, confirm, then delete.
 
-    Without ids, --all or --where it shows one letter after the other, and asks:
-    retry, edit, delete, skip or quit, by one key.
+    Without ids, --all or --where it shows each dead letter and asks for one key:
+    retry, edit, delete, skip or quit.
 
-    Exit code: 0 all well, 1 something failed, 2 something given is wrong and
-    nothing was done, 128 and more after a signal.
+    Exit code: 0 success, 1 something failed, 2 the input is wrong and nothing
+    was done, 128 or more after a signal.
     """
-    with refusals():
+    with refusals(aws=True):
         selection = failed.select(ids or (), where or (), everything=everything)
         if edit and not selection.ids:
-            raise UsageError(
-                "--edit is for letters that are named by their ids; without any, each can be edited anyway"
-            )
+            raise UsageError("--edit needs ids; without them each dead letter can be edited when it is shown")
         if via is Via.local and concurrency > 1:
-            raise UsageError("--via local runs one letter after the other: drop --concurrency")
+            raise UsageError("--via local runs one dead letter at a time: drop --concurrency")
         asks = _asks(selection, force=force)
-    given = Where(queue, template, stack, pairs(parameter or []), endpoint_url, region, profile)
-    with working(given, needs_handlers=via is Via.local) as job:
-        report = job.report(as_json=as_json, shows_all=asks)
-        way = Way(job, to, local=via is Via.local)
-        routes = [way.routes(found) for found in job.queues]
-        if not asks and not force and someone_is_there() and not _confirms(job, selection, "Retry"):
-            job.exit(0)
+    given = TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
+    with session(given, needs_handlers=via is Via.local) as run:
+        report = run.report(as_json=as_json, shows_all=asks)
+        method = RetryMethod(run, to, local=via is Via.local)
+        routes = [method.routes(found) for found in run.queues]
+        if not asks and not force and someone_is_there() and not _confirms(run, selection, "Retry"):
+            run.exit(0)
         missing: tuple[str, ...] = selection.ids
-        for found, route in zip(job.queues, routes, strict=True):
-            with job.opened(found, keepalive) as look, report.progress():
+        for found, route in zip(run.queues, routes, strict=True):
+            with run.opened(found, keepalive) as inspection, report.progress():
                 if asks:
-                    results = asked(job, look, way, route)
+                    results = asked(run, inspection, method, route)
                 elif edit:
-                    results = edited(job, look, missing, way, route)
+                    results = edited(run, inspection, missing, method, route)
                 else:
                     wanted = failed.select(missing) if selection.ids else selection
-                    results = way.retry(look, wanted, route, concurrency)
-                missing = _tell(report, look, results, job.queues)
-            afterwards(look)
-            if job.stopping() or (selection.ids and not missing):
+                    results = method.retry(inspection, wanted, route, concurrency)
+                missing = _tell(report, inspection, results, run.queues)
+            afterwards(inspection)
+            if run.stopping() or (selection.ids and not missing):
                 break
-        job.end(report)
+        run.end(report)
 
 
 def remove(  # noqa: PLR0913, PLR0917 the options of the command
@@ -177,88 +181,94 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     keepalive: Keepalive = KEEPALIVE_SECONDS,
     concurrency: Concurrency = 1,
 ) -> None:
-    """Delete letters, for good.
+    """Delete dead letters for good.
 
-    Exit code: 0 all well, 1 something failed, 2 something given is wrong and
-    nothing was done, 128 and more after a signal.
+    Exit code: 0 success, 1 something failed, 2 the input is wrong and nothing
+    was done, 128 or more after a signal.
     """
-    with refusals():
+    with refusals(aws=True):
         selection = failed.select(ids or (), where or (), everything=everything)
         if selection.is_empty:
-            raise UsageError("say which letters: ids, --where or --all")
-    with working(Where(queue, template, stack, pairs(parameter or []), endpoint_url, region, profile)) as job:
-        report = job.report(as_json=as_json, shows_all=False)
-        if not force and someone_is_there() and not _confirms(job, selection, "Delete for good"):
-            job.exit(0)
+            raise UsageError("say which dead letters: ids, --where or --all")
+    with session(
+        TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
+    ) as run:
+        report = run.report(as_json=as_json, shows_all=False)
+        if not force and someone_is_there() and not _confirms(run, selection, "Delete for good"):
+            run.exit(0)
         missing: tuple[str, ...] = selection.ids
-        for found in job.queues:
-            with job.opened(found, keepalive) as look, report.progress():
+        for found in run.queues:
+            with run.opened(found, keepalive) as inspection, report.progress():
                 wanted = failed.select(missing) if selection.ids else selection
-                missing = _tell(report, look, failed.remove(look, wanted, concurrency=concurrency), job.queues)
-            afterwards(look)
-            if job.stopping() or (selection.ids and not missing):
+                missing = _tell(
+                    report, inspection, failed.remove(inspection, wanted, concurrency=concurrency), run.queues
+                )
+            afterwards(inspection)
+            if run.stopping() or (selection.ids and not missing):
                 break
-        job.end(report)
+        run.end(report)
 
 
-def _tell(report: Report, look: Look, results: Iterable[Result], queues: Sequence[DeadLetterQueue]) -> tuple[str, ...]:
-    """Reports each result; the ids of which no letter was found, and may be in another queue."""
+def _tell(
+    report: ResultReport, inspection: Inspection, results: Iterable[Result], queues: Sequence[DeadLetterQueue]
+) -> tuple[str, ...]:
+    """Report each result; return the ids that were not found, which may be in another queue."""
     missing: list[str] = []
     for result in results:
-        if result.letter is None and look.queue is not queues[-1]:
+        if result.dead_letter is None and inspection.queue is not queues[-1]:
             missing.append(result.id)
             continue
-        if result.letter is None and len(queues) > 1:
+        if result.dead_letter is None and len(queues) > 1:
             names = ", ".join(queue.name for queue in queues)
-            report.add(failed.Result(result.id, "failed", f"no such letter was found in {names}"))
+            report.add(failed.Result(result.id, "failed", f"no such dead letter was found in {names}"))
         else:
             report.add(result)
-        report.tick(look)
+        report.tick(inspection)
     return tuple(missing)
 
 
-def _print(letters: Iterable[Letter], look: Look, *, as_json: bool, in_whole: bool) -> None:
-    letters = list(letters)
+def _print(dead_letters: Iterable[DeadLetterMessage], inspection: Inspection, *, as_json: bool, in_whole: bool) -> None:
+    dead_letters = list(dead_letters)
     if as_json:
-        for letter in letters:
-            write_json(failed.as_json(letter))
+        for dead_letter in dead_letters:
+            write_json(failed.as_json(dead_letter))
         return
     console = Console(file=sys.stdout, highlight=False)
     if not console.is_terminal:
         console = Console(file=sys.stdout, highlight=False, width=WIDTH_ELSEWHERE)
     if in_whole:
-        for letter in letters:
-            console.print(whole(letter))
+        for dead_letter in dead_letters:
+            console.print(whole(dead_letter))
             console.print()
-    elif letters:
-        console.print(Text(look.queue.name, "bold"))
-        console.print(table(letters, console))
+    elif dead_letters:
+        console.print(Text(inspection.queue.name, "bold"))
+        console.print(table(dead_letters, console))
     else:
-        note(f"{look.queue.name}: nothing to show")
+        note(f"{inspection.queue.name}: nothing to show")
 
 
 # what was given
 
 
 def _asks(selection: Selection, *, force: bool) -> bool:
-    """Whether each letter is asked for: nothing was named, and somebody is there."""
+    """Whether to ask about each dead letter: none was selected, and there is a terminal."""
     if not selection.is_empty:
         return False
     if force or not someone_is_there():
-        raise UsageError("say which letters: ids, --where or --all; there is nobody to be asked")
+        raise UsageError("say which dead letters: ids, --where or --all; there is no terminal to ask at")
     return True
 
 
-def _confirms(job: Job, selection: Selection, what: str) -> bool:
-    """Whether the person who is there wants it."""
-    names = ", ".join(queue.name for queue in job.queues)
-    letters = sum(queue.about for queue in job.queues)
+def _confirms(run: CommandSession, selection: Selection, what: str) -> bool:
+    """Ask whether to go on."""
+    names = ", ".join(queue.name for queue in run.queues)
+    dead_letters = sum(queue.about for queue in run.queues)
     if selection.ids:
-        which = f"{len(selection.ids)} letter{'s'[: len(selection.ids) != 1]}"
+        which = f"{len(selection.ids)} dead letter{'s'[: len(selection.ids) != 1]}"
     elif selection.conditions:
-        which = f"of about {letters:,} letters those " + " and ".join(
+        which = f"of about {dead_letters:,} dead letters those " + " and ".join(
             f"where {each.text}" for each in selection.conditions
         )
     else:
-        which = f"all of about {letters:,} letters"
-    return confirms(job.guidance, job.stopping, f"{what} {which} of {names}?")
+        which = f"all of about {dead_letters:,} dead letters"
+    return confirms(run.guidance, run.stopping, f"{what} {which} of {names}?")

@@ -1,4 +1,4 @@
-"""The handlers of a template's functions, for letters that are run in this process."""
+"""The handlers of a template's functions, to run dead letters in this process."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import uuid
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from tarry.cli.failed.places import UsageError
 from tarry.failed import NowhereToGo
 from tarry.simulator.code import Code, CodeError
 from tarry.simulator.context import LambdaContext
 from tarry.template.queues import with_foreign_queues
 from tarry.template.variables import variables_of
+from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tarry.cli.failed.places import Place, Where
-    from tarry.cli.failed.stopping import Stopping
-    from tarry.template import Function
+    from tarry.cli.failed.signals import Stopping
+    from tarry.cli.failed.targets import TargetOptions, Targets
+    from tarry.template import TemplateFunction
 
     Handler = Callable[[Any, Any], Any]
 
@@ -38,15 +38,20 @@ class Handlers:
     """
 
     def __init__(
-        self, place: Place, queues: Iterable[str], url_of: Callable[[str], str], where: Where, stopping: Stopping
+        self,
+        targets: Targets,
+        queues: Iterable[str],
+        url_of: Callable[[str], str],
+        where: TargetOptions,
+        stopping: Stopping,
     ) -> None:
-        if place.template is None:
+        if targets.template is None:
             raise UsageError("--via local needs the template whose functions it is to run (--template FILE)")
         self._stopping = stopping
-        self._template = place.template
-        self._names = place.template_names
-        self._codes: dict[str, tuple[Function, Code]] = {}
-        real = {name: given for given, name in place.template_names.items()}
+        self._template = targets.template
+        self._names = targets.template_names
+        self._codes: dict[str, tuple[TemplateFunction, Code]] = {}
+        real = {name: given for given, name in targets.template_names.items()}
         self._urls = {name: url_of(real.get(name, name)) for name in with_foreign_queues(self._template)}
         self._endpoint = {"AWS_ENDPOINT_URL": where.endpoint_url} if where.endpoint_url else {}
         for queue in queues:
@@ -70,7 +75,7 @@ class Handlers:
 
         return handler
 
-    def _load(self, queue: str) -> tuple[Function, Code]:
+    def _load(self, queue: str) -> tuple[TemplateFunction, Code]:
         function = self._function(queue)
         own = {name: os.environ[name] for name in function.environment if name in os.environ}
         code = Code(function, {**self._endpoint, **variables_of(function, self._template, self._urls, own)})
@@ -79,7 +84,7 @@ class Handlers:
         self._codes[queue] = function, code
         return function, code
 
-    def _function(self, queue: str) -> Function:
+    def _function(self, queue: str) -> TemplateFunction:
         name = self._names.get(queue, queue)
         names = dict.fromkeys(mapping.function for mapping in self._template.mappings if mapping.queue == name)
         functions = [self._template.functions[name] for name in names if name in self._template.functions]
@@ -91,7 +96,7 @@ class Handlers:
         raise UsageError(f"no function of {path} is fed by {queue}: --via local has no handler to run")
 
 
-def _context(function: Function) -> LambdaContext:
+def _context(function: TemplateFunction) -> LambdaContext:
     ends_at = time.monotonic() + TIMEOUT_SECONDS
     return LambdaContext(
         function_name=function.name,

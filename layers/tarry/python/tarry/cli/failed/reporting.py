@@ -1,4 +1,4 @@
-"""What came of letters: results on stdout, guidance on stderr, the truth at the end."""
+"""The results of a command: one line each on stdout, guidance on stderr, totals at the end."""
 
 from __future__ import annotations
 
@@ -10,25 +10,20 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tarry.cli.errors import note
 from tarry.failed import scanned
-from tarry.simulator.printable import printable
+from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console
 
-    from tarry.failed import DeadLetterQueue, Look, Result
+    from tarry.failed import DeadLetterQueue, Inspection, Result
 
 OUTCOMES = ("retried", "failed", "skipped", "deleted")
 LINE_EVERY_SECONDS = 10.0
 FRAME_EVERY_SECONDS = 0.1
-
-
-def note(text: str) -> None:
-    """A line of guidance."""
-    sys.stderr.write(printable(text, keep="\n") + "\n")
-    sys.stderr.flush()
 
 
 def write_json(value: Any) -> None:
@@ -38,48 +33,48 @@ def write_json(value: Any) -> None:
 
 
 def about(queue: DeadLetterQueue) -> None:
-    """What is to be known of a queue before one looks at it."""
+    """Warn about a queue before it is inspected."""
     if queue.moves_to is not None:
         note(
-            f"warning: {queue.name} has a redrive policy of its own: each look counts as a receive, and after "
-            f"{queue.moves_after} of them SQS moves a letter to {queue.moves_to}"
+            f"warning: {queue.name} has a redrive policy of its own: each inspection counts as a receive, and after "
+            f"{queue.moves_after} of them SQS moves a dead letter to {queue.moves_to}"
         )
     if queue.sources == ():
-        note(f"warning: {queue.name} is the dead-letter queue of no queue, as far as SQS tells")
+        note(f"warning: SQS lists no queue that has {queue.name} as its dead-letter queue")
     if queue.in_flight:
         note(
-            f"{queue.in_flight:,} of about {queue.about:,} letters of {queue.name} are held by somebody else, or were "
-            "by a process that was killed: they are shown again when their visibility timeout ends"
+            f"{queue.in_flight:,} of about {queue.about:,} dead letters in {queue.name} are in flight: "
+            "another consumer holds them, or a process that was killed; they become visible when their timeout ends"
         )
 
 
-def afterwards(look: Look) -> None:
-    """What is to be known when one has looked."""
-    note(f"{look.queue.name}: {scanned(look)}")
-    if look.is_full:
-        note(f"{look.queue.name}: no more letters can be held at once: remove or retry some, then look again")
-    elif look.queue.arn.is_fifo and look.scanned < look.queue.about:
-        note(f"{look.queue.name} is FIFO: behind the first letters of a group that are held SQS shows no others")
-    if look.not_offered:
-        note(f"left, since their ids were dealt with in this run (doubles, or dead again): {look.not_offered:,}")
+def afterwards(inspection: Inspection) -> None:
+    """Say how much of the queue was inspected, and what was not."""
+    note(f"{inspection.queue.name}: {scanned(inspection)}")
+    if inspection.is_full:
+        note(f"{inspection.queue.name}: no more can be in flight at once: remove or retry some, then run this again")
+    elif inspection.queue.arn.is_fifo and inspection.scanned < inspection.queue.about:
+        note(f"{inspection.queue.name} is FIFO: SQS shows no more of a group while its first messages are in flight")
+    if inspection.not_offered:
+        note(f"skipped, their ids were handled before (duplicates, or dead-lettered again): {inspection.not_offered:,}")
 
 
-class Report:
-    """What came of all letters."""
+class ResultReport:
+    """The results of all dead letters of one command."""
 
     def __init__(self, console: Console, *, as_json: bool, shows_all: bool) -> None:
         self.counts: Counter[str] = Counter()
         self.hindered = 0
-        """Those for which nothing was done, for a reason that the caller can change."""
+        """Dead letters for which nothing was done, for a reason that the caller can remove."""
         self.is_cut_off = False
-        """Whether nobody reads the results any more: what is at hand is finished, and no more begun."""
+        """Whether the output was closed: the current dead letters are finished, and no others begun."""
         self._as_json = as_json
         self._shows_all = shows_all
         self._progress = console
         self._told_at = time.monotonic()
 
     def add(self, result: Result) -> None:
-        """Tells of one."""
+        """Count a result, and write it where it is to be shown."""
         self.counts[result.outcome] += 1
         self.hindered += result.hindrance in ("nowhere", "denied")
         if self._as_json:
@@ -105,22 +100,22 @@ class Report:
 
     @contextmanager
     def progress(self) -> Iterator[None]:
-        """While this goes on, `tick` shows how far it is."""
+        """Show progress by `tick` for as long as the context lasts."""
         try:
             yield
         finally:
             self._clear()
             sys.stdout.flush()
 
-    def tick(self, look: Look) -> None:
-        """Shows how far it is, not too often; where each letter is told of anyway, not at all."""
+    def tick(self, inspection: Inspection) -> None:
+        """Show progress, at most every few moments; not at all if each result is shown anyway."""
         if self._shows_all:
             return
         now = time.monotonic()
         if now - self._told_at < (FRAME_EVERY_SECONDS if self._progress.is_terminal else LINE_EVERY_SECONDS):
             return
         self._told_at = now
-        text = f"{look.queue.name}: {scanned(look)}; {self}"
+        text = f"{inspection.queue.name}: {scanned(inspection)}; {self}"
         if self._progress.is_terminal:
             sys.stderr.write("\r\x1b[K" + printable(text)[: self._progress.width - 1])
             sys.stderr.flush()
@@ -137,7 +132,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """2 if nothing at all was done, and what was given has to change."""
+        """0 if all went well, 1 if something failed, 2 if nothing was done and the input has to change."""
         failures = self.counts["failed"]
         if failures and failures == self.hindered and not self.counts["retried"] and not self.counts["deleted"]:
             return 2

@@ -3,23 +3,23 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tarry.local.errors import UsageError
 from tarry.simulator.client import SimulatedClient
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.ports import SqsPort
 from tarry.simulator.sqs import Sqs, SqsError
 from tarry.simulator.sqs.stock import Depth
 from tarry.simulator.timeline import Timeline
-from tarry.template import Queue
+from tarry.template import TemplateQueue
 from tarry.template.queues import make_queues
 from tarry.testing.assembly import at_once
+from tarry.tooling.errors import UsageError
 from tarry.world import WallClock
 
 
 class EmbeddedSqs:
     """It is always there, and has the template's queues from the beginning."""
 
-    def __init__(self, model: Sqs, timeline: Timeline, queues: Iterable[Queue]) -> None:
+    def __init__(self, model: Sqs, timeline: Timeline, queues: Iterable[TemplateQueue]) -> None:
         self.model = model
         self._timeline = timeline
         self._queues = list(queues)

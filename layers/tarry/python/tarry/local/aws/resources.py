@@ -1,15 +1,22 @@
-"""Makes in moto what the template's functions need beside queues, and says where they find it."""
+"""The template's resources beside queues, made in moto: tables, buckets, topics, keys."""
 
+import logging
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from threading import Thread
 from typing import Any
 
-from tarry.local.errors import UsageError
-from tarry.template import Function, Intrinsics, Template
+from tarry.local.aws.isolation import HOST
+from tarry.template import Intrinsics, Template, TemplateFunction
 from tarry.template.intrinsics import Reference, references
 from tarry.template.model import ACCOUNT
 from tarry.template.variables import physical_name, values_of
+from tarry.tooling.errors import UsageError
+
+STOP_SECONDS = 1.0
+
 
 MODELS = {
     "AWS::DynamoDB::Table": "moto.dynamodb.models.table:Table",
@@ -22,21 +29,31 @@ MODELS = {
 
 @contextmanager
 def moto_for(template: Template) -> Iterator[str]:
-    """moto's server, for as long as the context lasts; its URL.
+    """Run moto's server in this process, on a free port, for as long as the context lasts; its URL.
+
+    It is emptied first, since its state is the process's.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: moto is not installed.
     """
     try:
-        from tarry.local.aws.server import moto_server
+        from moto.server import ThreadedMotoServer
     except ModuleNotFoundError as error:
-        library = (error.name or "").partition(".")[0]
-        if library == "tarry":
-            raise
-        what = ", ".join(template.backing)
+        library, what = (error.name or "").partition(".")[0], ", ".join(template.backing)
         raise UsageError(f'for {what} tarry local needs {library}: pip install "tarry[local,local-aws]"') from error
-    with moto_server() as url:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(HOST, 0, verbose=False)
+    server.start()
+    url = f"http://{HOST}:{server.get_host_and_port()[1]}"
+    try:
+        reset = urllib.request.Request(f"{url}/moto-api/reset", method="POST")
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(reset).close()
         yield url
+    finally:
+        # Its loop does not always notice within reasonable time; its threads do not keep a process from ending.
+        stopping = Thread(target=server.stop, daemon=True)
+        stopping.start()
+        stopping.join(STOP_SECONDS)
 
 
 class Resources:
@@ -55,7 +72,7 @@ class Resources:
         for logical_id in template.backing:
             self._make(logical_id)
 
-    def environment(self, function: Function, given: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, function: TemplateFunction, given: Mapping[str, str]) -> dict[str, str]:
         """A function's environment variables; what is ``given`` goes before the template's.
 
         Raises:

@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from tarry.local.aws.isolation import HOST
-from tarry.local.errors import UsageError
 from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
-from tarry.local.functions.overrides import Overrides
-from tarry.local.functions.variables import Endpoints, variables_of
-from tarry.simulator.answer import Answer
-from tarry.simulator.history import Event, History
-from tarry.template import Function, Template
+from tarry.local.functions.variables import Endpoints, Overrides, variables_of
+from tarry.simulator.history import History, HistoryEvent
+from tarry.simulator.invocations import InvocationResult
+from tarry.template import Template, TemplateFunction
 from tarry.template.model import ACCOUNT
 from tarry.template.queues import with_foreign_queues
 from tarry.template.variables import variables_of as own_variables_of
+from tarry.tooling.errors import UsageError
 
 STDIN = "-"
 NO_AWS = f"http://{HOST}:9/tarry-invoke-has-no-AWS"
@@ -42,7 +41,9 @@ def read_event(name: str) -> Any:
         raise UsageError(f"{where} is no JSON: {error}") from error
 
 
-def variables(function: Function, template: Template, overrides: Overrides, endpoint_url: str | None) -> dict[str, str]:
+def variables(
+    function: TemplateFunction, template: Template, overrides: Overrides, endpoint_url: str | None
+) -> dict[str, str]:
     """A function's environment variables. Queues, tables and buckets are named as AWS would, and are not made.
 
     Raises:
@@ -55,7 +56,9 @@ def variables(function: Function, template: Template, overrides: Overrides, endp
     return variables_of(function, once | own, endpoints)
 
 
-async def call(function: Function, given: Mapping[str, str], event: Any, hear: Callable[[Event], None]) -> Answer:
+async def call(
+    function: TemplateFunction, given: Mapping[str, str], event: Any, hear: Callable[[HistoryEvent], None]
+) -> InvocationResult:
     """Invoke the function once; ``hear`` gets what it logs. Nothing of it is left afterwards.
 
     Raises:
@@ -67,7 +70,7 @@ async def call(function: Function, given: Mapping[str, str], event: Any, hear: C
     host = ProcessFunction(function, given, history, launcher)
     try:
         await host.warm()
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[InvocationResult] = asyncio.get_running_loop().create_future()
         host.invoke(event, answer.set_result)
         return await answer
     finally:

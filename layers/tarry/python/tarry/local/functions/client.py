@@ -24,7 +24,7 @@ OWN_FIELDS = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 _request_id = ""
 
 
-class Fault(Exception):
+class HandlerFault(Exception):
     """Something is wrong with the handler, in Lambda's words."""
 
     def __init__(self, kind: str, text: str, frames: list[str] | None = None) -> None:
@@ -109,18 +109,18 @@ def main(name: str) -> None:
 def _load(name: str) -> Any:
     module_name, dot, attribute = name.rpartition(".")
     if not dot:
-        raise Fault("Runtime.MalformedHandlerName", f"Bad handler '{name}': it has no dot")
+        raise HandlerFault("Runtime.MalformedHandlerName", f"Bad handler '{name}': it has no dot")
     try:
         module = importlib.import_module(module_name.replace("/", "."))
     except ImportError as error:
         text = f"Unable to import module '{module_name}': {error}"
-        raise Fault("Runtime.ImportModuleError", text, _frames(error)) from error
+        raise HandlerFault("Runtime.ImportModuleError", text, _frames(error)) from error
     except SyntaxError as error:
         frames = [*_frames(error), f'  File "{error.filename}", line {error.lineno}\n    {error.text}']
         text = f"Syntax error in module '{module_name}': {error}"
-        raise Fault("Runtime.UserCodeSyntaxError", text, frames) from error
+        raise HandlerFault("Runtime.UserCodeSyntaxError", text, frames) from error
     if not hasattr(module, attribute):
-        raise Fault("Runtime.HandlerNotFound", f"Handler '{attribute}' missing on module '{module_name}'")
+        raise HandlerFault("Runtime.HandlerNotFound", f"Handler '{attribute}' missing on module '{module_name}'")
     return getattr(module, attribute)
 
 
@@ -130,7 +130,7 @@ def _marshalled(result: Any) -> bytes:
     try:
         return _encode(result)
     except Exception as error:
-        raise Fault("Runtime.MarshalError", f"Unable to marshal response: {error}") from error
+        raise HandlerFault("Runtime.MarshalError", f"Unable to marshal response: {error}") from error
 
 
 def _encode(value: Any) -> bytes:
@@ -146,9 +146,9 @@ def _number(value: Any) -> Any:
 def _error(error: Exception, request_id: str) -> dict[str, Any]:
     return {
         "errorMessage": str(error),
-        "errorType": error.kind if isinstance(error, Fault) else type(error).__name__,
+        "errorType": error.kind if isinstance(error, HandlerFault) else type(error).__name__,
         "requestId": request_id,
-        "stackTrace": error.frames if isinstance(error, Fault) else _frames(error),
+        "stackTrace": error.frames if isinstance(error, HandlerFault) else _frames(error),
     }
 
 

@@ -1,4 +1,4 @@
-"""An execution environment: a process that handles one invocation at a time, and is started anew after its death."""
+"""An execution environment: a process that handles one invocation at a time, and is started again after its death."""
 
 import asyncio
 import json
@@ -9,18 +9,52 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tarry.local.functions.launcher import Launcher
-from tarry.local.functions.runtime_api import InitError, Invocation, Reply
+from tarry.local.functions.runtime_api import InitError, Reply, RuntimeInvocation
 from tarry.local.functions.runtime_process import Exited, Program, RuntimeProcess
-from tarry.local.functions.starts import Starts
-from tarry.simulator.answer import Answer, exited, timed_out
+from tarry.simulator.invocations import InvocationResult, exited, timed_out
 from tarry.simulator.marshalling import read_response
+
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
+
+
+class Starts:
+    """Lets a function's environments start, after a failed start only when a pause is over, which doubles each time.
+
+    A handler that does not import would else be started as fast as its queue has messages. Made on the running loop.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pause = 0.0
+        self._free = asyncio.Event()
+        self._free.set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def turn(self) -> None:
+        """Wait until there may be another start."""
+        await self._free.wait()
+
+    def failed(self) -> None:
+        """A start has failed. Those that were under way together count once."""
+        if self._free.is_set():
+            self._pause = min(MAX_PAUSE_SECONDS, self._pause * 2 or FIRST_PAUSE_SECONDS)
+            self._free.clear()
+            self._timer = self._loop.call_later(self._pause, self._free.set)
+
+    def worked(self) -> None:
+        """All is well, or may be: the code has changed."""
+        self._pause = 0.0
+        self._free.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
 
 MAX_INIT_SECONDS = 10.0
 """What Lambda gives a handler to load; then it starts over, within the time of the invocation."""
 
 
 @dataclass
-class Call:
+class ProcessCall:
     """One invocation."""
 
     event: bytes
@@ -28,7 +62,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Report:
+class InvocationCost:
     """What an invocation took. ``init_seconds`` is the cold start's, if there was one that cost it nothing."""
 
     seconds: float
@@ -36,7 +70,7 @@ class Report:
     memory_mb: int | None
 
 
-class Environment:
+class ProcessEnvironment:
     """Runs one invocation after the other. Its first start costs them nothing, one after its death their own time.
 
     ``tell`` gets the request id of the invocation at hand, if there is one, and a line of the log.
@@ -57,7 +91,7 @@ class Environment:
         self._tell = tell
         self._process: RuntimeProcess | None = None
         self._has_died = False
-        self._call: Call | None = None
+        self._call: ProcessCall | None = None
 
     @property
     def is_cold(self) -> bool:
@@ -79,7 +113,7 @@ class Environment:
             self._has_died = True
             raise
 
-    async def run(self, call: Call) -> tuple[Answer, Report]:
+    async def run(self, call: ProcessCall) -> tuple[InvocationResult, InvocationCost]:
         """The answer to an invocation, whatever becomes of it."""
         self._call = call
         loop = asyncio.get_running_loop()
@@ -108,7 +142,7 @@ class Environment:
         else:
             await self._die()
         self._call = None
-        return answer, Report(seconds, init_seconds, memory_mb)
+        return answer, InvocationCost(seconds, init_seconds, memory_mb)
 
     async def close(self) -> None:
         """End the process."""
@@ -134,14 +168,14 @@ class Environment:
         self._starts.worked()
         self._process = process
 
-    async def _invoke(self, call: Call, deadline: float) -> Answer:
+    async def _invoke(self, call: ProcessCall, deadline: float) -> InvocationResult:
         assert self._process is not None
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        got = await self._process.invoke(Invocation(call.request_id, call.event, deadline, reply))
+        got = await self._process.invoke(RuntimeInvocation(call.request_id, call.event, deadline, reply))
         value = read_response(got.body.decode(errors="replace"))
         if got.is_error:
             return _error(value, call.request_id)
-        return Answer("returned", value, request_id=call.request_id)
+        return InvocationResult("returned", value, request_id=call.request_id)
 
     async def _die(self) -> None:
         self._has_died = True
@@ -151,7 +185,7 @@ class Environment:
         self._tell(self._call.request_id if self._call else None, line)
 
 
-def _error(value: Any, request_id: str) -> Answer:
+def _error(value: Any, request_id: str) -> InvocationResult:
     said = value if isinstance(value, dict) else {}
     text = f"{said.get('errorType')}: {said.get('errorMessage')}" if said else json.dumps(value)
-    return Answer("error", value, text, request_id)
+    return InvocationResult("error", value, text, request_id)

@@ -5,27 +5,30 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tarry.local.errors import UsageError
-from tarry.local.functions.environment import MAX_INIT_SECONDS, Call, Environment, Report
+from tarry.local.functions.environment import MAX_INIT_SECONDS, InvocationCost, ProcessCall, ProcessEnvironment, Starts
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.runtime_api import InitError
 from tarry.local.functions.runtime_process import Client, Exited, Program, RuntimeProcess, best_client
-from tarry.local.functions.starts import Starts
-from tarry.local.functions.tracebacks import is_of_failed_init, traceback_of
-from tarry.simulator.answer import Answer
 from tarry.simulator.functions import WARM_SECONDS
 from tarry.simulator.history import History
-from tarry.simulator.records import message_ids
-from tarry.template import Function
+from tarry.simulator.invocations import InvocationResult, message_ids
+from tarry.template import TemplateFunction
+from tarry.tooling.errors import UsageError
 
-Done = Callable[[Answer], None]
+MACHINERY = ('File "<frozen importlib', "/importlib/__init__.py", "/awslambdaric/")
+
+WARNING = "LAMBDA_WARNING: Unhandled exception"
+"""How AWS's client begins what it says before each error of a handler that cannot be loaded."""
+
+
+Done = Callable[[InvocationResult], None]
 
 MOST_ENVIRONMENTS = 10
 """How many run at once of a function that reserves no concurrency. An account's 1,000 are too many for a laptop."""
 
 
 class ProcessFunction:
-    """`tarry.simulator.answer.FunctionHost`: environments up to the function's concurrency, the last used first.
+    """`tarry.simulator.invocations.FunctionHost`: environments up to the function's concurrency, the last used first.
 
     It is made on the running loop, where all of it happens. It records
 
@@ -46,7 +49,7 @@ class ProcessFunction:
 
     def __init__(
         self,
-        function: Function,
+        function: TemplateFunction,
         variables: Mapping[str, str],
         history: History,
         launcher: Launcher,
@@ -63,14 +66,14 @@ class ProcessFunction:
         self._starts = Starts()
         self._made = 0
         self._warming = False
-        self._idle: list[tuple[float, Environment]] = []
-        self._busy: set[Environment] = set()
-        self._old: set[Environment] = set()
+        self._idle: list[tuple[float, ProcessEnvironment]] = []
+        self._busy: set[ProcessEnvironment] = set()
+        self._old: set[ProcessEnvironment] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
     @property
-    def environments(self) -> list[Environment]:
+    def environments(self) -> list[ProcessEnvironment]:
         """Those there are, at work or warm."""
         return [*self._busy, *(environment for _, environment in self._idle)]
 
@@ -102,7 +105,7 @@ class ProcessFunction:
     def invoke(self, event: Any, done: Done) -> None:
         """Invoke it; ``done`` is called on the loop, later."""
         if len(self._busy) >= self.concurrency:
-            self._loop.call_soon(done, Answer("throttled", text="Rate Exceeded."))
+            self._loop.call_soon(done, InvocationResult("throttled", text="Rate Exceeded."))
             return
         environment = self._free_environment()
         self._busy.add(environment)
@@ -127,8 +130,8 @@ class ProcessFunction:
         self._idle.clear()
         await asyncio.gather(*(environment.close() for environment in environments))
 
-    async def _run(self, environment: Environment, event: Any, done: Done) -> None:
-        call = Call(json.dumps(event).encode())
+    async def _run(self, environment: ProcessEnvironment, event: Any, done: Done) -> None:
+        call = ProcessCall(json.dumps(event).encode())
         delivery_ids = message_ids(event)
         name = self.function.name
         self._history.record(
@@ -149,7 +152,7 @@ class ProcessFunction:
         self._record(answer, report, len(delivery_ids))
         self._loop.call_soon(done, answer)
 
-    def _record(self, answer: Answer, report: Report, batch: int) -> None:
+    def _record(self, answer: InvocationResult, report: InvocationCost, batch: int) -> None:
         self._history.record(
             "report",
             function=self.function.name,
@@ -170,13 +173,13 @@ class ProcessFunction:
             request_id = said
         self._history.record("logged", function=self.function.name, request_id=request_id, line=line, fields=fields)
 
-    def _free_environment(self) -> Environment:
+    def _free_environment(self) -> ProcessEnvironment:
         return self._idle.pop()[1] if self._idle else self._new_environment()
 
-    def _new_environment(self) -> Environment:
+    def _new_environment(self) -> ProcessEnvironment:
         self._made += 1
         program = self._program(self._client, f"environment-{self._made}")
-        return Environment(program, self.function.timeout_seconds, self._launcher, self._starts, self._log)
+        return ProcessEnvironment(program, self.function.timeout_seconds, self._launcher, self._starts, self._log)
 
     def _cannot_import(self, why: str, details: str = "") -> UsageError:
         function = self.function
@@ -230,3 +233,20 @@ def _fields(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return said if isinstance(said, dict) else None
+
+
+def traceback_of(error: Mapping[str, Any]) -> str:
+    """The traceback of an error with ``stackTrace``, ``errorType`` and ``errorMessage``, without what runs handlers."""
+    frames = error.get("stackTrace")
+    frames = [str(each).rstrip("\n") for each in frames] if isinstance(frames, list) else []
+    own = [each for each in frames if not any(part in each for part in MACHINERY)]
+    lines = ["Traceback (most recent call last):", *own] if own else []
+    kind, text = error.get("errorType"), error.get("errorMessage")
+    return "\n".join([*lines, f"{kind}: {text}" if text else str(kind)])
+
+
+def is_of_failed_init(fields: Mapping[str, Any]) -> bool:
+    """Whether a line of the log is a runtime client's, about a handler that it cannot load."""
+    if "stackTrace" in fields and not fields.get("requestId"):
+        return "logger" not in fields
+    return str(fields.get("message")).startswith(WARNING)

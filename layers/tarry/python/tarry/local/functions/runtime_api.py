@@ -45,7 +45,7 @@ class Reply:
 
 
 @dataclass
-class Invocation:
+class RuntimeInvocation:
     """What is handed to the environment. ``deadline`` is epoch seconds."""
 
     request_id: str
@@ -66,9 +66,9 @@ class RuntimeApi:
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = loop.create_future()
         """Done with the first request for an invocation. Raises `InitError`."""
-        self._asking: asyncio.Future[Invocation] | None = None
-        self._waiting: Invocation | None = None
-        self._current: Invocation | None = None
+        self._asking: asyncio.Future[RuntimeInvocation] | None = None
+        self._waiting: RuntimeInvocation | None = None
+        self._current: RuntimeInvocation | None = None
         self._web = web.Server(self._serve, access_log=None, logger=_log)
         self._server: asyncio.Server | None = None
 
@@ -85,7 +85,7 @@ class RuntimeApi:
             self._asking.cancel()
         await self._web.shutdown(timeout=1)  # 0 is for ever
 
-    def hand(self, invocation: Invocation) -> None:
+    def hand(self, invocation: RuntimeInvocation) -> None:
         """The next invocation for the process; the one before is over."""
         if self._asking is not None and not self._asking.done():
             self._asking.set_result(invocation)

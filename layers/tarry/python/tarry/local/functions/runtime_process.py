@@ -13,9 +13,13 @@ from typing import Any, Literal, TypeVar
 
 import tarry.local.functions.client
 from tarry.local.functions.launcher import Launcher, kill_marked, signal_group
-from tarry.local.functions.lines import Lines
-from tarry.local.functions.runtime_api import Invocation, Reply, RuntimeApi
+from tarry.local.functions.runtime_api import Reply, RuntimeApi, RuntimeInvocation
 from tarry.simulator.marshalling import exit_status
+
+MAX_LINE_BYTES = 256 * 1024
+"""Longer lines come in parts, as in CloudWatch."""
+PIPE_BYTES = 64 * 1024
+
 
 T = TypeVar("T")
 
@@ -59,7 +63,7 @@ class RuntimeProcess:
         self._program = program
         self._launcher = launcher
         self._api = RuntimeApi(program.function_arn, self._freeze)
-        self._lines: Lines
+        self._lines: OutputReader
         self._address: str
         self._tell = tell
         self._process: asyncio.subprocess.Process
@@ -74,7 +78,7 @@ class RuntimeProcess:
             Exited: the process ended before.
         """
         reading, writing = os.pipe()
-        self._lines = Lines(reading, self._tell)
+        self._lines = OutputReader(reading, self._tell)
         try:
             self._address = await self._api.open()
             self._process = await self._launcher.start(
@@ -98,7 +102,7 @@ class RuntimeProcess:
             await self.end()
             raise
 
-    async def invoke(self, invocation: Invocation) -> Reply:
+    async def invoke(self, invocation: RuntimeInvocation) -> Reply:
         """Raises `Exited`."""
         self._thaw()
         self._api.hand(invocation)
@@ -145,3 +149,52 @@ class RuntimeProcess:
         if self._frozen:
             self._frozen = False
             signal_group(self._process.pid, signal.SIGCONT)
+
+
+class OutputReader:
+    """Tells each line that is written to the pipe whose reading end is ``pipe``. Made on the running loop."""
+
+    def __init__(self, pipe: int, tell: Callable[[str], None]) -> None:
+        self._pipe = pipe
+        self._tell = tell
+        self._rest = b""
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(pipe, False)
+        self._loop.add_reader(pipe, self._read)
+
+    def flush(self) -> None:
+        """Tell what has been written until now, also a last line without an end."""
+        room = PIPE_BYTES  # what is written meanwhile has time
+        while room > 0 and (got := self._read()):
+            room -= got
+        if self._rest:
+            self._tell_of(self._rest)
+            self._rest = b""
+
+    def close(self) -> None:
+        """Tell what is left, and read no more."""
+        self.flush()
+        self._stop()
+        os.close(self._pipe)
+
+    def _read(self) -> int:
+        try:
+            got = os.read(self._pipe, PIPE_BYTES)
+        except BlockingIOError:
+            return 0
+        if not got:
+            self._stop()
+            return 0
+        *lines, self._rest = (self._rest + got).split(b"\n")
+        for line in lines:
+            self._tell_of(line)
+        while len(self._rest) >= MAX_LINE_BYTES:
+            self._tell_of(self._rest[:MAX_LINE_BYTES])
+            self._rest = self._rest[MAX_LINE_BYTES:]
+        return len(got)
+
+    def _tell_of(self, line: bytes) -> None:
+        self._tell(line.decode(errors="replace"))
+
+    def _stop(self) -> None:
+        self._loop.remove_reader(self._pipe)

@@ -1,20 +1,100 @@
-"""The environment variables of a function's processes: those that Lambda sets, and its own.
+"""The environment variables of a function's processes: those of Lambda, of the template, and of ``--env``.
 
-Of the developer's environment they get only what a process needs to run here. What a function has on this machine and
-would not have on Lambda hides a mistake; and no credentials reach what should not have them.
+Of the developer's own environment a process gets only what it needs to run here: no variable that Lambda does not set
+hides a mistake, and no credentials reach a function that should not have them.
 """
 
+import json
 import os
+import re
 import site
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import tarry
-from tarry.local.aws.endpoint import is_aws
+from tarry.local.aws.client import is_aws
 from tarry.local.aws.isolation import HOST
-from tarry.template import Function
+from tarry.template import TemplateFunction
+from tarry.tooling.errors import UsageError
+from tarry.tooling.queues import region_of
+
+FOR_ALL = "Parameters"
+"""What SAM CLI calls the variables of all functions in a file for its own ``--env-vars``."""
+_PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Variables for all functions, and for some of them by logical id or name, which go before those."""
+
+    of_all: Mapping[str, str] = field(default_factory=dict)
+    of_some: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def of(self, function: TemplateFunction) -> dict[str, str]:
+        """The variables of a function."""
+        some = self.of_some
+        return {**self.of_all, **some.get(function.name, {}), **some.get(function.logical_id, {})}
+
+
+def read_overrides(given: Iterable[str]) -> Overrides:
+    """Read the values of ``--env``, each ``NAME=VALUE`` or a file; what comes later goes before what came earlier.
+
+    A file has lines ``NAME=VALUE``, or is JSON: ``{"NAME": "value"}``, or as SAM CLI has it for ``--env-vars``:
+    ``{"Parameters": {"NAME": "for all"}, "OrdersFunction": {"NAME": "for one"}}``.
+
+    Raises:
+        UsageError: there is no such file, or it is none of that.
+    """
+    of_all: dict[str, str] = {}
+    of_some: dict[str, dict[str, str]] = {}
+    for each in given:
+        if pair := _PAIR.fullmatch(each):
+            of_all[pair[1]] = pair[2]
+            continue
+        for name, value in _read(Path(each)).items():
+            if not isinstance(value, dict):
+                of_all[name] = _text(value)
+            elif name == FOR_ALL:
+                of_all |= {key: _text(one) for key, one in value.items()}
+            else:
+                of_some.setdefault(name, {}).update({key: _text(one) for key, one in value.items()})
+    return Overrides(of_all, of_some)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"--env takes NAME=VALUE or a file: {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--env {path} is no text") from error
+    if not text.lstrip().startswith("{"):
+        return dict(_pairs(path, text))
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--env {path} is no JSON: {error}") from error
+    return dict(found)
+
+
+def _pairs(path: Path, text: str) -> Iterable[tuple[str, str]]:
+    lines = (line.strip().removeprefix("export ") for line in text.splitlines())
+    for number, line in enumerate(lines, 1):
+        if line and not line.startswith("#"):
+            pair = _PAIR.fullmatch(line)
+            if pair is None:
+                raise UsageError(f"--env {path}, line {number}: it is no NAME=VALUE")
+            value = pair[2].strip()
+            quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+            yield pair[1], value[1:-1] if quoted else value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
 
 PASSED_ON = (
     *("PATH", "TMPDIR", "LD_LIBRARY_PATH"),
@@ -39,7 +119,7 @@ class Endpoints:
 
 
 def variables_of(
-    function: Function,
+    function: TemplateFunction,
     own: Mapping[str, str],
     endpoints: Endpoints,
     outside: Mapping[str, str] = os.environ,
@@ -60,8 +140,8 @@ def _of_the_machine(outside: Mapping[str, str]) -> dict[str, str]:
     return {name: outside[name] for name in PASSED_ON if name in outside} | direct
 
 
-def _of_lambda(function: Function, outside: Mapping[str, str]) -> dict[str, str]:
-    region = function.arn.split(":")[3]
+def _of_lambda(function: TemplateFunction, outside: Mapping[str, str]) -> dict[str, str]:
+    region = region_of(function.arn)
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     return {
         "AWS_REGION": region,
@@ -84,7 +164,7 @@ def _of_lambda(function: Function, outside: Mapping[str, str]) -> dict[str, str]
     }
 
 
-def _path(function: Function, outside: Mapping[str, str]) -> Iterator[str]:
+def _path(function: TemplateFunction, outside: Mapping[str, str]) -> Iterator[str]:
     """Code, layers, then what this Python has; its site-packages come by themselves, after the standard library."""
     if function.code is not None:
         yield str(function.code.resolve())

@@ -1,15 +1,131 @@
-"""The states of all messages while a cloud runs, told by its history. Made for days: what has settled is forgotten."""
+"""What there is to see of a running cloud, read from its history: messages, functions, queues."""
 
+import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from itertools import islice
+from typing import Protocol
 
-from tarry.local.show.story import FINAL, ORDINARY, Story, story_of
+from tarry.local.cloud import Cloud
+from tarry.local.show.log import LogLine, LogReader, report_text
+from tarry.local.show.timeline import FINAL, ORDINARY, MessageTimeline, timeline_of
 from tarry.outcome import State
-from tarry.simulator.history import Event
+from tarry.simulator.history import HistoryEvent
+from tarry.template.queues import with_foreign_queues
 from tarry.testing.listening import FIELDS
 from tarry.testing.story import Stories, Transition
 from tarry.testing.story import Story as Told
+from tarry.tooling.queues import queue_name
+from tarry.tooling.text import coarse
+
+
+@dataclass
+class Tally:
+    """One function's."""
+
+    busy: int = 0
+    invoked: int = 0
+    failed: int = 0
+    throttled: int = 0
+    last: str = ""
+
+
+class Tallies:
+    """By the functions' names."""
+
+    def __init__(self) -> None:
+        self.by_function: dict[str, Tally] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no invocation is under way."""
+        return not any(tally.busy for tally in self.by_function.values())
+
+    def take(self, event: HistoryEvent) -> None:
+        """Something has happened."""
+        if event.what not in ("invoked", "report", "throttled"):
+            return
+        tally = self.by_function.setdefault(event.fields["function"], Tally())
+        match event.what:
+            case "invoked":
+                tally.invoked += 1
+                tally.busy += 1
+            case "report":
+                tally.busy -= 1
+                tally.failed += event.fields["kind"] != "returned"
+                tally.last = report_text(event.fields)
+            case "throttled":
+                tally.throttled += 1
+
+
+@dataclass(frozen=True)
+class QueueRow:
+    """A queue, and what it holds. ``oldest_seconds`` is the age of its oldest message."""
+
+    name: str
+    ready: int = 0
+    in_flight: int = 0
+    delayed: int = 0
+    oldest_seconds: float | None = None
+    dead_letter_queue: str | None = None
+    dead: int = 0
+    """Messages in the dead-letter queue."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.ready or self.in_flight or self.delayed or self.dead)
+
+
+@dataclass(frozen=True)
+class FunctionRow:
+    """A function: its processes, how many of them work, its invocations so far."""
+
+    name: str
+    environments: int = 0
+    busy: int = 0
+    invoked: int = 0
+    failed: int = 0
+    throttled: int = 0
+    last: str = ""
+    """The last invocation, in a few words."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.busy
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All of it. ``now`` is epoch seconds; ``stories`` and ``lines`` are the latest, as many as fit at the most."""
+
+    title: str
+    now: float
+    queues: Sequence[QueueRow] = ()
+    functions: Sequence[FunctionRow] = ()
+    stories: Sequence[MessageTimeline] = ()
+    lines: Sequence[LogLine] = ()
+    ended: dict[str, int] = field(default_factory=dict)
+    """How many messages have ended in which state."""
+
+
+class View(Protocol):
+    """What a cloud shows itself on."""
+
+    @property
+    def lines(self) -> Collection[LogLine]:
+        """What was said last, where it is not shown at once."""
+
+    def step(self, story: MessageTimeline) -> None:
+        """A message has moved to another state."""
+
+    def say(self, line: LogLine) -> None:
+        """A function, or the cloud, has something to say."""
+
+    def showing(self, scene: Callable[[], Scene]) -> AbstractAsyncContextManager[None]:
+        """Show what ``scene`` says for as long as the context lasts."""
+
 
 MOST_SETTLED = 500
 """Stories of settled messages that are kept."""
@@ -25,7 +141,11 @@ class Board:
     """
 
     def __init__(
-        self, consumed: Collection[str], on_step: Callable[[Story], None] = lambda story: None, *, forgetful: bool
+        self,
+        consumed: Collection[str],
+        on_step: Callable[[MessageTimeline], None] = lambda story: None,
+        *,
+        forgetful: bool,
     ) -> None:
         self.ended: Counter[str] = Counter()
         """How many messages have ended in which state."""
@@ -41,17 +161,17 @@ class Board:
         self._settled: deque[Told] = deque()
         self._counted: dict[str, str] = {}
 
-    def take(self, event: Event) -> None:
+    def take(self, event: HistoryEvent) -> None:
         """Something has happened; a line of tarry's log that tells of a message is as good as the history's own."""
         fields = event.fields.get("fields") if event.what == "logged" else None
         if not fields:
             self._stories.take(event)
         elif fields.get("state") in State.__members__ and fields.get("delivery_id"):
             said = {name: fields[name] for name in FIELDS if fields.get(name) is not None}
-            self._stories.take(Event(event.at, "said", said))
+            self._stories.take(HistoryEvent(event.at, "said", said))
 
     @property
-    def stories(self) -> list[Story]:
+    def stories(self) -> list[MessageTimeline]:
         """Those that are not forgotten: by their places in the event file, then as they came."""
         stories = [self._shown(told) for told in self._stories.by_id.values() if told.transitions]
         return sorted(stories, key=lambda story: story.number or len(self.numbers) + 1)
@@ -65,12 +185,12 @@ class Board:
         waiting = (story for story in self.stories if not (story.is_settled or story.lost))
         return all(story.due is not None and story.due > until for story in waiting)
 
-    def find(self, message_id: str) -> Story | None:
+    def find(self, message_id: str) -> MessageTimeline | None:
         """By the stable id, or that of any delivery."""
         told = self._stories.find(message_id)
         return self._shown(told) if told is not None and told.transitions else None
 
-    def latest(self, most: int) -> list[Story]:
+    def latest(self, most: int) -> list[MessageTimeline]:
         """Those that went on last, the last first. Half of the places are kept for what did not simply go well."""
         troubled = list(islice(reversed(self._troubled.values()), most // 2))
         others = (told for told in reversed(self._recent.values()) if told not in troubled)
@@ -78,8 +198,8 @@ class Board:
         shown.sort(key=lambda told: told.transitions[-1].at, reverse=True)
         return [self._shown(told) for told in shown]
 
-    def _shown(self, told: Told) -> Story:
-        return story_of(told.id, told.transitions, self.numbers.get(told.id), self._consumed)
+    def _shown(self, told: Told) -> MessageTimeline:
+        return timeline_of(told.id, told.transitions, self.numbers.get(told.id), self._consumed)
 
     def _stepped(self, told: Told) -> None:
         last = told.transitions[-1]
@@ -125,3 +245,65 @@ def _put(kept: OrderedDict[str, Told], told: Told) -> None:
     kept.move_to_end(told.id)
     if len(kept) > MOST_RECENT:
         kept.popitem(last=False)
+
+
+MOST_STORIES = 100
+
+
+class Outlook:
+    """Hears the history of one cloud, from its beginning to its end."""
+
+    def __init__(self, board: Board, view: View, *, verbose: bool) -> None:
+        self.board = board
+        self.tallies = Tallies()
+        self.is_over = False
+        """Set when the cloud is told to end: what its processes say of that is nobody's concern."""
+        self._view = view
+        self._log = LogReader(verbose=verbose)
+        self._began = time.time()
+
+    def hear(self, event: HistoryEvent) -> None:
+        """Something has happened."""
+        if self.is_over:
+            return
+        self.tallies.take(event)
+        self.board.take(event)
+        for line in self._log.lines(event):
+            self._view.say(line)
+
+    def scene(self, cloud: Cloud) -> Callable[[], Scene]:
+        """What there is to see at each moment."""
+        title = f"tarry local  {cloud.plan.template.path}  SQS {cloud.url}"
+        return lambda: Scene(
+            title=f"{title}  {coarse(time.time() - self._began)}",
+            now=cloud.timeline.now,
+            queues=_queue_rows(cloud),
+            functions=[
+                _function_row(name, len(function.environments), self.tallies.by_function.get(name) or Tally())
+                for name, function in cloud.functions.items()
+            ],
+            stories=self.board.latest(MOST_STORIES),
+            lines=list(self._view.lines),
+            ended=dict(self.board.ended),
+        )
+
+
+def _queue_rows(cloud: Cloud) -> list[QueueRow]:
+    """Dead-letter queues stand with the queues whose they are."""
+    depths, now = cloud.sqs.depths(), cloud.timeline.now
+    rows, dead_letters = [], set()
+    for queue in with_foreign_queues(cloud.plan.template).values():
+        target = queue_name(queue.dead_letter_arn) if queue.dead_letter_arn else None
+        depth = depths.get(queue.name)
+        dead = depths.get(target) if target else None
+        if target:
+            dead_letters.add(target)
+        if depth is not None:
+            oldest = None if depth.oldest is None else max(0.0, now - depth.oldest)
+            count = sum(dead[:3]) if dead else 0
+            rows.append(QueueRow(queue.name, *depth[:3], oldest, target, count))
+    return [row for row in rows if row.name not in dead_letters]
+
+
+def _function_row(name: str, environments: int, tally: Tally) -> FunctionRow:
+    return FunctionRow(name, environments, tally.busy, tally.invoked, tally.failed, tally.throttled, tally.last)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarry.outcome import State
-from tarry.simulator.history import Event
-from tarry.simulator.printable import printable
+from tarry.simulator.history import HistoryEvent
+from tarry.tooling.text import printable
 
 LEVELS = {"DEBUG": "dim", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 CHATTY = frozenset({"boto3", "botocore", "s3transfer", "tarry", "urllib3"})
@@ -24,7 +24,7 @@ _OF_THE_CLIENT = frozenset(
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     """Something that was said. ``function`` is empty for the cloud itself; ``text`` may be several lines."""
 
     at: float
@@ -36,7 +36,7 @@ class Line:
         return f"{self.function}: {self.text}" if self.function else self.text
 
 
-class Log:
+class LogReader:
     """Picks out of a history what is said, and puts it into words.
 
     What tarry's own log says of a message is seen in the message's states; of it a traceback is left, which is shown
@@ -47,7 +47,7 @@ class Log:
         self._verbose = verbose
         self._seen: dict[str, None] = {}
 
-    def lines(self, event: Event) -> Iterator[Line]:
+    def lines(self, event: HistoryEvent) -> Iterator[LogLine]:
         """What there is to say of an event."""
         fields = event.fields
         function = str(fields.get("function", ""))
@@ -55,25 +55,25 @@ class Log:
             case "logged":
                 yield from self._logged(event.at, function, fields)
             case "report":
-                yield Line(event.at, function, report_text(fields), "dim")
+                yield LogLine(event.at, function, report_text(fields), "dim")
             case "answered" if fields["why"]:
-                yield Line(event.at, function, printable(fields["why"]), "red")
+                yield LogLine(event.at, function, printable(fields["why"]), "red")
             case "throttled":
                 text = f"throttled: {len(fields['delivery_ids'])} messages wait, as many invocations run as may"
-                yield Line(event.at, function, text, "yellow")
+                yield LogLine(event.at, function, text, "yellow")
             case "dropped":
                 count = len(fields["delivery_ids"])
                 text = f"{count} messages were throttled until they were visible again, and never ran: a receive lost"
-                yield Line(event.at, function, text, "yellow")
+                yield LogLine(event.at, function, text, "yellow")
             case "noted":
-                yield Line(event.at, "", printable(fields["text"], keep="\n"), fields.get("style", "yellow"))
+                yield LogLine(event.at, "", printable(fields["text"], keep="\n"), fields.get("style", "yellow"))
 
-    def _logged(self, at: float, function: str, fields: Mapping[str, Any]) -> Iterator[Line]:
+    def _logged(self, at: float, function: str, fields: Mapping[str, Any]) -> Iterator[LogLine]:
         said: Mapping[str, Any] | None = fields.get("fields")
         if not said:
             text = printable(str(fields["line"]), keep="\t")
             if text.strip():
-                yield Line(at, function, text)
+                yield LogLine(at, function, text)
             return
         is_transition = said.get("state") in State.__members__ and bool(said.get("delivery_id"))
         traceback = _traceback(said)
@@ -87,7 +87,7 @@ class Log:
         elif not is_transition:
             text += _extras(said)
         text = "\n".join(filter(None, [text, traceback]))
-        yield Line(at, function, printable(text, keep="\n\t"), LEVELS.get(str(said.get("level")), ""))
+        yield LogLine(at, function, printable(text, keep="\n\t"), LEVELS.get(str(said.get("level")), ""))
 
     def _is_new(self, said: Mapping[str, Any]) -> bool:
         fingerprint = str(said.get("fingerprint") or said.get("error"))

@@ -1,50 +1,171 @@
-"""Where a running cloud shows itself: a screen that is drawn again and again, or plain lines where there is none."""
+"""The display of a running cloud: a screen drawn several times a second, or plain lines without a terminal."""
 
 import asyncio
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol, TextIO
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple, TextIO, TypeVar
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from tarry.local.background import in_background
-from tarry.local.show.frame import frame
-from tarry.local.show.frame import text_of as text_of_line
-from tarry.local.show.log import Line, stamp
-from tarry.local.show.scene import Scene
-from tarry.local.show.story import Story, text_of
-from tarry.local.show.view import plain_name_of
-from tarry.simulator.printable import printable
+from tarry.local.show.board import FunctionRow, QueueRow, Scene
+from tarry.local.show.log import LogLine, stamp
+from tarry.local.show.timeline import FINAL, ORDINARY, STYLES, MessageTimeline, plain_name_of, text_of
+from tarry.tooling.text import brief, coarse, printable
+
+Row = TypeVar("Row", QueueRow, FunctionRow)
+
+LINES_AROUND = 9
+"""The title, the totals, three headings, and the empty lines between the parts."""
+FEWEST_LINES = 16
+MOST_NAME, MOST_QUEUE = 30, 22
+
+
+class Shares(NamedTuple):
+    """How many lines each part gets."""
+
+    queues: int
+    functions: int
+    stories: int
+    log: int
+
+
+def shares(scene: Scene, height: int) -> Shares:
+    """The rows of queues and functions come first, but with many of them half of the screen is left for the rest."""
+    room = max(height, FEWEST_LINES) - LINES_AROUND
+    queues = min(len(scene.queues), max(1, room // 4))
+    functions = min(len(scene.functions), max(1, room // 4))
+    left = room - queues - functions
+    stories = min(len(scene.stories), max(1, left // 2))
+    return Shares(queues, functions, stories, left - stories)
+
+
+def frame(scene: Scene, console: Console) -> RenderableType:
+    """The scene, as large as the console is now."""
+    share = shares(scene, console.size.height)
+    parts: list[RenderableType] = [Text(scene.title, "bold", no_wrap=True, overflow="ellipsis"), _totals(scene)]
+    if scene.queues:
+        parts += [Text(), _queues(scene.queues, share.queues)]
+    if scene.functions:
+        parts += [Text(), _functions(scene.functions, share.functions)]
+    if scene.stories:
+        parts += [Text(), _stories(_chosen(scene.stories, share.stories), scene.now)]
+    return Group(*parts, Text(), *_log(scene.lines, console, share.log))
+
+
+def _totals(scene: Scene) -> Text:
+    """What has become of all messages so far."""
+    told = [Text(f"{count:,} {state}", STYLES.get(state, "")) for state, count in scene.ended.items() if count]
+    return Text(", ").join(told) if told else Text("nothing has ended yet", "dim")
+
+
+def _table(*columns: str, numbers: Iterable[str] = (), widest: str = "") -> Table:
+    table = Table(box=None, expand=True, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for name in columns:
+        limits = {"Queue": MOST_QUEUE, "Function": MOST_NAME}
+        table.add_column(
+            name,
+            no_wrap=True,
+            overflow="ellipsis",
+            justify="right" if name in numbers else "left",
+            ratio=1 if name == widest else None,
+            max_width=limits.get(name),
+        )
+    return table
+
+
+def _fitting(rows: Sequence[Row], most: int) -> Sequence[Row]:
+    """The rows for which there is room: where it is for some alone, those with nothing to tell give way."""
+    return rows if len(rows) <= most else sorted(rows, key=lambda row: row.is_empty)[:most]
+
+
+def _queues(rows: Sequence[QueueRow], most: int) -> Table:
+    numbers = ("Ready", "In flight", "Delayed", "Oldest")
+    table = _table("Queue", *numbers, "Dead letters", numbers=numbers, widest="Dead letters")
+    for row in _fitting(rows, most):
+        counts = (Text(f"{count:,}", "" if count else "dim") for count in (row.ready, row.in_flight, row.delayed))
+        oldest = "" if row.oldest_seconds is None else coarse(row.oldest_seconds)
+        letters = Text("")
+        if row.dead_letter_queue is not None:
+            style = "bold red" if row.dead else "dim"
+            letters = Text(f"{row.dead:,} in {printable(row.dead_letter_queue)}", style)
+        table.add_row(Text(printable(row.name)), *counts, oldest, letters)
+    return table
+
+
+def _functions(rows: Sequence[FunctionRow], most: int) -> Table:
+    numbers = ("Processes", "Busy", "Invoked", "Failed", "Throttled")
+    table = _table("Function", *numbers, "Last", numbers=numbers, widest="Last")
+    for row in _fitting(rows, most):
+        told = [
+            Text(f"{count:,}", style if count else "dim")
+            for count, style in (
+                (row.environments, ""),
+                (row.busy, "cyan"),
+                (row.invoked, ""),
+                (row.failed, "red"),
+                (row.throttled, "yellow"),
+            )
+        ]
+        table.add_row(Text(printable(row.name)), *told, Text(row.last, "dim"))
+    return table
+
+
+def _chosen(stories: Sequence[MessageTimeline], most: int) -> list[MessageTimeline]:
+    """As many as there is room for, half of it for those that did not simply go well: they are what one looks for."""
+    places = range(len(stories))
+    troubled = [place for place in places if stories[place].state not in ORDINARY][: most // 2]
+    others = [place for place in places if place not in troubled][: most - len(troubled)]
+    return [stories[place] for place in sorted([*troubled, *others])]
+
+
+def _stories(stories: Sequence[MessageTimeline], now: float) -> Table:
+    table = _table("Message", "Queue", "State", "Try", "Back in", "Why", numbers=("Try", "Back in"), widest="Why")
+    for story in stories:
+        number = "" if story.number is None else f"#{story.number} "
+        waits = story.due is not None and story.state not in FINAL
+        table.add_row(
+            Text(number + printable(story.id[:8])),
+            Text(printable(story.queue)),
+            Text(story.state, STYLES.get(story.state, "")),
+            str(story.attempt or ""),
+            coarse(max(0.0, (story.due or 0) - now)) if waits else "",
+            Text(printable(brief(story.why)), "dim"),
+        )
+    return table
+
+
+def _log(lines: Sequence[LogLine], console: Console, most: int) -> list[Text]:
+    """The last lines that fit, long ones folded: their end is as good as their beginning."""
+    folded: list[Text] = []
+    for line in reversed(lines):
+        if len(folded) >= most:
+            break
+        folded[:0] = line_text(line).wrap(console, max(20, console.size.width))
+    shown = folded[-most:] if most else []
+    return [Text(), *shown][-most:] if len(shown) < most else shown
+
+
+def line_text(line: LogLine) -> Text:
+    """A line of the log, in colours."""
+    name = f"{printable(line.function)}  " if line.function else ""
+    return Text.assemble((f"{stamp(line.at)}  ", "dim"), (name, "bold"), (line.text, line.style))
+
 
 FRAME_SECONDS = 0.25
 MOST_LINES = 500
 
 
-class View(Protocol):
-    """What a cloud shows itself on."""
-
-    @property
-    def lines(self) -> Collection[Line]:
-        """What was said last, where it is not shown at once."""
-
-    def step(self, story: Story) -> None:
-        """A message has moved to another state."""
-
-    def say(self, line: Line) -> None:
-        """A function, or the cloud, has something to say."""
-
-    def showing(self, scene: Callable[[], Scene]) -> AbstractAsyncContextManager[None]:
-        """Show what ``scene`` says for as long as the context lasts."""
-
-
-class Lines:
+class PlainView:
     """A line for each step and each thing said: steps on stdout, what is said on stderr, as a log is."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.lines: Collection[Line] = ()
+        self.lines: Collection[LogLine] = ()
         self._stream = stream
 
     @asynccontextmanager
@@ -59,14 +180,14 @@ class Lines:
             await asyncio.sleep(FRAME_SECONDS)
             self._stream.flush()
 
-    def step(self, story: Story) -> None:
+    def step(self, story: MessageTimeline) -> None:
         # Not by Rich, which would take longer over a line than all else takes over its message.
         last = story.steps[-1].at if story.steps else 0.0
         why = f"  ({printable(story.why)})" if story.why else ""
         state = story.state if story.lost or not story.steps else text_of(story.steps[-1])
         self._stream.write(f"{stamp(last)} {plain_name_of(story)}  {state}{why}\n")
 
-    def say(self, line: Line) -> None:
+    def say(self, line: LogLine) -> None:
         self._stream.flush()
         sys.stderr.write(f"{stamp(line.at)} {line}\n")
         sys.stderr.flush()
@@ -76,13 +197,13 @@ class Screen:
     """The whole terminal, for as long as the cloud runs; what was there before is there again afterwards."""
 
     def __init__(self, console: Console) -> None:
-        self.lines: deque[Line] = deque(maxlen=MOST_LINES)
+        self.lines: deque[LogLine] = deque(maxlen=MOST_LINES)
         self._console = console
 
-    def step(self, story: Story) -> None:
+    def step(self, story: MessageTimeline) -> None:
         """The next frame shows it."""
 
-    def say(self, line: Line) -> None:
+    def say(self, line: LogLine) -> None:
         self.lines.append(line)
 
     @asynccontextmanager
@@ -93,7 +214,7 @@ class Screen:
             async with in_background(self._draw(live, scene)):
                 yield
         for line in self.lines:
-            self._console.print(text_of_line(line), soft_wrap=True)
+            self._console.print(line_text(line), soft_wrap=True)
 
     async def _draw(self, live: Live, scene: Callable[[], Scene]) -> None:
         while True:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-from tarry.simulator.sqs import md5
-from tarry.simulator.sqs.batches import check_batch, check_batch_size, each_by_itself
 from tarry.simulator.sqs.errors import SqsError, check_range, invalid, missing
 from tarry.simulator.sqs.fifo import FifoQueue
-from tarry.simulator.sqs.selection import Selection
-from tarry.sqs.limits import MAX_ENTRIES
+from tarry.simulator.sqs.message import RequestedAttributes, digest_of_attributes, digest_of_body
+from tarry.sqs.limits import MAX_ENTRIES, MAX_REQUEST_BYTES, message_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from tarry.simulator.sqs.queue import Queue
+    from tarry.simulator.sqs.queue import SimulatedQueue
     from tarry.simulator.sqs.registry import Registry
 
 MAX_WAIT_SECONDS = 20
@@ -43,7 +42,7 @@ class MessageRequests:
         asked: int | None = request.get("WaitTimeSeconds")
         return self._queue(request).settings.wait if asked is None else asked
 
-    def _queue(self, request: Mapping[str, Any]) -> Queue:
+    def _queue(self, request: Mapping[str, Any]) -> SimulatedQueue:
         return self._registry.at(request["QueueUrl"])
 
     def _send(self, request: Request) -> Answer:
@@ -70,7 +69,7 @@ class MessageRequests:
         visibility = request.get("VisibilityTimeout")
         if visibility is not None:
             check_range(visibility, "VisibilityTimeout", 0, 43_200)
-        asked = Selection(request)
+        asked = RequestedAttributes(request)
         received = queue.receive(most, visibility, waits=wait > 0)
         return {"Messages": [message.as_received(handle, asked) for handle, message in received]} if received else {}
 
@@ -105,13 +104,67 @@ class MessageRequests:
         return each_by_itself(request["Entries"], change)
 
 
-def _send_one(queue: Queue, entry: Request) -> Answer:
+def _send_one(queue: SimulatedQueue, entry: Request) -> Answer:
     sent = queue.send(entry)
-    answer = {"MessageId": sent.delivery_id, "MD5OfMessageBody": md5.of_body(entry["MessageBody"])}
+    answer = {"MessageId": sent.delivery_id, "MD5OfMessageBody": digest_of_body(entry["MessageBody"])}
     if attributes := entry.get("MessageAttributes"):
-        answer["MD5OfMessageAttributes"] = md5.of_attributes(attributes)
+        answer["MD5OfMessageAttributes"] = digest_of_attributes(attributes)
     if system := entry.get("MessageSystemAttributes"):
-        answer["MD5OfMessageSystemAttributes"] = md5.of_attributes(system)
+        answer["MD5OfMessageSystemAttributes"] = digest_of_attributes(system)
     if sent.sequence_number is not None:
         answer["SequenceNumber"] = sent.sequence_number
     return answer
+
+
+_PREFIX = "AWS.SimpleQueueService."
+_ENTRY_ID = re.compile("[A-Za-z0-9_-]{1,80}")
+
+Entry = dict[str, Any]
+
+
+def check_batch(entries: Sequence[Mapping[str, Any]], entry_type: str) -> None:
+    """Raises `SqsError` for a batch that is refused as a whole."""
+    if not entries:
+        text = f"There should be at least one {entry_type} in the request."
+        raise SqsError(_PREFIX + "EmptyBatchRequest", text)
+    if len(entries) > MAX_ENTRIES:
+        text = f"Maximum number of entries per request are {MAX_ENTRIES}. You have sent {len(entries)}."
+        raise SqsError(_PREFIX + "TooManyEntriesInBatchRequest", text)
+    seen: set[str] = set()
+    for entry in entries:
+        if not _ENTRY_ID.fullmatch(entry["Id"]):
+            text = (
+                "A batch entry id can only contain alphanumeric characters, hyphens and underscores. "
+                "It can be at most 80 letters long."
+            )
+            raise SqsError(_PREFIX + "InvalidBatchEntryId", text)
+        if entry["Id"] in seen:
+            raise SqsError(_PREFIX + "BatchEntryIdsNotDistinct", f"Id {entry['Id']} repeated.")
+        seen.add(entry["Id"])
+
+
+def check_batch_size(entries: Sequence[Mapping[str, Any]]) -> None:
+    """Raises `SqsError` for messages that are too large together."""
+    size_bytes = sum(message_size(entry["MessageBody"], _sizable(entry)) for entry in entries)
+    if size_bytes > MAX_REQUEST_BYTES:
+        text = f"Batch requests cannot be longer than {MAX_REQUEST_BYTES} bytes. You have sent {size_bytes} bytes."
+        raise SqsError(_PREFIX + "BatchRequestTooLong", text)
+
+
+def _sizable(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Its attributes that have a value; one without is the entry's own fault, found later."""
+    attributes: dict[str, Any] = entry.get("MessageAttributes") or {}
+    return {name: each for name, each in attributes.items() if "StringValue" in each or "BinaryValue" in each}
+
+
+def each_by_itself(entries: Sequence[Entry], act: Callable[[Entry], Entry]) -> dict[str, list[Entry]]:
+    """The answer to a batch: what ``act`` makes of each entry, and those that it refuses as ``Failed``."""
+    successful: list[Entry] = []
+    failed: list[Entry] = []
+    for entry in entries:
+        try:
+            successful.append({"Id": entry["Id"], **act(entry)})
+        except SqsError as error:
+            fault = {"SenderFault": error.sender_fault, "Code": error.code, "Message": error.message}
+            failed.append({"Id": entry["Id"], **fault})
+    return {"Successful": successful, "Failed": failed}

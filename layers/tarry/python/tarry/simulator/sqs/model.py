@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tarry.simulator.history import History
     from tarry.simulator.sqs.message import StoredMessage
-    from tarry.simulator.sqs.queue import Queue
+    from tarry.simulator.sqs.queue import SimulatedQueue
     from tarry.simulator.sqs.stock import Depth
 
 ORDERLY = Realism()
@@ -129,7 +129,7 @@ class Sqs:
         for queue in self._registry:
             queue.settle()
 
-    def _note_change(self, queue: Queue) -> None:
+    def _note_change(self, queue: SimulatedQueue) -> None:
         self._changed[queue.name] = None
 
     def _tell_subscribers(self) -> None:

@@ -13,7 +13,7 @@ from tarry.support.arn import queue_arn
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tarry.simulator.sqs.queue import Queue
+    from tarry.simulator.sqs.queue import SimulatedQueue
 
 TOLD_TASKS = 10
 
@@ -60,12 +60,12 @@ class MoveTask:
 class MoveTasks:
     """The tasks of an account."""
 
-    def __init__(self, now: Callable[[], float], queue_of: Callable[[str], Queue | None]) -> None:
+    def __init__(self, now: Callable[[], float], queue_of: Callable[[str], SimulatedQueue | None]) -> None:
         self._now = now
         self._queue_of = queue_of
         self._tasks: list[MoveTask] = []
 
-    def start(self, request: Mapping[str, Any], sources: list[Queue]) -> str:
+    def start(self, request: Mapping[str, Any], sources: list[SimulatedQueue]) -> str:
         """Moves what can be received there now; ``sources`` are the queues whose dead-letter queue it is."""
         source, destination = request["SourceArn"], request.get("DestinationArn")
         queue = self._existing(source, "SourceArn")
@@ -111,7 +111,7 @@ class MoveTasks:
         self._tasks[number] = replace(task, cancelled=True)
         return task.moved
 
-    def _existing(self, arn: str, parameter: str) -> Queue:
+    def _existing(self, arn: str, parameter: str) -> SimulatedQueue:
         queue = self._queue_of(arn) if queue_arn(arn).name else None
         if queue is None:
             text = f"The resource that you specified for the {parameter} parameter doesn't exist."

@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tarry.simulator.sqs.order import Order
-    from tarry.simulator.sqs.settings import Settings
+    from tarry.simulator.sqs.settings import QueueSettings
     from tarry.simulator.sqs.stock import Depth
     from tarry.simulator.sqs.surroundings import Surroundings
 
 PURGE_INTERVAL_SECONDS = 60
 
 
-class Sent(NamedTuple):
+class SendReceipt(NamedTuple):
     """What a sender is told; of a message that was swallowed, what was told of the one before it."""
 
     delivery_id: str
     sequence_number: str | None
 
 
-class Queue(ABC):
+class SimulatedQueue(ABC):
     """A queue. Its state follows the clock at each look: `settle` does what time has done since the last."""
 
-    def __init__(self, name: str, arn: str, number: int, settings: Settings, around: Surroundings) -> None:
+    def __init__(self, name: str, arn: str, number: int, settings: QueueSettings, around: Surroundings) -> None:
         self.name = name
         self.arn = arn
         self.number = number
@@ -54,7 +54,7 @@ class Queue(ABC):
         """The order in which its messages are received."""
 
     @abstractmethod
-    def send(self, entry: Mapping[str, Any]) -> Sent:
+    def send(self, entry: Mapping[str, Any]) -> SendReceipt:
         """Takes in a message. Raises `SqsError` if it is refused."""
 
     @abstractmethod
@@ -150,7 +150,7 @@ class Queue(ABC):
         self._stock.add(message)
         self._around.changed(self)
 
-    def redrive_to(self, target: Queue, message: StoredMessage) -> None:
+    def redrive_to(self, target: SimulatedQueue, message: StoredMessage) -> None:
         """Sends a message of this queue on to another as a new one, as a move task does."""
         self._stock.remove(message)
         now = self._around.now()
@@ -231,11 +231,11 @@ class Queue(ABC):
 
     # the dead-letter queue
 
-    def _dead_letter_queue(self) -> Queue | None:
+    def _dead_letter_queue(self) -> SimulatedQueue | None:
         redrive = self.settings.redrive
         return self._around.queue_of(redrive.target) if redrive is not None else None
 
-    def _move_to(self, target: Queue, message: StoredMessage) -> None:
+    def _move_to(self, target: SimulatedQueue, message: StoredMessage) -> None:
         self._stock.remove(message)
         now = self._around.now()
         moved = replace(

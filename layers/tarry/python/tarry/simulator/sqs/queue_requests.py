@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
 from typing import TYPE_CHECKING, Any
 
-from tarry.simulator.sqs.errors import missing
+from tarry.simulator.sqs.errors import SqsError, missing
 from tarry.simulator.sqs.move_tasks import MoveTasks
-from tarry.simulator.sqs.paging import page
 from tarry.simulator.sqs.settings import unknown_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tarry.simulator.sqs.queue import Queue
+    from tarry.simulator.sqs.queue import SimulatedQueue
     from tarry.simulator.sqs.registry import Registry
     from tarry.simulator.sqs.surroundings import Surroundings
 
@@ -53,7 +54,7 @@ class QueueRequests:
             "CancelMessageMoveTask": self._cancel_move,
         }
 
-    def _queue(self, request: Mapping[str, Any]) -> Queue:
+    def _queue(self, request: Mapping[str, Any]) -> SimulatedQueue:
         return self._registry.at(request["QueueUrl"])
 
     def _create(self, request: Request) -> Answer:
@@ -86,7 +87,7 @@ class QueueRequests:
         self._note_settings(queue)
         return {}
 
-    def _note_settings(self, queue: Queue) -> None:
+    def _note_settings(self, queue: SimulatedQueue) -> None:
         self._around.history.record("created", queue=queue.name, attributes=dict(queue.settings.texts))
 
     def _list(self, request: Request) -> Answer:
@@ -133,3 +134,22 @@ class QueueRequests:
 
     def _cancel_move(self, request: Request) -> Answer:
         return {"ApproximateNumberOfMessagesMoved": self._tasks.cancel(request["TaskHandle"])}
+
+
+MOST = 1000
+
+
+def page(urls: list[str], request: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """The page that the request asks for, and the token for the next; SQS makes one only if MaxResults was given."""
+    start = _read(request["NextToken"]) if request.get("NextToken") else 0
+    most = request.get("MaxResults")
+    end = start + (MOST if most is None else most)
+    is_more = most is not None and end < len(urls)
+    return urls[start:end], ({"NextToken": b64encode(b"%d" % end).decode()} if is_more else {})
+
+
+def _read(token: str) -> int:
+    try:
+        return int(b64decode(token, validate=True))
+    except (NotBase64, ValueError):
+        raise SqsError("InvalidParameterValue", "Invalid or expired next token.") from None

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.sqs.errors import SqsError, invalid, no_such_queue
 from tarry.simulator.sqs.fifo import FifoQueue
-from tarry.simulator.sqs.settings import Settings
+from tarry.simulator.sqs.settings import QueueSettings
 from tarry.simulator.sqs.standard import StandardQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tarry.simulator.sqs.queue import Queue
+    from tarry.simulator.sqs.queue import SimulatedQueue
     from tarry.simulator.sqs.surroundings import Surroundings
 
 NAME_AGAIN_SECONDS = 60
@@ -27,38 +27,38 @@ class Registry:
         self.endpoint = f"https://sqs.{region}.amazonaws.com"
         self._account = account
         self._arn_prefix = f"arn:aws:sqs:{region}:{account}:"
-        self._queues: dict[str, Queue] = {}
+        self._queues: dict[str, SimulatedQueue] = {}
         self._deleted_at: dict[str, float] = {}
         self._made = 0
 
-    def __iter__(self) -> Iterator[Queue]:
+    def __iter__(self) -> Iterator[SimulatedQueue]:
         return iter(self._queues.values())
 
     def url(self, name: str) -> str:
         return f"{self.endpoint}/{self._account}/{name}"
 
-    def named(self, name: str) -> Queue:
+    def named(self, name: str) -> SimulatedQueue:
         """Raises `SqsError` if there is none."""
         queue = self._queues.get(name)
         if queue is None:
             raise no_such_queue()
         return queue
 
-    def at(self, url: str) -> Queue:
+    def at(self, url: str) -> SimulatedQueue:
         """The queue of a URL, whatever its host. Raises `SqsError` if there is none."""
         path, _, name = url.rpartition("/")
         if path and not path.endswith("/" + self._account):
             raise no_such_queue()
         return self.named(name)
 
-    def with_arn(self, arn: str) -> Queue | None:
+    def with_arn(self, arn: str) -> SimulatedQueue | None:
         return self._queues.get(arn.removeprefix(self._arn_prefix)) if arn.startswith(self._arn_prefix) else None
 
-    def sources_of(self, dead_letter: str) -> list[Queue]:
+    def sources_of(self, dead_letter: str) -> list[SimulatedQueue]:
         """The queues whose dead-letter queue this is."""
         return [queue for queue in self if (policy := queue.settings.redrive) and policy.target == dead_letter]
 
-    def create(self, name: str, attributes: Mapping[str, str], around: Surroundings) -> Queue:
+    def create(self, name: str, attributes: Mapping[str, str], around: Surroundings) -> SimulatedQueue:
         """The queue of this name; one that is there already, with the same attributes, is that queue.
 
         Raises `SqsError`.
@@ -70,7 +70,7 @@ class Registry:
         if fifo != (attributes.get("FifoQueue") == "true"):
             text = "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must "
             raise SqsError("InvalidParameterValue", f"{text}end with .fifo suffix and be 1 to 80 in length.")
-        settings = Settings(attributes, fifo=fifo)
+        settings = QueueSettings(attributes, fifo=fifo)
         known = self._queues.get(name)
         if known is not None:
             if different := known.settings.difference(attributes):
@@ -92,7 +92,7 @@ class Registry:
             )
             raise SqsError("AWS.SimpleQueueService.QueueDeletedRecently", text)
 
-    def change(self, queue: Queue, attributes: Mapping[str, str], now: float) -> None:
+    def change(self, queue: SimulatedQueue, attributes: Mapping[str, str], now: float) -> None:
         """Sets attributes. Raises `SqsError`."""
         queue.settle()  # what was so far was under the settings that were
         settings = queue.settings.changed(attributes)
@@ -100,7 +100,7 @@ class Registry:
         queue.settings = settings
         queue.modified_at = now
 
-    def _check_dead_letter_queue(self, source: str, settings: Settings) -> None:
+    def _check_dead_letter_queue(self, source: str, settings: QueueSettings) -> None:
         policy = settings.redrive
         if policy is None:
             return
@@ -115,13 +115,13 @@ class Registry:
             return
         raise invalid(policy.text, "RedrivePolicy", reason)
 
-    def delete(self, queue: Queue, now: float) -> None:
+    def delete(self, queue: SimulatedQueue, now: float) -> None:
         """Deletes a queue with all that is in it."""
         queue.empty()
         del self._queues[queue.name]
         self._deleted_at[queue.name] = now
 
-    def told(self, queue: Queue) -> dict[str, Any]:
+    def told(self, queue: SimulatedQueue) -> dict[str, Any]:
         """All attributes of a queue, as GetQueueAttributes tells them."""
         depth = queue.depth()
         return {

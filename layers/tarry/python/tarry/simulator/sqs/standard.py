@@ -8,7 +8,7 @@ from tarry.simulator.sqs.contents import check_contents
 from tarry.simulator.sqs.errors import SqsError, wrong_for_queue_type
 from tarry.simulator.sqs.handles import read_handle
 from tarry.simulator.sqs.order import ByRank
-from tarry.simulator.sqs.queue import Queue, Sent
+from tarry.simulator.sqs.queue import SendReceipt, SimulatedQueue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from tarry.simulator.sqs.message import StoredMessage
 
 
-class StandardQueue(Queue):
+class StandardQueue(SimulatedQueue):
     """A queue that may do what its `Realism` says."""
 
     def _order(self) -> ByRank:
         return ByRank(self._around.realism, self._around.random)
 
-    def send(self, entry: Mapping[str, Any]) -> Sent:
+    def send(self, entry: Mapping[str, Any]) -> SendReceipt:
         check_contents(entry, self.settings.maximum_bytes)
         if (deduplication_id := entry.get("MessageDeduplicationId")) is not None:
             raise wrong_for_queue_type(deduplication_id, "MessageDeduplicationId")
         delay = entry.get("DelaySeconds")
         message = self._take_in(entry, self.settings.delay if delay is None else delay)
-        return Sent(message.delivery_id, None)
+        return SendReceipt(message.delivery_id, None)
 
     def _most(self, most: int, *, waits: bool) -> int:
         return self._around.realism.sample(most, self._around.random, waits=waits)

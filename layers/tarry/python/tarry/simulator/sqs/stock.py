@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tarry.simulator.sqs.agenda import Agenda
+from tarry.simulator.sqs.order import Agenda
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from tarry.simulator.history import History
-    from tarry.simulator.sqs.queue import Queue
+    from tarry.simulator.sqs.queue import SimulatedQueue
     from tarry.simulator.sqs.realism import Realism
 
 IN_FLIGHT_LIMIT = 120_000
@@ -25,9 +25,9 @@ class Surroundings:
     history: History
     realism: Realism
     in_flight_limit: int
-    queue_of: Callable[[str], Queue | None]
+    queue_of: Callable[[str], SimulatedQueue | None]
     """The queue of an ARN."""
-    changed: Callable[[Queue], None]
+    changed: Callable[[SimulatedQueue], None]
     """Told when what can be received from a queue, or when, is no longer what it was."""
 
     def new_id(self) -> str:

@@ -15,22 +15,22 @@ from tarry.testing.checkers.answers import (
 )
 from tarry.testing.checkers.attempts import attempts_are_counted, attempts_are_within_the_policy
 from tarry.testing.checkers.bare_moves import bare_moves_have_a_cause
+from tarry.testing.checkers.dead_letters import letters_say_why
 from tarry.testing.checkers.delays import delays_are_kept, no_wait_is_beyond_sqs, nothing_runs_before_it_is_due
 from tarry.testing.checkers.doubles import duplicates_have_a_cause, nothing_runs_again_once_it_is_done
 from tarry.testing.checkers.faults import faults_strike
 from tarry.testing.checkers.groups import groups_keep_their_order
 from tarry.testing.checkers.leases import lost_leases_are_left_alone
-from tarry.testing.checkers.letters import letters_say_why
+from tarry.testing.checkers.log import the_log_tells_the_truth
 from tarry.testing.checkers.losses import everything_settles, nothing_expires_waiting, nothing_is_lost
 from tarry.testing.checkers.releases import what_is_given_back_is_visible
 from tarry.testing.checkers.sources import nothing_comes_from_nowhere
-from tarry.testing.checkers.truth import the_log_tells_the_truth
 from tarry.testing.checkers.violation import Checker, Found, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tarry.testing.past import Past
+    from tarry.testing.history import RecordedHistory
 
 __all__ = ["ALL", "Checker", "Found", "Violation", "check"]
 
@@ -59,6 +59,6 @@ ALL: tuple[Checker, ...] = (
 )
 
 
-def check(past: Past, checkers: Iterable[Checker] = ALL) -> list[Violation]:
+def check(history: RecordedHistory, checkers: Iterable[Checker] = ALL) -> list[Violation]:
     """All violations, in the order of the rules."""
-    return [violation for checker in checkers for violation in checker(past)]
+    return [violation for checker in checkers for violation in checker(history)]

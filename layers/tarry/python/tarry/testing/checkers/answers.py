@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from tarry.testing.checkers.violation import Found, Violation
 
 if TYPE_CHECKING:
-    from tarry.simulator.history import Event
-    from tarry.testing.lives import Invocation
-    from tarry.testing.past import Past
+    from tarry.simulator.history import HistoryEvent
+    from tarry.testing.deliveries import ObservedInvocation
+    from tarry.testing.history import RecordedHistory
 
 
-def answers_are_well_formed(past: Past) -> Found:
+def answers_are_well_formed(history: RecordedHistory) -> Found:
     """A consumer answers with messages of its batch, each once, in their order; it never raises."""
-    for request_id, invocation in past.invocations.items():
-        connected = next((each for each in past.connected.values() if _is_of(each.fields, invocation)), None)
+    for request_id, invocation in history.invocations.items():
+        connected = next((each for each in history.connected.values() if _is_of(each.fields, invocation)), None)
         if invocation.answered is None or connected is None or not connected.fields["is_tarry"]:
             continue
         text = _trouble(invocation)
@@ -25,11 +25,11 @@ def answers_are_well_formed(past: Past) -> Found:
             yield Violation("answers are well-formed", request_id, text, invocation.answered.at)
 
 
-def _is_of(connected: Any, invocation: Invocation) -> bool:
+def _is_of(connected: Any, invocation: ObservedInvocation) -> bool:
     return bool(connected["function"] == invocation.invoked.fields["function"])
 
 
-def _trouble(invocation: Invocation) -> str | None:
+def _trouble(invocation: ObservedInvocation) -> str | None:
     assert invocation.answered is not None
     kind = invocation.answered.fields["kind"]
     if kind == "error":
@@ -48,37 +48,37 @@ def _trouble(invocation: Invocation) -> str | None:
     return None
 
 
-def tarry_itself_does_not_fail(past: Past) -> Found:
+def tarry_itself_does_not_fail(history: RecordedHistory) -> Found:
     """Nothing is raised in tarry that it did not expect: what it then leaves in the queue is safe, and a bug."""
-    for event in past.problems:
+    for event in history.problems:
         if event.fields["event"] == "runtime_failed":
             request_id = str(event.fields.get("request_id"))
             yield Violation("tarry itself does not fail", request_id, f"it did: {event.fields.get('error')}", event.at)
 
 
-def requests_keep_their_budget(past: Past) -> Found:
+def requests_keep_their_budget(history: RecordedHistory) -> Found:
     """Without faults a consumer makes few requests: none for a clean batch of fresh messages, else in tens.
 
     What its handler sends is its own affair.
     """
-    for request_id, invocation in past.invocations.items():
+    for request_id, invocation in history.invocations.items():
         if invocation.consumed is None or invocation.faults or not invocation.ended_well or invocation.answered is None:
             continue
         made = Counter(request.fields["operation"] for request in invocation.requests)
-        for operation, most in _budget(invocation, past).items():
+        for operation, most in _budget(invocation, history).items():
             if made[operation] > most:
                 text = f"{made[operation]} {operation}, of at most {most}, for a batch of {len(invocation.batch)}"
                 yield Violation("requests keep their budget", request_id, text, invocation.answered.at)
 
 
-def _budget(invocation: Invocation, past: Past) -> dict[str, int]:
+def _budget(invocation: ObservedInvocation, history: RecordedHistory) -> dict[str, int]:
     sent, failed = len(invocation.sent), len(invocation.failed)
     beyond = sum("beyond the limit" in refusal.fields["text"] for refusal in invocation.refusals)
-    is_fifo = any(life.queue.endswith(".fifo") for life in map(past.lives.__getitem__, invocation.batch))
+    is_fifo = any(life.queue.endswith(".fifo") for life in map(history.lives.__getitem__, invocation.batch))
     retried = len(invocation.refusals)
     before, beats = _delivered_before(invocation), _beats(invocation)
     routes = len({event.fields["queue"] for event in invocation.sent})
-    last_ways = any(_is_last_way(event) for each in past.received_by(invocation) for event in past.said_by(each))
+    last_ways = any(_is_last_way(event) for each in history.received_by(invocation) for event in history.said_by(each))
     early = 0 if is_fifo else math.ceil(_seconds(invocation))
     sends = sent if is_fifo else (routes + last_ways) * math.ceil(sent / 10) + min(sent, early)
     return {
@@ -93,17 +93,17 @@ def _budget(invocation: Invocation, past: Past) -> dict[str, int]:
         + math.ceil((len(invocation.batch) if is_fifo else before if before > 1 else 0) / 10)
         + beats * math.ceil(len(invocation.batch) / 10)
         + min(failed, early)
-        + _extensions(invocation, past),
-        "GetQueueAttributes": 0 if _is_clean(invocation, past) and not beats else 2 * len(past.queues),
+        + _extensions(invocation, history),
+        "GetQueueAttributes": 0 if _is_clean(invocation, history) and not beats else 2 * len(history.queues),
     }
 
 
-def _delivered_before(invocation: Invocation) -> int:
+def _delivered_before(invocation: ObservedInvocation) -> int:
     receives = invocation.handed.fields["receives"] if invocation.handed else []
     return sum(count > 1 for _, count in receives)
 
 
-def _early_deletes(invocation: Invocation, before: int) -> int:
+def _early_deletes(invocation: ObservedInvocation, before: int) -> int:
     """The most that may go out before the answer: in tens, or one a second (SPEC G3, G4)."""
     is_eager = invocation.consumed is not None and invocation.consumed.fields["acks_eagerly"]
     if not (is_eager or _beats(invocation) or (before and len(invocation.batch) > 1)):
@@ -112,16 +112,16 @@ def _early_deletes(invocation: Invocation, before: int) -> int:
     return math.ceil(done / 10) + math.ceil(before / 10) + int(_seconds(invocation))
 
 
-def _beats(invocation: Invocation) -> int:
+def _beats(invocation: ObservedInvocation) -> int:
     """How often leases may have been extended (SPEC I4)."""
     every = invocation.consumed.fields["keepalive"] if invocation.consumed is not None else None
     return 0 if every is None else int(_seconds(invocation) / every)
 
 
-def _extensions(invocation: Invocation, past: Past) -> int:
+def _extensions(invocation: ObservedInvocation, history: RecordedHistory) -> int:
     """How often handlers extended the message they were at work on, which is their own affair (SPEC I6)."""
     times = set()
-    for delivery in past.received_by(invocation):
+    for delivery in history.received_by(invocation):
         run = delivery.run
         if run is not None:
             ended_at = math.inf if run.ended is None else run.ended.at
@@ -129,23 +129,25 @@ def _extensions(invocation: Invocation, past: Past) -> int:
     return len(times)
 
 
-def _seconds(invocation: Invocation) -> float:
+def _seconds(invocation: ObservedInvocation) -> float:
     return 0.0 if invocation.answered is None else invocation.answered.at - invocation.invoked.at
 
 
-def _is_last_way(event: Event) -> bool:
+def _is_last_way(event: HistoryEvent) -> bool:
     """Whether it went another way than was decided first, since it could not go there and would expire."""
     fields = event.fields
     return "not_sent" in fields and ("sent_to" in fields or "dead_letter_queue" in fields)
 
 
-def _is_clean(invocation: Invocation, past: Past) -> bool:
+def _is_clean(invocation: ObservedInvocation, history: RecordedHistory) -> bool:
     """Whether all of its messages were handled at once, and are fresh; one that failed and was dropped was not."""
     receives = invocation.handed.fields["receives"] if invocation.handed else []
     failed_once = any(
         run.verdict(each) not in ("ack", "discard") for run in invocation.runs for each in run.delivery_ids
     )
-    failed_once |= any("error" in event.fields for each in past.received_by(invocation) for event in past.said_by(each))
+    failed_once |= any(
+        "error" in event.fields for each in history.received_by(invocation) for event in history.said_by(each)
+    )
     return (
         not failed_once and not invocation.failed and not invocation.sent and all(count == 1 for _, count in receives)
     )

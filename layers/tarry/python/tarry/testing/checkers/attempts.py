@@ -8,19 +8,19 @@ from tarry.envelope.attribute import MAX_COUNT
 from tarry.testing.checkers.delays import shortest_when_stuck
 from tarry.testing.checkers.doubles import is_by_sqs
 from tarry.testing.checkers.violation import MOMENT, Found, violation
-from tarry.testing.lives import FAILED
+from tarry.testing.deliveries import FAILED
 
 if TYPE_CHECKING:
-    from tarry.testing.lives import Delivery, Life
-    from tarry.testing.past import Past
+    from tarry.testing.deliveries import Delivery, MessageCopy
+    from tarry.testing.history import RecordedHistory
 
 
-def attempts_are_counted(past: Past) -> Found:
+def attempts_are_counted(history: RecordedHistory) -> Found:
     """A standard queue's attempt is that of the copy before plus the receives; a FIFO queue's is never less than the
     failures so far and this run, and never more than the receives.
     """
-    for life in past.lives.values():
-        base = attempts_before(life, past) if life.deliveries else None
+    for life in history.lives.values():
+        base = attempts_before(life, history) if life.deliveries else None
         if base is None or life.has_twins:
             continue
         failed = 0
@@ -33,10 +33,10 @@ def attempts_are_counted(past: Past) -> Found:
                     expected = str(most) if least == most else f"{least} to {most}"
                     text = f"its run has the attempt {attempt}, not {expected}"
                     yield violation("attempts are counted", life, text, run.began.at)
-            failed += _has_failed(delivery, past)
+            failed += _has_failed(delivery, history)
 
 
-def _has_failed(delivery: Delivery, past: Past) -> bool:
+def _has_failed(delivery: Delivery, history: RecordedHistory) -> bool:
     """Whether it failed, and the next delivery can know it: on FIFO by its being the head of its group from then on.
 
     It is not where one before it stays: after a crash, or too late an answer, and if it failed out of its turn.
@@ -47,68 +47,70 @@ def _has_failed(delivery: Delivery, past: Past) -> bool:
     if delivery.verdict not in FAILED or invocation.answered.at >= delivery.lease_ends_at:
         return False
     group, before = life.sent.fields.get("group"), invocation.batch[: invocation.batch.index(life.delivery_id)]
-    return not any(each in invocation.failed and past.lives[each].sent.fields.get("group") == group for each in before)
+    return not any(
+        each in invocation.failed and history.lives[each].sent.fields.get("group") == group for each in before
+    )
 
 
-def attempts_before(life: Life, past: Past) -> int | None:
+def attempts_before(life: MessageCopy, history: RecordedHistory) -> int | None:
     """The attempts before a life, as far as its record can tell (at most 1,000): those of the delivery whose copy it
     is, this one included unless it was deferred.
 
     What SQS moved to a dead-letter queue and back has what it had; a dead letter of tarry's begins anew. None where
     nobody can tell whether it was deferred.
     """
-    attempts = _attempts_before(life, past)
+    attempts = _attempts_before(life, history)
     return None if attempts is None else min(MAX_COUNT, attempts)
 
 
-def _attempts_before(life: Life, past: Past) -> int | None:
+def _attempts_before(life: MessageCopy, history: RecordedHistory) -> int | None:
     if life.redriven_from is not None and not life.redriven_from.is_letter:
-        return attempts_before(life.redriven_from, past)
+        return attempts_before(life.redriven_from, history)
     before = life.came_from
     if before is None or life.is_letter:
         return 0
     number = before.run.attempt(before.life.delivery_id) if before.run is not None else None
     if number is None:  # not run: it was not due yet, and waits on as a copy
-        earlier = attempts_before(before.life, past)
+        earlier = attempts_before(before.life, history)
         if earlier is None:
             return None
         return max(earlier, earlier + before.count - _hidden_at_first(before.life) - 1)
-    was_deferred = _was_deferred(before, past)
+    was_deferred = _was_deferred(before, history)
     return None if was_deferred is None else number - was_deferred
 
 
-def _was_deferred(delivery: Delivery, past: Past) -> bool | None:
+def _was_deferred(delivery: Delivery, history: RecordedHistory) -> bool | None:
     """By its handler, or by a step that does as it likes, of which nothing but the log tells, if it got that far."""
     run = delivery.run
     if run is None or not run.has_own_steps(delivery.life.delivery_id):
         return delivery.verdict == "defer"
-    states = [event.fields["event"] for event in past.said_by(delivery)]
+    states = [event.fields["event"] for event in history.said_by(delivery)]
     return "deferred" in states if states else None
 
 
-def _hidden_at_first(life: Life) -> int:
+def _hidden_at_first(life: MessageCopy) -> int:
     """1 where the first receive came before the message was due, and only hid it."""
     due = (life.record or {}).get("due")
     is_early = due is not None and life.deliveries and int(life.deliveries[0].at * 1000) / 1000 < due
     return 1 if is_early and not life.queue.endswith(".fifo") else 0
 
 
-def attempts_are_within_the_policy(past: Past) -> Found:
+def attempts_are_within_the_policy(history: RecordedHistory) -> Found:
     """What has failed for good, or at its last attempt, is not tried again, unless there was nowhere to put it."""
     rule = "attempts are within the policy"
-    for life in past.lives.values():
+    for life in history.lives.values():
         for delivery in life.deliveries:
             why = _why_final(delivery)
             if why is None or not delivery.ended_well or not delivery.was_reported:
                 continue
-            for event in past.said_by(delivery):
+            for event in history.said_by(delivery):
                 if event.fields["event"] == "waiting_retry":
                     yield violation(rule, life, f"is to be tried again, {why}", event.at)
             following = life.delivery(delivery.count + 1)
             if following is None or is_by_sqs(delivery, following) or not following.runs:
                 continue
-            shortest = shortest_when_stuck(delivery, delivery.decided_at, past)
-            if following.at < delivery.decided_at + shortest - MOMENT and not _is_excused(delivery, following, past):
+            shortest = shortest_when_stuck(delivery, delivery.decided_at, history)
+            if following.at < delivery.decided_at + shortest - MOMENT and not _is_excused(delivery, following, history):
                 yield violation(rule, life, f"came back within {shortest:g} s, {why}", following.at)
 
 
@@ -127,9 +129,9 @@ def _why_final(delivery: Delivery) -> str | None:
     return None
 
 
-def _is_excused(delivery: Delivery, following: Delivery, past: Past) -> bool:
+def _is_excused(delivery: Delivery, following: Delivery, history: RecordedHistory) -> bool:
     """Whether the visibility that keeps it away could not be set, or not in time."""
     assert delivery.invocation is not None
-    not_set = any("not_settled" in event.fields for event in past.said_by(delivery))
+    not_set = any("not_settled" in event.fields for event in history.said_by(delivery))
     was_set = any(delivery.decided_at <= change.at <= following.at for change in delivery.hidden)
     return not_set or delivery.invocation.struck("ChangeMessageVisibilityBatch") or not was_set

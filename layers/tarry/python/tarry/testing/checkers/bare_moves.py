@@ -6,14 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from tarry.sqs.limits import MAX_REQUEST_BYTES, message_size
+from tarry.testing.checkers.dead_letters import died_in, users_attributes
 from tarry.testing.checkers.leases import known_end
-from tarry.testing.checkers.letters import died_in, users_attributes
 from tarry.testing.checkers.violation import Found, violation
-from tarry.testing.lives import FAILED
+from tarry.testing.deliveries import FAILED
 
 if TYPE_CHECKING:
-    from tarry.testing.lives import Delivery, Invocation, Life
-    from tarry.testing.past import Past
+    from tarry.testing.deliveries import Delivery, MessageCopy, ObservedInvocation
+    from tarry.testing.history import RecordedHistory
 
 NO_TIME_LEFT_SECONDS = 1.0
 """With less than that before its deadline, a function only reports what it could not settle (SPEC I2)."""
@@ -23,12 +23,12 @@ STAYED = frozenset({"waiting_retry", "deferred", "unhandled"})
 """What the log says of a message that was judged, and stays in its queue; ``released`` is one that was not run."""
 
 
-def bare_moves_have_a_cause(past: Past) -> Found:
+def bare_moves_have_a_cause(history: RecordedHistory) -> Found:
     """At a message's last delivery a failure, or a wait that cannot be kept, puts it into its dead-letter queue.
 
     SQS moves a message bare only if its process died, if it was never judged, or if it could not be sent.
     """
-    for life in past.lives.values():
+    for life in history.lives.values():
         moved = next(life.all("moved"), None)
         if moved is None or moved.fields.get("origin") == "redrive":
             continue
@@ -36,16 +36,16 @@ def bare_moves_have_a_cause(past: Past) -> Found:
         if not before:
             continue
         last, target = before[-1], str(moved.fields["to"])
-        is_done = any(event.fields["event"] in DONE for event in past.said_by(last))
+        is_done = any(event.fields["event"] in DONE for event in history.said_by(last))
         if last.copies or is_done:
             continue  # settled: its copy says why, or it was dropped; SQS delivered it once more after it was deleted
-        if _was_judged(last, moved.at, past) and not _may_be_bare(last, target, past):
+        if _was_judged(last, moved.at, history) and not _may_be_bare(last, target, history):
             what = f"its last delivery ended with {last.verdict!r}" if last.run else "it could not wait"
             text = f"SQS moved it to {target} bare, though {what}, and nothing kept tarry from saying why"
             yield violation("bare moves have a cause", life, text, moved.at)
 
 
-def _was_judged(last: Delivery, moved_at: float, past: Past) -> bool:
+def _was_judged(last: Delivery, moved_at: float, history: RecordedHistory) -> bool:
     """Whether a consumer had the message in its last delivery, and decided something else than to release it."""
     invocation = last.invocation
     if invocation is None or invocation.consumed is None or not invocation.ended_well:
@@ -54,16 +54,16 @@ def _was_judged(last: Delivery, moved_at: float, past: Past) -> bool:
         return False
     if last.verdict in FAILED or last.verdict == "defer":
         return True
-    return any(event.fields["event"] in STAYED for event in past.said_by(last))
+    return any(event.fields["event"] in STAYED for event in history.said_by(last))
 
 
-def _may_be_bare(last: Delivery, target: str, past: Past) -> bool:
+def _may_be_bare(last: Delivery, target: str, history: RecordedHistory) -> bool:
     """The exceptions of SPEC C8."""
     invocation, life = last.invocation, last.life
     assert invocation is not None
     assert invocation.answered is not None
-    held_until = min(last.held_until, known_end(last, past))
-    lease_lost = past.had_problem(last, "lease_lost") or invocation.answered.at >= held_until
+    held_until = min(last.held_until, known_end(last, history))
+    lease_lost = history.had_problem(last, "lease_lost") or invocation.answered.at >= held_until
     waits_for_twin = bool(last.twins)
     is_its_grave = target in (died_in(life), life.sent.fields["queue"])  # SPEC F7
     return (
@@ -71,19 +71,19 @@ def _may_be_bare(last: Delivery, target: str, past: Past) -> bool:
         or waits_for_twin
         or is_its_grave
         or _had_no_time(invocation)
-        or past.look_up_failed(last)
+        or history.look_up_failed(last)
         or _send_failed(invocation, target)
-        or not _fits(life, target, past)
+        or not _fits(life, target, history)
     )
 
 
-def _had_no_time(invocation: Invocation) -> bool:
+def _had_no_time(invocation: ObservedInvocation) -> bool:
     assert invocation.answered is not None
     deadline = float(invocation.invoked.fields.get("deadline", math.inf))
     return invocation.answered.at > deadline - NO_TIME_LEFT_SECONDS
 
 
-def _send_failed(invocation: Invocation, target: str) -> bool:
+def _send_failed(invocation: ObservedInvocation, target: str) -> bool:
     """Whether a fault struck a send to the dead-letter queue itself; one to another queue is no excuse."""
     return any(
         fault.fields.get("operation") == "SendMessageBatch" and fault.fields.get("queue") == target
@@ -91,7 +91,7 @@ def _send_failed(invocation: Invocation, target: str) -> bool:
     )
 
 
-def _fits(life: Life, target: str, past: Past) -> bool:
+def _fits(life: MessageCopy, target: str, history: RecordedHistory) -> bool:
     """Whether the dead-letter queue takes messages of its size (SPEC F3, F5)."""
-    limit = int(past.queues.get(target, {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))
+    limit = int(history.queues.get(target, {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))
     return message_size(life.body, users_attributes(life)) <= limit

@@ -17,8 +17,8 @@ from tarry.testing.checkers.leases import known_end
 from tarry.testing.checkers.violation import MOMENT, Found, Violation, violation
 
 if TYPE_CHECKING:
-    from tarry.testing.lives import Delivery, Life
-    from tarry.testing.past import Past
+    from tarry.testing.deliveries import Delivery, MessageCopy
+    from tarry.testing.history import RecordedHistory
 
 NEVER = re.compile(
     "parameter DelaySeconds|parameter VisibilityTimeout|longer than|too many|Maximum number|not distinct"
@@ -30,14 +30,14 @@ LATE_SECONDS = 2.0
 a second."""
 
 
-def delays_are_kept(past: Past) -> Found:
+def delays_are_kept(history: RecordedHistory) -> Found:
     """What failed and stays comes back when its wait is over: the one asked for, else the policy's.
 
     The wait counts from the moment at which the verdict fell, not from the settlement of the batch (SPEC C11).
     """
-    for life in past.lives.values():
+    for life in history.lives.values():
         for delivery in life.deliveries:
-            yield from _kept(delivery, past)
+            yield from _kept(delivery, history)
         for delivery, following in pairwise(life.deliveries):
             changes = [event for event in delivery.hidden if event.at <= following.at]  # later ones act on that one
             until = changes[-1].fields["visible_until"] if changes else 0.0
@@ -46,59 +46,61 @@ def delays_are_kept(past: Past) -> Found:
                 yield violation(RULE, life, text, following.at)
 
 
-def _kept(delivery: Delivery, past: Past) -> Found:
+def _kept(delivery: Delivery, history: RecordedHistory) -> Found:
     """In place, or by a copy that waits in the message's stead."""
     life, run = delivery.life, delivery.run
     promised = delivery.promised
     if run is None or run.ended is None or promised is None or not delivery.ended_well:
         return
     if delivery.copies:
-        yield from _kept_by_copy(delivery, promised, past)
-    elif not delivery.was_reported or _is_excused(delivery, past):
+        yield from _kept_by_copy(delivery, promised, history)
+    elif not delivery.was_reported or _is_excused(delivery, history):
         return
     elif not delivery.hidden:
         yield violation(RULE, life, "failed, and its visibility was not changed", delivery.decided_at)
     else:
         hidden = delivery.hidden[-1]
         visible_at = float(hidden.fields["visible_until"])
-        earliest, latest = _bounds(delivery, promised, hidden.at, past)
+        earliest, latest = _bounds(delivery, promised, hidden.at, history)
         if visible_at < earliest - MOMENT:
             text = f"is visible {earliest - visible_at:.3f} s before its wait is over"
             yield violation(RULE, life, text, hidden.at)
-        elif visible_at > latest + LATE_SECONDS and not _may_be_late(delivery, past):
+        elif visible_at > latest + LATE_SECONDS and not _may_be_late(delivery, history):
             text = f"is visible {visible_at - latest:.3f} s after its wait is over"
             yield violation(RULE, life, text, hidden.at)
 
 
-def _kept_by_copy(delivery: Delivery, promised: tuple[float, float], past: Past) -> Found:
+def _kept_by_copy(delivery: Delivery, promised: tuple[float, float], history: RecordedHistory) -> Found:
     if delivery.twins or delivery.verdict != "defer":
         return  # a failure step may send a copy at any time
     (earliest, latest), decided_at = promised, delivery.decided_at
     wait = earliest - decided_at
-    if delivery.life.queue.endswith(".fifo") and _cut(delivery, wait, decided_at, past) < wait:
+    if delivery.life.queue.endswith(".fifo") and _cut(delivery, wait, decided_at, history) < wait:
         return  # it would have expired, and the failure steps had it
-    for copy in (past.lives[event.fields["delivery_id"]] for event in delivery.copies if event.what == "sent"):
+    for copy in (history.lives[event.fields["delivery_id"]] for event in delivery.copies if event.what == "sent"):
         if copy.is_letter:
             continue
         if _due(copy) < earliest - MOMENT:
             text = f"its copy is due {earliest - _due(copy):.3f} s before its wait is over"
             yield violation(RULE, copy, text, copy.sent.at)
-        elif _due(copy) > max(latest, copy.sent.at) + LATE_SECONDS and not _may_be_late(delivery, past):
+        elif _due(copy) > max(latest, copy.sent.at) + LATE_SECONDS and not _may_be_late(delivery, history):
             text = f"its copy is due {_due(copy) - latest:.3f} s after its wait is over"
             yield violation(RULE, copy, text, copy.sent.at)
 
 
-def _bounds(delivery: Delivery, promised: tuple[float, float], changed_at: float, past: Past) -> tuple[float, float]:
+def _bounds(
+    delivery: Delivery, promised: tuple[float, float], changed_at: float, history: RecordedHistory
+) -> tuple[float, float]:
     """The moments between which it is to be visible, where its visibility was changed last at ``changed_at``."""
     earliest, latest = promised
-    if any(event.fields["event"] == "unhandled" for event in past.said_by(delivery)):
+    if any(event.fields["event"] == "unhandled" for event in history.said_by(delivery)):
         assert delivery.run is not None
-        stuck = shortest_when_stuck(delivery, changed_at, past)
+        stuck = shortest_when_stuck(delivery, changed_at, history)
         earliest = delivery.decided_at + stuck
         latest = changed_at + max(stuck, delivery.run.began.fields["longest"])
     wait = earliest - changed_at
     possible = MAX_VISIBILITY_SECONDS - (changed_at - delivery.at) - UNKNOWN_RECEIVE_SECONDS - 2
-    earliest = min(earliest, changed_at + min(possible, _cut(delivery, wait, changed_at, past)))
+    earliest = min(earliest, changed_at + min(possible, _cut(delivery, wait, changed_at, history)))
     return earliest, max(latest, settled_from(delivery, changed_at))
 
 
@@ -116,19 +118,19 @@ def settled_from(delivery: Delivery, changed_at: float) -> float:
     return delivery.run.ended.at if delivery.run.began.fields["is_batch"] else 0.0
 
 
-def _may_be_late(delivery: Delivery, past: Past) -> bool:
+def _may_be_late(delivery: Delivery, history: RecordedHistory) -> bool:
     """Whether something went wrong in its invocation that takes time, or there was no time left to settle it.
 
     Or to run it again within its delivery (`LocalRetry`): others had their turn, and for it there was no time any more.
     """
     assert delivery.invocation is not None
-    not_settled = any("not_settled" in event.fields for event in past.said_by(delivery))
+    not_settled = any("not_settled" in event.fields for event in history.said_by(delivery))
     runs = Counter(each for run in delivery.invocation.runs for each in run.delivery_ids)
     waited_its_turn = len(delivery.runs) < max(runs.values(), default=0)
     return bool(delivery.invocation.faults) or not_settled or waited_its_turn
 
 
-def shortest_when_stuck(delivery: Delivery, now: float, past: Past) -> float:
+def shortest_when_stuck(delivery: Delivery, now: float, history: RecordedHistory) -> float:
     """How long what nothing could put away waits at least (SPEC E4).
 
     On FIFO what may have been sent is sent again while SQS swallows a second copy. It may have been about to wait for
@@ -138,19 +140,19 @@ def shortest_when_stuck(delivery: Delivery, now: float, past: Past) -> float:
     assert delivery.run is not None
     is_perhaps_sent = delivery.life.queue.endswith(".fifo") and delivery.invocation.struck("SendMessageBatch")
     most = REPEAT_ON_FIFO_SECONDS if is_perhaps_sent else SHORTEST_UNHANDLED_WAIT
-    return min(most, _cut(delivery, max(most, delivery.run.began.fields["longest"]), now, past))
+    return min(most, _cut(delivery, max(most, delivery.run.began.fields["longest"]), now, history))
 
 
-def _cut(delivery: Delivery, wait: float, now: float, past: Past) -> float:
+def _cut(delivery: Delivery, wait: float, now: float, history: RecordedHistory) -> float:
     """What would expire and could not be sent on comes back in time to try that again (SPEC C10)."""
-    retention = int(past.queues.get(delivery.life.sent.fields["queue"], {}).get("MessageRetentionPeriod", 0))
+    retention = int(history.queues.get(delivery.life.sent.fields["queue"], {}).get("MessageRetentionPeriod", 0))
     left = delivery.life.sent.at + retention - now
     if not retention or left > wait + min(MARGIN_SECONDS, retention * MARGIN_SHARE) + MOMENT:
         return wait
     return max(SHORTEST_CUT_SECONDS, math.floor(left / 2) - 1)
 
 
-def _is_excused(delivery: Delivery, past: Past) -> bool:
+def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
     """Whether the request that hides it may have failed: by a fault, or since the lease was somebody else's by then."""
     invocation, life = delivery.invocation, delivery.life
     assert invocation is not None
@@ -160,12 +162,12 @@ def _is_excused(delivery: Delivery, past: Past) -> bool:
         return True
     if delivery.held_until <= _settled_by(delivery):
         return True  # SQS takes a handle only as long as the lease holds
-    if known_end(delivery, past) <= _settled_by(delivery) + MOMENT:  # a record tells it in whole milliseconds
+    if known_end(delivery, history) <= _settled_by(delivery) + MOMENT:  # a record tells it in whole milliseconds
         return True  # the lease has ended, for all that its invocation can know (SPEC E6)
-    if invocation.faults and any("not_settled" in event.fields for event in past.said_by(delivery)):
+    if invocation.faults and any("not_settled" in event.fields for event in history.said_by(delivery)):
         return True  # it began late, or what goes out first took the time that there was (SPEC G6)
     later = life.delivery(delivery.count + 1)
-    return past.had_problem(delivery, "lease_lost") or (later is not None and later.at <= invocation.answered.at)
+    return history.had_problem(delivery, "lease_lost") or (later is not None and later.at <= invocation.answered.at)
 
 
 def _settled_by(delivery: Delivery) -> float:
@@ -180,14 +182,14 @@ def _settled_by(delivery: Delivery) -> float:
     return min(answered, delivery.decided_at + LATE_SECONDS)
 
 
-def _due(copy: Life) -> float:
+def _due(copy: MessageCopy) -> float:
     record = copy.record or {}
     return max(float(copy.sent.fields["visible_at"]), float(record.get("due", 0)))
 
 
-def nothing_runs_before_it_is_due(past: Past) -> Found:
+def nothing_runs_before_it_is_due(history: RecordedHistory) -> Found:
     """What was sent with a long delay does not run before it is over."""
-    for delivery in past.deliveries():
+    for delivery in history.deliveries():
         due = float((delivery.life.record or {}).get("due", 0))
         if delivery.life.sent.fields["queue"].endswith(".fifo"):
             continue
@@ -197,13 +199,13 @@ def nothing_runs_before_it_is_due(past: Past) -> Found:
                 yield violation("nothing runs before it is due", delivery.life, text, run.began.at)
 
 
-def no_wait_is_beyond_sqs(past: Past) -> Found:
+def no_wait_is_beyond_sqs(history: RecordedHistory) -> Found:
     """No request asks for what SQS never allows: 12 hours from the receive, 900 s of delay, eleven entries.
 
     When a message was received is told of its first receive alone; later ones may have waited for their invocation.
     """
-    for request_id, invocation in past.invocations.items():
-        latest = max((each.at for each in past.received_by(invocation)), default=invocation.invoked.at)
+    for request_id, invocation in history.invocations.items():
+        latest = max((each.at for each in history.received_by(invocation)), default=invocation.invoked.at)
         for event in invocation.refusals:
             text = event.fields["text"]
             is_late = invocation.struck("ChangeMessageVisibilityBatch")  # by the try before, which got no answer

@@ -6,12 +6,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tarry.testing.checkers.violation import MOMENT, Found, violation
-from tarry.testing.lives import DONE, FAILED
+from tarry.testing.deliveries import DONE, FAILED
 
 if TYPE_CHECKING:
-    from tarry.simulator.history import Event
-    from tarry.testing.lives import Delivery, Invocation
-    from tarry.testing.past import Past
+    from tarry.simulator.history import HistoryEvent
+    from tarry.testing.deliveries import Delivery, ObservedInvocation
+    from tarry.testing.history import RecordedHistory
 
 UNANSWERED = frozenset({"lost_answer", "hang", "late", "garbled", "crash_after"})
 """Faults after which a sender cannot know that its message was taken."""
@@ -20,16 +20,16 @@ IN_FLIGHT_SECONDS = 0.05
 """How long the answer to a request may be under way."""
 
 
-def duplicates_have_a_cause(past: Past) -> Found:
+def duplicates_have_a_cause(history: RecordedHistory) -> Found:
     """What was done with, or sent on, comes again only where SQS, a fault or a process that died made it so."""
     rule = "duplicates have a cause"
-    for life in past.lives.values():
+    for life in history.lives.values():
         for delivery, following in pairwise(life.deliveries):
             if delivery.twins:
                 continue
-            if (delivery.copies or delivery.verdict in DONE) and (text := _accused(delivery, following, past)):
+            if (delivery.copies or delivery.verdict in DONE) and (text := _accused(delivery, following, history)):
                 yield violation(rule, life, text, following.at)
-    for delivery in past.deliveries():
+    for delivery in history.deliveries():
         kept = [copy for copy in delivery.copies if copy.what == "sent" and not delivery.twins]
         if len(kept) > 1 and delivery.invocation is not None and not _no_answer_came(delivery.invocation):
             text = f"sent on {len(kept)} times in one invocation, and no answer was lost"
@@ -38,7 +38,7 @@ def duplicates_have_a_cause(past: Past) -> Found:
             yield violation(rule, delivery.life, "sent on, though its handler was done with it", kept[-1].at)
 
 
-def _accused(delivery: Delivery, following: Delivery, past: Past) -> str | None:
+def _accused(delivery: Delivery, following: Delivery, history: RecordedHistory) -> str | None:
     """Why a second delivery should not have been; None if it has a cause."""
     if not delivery.ended_well or is_by_sqs(delivery, following):
         return None
@@ -49,7 +49,7 @@ def _accused(delivery: Delivery, following: Delivery, past: Past) -> str | None:
     if following.at >= delivery.lease_ends_at - MOMENT:
         return None  # nobody was in time to delete it
     assert delivery.invocation is not None
-    if delivery.invocation.struck("ChangeMessageVisibilityBatch") and past.had_problem(delivery, "lease_lost"):
+    if delivery.invocation.struck("ChangeMessageVisibilityBatch") and history.had_problem(delivery, "lease_lost"):
         return None  # its lease could not be extended
     return "it was received again before its lease had ended, though it was done with"
 
@@ -74,25 +74,25 @@ def _may_be_sent_twice(delivery: Delivery) -> bool:
     return _no_answer_came(invocation) or delivery.copies[-1].at > invocation.answered.at - IN_FLIGHT_SECONDS
 
 
-def _no_answer_came(invocation: Invocation) -> bool:
+def _no_answer_came(invocation: ObservedInvocation) -> bool:
     faults = (fault.fields for fault in invocation.faults)
     return any(fault["kind"] in UNANSWERED and fault["operation"] == "SendMessageBatch" for fault in faults)
 
 
-def nothing_runs_again_once_it_is_done(past: Past) -> Found:
+def nothing_runs_again_once_it_is_done(history: RecordedHistory) -> Found:
     """In one invocation a message runs again only if it has failed, by `LocalRetry`; once deleted for good, never.
 
     A failure step of the user's may run it again whatever the failure.
     """
     rule = "nothing runs again once it is done"
-    for delivery in past.deliveries():
+    for delivery in history.deliveries():
         for earlier, later in pairwise(delivery.runs):
             verdict = earlier.verdict(delivery.life.delivery_id)
             if verdict != "fail" and not (verdict in FAILED and earlier.has_own_steps(delivery.life.delivery_id)):
                 text = f"ran again in the same invocation, after the verdict {verdict!r}"
                 yield violation(rule, delivery.life, text, later.began.at)
-    for life in past.lives.values():
-        end: Event | None = None
+    for life in history.lives.values():
+        end: HistoryEvent | None = None
         for event in life.events:
             if event.what == "reappeared":
                 end = None  # SQS may deliver a message once more after its deletion

@@ -10,23 +10,23 @@ from tarry.testing.checkers.violation import Found, Violation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarry.testing.past import Past
+    from tarry.testing.history import RecordedHistory
 
 RULE = "faults strike"
 
 
-def faults_strike(past: Past) -> Found:
+def faults_strike(history: RecordedHistory) -> Found:
     """Once nothing is left to happen, each fault has struck: a test whose fault never strikes proves nothing.
 
     A fault with ``times=n`` and ``chance=1`` must strike n times, any other at least once; with ``maybe=True`` it may
     never strike.
     """
-    if not past.settled:
+    if not history.settled:
         return
-    struck = Counter(event.fields["fault"] for event in past.events if event.what == "fault")
+    struck = Counter(event.fields["fault"] for event in history.events if event.what == "fault")
     wanted: Counter[int] = Counter()
     described: dict[int, tuple[Mapping[str, Any], float]] = {}
-    for event in past.events:
+    for event in history.events:
         if event.what == "fault_added" and not event.fields["maybe"]:
             number, times = event.fields["fault"], event.fields["times"]
             is_certain = times is not None and event.fields["chance"] == 1

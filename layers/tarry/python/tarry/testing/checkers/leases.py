@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING
 from tarry.testing.checkers.violation import Found, violation
 
 if TYPE_CHECKING:
-    from tarry.simulator.history import Event
-    from tarry.testing.lives import Delivery
-    from tarry.testing.past import Past
+    from tarry.simulator.history import HistoryEvent
+    from tarry.testing.deliveries import Delivery
+    from tarry.testing.history import RecordedHistory
 
 ON_ITS_WAY_SECONDS = 0.05
 """How long a request may be under way that was made while the lease still held, if no fault strikes it."""
 
 
-def lost_leases_are_left_alone(past: Past) -> Found:
+def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
     """Once a lease has ended, for all that its invocation can know, nothing is sent or hidden in its message's name.
 
     Another delivery may have finished the message, or still run it, and an old handle would act on that one (SPEC E6).
     """
-    for delivery in past.deliveries():
+    for delivery in history.deliveries():
         invocation = delivery.invocation
         if invocation is None or invocation.consumed is None:
             continue
         done = _done_for(delivery)
-        if not done or past.look_up_failed(delivery):
+        if not done or history.look_up_failed(delivery):
             continue
         if invocation.struck("SendMessageBatch", "ChangeMessageVisibilityBatch"):
             continue
-        ends_at = max(known_end(delivery, past), delivery.lease_ends_at)
+        ends_at = max(known_end(delivery, history), delivery.lease_ends_at)
         for event in done:
             if event.at > ends_at + ON_ITS_WAY_SECONDS:
                 what = "sent on" if event in delivery.copies else "its visibility was changed"
@@ -40,22 +40,22 @@ def lost_leases_are_left_alone(past: Past) -> Found:
                 ends_at = event.fields["visible_until"]
 
 
-def known_end(delivery: Delivery, past: Past) -> float:
+def known_end(delivery: Delivery, history: RecordedHistory) -> float:
     """When the lease ends by what an invocation knows: a record tells only when its first receive was.
 
     Where that end would be before the invocation, Lambda hides the messages for longer, for its batching window.
     """
     assert delivery.invocation is not None
-    began, seconds = delivery.invocation.invoked.at, visibility_timeout(delivery, past)
+    began, seconds = delivery.invocation.invoked.at, visibility_timeout(delivery, history)
     return (delivery.at if delivery.count == 1 and delivery.at + seconds > began else began) + seconds
 
 
-def visibility_timeout(delivery: Delivery, past: Past) -> float:
+def visibility_timeout(delivery: Delivery, history: RecordedHistory) -> float:
     """The queue's own, in seconds."""
-    return float(past.queues.get(delivery.life.sent.fields["queue"], {}).get("VisibilityTimeout", 30))
+    return float(history.queues.get(delivery.life.sent.fields["queue"], {}).get("VisibilityTimeout", 30))
 
 
-def _done_for(delivery: Delivery) -> list[Event]:
+def _done_for(delivery: Delivery) -> list[HistoryEvent]:
     """What its invocation did in the message's name, in order: sends, and changes of its visibility."""
     copies = [] if delivery.twins else delivery.copies
     return sorted([*delivery.hidden, *copies], key=lambda event: event.at)

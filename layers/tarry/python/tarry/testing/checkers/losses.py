@@ -6,78 +6,78 @@ from typing import TYPE_CHECKING
 
 from tarry.sqs.queue_facts import LOOK_UP_SECONDS
 from tarry.testing.checkers.violation import Found, violation
-from tarry.testing.lives import DONE
+from tarry.testing.deliveries import DONE
 
 if TYPE_CHECKING:
-    from tarry.simulator.history import Event
-    from tarry.testing.lives import Delivery, Life
-    from tarry.testing.past import Past
+    from tarry.simulator.history import HistoryEvent
+    from tarry.testing.deliveries import Delivery, MessageCopy
+    from tarry.testing.history import RecordedHistory
 
 SETTLING_SECONDS = 60.0
 """Between the decision to wait and the wait, at most."""
 
 
-def nothing_is_lost(past: Past) -> Found:
+def nothing_is_lost(history: RecordedHistory) -> Found:
     """Whoever deleted a message had handled it, thrown it away on purpose, or sent it on and been told so."""
-    for life in past.lives.values():
+    for life in history.lives.values():
         for end in life.all("deleted"):
             if "by" not in end.fields or any(life.all("filtered")):
                 continue
             delivery = life.delivery(end.fields["receive_count"])
             if delivery is None or delivery.invocation is None:
                 yield violation("nothing is lost", life, "deleted, and no function ever saw that delivery", end.at)
-            elif not _may_be_deleted(delivery, end, past):
-                yield violation("nothing is lost", life, _text(delivery, end, past), end.at)
+            elif not _may_be_deleted(delivery, end, history):
+                yield violation("nothing is lost", life, _text(delivery, end, history), end.at)
 
 
-def _text(delivery: Delivery, end: Event, past: Past) -> str:
-    if end.fields["by"] == "mapping" and not _reports_failures(delivery, past):
+def _text(delivery: Delivery, end: HistoryEvent, history: RecordedHistory) -> str:
+    if end.fields["by"] == "mapping" and not _reports_failures(delivery, history):
         why = "though it was not handled: its event source mapping reports no failures (ReportBatchItemFailures)"
         return f"Lambda deleted it {why}"
     verdict = f"its handler's verdict was {delivery.verdict!r}" if delivery.run else "its handler never ran"
     return f"deleted, and nobody was done with it: {verdict}, and nothing was sent in its place"
 
 
-def _reports_failures(delivery: Delivery, past: Past) -> bool:
-    connected = past.connected.get(delivery.life.sent.fields["queue"])
+def _reports_failures(delivery: Delivery, history: RecordedHistory) -> bool:
+    connected = history.connected.get(delivery.life.sent.fields["queue"])
     return connected is None or bool(connected.fields["reports_failures"])
 
 
-def _may_be_deleted(delivery: Delivery, end: Event, past: Past) -> bool:
+def _may_be_deleted(delivery: Delivery, end: HistoryEvent, history: RecordedHistory) -> bool:
     life = delivery.life
     if delivery.invocation is not None and delivery.invocation.consumed is None:
         return True  # what a function other than tarry answers is its own affair
     copies = [copy for each in (delivery, *delivery.twins) for copy in each.copies]
-    if any(copy.at <= end.at and _is_confirmed(copy, past) for copy in copies):
+    if any(copy.at <= end.at and _is_confirmed(copy, history) for copy in copies):
         return True
     if delivery.verdict in DONE or _was_done(delivery, end):
         return True
     if delivery.verdict == "left":
-        return _is_free(delivery, past)
+        return _is_free(delivery, history)
     thrown_away = {"COMMITTED", "DISCARDED"}  # by a failure step, of which nothing but the log tells
-    said = past.said.get(life.delivery_id, [])
+    said = history.said.get(life.delivery_id, [])
     return any(event.at <= end.at and event.fields["state"] in thrown_away for event in said)
 
 
-def _was_done(delivery: Delivery, end: Event) -> bool:
+def _was_done(delivery: Delivery, end: HistoryEvent) -> bool:
     """Whether a handler that never ended, since its process died, had acknowledged the message by then (SPEC G3)."""
     run = delivery.run
     given = run.verdict_event(delivery.life.delivery_id) if run is not None and run.ended is None else None
     return given is not None and given.at <= end.at and given.fields["verdict"] in DONE
 
 
-def _is_confirmed(copy: Event, past: Past) -> bool:
+def _is_confirmed(copy: HistoryEvent, history: RecordedHistory) -> bool:
     """Whether SQS said that it has the copy as it was sent."""
-    garbled = past.lives[copy.fields["delivery_id"]].all("garbled")
+    garbled = history.lives[copy.fields["delivery_id"]].all("garbled")
     return not any(each.fields.get("request_id") == copy.fields["by"] for each in garbled)
 
 
-def _is_free(delivery: Delivery, past: Past) -> bool:
+def _is_free(delivery: Delivery, history: RecordedHistory) -> bool:
     """On FIFO: whether all before it in its batch and group are out of its way."""
     assert delivery.invocation is not None
     group = delivery.life.sent.fields.get("group")
     for delivery_id in delivery.invocation.batch:
-        before = past.lives[delivery_id]
+        before = history.lives[delivery_id]
         if before is delivery.life:
             return True
         if before.sent.fields.get("group") == group and delivery_id in delivery.invocation.failed:
@@ -85,39 +85,41 @@ def _is_free(delivery: Delivery, past: Past) -> bool:
     return True
 
 
-def nothing_expires_waiting(past: Past) -> Found:
+def nothing_expires_waiting(history: RecordedHistory) -> Found:
     """No wait outlasts the message, where its queue's retention had to be looked up (SPEC C10)."""
-    for life in past.lives.values():
+    for life in history.lives.values():
         end, delivery = life.end, life.deliveries[-1] if life.deliveries else None
         if end is None or end.what != "expired" or delivery is None or not delivery.ended_well or not delivery.hidden:
             continue
         hidden = delivery.hidden[-1]
         wait, due = hidden.fields["seconds"], hidden.fields["visible_until"]
         looked_up = hidden.at + wait - life.sent.at > LOOK_UP_SECONDS + SETTLING_SECONDS
-        if looked_up and end.fields["expired_at"] <= due and not _may_expire(delivery, past):
+        if looked_up and end.fields["expired_at"] <= due and not _may_expire(delivery, history):
             yield violation("nothing expires waiting", life, f"expired in a wait of {wait} s", end.at)
 
 
-def _may_expire(delivery: Delivery, past: Past) -> bool:
+def _may_expire(delivery: Delivery, history: RecordedHistory) -> bool:
     """It had nowhere to go, or could not be looked up or sent."""
     assert delivery.invocation is not None
     queue = delivery.life.sent.fields["queue"]
-    said = [event.fields for event in past.said_by(delivery)]
-    nowhere = queue.endswith(".fifo") and (past.redrive(queue) is None or any(f["event"] == "unhandled" for f in said))
+    said = [event.fields for event in history.said_by(delivery)]
+    nowhere = queue.endswith(".fifo") and (
+        history.redrive(queue) is None or any(f["event"] == "unhandled" for f in said)
+    )
     not_sent = any("not_sent" in fields for fields in said)
-    return nowhere or not_sent or delivery.invocation.struck("SendMessageBatch") or past.look_up_failed(delivery)
+    return nowhere or not_sent or delivery.invocation.struck("SendMessageBatch") or history.look_up_failed(delivery)
 
 
-def everything_settles(past: Past) -> Found:
+def everything_settles(history: RecordedHistory) -> Found:
     """When nothing is left to happen, nothing is left in a queue that feeds a function."""
-    if not past.settled:
+    if not history.settled:
         return
-    for life in past.lives.values():
-        if life.end is None and life.queue in past.connected:
+    for life in history.lives.values():
+        if life.end is None and life.queue in history.connected:
             yield violation(
                 "everything settles", life, f"is still in {life.queue}, and nothing happens any more", _last(life)
             )
 
 
-def _last(life: Life) -> float:
+def _last(life: MessageCopy) -> float:
     return life.events[-1].at

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 from tarry.testing.checkers.violation import Found, violation
 
 if TYPE_CHECKING:
-    from tarry.testing.lives import Delivery
-    from tarry.testing.past import Past
+    from tarry.testing.deliveries import Delivery
+    from tarry.testing.history import RecordedHistory
 
 NOT_DECIDED = frozenset({None, "release", "left"})
 """What was not run, or has no verdict of its own."""
 
 
-def what_is_given_back_is_visible(past: Past) -> Found:
+def what_is_given_back_is_visible(history: RecordedHistory) -> Found:
     """A message that was not handled, and is reported as failed, is visible again when the answer is out.
 
     On FIFO one that is not would hold up its group when the head is due.
     """
-    for delivery in past.deliveries():
+    for delivery in history.deliveries():
         if not delivery.ended_well or not delivery.was_reported or delivery.verdict not in NOT_DECIDED:
             continue
         if (
             delivery.copies
-            or _is_excused(delivery, past)
+            or _is_excused(delivery, history)
             or any(each.fields["seconds"] == 0 for each in delivery.hidden)
         ):
             continue
@@ -32,12 +32,12 @@ def what_is_given_back_is_visible(past: Past) -> Found:
         yield violation("what is given back is visible", delivery.life, text, delivery.at)
 
 
-def _is_excused(delivery: Delivery, past: Past) -> bool:
+def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
     """Whether it waits for something of its own, or the request that shows it has failed."""
     invocation = delivery.invocation
     assert invocation is not None
     assert invocation.answered is not None
-    states = {event.fields["event"] for event in past.said_by(delivery)}
+    states = {event.fields["event"] for event in history.said_by(delivery)}
     if invocation.consumed is None or states & {"deferred", "unhandled", "waiting_retry"}:
         return True
     left_at = delivery.life.left_at
@@ -48,18 +48,18 @@ def _is_excused(delivery: Delivery, past: Past) -> bool:
     is_late = delivery.lease_ends_at <= invocation.answered.at
     if invocation.struck("ChangeMessageVisibilityBatch") or is_anothers or is_late:
         return True
-    return _is_out_of_time(delivery, past) or _has_lost_group(delivery, past)
+    return _is_out_of_time(delivery, history) or _has_lost_group(delivery, history)
 
 
-def _has_lost_group(delivery: Delivery, past: Past) -> bool:
+def _has_lost_group(delivery: Delivery, history: RecordedHistory) -> bool:
     """Whether a handle of its group was refused on FIFO: then the group is not run, and only reported (SPEC H4)."""
     assert delivery.invocation is not None
     group = delivery.life.sent.fields.get("group")
     return delivery.life.queue.endswith(".fifo") and any(
-        each.life.sent.fields.get("group") == group and past.had_problem(each, "lease_lost")
-        for each in past.received_by(delivery.invocation)
+        each.life.sent.fields.get("group") == group and history.had_problem(each, "lease_lost")
+        for each in history.received_by(delivery.invocation)
     )
 
 
-def _is_out_of_time(delivery: Delivery, past: Past) -> bool:
-    return any("not_settled" in event.fields for event in past.said_by(delivery))
+def _is_out_of_time(delivery: Delivery, history: RecordedHistory) -> bool:
+    return any("not_settled" in event.fields for event in history.said_by(delivery))

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.envelope.attribute import ATTRIBUTE, is_ours
 from tarry.testing.checkers.violation import Found, violation
-from tarry.testing.lives import TRANSFERS
+from tarry.testing.deliveries import TRANSFERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarry.testing.lives import Life
-    from tarry.testing.past import Past
+    from tarry.testing.deliveries import MessageCopy
+    from tarry.testing.history import RecordedHistory
 
 
-def nothing_comes_from_nowhere(past: Past) -> Found:
+def nothing_comes_from_nowhere(history: RecordedHistory) -> Found:
     """What a function sends on is a message that it had, with its group and trace header.
 
     Its body and attributes too, unless the copy's record says that a failure step edited them.
     """
     rule = "nothing comes from nowhere"
-    for life in past.lives.values():
-        if life.sender not in past.invocations:
+    for life in history.lives.values():
+        if life.sender not in history.invocations:
             continue
         if life.came_from is None:
             if TRANSFERS & set(life.record or ()):
@@ -33,13 +33,15 @@ def nothing_comes_from_nowhere(past: Past) -> Found:
                 yield violation(
                     rule, life, f"its copy has another {what}: {has!r:.200}, not {had!r:.200}", life.sent.at
                 )
-    for run in past.runs:
-        strange = [each for each in run.delivery_ids if each not in past.invocations[run.request_id].batch]
+    for run in history.runs:
+        strange = [each for each in run.delivery_ids if each not in history.invocations[run.request_id].batch]
         if strange:
-            yield violation(rule, past.lives[strange[0]], "ran in an invocation that was not handed it", run.began.at)
+            yield violation(
+                rule, history.lives[strange[0]], "ran in an invocation that was not handed it", run.began.at
+            )
 
 
-def _compared(original: Life, copy: Life) -> list[tuple[str, Any, Any]]:
+def _compared(original: MessageCopy, copy: MessageCopy) -> list[tuple[str, Any, Any]]:
     had, has = original.sent.fields, copy.sent.fields
     group = has.get("group") if copy.sent.fields["queue"].endswith(".fifo") or had.get("group") else None
     own_group = had.get("group") or (original.id if copy.sent.fields["queue"].endswith(".fifo") else None)
@@ -53,7 +55,7 @@ def _compared(original: Life, copy: Life) -> list[tuple[str, Any, Any]]:
     ]
 
 
-def _users(life: Life) -> dict[str, Any]:
+def _users(life: MessageCopy) -> dict[str, Any]:
     """The attributes that are not tarry's."""
     return {name: value for name, value in life.attributes.items() if name != ATTRIBUTE or not _is_ours(value)}
 

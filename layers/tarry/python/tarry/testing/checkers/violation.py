@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tarry.testing.past import Past
+from tarry.testing.history import RecordedHistory
 
 if TYPE_CHECKING:
-    from tarry.testing.lives import Life
+    from tarry.testing.deliveries import MessageCopy
 
 MOMENT = 0.001
 """How much earlier than due something may happen: times are floats."""
@@ -29,9 +29,9 @@ class Violation:
 
 
 Found = Iterator[Violation]
-Checker = Callable[[Past], Found]
+Checker = Callable[[RecordedHistory], Found]
 
 
-def violation(rule: str, life: Life, text: str, at: float) -> Violation:
+def violation(rule: str, life: MessageCopy, text: str, at: float) -> Violation:
     """Of a message, by its stable id."""
     return Violation(rule, life.id, text, at)

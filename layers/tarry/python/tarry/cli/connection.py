@@ -1,0 +1,63 @@
+"""The way from a command to the SQS that its options name."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tarry.cli.errors import libraries, refuse
+from tarry.tooling.queues import queue_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def sqs_at(command: str, endpoint_url: str | None, *, aws: bool) -> Iterator[Any]:
+    """A client of the SQS that the options name.
+
+    What is raised within becomes one line on stderr: exit 2 if something given is wrong, 1 if SQS fails.
+    """
+    with libraries(command, "local"):
+        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.exceptions import ConnectionError as NobodyAnswers
+
+        from tarry.local.aws.client import endpoint_of, sqs_client
+        from tarry.sqs.refusals import error_code, is_no_queue
+        from tarry.tooling.errors import UsageError
+    from tarry.errors import SendError
+
+    if aws and endpoint_url:
+        refuse("--aws and --endpoint-url are two places: name one of them")
+    client: Any = None
+    try:
+        client = sqs_client(endpoint_of(endpoint_url, os.environ, aws=aws))
+        yield client
+    except NobodyAnswers as error:
+        refuse(f"no SQS answers at {place(client)}: start tarry local, or say --endpoint-url or --aws ({error})", 1)
+    except ClientError as error:
+        if is_no_queue(error_code(error)):
+            refuse(f"there is no such queue at {place(client)}: {_queues(client)}")
+        refuse(f"SQS at {place(client)}: {error}", 1)
+    except (BotoCoreError, SendError) as error:
+        refuse(str(error), 1)
+    except (UsageError, ValueError, TypeError) as error:  # the producer's, which say what is wrong with what was given
+        refuse(str(error))
+
+
+def place(client: Any) -> str:
+    """Where a client's SQS is."""
+    url: str = client.meta.endpoint_url
+    return url
+
+
+def _queues(client: Any) -> str:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        urls = client.list_queues(MaxResults=20).get("QueueUrls") or []
+    except (BotoCoreError, ClientError):
+        return "and its queues may not be listed"
+    names = ", ".join(sorted(queue_name(url) for url in urls))
+    return f"there are {names}" if names else "there are none"

@@ -1,0 +1,166 @@
+"""Dead letters as text for a terminal: no markup, and no control characters of theirs, take effect."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from tarry.failed import as_json
+from tarry.tooling.queues import queue_name
+from tarry.tooling.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rich.console import Console, RenderableType
+
+    from tarry.failed import DeadLetterMessage
+
+BRIEF_LENGTH = 200
+LINES_SHOWN = 12
+"""Lines of a traceback where it is to be short: the last ones, with where it was raised."""
+BODY_SHOWN = 2_000
+"""Characters of a body where it is to be short."""
+WIDTH_ELSEWHERE = 200
+NO_RECORD = "no record: SQS moved it by itself"
+
+
+def table(dead_letters: Sequence[DeadLetterMessage], console: Console) -> RenderableType:
+    """One line a letter."""
+    found = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    found.add_column("id", no_wrap=True)
+    found.add_column("when", no_wrap=True)
+    found.add_column("error", overflow="fold", ratio=1)
+    found.add_column("attempts", justify="right", no_wrap=True)
+    found.add_column("origin", no_wrap=True)
+    for dead_letter in dead_letters:
+        failure = dead_letter.failure
+        found.add_row(
+            _text(dead_letter.id),
+            _text(_minute(failure.failed_at if failure and failure.failed_at else dead_letter.sent_at)),
+            Text(brief(dead_letter), "" if failure else "dim"),
+            _text(str(failure.attempts) if failure and failure.attempts is not None else ""),
+            _text(origin_name(dead_letter)),
+        )
+    return found
+
+
+def brief(dead_letter: DeadLetterMessage) -> str:
+    """Why it died, in a line."""
+    failure = dead_letter.failure
+    if failure is None:
+        return NO_RECORD
+    error = ": ".join(filter(None, [failure.type, failure.message]))
+    if failure.reason in (None, "exhausted", "error") and error:
+        return printable(_cut(error))
+    return printable(_cut(": ".join(filter(None, [failure.reason, error])) or "it is not said why"))
+
+
+def whole(dead_letter: DeadLetterMessage) -> RenderableType:
+    """All that is known of a letter."""
+    return Group(
+        *_about(dead_letter), *_history(dead_letter), *_traceback(dead_letter, None), *_body(dead_letter, None)
+    )
+
+
+def in_short(dead_letter: DeadLetterMessage) -> RenderableType:
+    """What one must know to decide: the message, its error, the last frames, its history."""
+    return Group(
+        *_about(dead_letter),
+        *_history(dead_letter),
+        *_traceback(dead_letter, LINES_SHOWN),
+        *_body(dead_letter, BODY_SHOWN),
+    )
+
+
+def _about(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
+    yield Text.assemble((printable(dead_letter.id), "bold"), f"  in {printable(dead_letter.queue)}")
+    failure = dead_letter.failure
+    facts: list[tuple[str, Any]] = [
+        ("SQS's id", dead_letter.delivery_id if dead_letter.delivery_id != dead_letter.id else None),
+        ("from", origin_name(dead_letter) or "it does not say"),
+        ("group", dead_letter.group_id),
+        ("sent", dead_letter.sent_at),
+        ("edited", dead_letter.edited),
+        ("attributes", json.dumps(as_json(dead_letter)["attributes"]) if dead_letter.attributes else None),
+    ]
+    if failure is None:
+        facts += [("died", NO_RECORD), ("look for it by", insights_query(dead_letter))]
+    else:
+        attempts = (
+            "" if failure.attempts is None else f", after {failure.attempts} attempt{'s'[: failure.attempts != 1]}"
+        )
+        ran = " ".join(filter(None, [failure.function, failure.request_id and f"(request {failure.request_id})"]))
+        facts += [
+            ("first failed", failure.first_failed_at),
+            ("died", f"{failure.failed_at or 'at some time'}: {failure.reason or 'no reason is told'}{attempts}"),
+            ("error", ": ".join(filter(None, [failure.type, failure.message])) or None),
+            ("said", failure.said),
+            ("fingerprint", failure.fingerprint),
+            ("function", ran or None),
+            ("extra", json.dumps(failure.extra) if failure.extra else None),
+        ]
+    grid = Table.grid(padding=(0, 2, 0, 2))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        if value is not None:
+            grid.add_row(name, _text(str(value)))
+    yield grid
+
+
+def _history(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
+    if dead_letter.history:
+        yield Text("\nhistory", "dim")
+        for entry in dead_letter.history:
+            yield Text(f"  {printable(_entry(entry))}")
+
+
+def _entry(entry: Mapping[str, Any]) -> str:
+    delay = entry.get("delay")
+    waited = "" if delay is None else f", then a wait of {delay} s"
+    return f"{entry.get('at', '')}  attempt {entry.get('attempt', '?')}  {entry.get('error', '')}{waited}"
+
+
+def _traceback(dead_letter: DeadLetterMessage, most: int | None) -> Iterable[RenderableType]:
+    text = dead_letter.failure.traceback if dead_letter.failure else None
+    if text:
+        lines = text.rstrip("\n").split("\n")
+        shown = lines if most is None else lines[-most:]
+        yield Text("\ntraceback" if len(shown) == len(lines) else "\ntraceback, its end", "dim")
+        yield Text(printable("\n".join(shown), keep="\n\t"))
+
+
+def _body(dead_letter: DeadLetterMessage, most: int | None) -> Iterable[RenderableType]:
+    yield Text("\nbody", "dim")
+    yield Text(printable(dead_letter.body[:most], keep="\n\t"))
+    if most is not None and (left := len(dead_letter.body) - most) > 0:
+        yield Text(f"... and {left:,} characters more", "dim")
+
+
+def insights_query(dead_letter: DeadLetterMessage) -> str:
+    """Where a letter has no record, the log may tell: for CloudWatch Logs Insights, on its function's log group."""
+    return f'fields @timestamp, @message | filter @message like "{dead_letter.delivery_id}" | sort @timestamp asc'
+
+
+def origin_name(dead_letter: DeadLetterMessage) -> str:
+    """The name of the queue it came from."""
+    return queue_name(dead_letter.origin or "")
+
+
+def _minute(moment: str | None) -> str:
+    return (moment or "")[:16].replace("T", " ")
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= BRIEF_LENGTH else text[: BRIEF_LENGTH - 3] + "..."
+
+
+def _text(text: str) -> Text:
+    return Text(printable(text))

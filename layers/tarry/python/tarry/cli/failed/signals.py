@@ -1,0 +1,75 @@
+"""Signals: finish the current dead letters and begin no others; at a prompt, stop at once."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+SIGNALS = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP")
+"""The last one: a terminal, or a connection, that is gone."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Somebody wants it to end, while nothing is at hand that could be finished."""
+
+
+class Stopping:
+    """Whether a signal came. Within `at_prompt` it raises `Stopped`, within `at_work` a second one does."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._raises_at: int | None = None
+        self._came = 0
+
+    def __call__(self) -> bool:
+        return self.signal is not None
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell tells of a process that a signal ended."""
+        return 128 + (self.signal or 0)
+
+    @contextmanager
+    def listening(self) -> Iterator[Stopping]:
+        """Takes the signals; in the end they are as they were."""
+        numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+        numbers = [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]  # as nohup wants it
+        before = {number: signal.signal(number, self._take) for number in numbers}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def at_prompt(self) -> Iterator[None]:
+        """While somebody is asked."""
+        with self._raising_at(1):
+            yield
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While something runs that may not end."""
+        with self._raising_at(2):
+            yield
+
+    @contextmanager
+    def _raising_at(self, count: int) -> Iterator[None]:
+        if self._came >= count:
+            raise Stopped
+        before, self._raises_at = self._raises_at, count
+        try:
+            yield
+        finally:
+            self._raises_at = before
+
+    def _take(self, number: int, _: FrameType | None) -> None:
+        self.signal = number
+        self._came += 1
+        if self._raises_at is not None and self._came >= self._raises_at:
+            raise Stopped

@@ -1,0 +1,161 @@
+"""Find the dead-letter queues: those of a template, of a deployed stack, or one by name; and their AWS client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tarry.failed import UnknownQueue
+from tarry.support.arn import queue_arn
+from tarry.tooling.errors import UsageError
+from tarry.tooling.queues import endpoint_host, queue_name, redrive_of
+from tarry.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tarry.template import Template
+
+DEFAULT_TEMPLATE = Path("template.yaml")
+LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+LOCAL_REGION = "us-east-1"
+CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, TRIES = 5, 15, 5
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """What the command was told."""
+
+    queue: str | None = None
+    template: Path | None = None
+    stack: str | None = None
+    parameters: dict[str, str] = field(default_factory=dict)
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The dead-letter queues (names or URLs), and names of queues that letters may be sent to."""
+
+    queues: tuple[str, ...]
+    known: frozenset[str] = frozenset()
+    template: Template | None = None
+    template_names: Mapping[str, str] = field(default_factory=dict)
+    """What the template calls queues that a stack has given other names."""
+
+
+class AwsAccess:
+    """The way to AWS, or to what stands in for it."""
+
+    def __init__(self, where: TargetOptions) -> None:
+        import boto3
+        from botocore.config import Config
+
+        self._session = boto3.session.Session(profile_name=where.profile, region_name=where.region)
+        self._endpoint_url = where.endpoint_url
+        self._config = Config(
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            read_timeout=READ_TIMEOUT_SECONDS,
+            retries={"total_max_attempts": TRIES, "mode": "standard"},
+        )
+        is_local = where.endpoint_url is not None and endpoint_host(where.endpoint_url) in LOCAL_HOSTS
+        self.region: str | None = self._session.region_name or (LOCAL_REGION if where.endpoint_url else None)
+        self._given: dict[str, str] = {}
+        if is_local and self._session.get_credentials() is None:
+            self._given = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}  # nobody checks them
+
+    def client(self, service: str) -> Any:
+        """A client that is more patient than a function's."""
+        return self._session.client(
+            service,  # type: ignore[call-overload]
+            region_name=self.region,
+            endpoint_url=self._endpoint_url,
+            config=self._config,
+            **self._given,
+        )
+
+    def world(self) -> World:
+        """The world of this account."""
+        return World(client_factory=lambda: self.client("sqs"))
+
+
+def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bool = False) -> Targets:
+    """The queues that are meant.
+
+    ``needs_template``: the template says more than that (whose handler is whose).
+
+    Raises `UsageError`, `UnknownQueue`, `tarry.template.TemplateError`, and whatever botocore raises.
+    """
+    if where.stack is not None:
+        queues, logical_ids = _of_stack(where.stack, account)
+        template = _read(where, account) if needs_template else None
+        by_id = {queue.logical_id: queue.name for queue in template.queues.values()} if template else {}
+        return Targets(
+            _chosen(
+                where.queue,
+                queues,
+                {logical_id: name for name, logical_id in logical_ids.items()},
+                f"stack {where.stack}",
+            ),
+            frozenset(logical_ids),
+            template,
+            {name: by_id[logical_id] for name, logical_id in logical_ids.items() if logical_id in by_id},
+        )
+    path = where.template or (DEFAULT_TEMPLATE if DEFAULT_TEMPLATE.exists() else None)
+    if where.queue is not None and where.template is None and not needs_template:
+        return Targets((where.queue,))
+    if path is None:
+        more = "" if where.queue is None else ", whose functions are to be run"
+        raise UsageError(
+            f"there is no {DEFAULT_TEMPLATE} here{more}: name a template (--template FILE)"
+            + ("" if where.queue else ", a deployed stack (--stack NAME) or a queue (--queue NAME)")
+        )
+    template = _read(where, account)
+    known = frozenset(template.queues)
+    if where.queue is not None and where.template is None:
+        return Targets((where.queue,), known, template)
+    targets = [each.dead_letter_arn for each in template.queues.values() if each.dead_letter_arn]
+    names = dict.fromkeys(queue_arn(target).name for target in targets)
+    logical = {each.logical_id: each.name for each in template.queues.values() if each.logical_id}
+    return Targets(_chosen(where.queue, tuple(names), logical, str(path)), known, template)
+
+
+def _chosen(name: str | None, queues: tuple[str, ...], logical: dict[str, str], of: str) -> tuple[str, ...]:
+    """The queue of a name, or all if none is named."""
+    if not queues:
+        raise UsageError(f"{of} has no dead-letter queue: name a queue (--queue NAME)")
+    if name is None:
+        return queues
+    wanted = queue_name(logical.get(name, name))
+    for queue in queues:
+        if queue_name(queue) == wanted:
+            return (queue,)
+    raise UnknownQueue(name, tuple(queue_name(queue) for queue in queues))
+
+
+def _read(where: TargetOptions, account: AwsAccess) -> Template:
+    from tarry.template import read_template
+
+    return read_template(where.template or DEFAULT_TEMPLATE, where.parameters, account.region or LOCAL_REGION)
+
+
+def _of_stack(stack: str, account: AwsAccess) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The URLs of a stack's dead-letter queues, and the logical ids of all its queues by their names."""
+    pages = account.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
+    resources = [each for page in pages for each in page["StackResourceSummaries"]]
+    queues = {
+        each["PhysicalResourceId"]: each["LogicalResourceId"]
+        for each in resources
+        if each["ResourceType"] == "AWS::SQS::Queue" and each.get("PhysicalResourceId")
+    }
+    sqs = account.client("sqs")
+    by_name = {queue_name(url): url for url in queues}
+    dead: dict[str, None] = {}
+    for url in queues:
+        told = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"]).get("Attributes", {})
+        if (redrive := redrive_of(told)) is not None:
+            dead[by_name.get(redrive.target.name, redrive.target.name)] = None
+    return tuple(dead), {name: queues[url] for name, url in by_name.items()}

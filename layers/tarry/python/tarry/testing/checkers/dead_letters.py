@@ -1,0 +1,120 @@
+"""Dead letters say why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarry.envelope.attribute import ATTRIBUTE, is_dead_letter
+from tarry.sqs.limits import MAX_ATTRIBUTES, MAX_REQUEST_BYTES, message_size
+from tarry.testing.checkers.violation import Found, violation
+from tarry.testing.deliveries import FAILED
+from tarry.tooling.queues import queue_name
+
+if TYPE_CHECKING:
+    from tarry.testing.deliveries import Delivery, HandlerRun, MessageCopy
+    from tarry.testing.history import RecordedHistory
+
+REASONS = frozenset({"error", "exhausted", "fatal", "undecodable", "expiring"})
+SMALLEST_RECORD_BYTES = 700
+
+
+def letters_say_why(history: RecordedHistory) -> Found:
+    """What tarry dead-lettered has its record, complete, wherever there was room for one."""
+    rule = "letters say why"
+    for life in history.lives.values():
+        if life.came_from is None or not life.is_letter or life.has_twins:
+            continue
+        if life.record is None:
+            if _has_room(life, history):
+                yield violation(rule, life, "dead-lettered without a record, though there was room", life.sent.at)
+            continue
+        if life.sent.fields["queue"] in (life.came_from.life.sent.fields["queue"], died_in(life.came_from.life)):
+            yield violation(
+                rule, life, f"dead-lettered to {life.sent.fields['queue']}, where it came from", life.sent.at
+            )
+        for what, wanted, told in _compared(life, life.came_from, history):
+            if wanted != told:
+                text = f"its record says of its {what} {told!r:.200}, not {wanted!r:.200}"
+                yield violation(rule, life, text, life.sent.at)
+
+
+def died_in(life: MessageCopy) -> str | None:
+    """The queue from which its record says that it was dead-lettered before."""
+    record = life.record or {}
+    return queue_name(str(record.get("origin"))) if is_dead_letter(record) else None
+
+
+def users_attributes(life: MessageCopy) -> dict[str, Any]:
+    """A message's attributes without tarry's record."""
+    ours = life.record is not None
+    return {name: value for name, value in life.attributes.items() if not (ours and name == ATTRIBUTE)}
+
+
+def _has_room(life: MessageCopy, history: RecordedHistory) -> bool:
+    limit = int(history.queues.get(life.sent.fields["queue"], {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))
+    room = limit - message_size(life.body, dict(life.attributes))
+    taken = ATTRIBUTE in life.attributes or len(life.attributes) >= MAX_ATTRIBUTES
+    return not taken and room >= SMALLEST_RECORD_BYTES
+
+
+def _compared(letter: MessageCopy, delivery: Delivery, history: RecordedHistory) -> list[tuple[str, Any, Any]]:
+    """What the record must say beside what it says; what was cut for want of room is not there."""
+    record: dict[str, Any] = letter.record or {}
+    failure: dict[str, Any] = record.get("failure") or {}
+    run, queue = delivery.run, delivery.life.sent.fields["queue"]
+    origin = queue_name(str(record.get("origin")))
+    delay = letter.sent.fields["visible_at"] - letter.sent.at
+    is_fifo = letter.sent.fields["queue"].endswith(".fifo")
+    compared: list[tuple[str, Any, Any]] = [
+        ("delay", 0, 0 if is_fifo else delay),  # the queue may have one of its own
+        ("id", delivery.life.id, record.get("id")),
+        ("origin", queue, origin),
+        ("reason", True, bool(failure.get("reason")) or "failure" not in record),  # a redaction may take it out
+        ("carried attempts", 0, record.get("carried", 0)),
+        ("step counters", {}, record.get("steps", {})),
+    ]
+    if run is None:
+        is_undecodable = str(failure.get("type", "Undecodable")).endswith("Undecodable")  # whatever a step calls it
+        may_not_run = is_undecodable or failure.get("reason") == "expiring"
+        return [*compared, ("run of the handler", True, may_not_run)]
+    said = run.verdict(delivery.life.delivery_id)
+    had_reason = said in FAILED or said == "left" or failure.get("reason") == "expiring" or _is_given_up(run, failure)
+    of_its_own = run.has_own_steps(delivery.life.delivery_id) and failure.get("reason") not in REASONS
+    compared.append(("reason for a failure", True, had_reason or of_its_own))
+    if failure.get("reason") == "exhausted":
+        compared.append(("exhaustion", True, _is_exhausted(delivery, history)))
+    if said == "reject":
+        compared.append(("reason", False, failure.get("reason") in REASONS))
+    if "request_id" in failure:  # else it was cut
+        invocation = delivery.invocation
+        compared.append(("request", invocation.request_id if invocation else None, failure["request_id"]))
+    if "attempts" in failure:
+        lives_before = _total_before(delivery.life)
+        compared.append(("attempts", lives_before + run.attempt(delivery.life.delivery_id), failure["attempts"]))
+    error = run.error(delivery.life.delivery_id)
+    if "type" in failure and error is not None:
+        compared.append(("type", error, failure["type"].rpartition(".")[2]))
+    if "first_failed_at" in failure and "failed_at" in failure:
+        compared.append(("order of times", True, failure["first_failed_at"] <= failure["failed_at"]))
+    return compared
+
+
+def _is_given_up(run: HandlerRun, failure: dict[str, Any]) -> bool:
+    """Whether its handler ran beyond its time, and its process was ended after it was settled (SPEC I3)."""
+    return run.ended is None and str(failure.get("type", TimeoutError.__name__)).endswith(TimeoutError.__name__)
+
+
+def _total_before(life: MessageCopy) -> int:
+    """The attempts of earlier lives, which ended in a dead letter that was redriven."""
+    while not life.is_letter and life.before is not None:
+        life = life.before
+    failure = (life.record or {}).get("failure") or {}
+    return int(failure.get("attempts") or 0)
+
+
+def _is_exhausted(delivery: Delivery, history: RecordedHistory) -> bool:
+    run, delivery_id = delivery.run, delivery.life.delivery_id
+    assert run is not None
+    limit, redrive = run.limit(delivery_id), history.redrive(delivery.life.sent.fields["queue"])
+    spent = limit is not None and run.attempt(delivery_id) >= limit
+    return spent or (redrive is not None and delivery.count >= redrive[1])

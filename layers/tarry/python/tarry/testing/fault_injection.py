@@ -1,0 +1,266 @@
+"""Where faults strike: requests to SQS, the mapping's ways to its queue and its function, and the CPU's speed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
+
+from tarry.simulator.functions import current_call
+from tarry.simulator.invocations import FunctionHost, InvocationResult
+from tarry.simulator.ports import SqsPort
+from tarry.simulator.sqs import SqsError
+from tarry.sqs.client import READ_TIMEOUT_SECONDS
+from tarry.tooling.queues import queue_name
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from tarry.simulator.history import History
+    from tarry.simulator.mapping_settings import MappingSettings
+    from tarry.simulator.sqs import Sqs
+    from tarry.simulator.stage import Stage
+    from tarry.simulator.timeline import Timeline
+    from tarry.testing.faults import Fault, Faults
+    from tarry.world import Clock
+
+Apply = Callable[[], dict[str, Any]]
+
+ONE_WAY_SECONDS = 0.002, 0.012
+"""How long a request takes to SQS, or its answer back, at least and at most."""
+
+REFUSALS = {
+    "throttle": SqsError("ThrottlingException", "Rate exceeded", status=400),
+    "unavailable": SqsError("ServiceUnavailable", "The service is unavailable", status=503, sender_fault=False),
+    "denied": SqsError("AccessDenied", "User is not authorized to perform this action", status=403),
+}
+ENTRY_REFUSAL = {"SenderFault": False, "Code": "InternalError", "Message": "an internal error, made by the sandbox"}
+GARBLED_MD5 = "0" * 32
+
+
+class FaultyTransport:
+    """`tarry.simulator.client.Transport`, with faults.
+
+    A request that has left arrives, whatever becomes of the process that sent it meanwhile.
+    """
+
+    def __init__(self, sqs: Sqs, stage: Stage, random: Random, faults: Faults, history: History) -> None:
+        self._sqs = sqs
+        self._stage = stage
+        self._random = random
+        self._faults = faults
+        self._history = history
+
+    def __call__(self, operation: str, parameters: Mapping[str, Any], apply: Apply) -> dict[str, Any]:
+        queue = queue_name(str(parameters.get("QueueUrl", ""))) or None
+        call = current_call()
+        request_id = None if call is None else call.request_id
+        fault = self._faults.of_request(operation, queue, request_id)
+        match fault.kind if fault is not None else "":
+            case "crash_before" if call is not None:
+                self._travel()
+                call.crash()
+            case "throttle" | "unavailable" | "denied" as kind:
+                self._travel()
+                self._travel()
+                raise REFUSALS[kind]
+            case "unreachable":
+                self._travel()
+                raise EndpointConnectionError(endpoint_url=self._sqs.endpoint_url)
+        answer = self._arrive(lambda: self._apply(fault, parameters, apply, request_id), fault, parameters)
+        match fault.kind if fault is not None else "":
+            case "garbled":
+                self._garble(answer, request_id)
+            case "crash_after" if call is not None:
+                call.crash()
+            case "lost_answer":
+                self._travel()
+                raise EndpointConnectionError(endpoint_url=self._sqs.endpoint_url)
+            case "hang":
+                self._stage.clock.sleep(READ_TIMEOUT_SECONDS)
+                raise ReadTimeoutError(endpoint_url=self._sqs.endpoint_url)
+        self._travel()
+        return answer
+
+    def _arrive(self, act: Apply, fault: Fault | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """What SQS answers, once the request has reached it."""
+        stage, seconds = self._stage, self._one_way()
+        if fault is not None and fault.kind == "late":
+            seconds = fault.seconds
+        may_wait = "WaitTimeSeconds" in parameters  # a receive, and others act meanwhile
+        if may_wait or stage.actors.current() is None:
+            stage.clock.sleep(seconds)
+            return act()
+        if seconds < READ_TIMEOUT_SECONDS and stage.timeline.skip_to(stage.timeline.now + seconds):
+            return act()
+        arrived, outcome = stage.threads.event(), _Outcome()
+
+        def arrive() -> None:
+            outcome.take(act)
+            arrived.set()
+
+        stage.timeline.after(seconds, arrive)
+        if not arrived.wait(READ_TIMEOUT_SECONDS):
+            raise ReadTimeoutError(endpoint_url=self._sqs.endpoint_url)
+        return outcome.get()
+
+    def _travel(self) -> None:
+        self._stage.clock.sleep(self._one_way())
+
+    def _one_way(self) -> float:
+        return self._random.uniform(*ONE_WAY_SECONDS)
+
+    def _apply(
+        self, fault: Fault | None, parameters: Mapping[str, Any], apply: Apply, request_id: str | None
+    ) -> dict[str, Any]:
+        entries: list[dict[str, Any]] = list(parameters.get("Entries", ()))
+        refused = self._refused(fault, entries)
+        if refused:
+            return self._in_part(parameters, entries, refused, request_id)
+        return apply() if "WaitTimeSeconds" in parameters else self._acting(apply, request_id)
+
+    def _garble(self, answer: dict[str, Any], request_id: str | None) -> None:
+        """SQS says that it has got other bodies than were sent."""
+        for entry in answer.get("Successful", ()):
+            if "MD5OfMessageBody" in entry:
+                entry["MD5OfMessageBody"] = GARBLED_MD5
+                self._history.record("garbled", delivery_id=entry["MessageId"], request_id=request_id)
+
+    def _refused(self, fault: Fault | None, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The entries of a batch request that SQS refuses: at least one, where the fault strikes."""
+        if fault is None or fault.kind != "partial_failure" or not entries:
+            return []
+        refused = [entry for entry in entries if self._random.random() < 1 / 3]
+        return refused or [self._random.choice(entries)]
+
+    def _in_part(
+        self,
+        parameters: Mapping[str, Any],
+        entries: list[dict[str, Any]],
+        refused: list[dict[str, Any]],
+        request_id: str | None,
+    ) -> dict[str, Any]:
+        """The answer of a batch request some of whose entries SQS has refused."""
+        accepted = [entry for entry in entries if entry not in refused]
+        failed = [{"Id": entry["Id"], **ENTRY_REFUSAL} for entry in refused]
+        if not accepted:
+            return {"Successful": [], "Failed": failed}
+        operation = self._operation_of(entries)
+        answer = self._acting(lambda: self._sqs.call(operation, {**parameters, "Entries": accepted}), request_id)
+        return {**answer, "Failed": [*answer.get("Failed", []), *failed]}
+
+    def _operation_of(self, entries: list[dict[str, Any]]) -> str:
+        if "MessageBody" in entries[0]:
+            return "SendMessageBatch"
+        return "ChangeMessageVisibilityBatch" if "VisibilityTimeout" in entries[0] else "DeleteMessageBatch"
+
+    def _acting(self, apply: Apply, request_id: str | None) -> dict[str, Any]:
+        """What is recorded meanwhile was done by this invocation."""
+        self._history.by = request_id
+        try:
+            answer = apply()
+            for entry in answer.get("Failed", ()):
+                self._note_refusal(entry["Code"], entry.get("Message", ""), request_id)
+            return answer
+        except SqsError as error:
+            self._note_refusal(error.code, error.message, request_id)
+            raise
+        finally:
+            self._history.by = None
+
+    def _note_refusal(self, code: str, text: str, request_id: str | None) -> None:
+        self._history.record("refused", code=code, text=text, request_id=request_id)
+
+
+class _Outcome:
+    """What came of a request, for the one who waits for it."""
+
+    def __init__(self) -> None:
+        self._answer: dict[str, Any] = {}
+        self._error: Exception | None = None
+
+    def take(self, act: Apply) -> None:
+        try:
+            self._answer = act()
+        except Exception as error:  # noqa: BLE001 raised where it is awaited
+            self._error = error
+
+    def get(self) -> dict[str, Any]:
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+
+LOST = SqsError("InternalError", "the answer was lost, by the sandbox", status=500, sender_fault=False)
+
+
+class FaultyPort(SqsPort):
+    """`SqsPort`, struck by the faults that are not of a function's requests."""
+
+    def __init__(
+        self, timeline: Timeline, sqs: Sqs, settings: MappingSettings, faults: Faults, history: History
+    ) -> None:
+        super().__init__(timeline, sqs, settings)
+        self._faults = faults
+        self._history = history
+
+    def _answer(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        answer = super()._answer(operation, parameters)
+        if operation == "ReceiveMessage":
+            for message in answer.get("Messages", ()):
+                self._perhaps_again(message["ReceiptHandle"])
+        elif self._faults.of_mapping("lost_delete", self._queue) is not None:
+            raise LOST
+        return answer
+
+    def _perhaps_again(self, handle: str) -> None:
+        """A message of a standard queue may come a second time, while its first delivery is under way or after it."""
+        fault = None if self._queue.endswith(".fifo") else self._faults.of_delivery(self._queue)
+        if fault is not None:
+            self._sqs.deliver_again(self._queue, handle, fault.seconds)
+
+
+class FaultyHost:
+    """`FunctionHost`, throttled or invoked late where a fault says so."""
+
+    def __init__(self, timeline: Timeline, function: FunctionHost, queue: str, faults: Faults) -> None:
+        self._timeline = timeline
+        self._function = function
+        self._queue = queue
+        self._faults = faults
+
+    def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None]) -> None:
+        if self._faults.of_mapping("throttled", self._queue) is not None:
+            self._timeline.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
+        elif (held := self._faults.of_mapping("held", self._queue)) is not None:
+            self._timeline.after(held.seconds, partial(self._function.invoke, event, done))
+        else:
+            self._function.invoke(event, done)
+
+
+class SlowClock:
+    """`tarry.world.Clock`, of which a look costs `slow_down`'s seconds in the invocations it names."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seconds: dict[str, float] = {}
+        self.sleep = clock.sleep
+        self.asleep = clock.asleep
+
+    def slow_down(self, request_id: str, seconds: float) -> None:
+        """Let each look of this invocation at its clock take so many seconds."""
+        self._seconds[request_id] = seconds
+
+    def time(self) -> float:
+        self._work()
+        return self._clock.time()
+
+    def monotonic(self) -> float:
+        self._work()
+        return self._clock.monotonic()
+
+    def _work(self) -> None:
+        if self._seconds and (call := current_call()) is not None and call.request_id in self._seconds:
+            self._clock.sleep(self._seconds[call.request_id])

@@ -1,0 +1,62 @@
+"""A message in a queue, as a test sees it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tarry.envelope.attribute import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope
+from tarry.message import attribute_value
+from tarry.sqs.received import event_attribute
+
+if TYPE_CHECKING:
+    from tarry.envelope.attribute import Envelope, FailureRecord
+    from tarry.simulator.sqs import StoredMessage
+
+
+class Letter:
+    """A message that is in a queue, as it is now. To look at it costs no receive."""
+
+    def __init__(self, stored: StoredMessage, queue: str, now: float) -> None:
+        self.delivery_id = stored.delivery_id
+        """SQS's own id."""
+        self.queue = queue
+        """The queue's name."""
+        self.body = stored.body
+        self.group_id = stored.group
+        self.receive_count = stored.receive_count
+        self.hidden_seconds = max(0.0, stored.visible_at - now)
+        """How long it is still delayed or hidden; 0 if it can be received."""
+        attributes = {name: event_attribute(value) for name, value in stored.attributes.items()}
+        self._envelope = _envelope(attributes, stored.body, now)
+        self.attributes: dict[str, Any] = {
+            name: attribute_value(value)
+            for name, value in attributes.items()
+            if not (name == ATTRIBUTE and is_ours(value))
+        }
+        """The user's, as `Message.attributes` has them."""
+
+    @property
+    def id(self) -> str:
+        """The stable id: that which `Sandbox.send` returned."""
+        return self._envelope.id if self._envelope is not None else self.delivery_id
+
+    @property
+    def failure(self) -> FailureRecord | None:
+        """Why it died, or failed last; None if tarry has not said it."""
+        return self._envelope.failure if self._envelope is not None else None
+
+    def json(self) -> Any:
+        """The body, decoded."""
+        return json.loads(self.body)
+
+    def __repr__(self) -> str:
+        why = "" if self.failure is None else f", {self.failure.reason}: {self.failure.message}"
+        return f"<Letter {self.id!r} in {self.queue}: {self.body:.60}{why}>"
+
+
+def _envelope(attributes: dict[str, Any], body: str, now: float) -> Envelope | None:
+    try:
+        return read_envelope(attributes[ATTRIBUTE], body, now)
+    except (KeyError, UnreadableRecord):
+        return None

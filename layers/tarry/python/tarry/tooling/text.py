@@ -1,0 +1,47 @@
+"""Text for a terminal: control characters escaped, durations in words, errors without their modules."""
+
+import re
+
+_OF_UNDECODABLE = re.compile(r"undecodable: Undecodable: the body of message \S+")
+_MODULES = re.compile(r"(?<![\w.])(?:\w+\.)+(?=[A-Z]\w*(?:: |$))")
+"""The modules before the name of an error: the failure record has them, a line has no room for them."""
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Escape control characters, except those in ``keep``, so that no text can move the cursor."""
+    return "".join(
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def shortened(text: str, most: int) -> str:
+    """Return at most ``most`` characters of the text, control characters escaped."""
+    text = printable(text)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def brief(text: str) -> str:
+    """Shorten the reason of a state: no modules of errors, and no words that tarry's own errors repeat."""
+    text = _MODULES.sub("", text).replace("rejected: Reject: ", "rejected: ")
+    return _OF_UNDECODABLE.sub("undecodable: the body", text)
+
+
+def clock(seconds: float) -> str:
+    """Return seconds as ``h:mm:ss.s``."""
+    tenths = round(seconds * 10)
+    return f"{tenths // 36000}:{tenths // 600 % 60:02}:{tenths // 10 % 60:02}.{tenths % 10}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds in words: ``90`` is ``1 min 30 s``."""
+    whole = round(seconds)
+    if whole < 1:
+        return f"{seconds:.1g} s"
+    parts = (whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s")
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)
+
+
+def coarse(seconds: float) -> str:
+    """Return a duration in whole seconds; above an hour, in whole minutes."""
+    whole = round(seconds)
+    return duration(whole if whole < 3600 else whole - whole % 60)
