@@ -94,10 +94,10 @@ class Deadline:
 
 
 def out_of_time(batch_size: int, left: int) -> str:
-    """What is said when so many of a batch were not started."""
+    """The log text for ``left`` messages of a batch that were not started."""
     fits = batch_size - left
     return (
-        f"{left} of {batch_size} messages were not started and are given back, since the time is up: a BatchSize of "
+        f"{left} of {batch_size} messages were not started and are released, since the time is up: a BatchSize of "
         f"{fits} would have fitted; or give the function a longer Timeout"
     )
 

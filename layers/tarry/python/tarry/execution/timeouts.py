@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tarry.batch import Batch
     from tarry.delivery import Delivery
     from tarry.execution.deadline import Deadline
+    from tarry.world import Interruption
 
 _HERE = join(dirname(__file__), "")
 ASK_AGAIN_SECONDS = 0.05
@@ -71,6 +72,8 @@ class Watch:
     def __init__(self, deadline: Deadline, monotonic: Callable[[], float]) -> None:
         self.running: Message[Any] | Batch[Any] | None = None
         """What the handler is at work on. Nothing is interrupted but that."""
+        self.interruption: Interruption | None = None
+        """What calls `fire`; None if nothing can, or has to."""
         self._deadline = deadline
         self._monotonic = monotonic
 
