@@ -66,7 +66,8 @@ class Concurrent:
                 run_in_threads(self._coordinate, run)
         except BaseException as error:  # noqa: BLE001 a fault of our own
             self._end_by_fault(error)
-        self._not_started.log_out_of_time()
+        if self._not_started.out_of_time:
+            self._not_started.log_out_of_time()
 
     async def _coordinate(self, jobs: Jobs) -> None:
         self._jobs, self._background = jobs, Background(self._run, jobs, self._settled)

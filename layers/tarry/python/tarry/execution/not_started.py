@@ -30,7 +30,7 @@ class NotStarted:
     """What is done before the first redelivered message starts; None if there are none."""
     queue: MessageQueue | None = None
     """Where messages taken from `current` wait, if they are to run beside each other."""
-    _out_of_time = 0
+    out_of_time = 0
     """How many messages were released for lack of time."""
 
     def __init__(self, run: Run) -> None:
@@ -63,23 +63,22 @@ class NotStarted:
         """
         isolation, message_id = self.isolation, message.delivery_id
         self._run.verdicts.give_back(delivery_of(message))
-        self._out_of_time += 1
+        self.out_of_time += 1
         is_redelivered = isolation is not None and message_id in isolation
         if isolation is not None and is_redelivered:
             isolation.remove(message_id)
         if isolation is None or not isolation.waiting_behind(message_id):
-            self._out_of_time += self.release_all()
+            self.out_of_time += self.release_all()
         elif is_redelivered:
             return False
         else:
-            self._out_of_time += self._release_current()
+            self.out_of_time += self._release_current()
         return True
 
     def log_out_of_time(self) -> None:
-        """Log how many messages were released for lack of time, if any were."""
-        if self._out_of_time:
-            text = out_of_time(len(self._run.records), self._out_of_time)
-            self._run.handling.log.problem("out_of_time", text, level=WARNING)
+        """Log how many messages were released for lack of time."""
+        text = out_of_time(len(self._run.records), self.out_of_time)
+        self._run.handling.log.problem("out_of_time", text, level=WARNING)
 
     def release_all(self) -> int:
         """Release all messages that have not started; return how many there were."""

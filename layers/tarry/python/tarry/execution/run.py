@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from tarry.execution import driver
 from tarry.execution.deadline import Deadline, timeout_cut
 from tarry.execution.intake import Records, any_fifo, read_attributes
-from tarry.execution.return_values import take
 from tarry.execution.timeouts import Watch
 from tarry.message import delivery_of
 from tarry.support.causes import is_a
@@ -185,10 +184,12 @@ class Run:
 
     def complete(self, result: Any, subject: Message[Any] | Batch[Any]) -> None:
         """Apply what a sync handler returned; an awaitable is run to its end first."""
+        self.watch.running = None  # the handler has returned; an awaitable is interrupted as a task of the event loop
         if driver.is_awaitable(result):
             from tarry.execution.tasks import wait_for
 
-            self.watch.running = None  # it is a task of the event loop that may be interrupted now
             wait_for(result, subject, self.invocation, self.deadline)
         else:
+            from tarry.execution.return_values import take
+
             take(result, subject)

@@ -39,17 +39,18 @@ class Sequential:
         except BaseException as error:  # noqa: BLE001 a fault of our own
             self._run.log_failure(error)
             self._not_started.release_all()
-        self._not_started.log_out_of_time()
+        if self._not_started.out_of_time:
+            self._not_started.log_out_of_time()
 
     def _each(self) -> None:  # noqa: C901, PLR0912 one loop with no call of ours in it: it runs for every message
-        run, not_started = self._run, self._not_started
-        function, invocation, pending, watch = run.validating(), run.invocation, run.pending, run.watch
-        is_fifo, deadline, monotonic = run.is_fifo, run.deadline, run.monotonic
+        run, items, isolation = self._run, self._not_started.current, self._not_started.isolation
+        invocation, pending, watch, is_fifo = run.invocation, run.pending, run.watch, run.is_fifo
+        function = run.handling.function if invocation.payload_reader is None else run.validating()
         interruption: Interruption | None = None  # the one there is has just been set, for the first message
-        look_at, acks, isolation = deadline.look_at, invocation.acks, not_started.isolation
+        deadline, monotonic, look_at = run.deadline, run.monotonic, run.deadline.look_at
+        deliveries, acks = invocation.deliveries, invocation.acks
         before, have_attributes = copy_context(), not invocation.are_plain and any_attributes(run.records)
-        deliveries, items = invocation.deliveries, not_started.current
-        for message_id, record in items if isolation is None else chain(items, not_started.redelivered):
+        for message_id, record in items if isolation is None else chain(items, self._not_started.redelivered):
             message: Message[Any] = Message(record, message_id, invocation)
             if have_attributes and record.get("messageAttributes") and run.waits_by_its_record(message, record):
                 continue
@@ -57,7 +58,7 @@ class Sequential:
                 continue
             if (now := monotonic()) >= look_at:
                 if not deadline.look(now, 0 if isolation is None else isolation.waiting_behind(message_id)):
-                    not_started.release_out_of_time(message)
+                    self._not_started.release_out_of_time(message)
                     look_at = now  # the next one may have others to give way to
                     continue
                 if run.made_verdicts is not None and run.made_verdicts.advance():  # a look-up has ended meanwhile

@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
-from tarry.batch import said_of
 from tarry.execution.driver import is_cancelled_error
 from tarry.message import Message, delivery_of
 from tarry.support.causes import is_a, traceback_of
@@ -34,10 +33,10 @@ class Interrupted(BaseException):
 
 def close(subject: Message[Any] | Batch[Any], error: BaseException) -> None:
     """Give ``error`` as the verdict on each message without one: later verdicts come too late."""
-    if isinstance(subject, Message) or said_of(subject).verdict is None:
-        for delivery in _deliveries(subject):
-            if delivery.verdict is None:
-                delivery.verdict = error
+    for delivery in _deliveries(subject):
+        of_batch = delivery.invocation.batch
+        if delivery.verdict is None and (of_batch is None or of_batch.verdict is None):
+            delivery.verdict = error
 
 
 def taken_for(
