@@ -23,7 +23,7 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.execution import driver
+from tarry.execution.event_loop import event_loop
 from tarry.execution.threads import WorkerPool
 from tarry.testing import Sandbox
 from tarry.world import current
@@ -473,7 +473,7 @@ def test_a_task_factory_that_a_handler_sets_runs_no_other_message() -> None:  # 
             handler(batch_of(2), Context())
             handler(batch_of(2), Context())
     finally:
-        driver.event_loop().set_task_factory(None)
+        event_loop().set_task_factory(None)
     assert made == []
 
 

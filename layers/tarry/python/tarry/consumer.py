@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from tarry import world
 from tarry.errors import ConfigurationError
-from tarry.execution import driver
 from tarry.execution.deadline import TOO_LATE_SECONDS, too_late
+from tarry.execution.handlers import cannot_take_one, is_async
 from tarry.execution.intake import records_of
 from tarry.execution.run import Run
 from tarry.execution.sequential import Sequential
@@ -140,7 +140,7 @@ class Consumer(Generic[T]):
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: AllSettings) -> None:
         if not callable(function):
             raise ConfigurationError(f"a consumer is made of a function, got {function!r}; settings go by name")
-        if isinstance(function, Consumer) or (trouble := driver.cannot_take_one(function)) is not None:
+        if isinstance(function, Consumer) or (trouble := cannot_take_one(function)) is not None:
             why = "it is a consumer already" if isinstance(function, Consumer) else trouble
             raise ConfigurationError(f"{function!r} cannot be a handler: {why}")
         self._takes_batch = takes_batch
@@ -159,7 +159,7 @@ class Consumer(Generic[T]):
         self.keepalive = _seconds("keepalive", settings.get("keepalive"))
         """Seconds between two extensions of the leases."""
         self._payload_reader = _payload_reader(function, settings)
-        self.is_async = driver.is_async(function)
+        self.is_async = is_async(function)
         self.isolate = bool(settings.get("isolate", True))
         self.acks_eagerly = _acks_eagerly(settings)
         self.unsaid_fails = _unsaid_fails(settings, takes_batch)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tarry.execution import driver
 from tarry.execution.deadline import Deadline, timeout_cut
+from tarry.execution.handlers import is_awaitable, is_cancelled_error
 from tarry.execution.intake import Records, any_fifo, read_attributes
 from tarry.execution.timeouts import Watch
 from tarry.message import delivery_of
@@ -41,7 +41,7 @@ def is_acknowledged(delivery: Delivery | None) -> bool:
 
 def ends_batch(raised: BaseException) -> bool:
     """Whether an error ends the whole batch, as `SystemExit` does, and not only its message's run (SPEC A5)."""
-    return not (is_a(raised, Exception) or driver.is_cancelled_error(raised))
+    return not (is_a(raised, Exception) or is_cancelled_error(raised))
 
 
 class Run:
@@ -185,7 +185,7 @@ class Run:
     def complete(self, result: Any, subject: Message[Any] | Batch[Any]) -> None:
         """Apply what a sync handler returned; an awaitable is run to its end first."""
         self.watch.running = None  # the handler has returned; an awaitable is interrupted as a task of the event loop
-        if driver.is_awaitable(result):
+        if is_awaitable(result):
             from tarry.execution.tasks import wait_for
 
             wait_for(result, subject, self.invocation, self.deadline)

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from os.path import dirname, join
 from typing import TYPE_CHECKING, Any
 
-from tarry.execution import driver
+from tarry.execution.event_loop import CLEAN_UP_SECONDS, drop_event_loop, run_in_event_loop
+from tarry.execution.handlers import is_awaitable
 from tarry.execution.jobs import LEFT_BEHIND, Job, Jobs
 from tarry.execution.return_values import take
 from tarry.support.forks import generation, leave_if_forked
@@ -108,7 +109,7 @@ class TaskExecutor:
             if job.delay:
                 await self._invocation.world.clock.asleep(job.delay)
             try:
-                take(await driver.completed(job.run(job.subject)), job.subject)
+                take(await _completed(job.run(job.subject)), job.subject)
             finally:
                 job.ended_at = self._invocation.now()
         except BaseException as error:  # noqa: BLE001 a SystemExit would end the loop
@@ -139,11 +140,11 @@ def run_in_tasks(coordinator: Coordinator, invocation: Invocation, deadline: Dea
             made.append(jobs)
             await coordinator(jobs)
         if jobs.left:
-            driver.drop_event_loop(job.handle for job in jobs.left)
+            drop_event_loop(job.handle for job in jobs.left)
             invocation.must_end_process = STUCK
 
     try:
-        driver.run_async(steps(), lambda error: made[0].end_all(error, driver.CLEAN_UP_SECONDS))
+        run_in_event_loop(steps(), lambda error: made[0].end_all(error, CLEAN_UP_SECONDS))
     except BaseException:
         if made and made[0].leave_all():
             invocation.must_end_process = LEFT_BEHIND
@@ -163,6 +164,13 @@ def wait_for(
     run_in_tasks(alone, invocation, deadline)
     if (raised := job.error if job.is_left else job.outcome()) is not None:
         raise raised
+
+
+async def _completed(result: Any) -> Any:
+    """The result of a handler once all of it has run: an awaitable may result in another one."""
+    while is_awaitable(result):
+        result = await result
+    return result
 
 
 @contextmanager

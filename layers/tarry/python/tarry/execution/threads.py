@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 import threading
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tarry.execution import driver
 from tarry.execution.jobs import LEFT_BEHIND, Jobs
 from tarry.execution.timeouts import standing
 from tarry.support.forks import generation, leave_if_forked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from types import FrameType
 
     from tarry.execution.jobs import Coordinator, Job
@@ -162,7 +161,7 @@ def run_in_threads(coordinator: Coordinator, run: Run) -> None:
     pool = run.invocation.world.keep(WorkerPool)
     jobs = Jobs(ThreadExecutor(pool, run), run.deadline, run.monotonic)
     try:
-        driver.run_sync(coordinator(jobs))
+        _run_without_waiting(coordinator(jobs))
     except BaseException:
         if jobs.leave_all():
             run.invocation.must_end_process = LEFT_BEHIND
@@ -171,3 +170,12 @@ def run_in_threads(coordinator: Coordinator, run: Run) -> None:
         run.invocation.must_end_process = STUCK_ON_FIFO
     elif jobs.taken >= run.handling.concurrency:
         run.invocation.must_end_process = STUCK
+
+
+def _run_without_waiting(steps: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine that never waits, without an event loop."""
+    try:
+        steps.send(None)
+    except StopIteration:
+        return
+    raise RuntimeError("a coordinator of threads has waited for something")

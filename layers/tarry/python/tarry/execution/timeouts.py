@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
-from tarry.execution.driver import is_cancelled_error
+from tarry.execution.handlers import is_cancelled_error
 from tarry.message import Message, delivery_of
 from tarry.support.causes import is_a, traceback_of
 from tarry.support.forks import Forked
