@@ -23,8 +23,8 @@ from tarry import (
     batch_consumer,
     consumer,
 )
-from tarry.execution import driver
-from tarry.execution.threads import Crew
+from tarry.execution.event_loop import event_loop
+from tarry.execution.threads import WorkerPool
 from tarry.testing import Sandbox
 from tarry.world import current
 from tests.loglines import field, lines
@@ -473,7 +473,7 @@ def test_a_task_factory_that_a_handler_sets_runs_no_other_message() -> None:  # 
             handler(batch_of(2), Context())
             handler(batch_of(2), Context())
     finally:
-        driver.event_loop().set_task_factory(None)
+        event_loop().set_task_factory(None)
     assert made == []
 
 
@@ -588,8 +588,8 @@ def test_a_thread_that_was_left_behind_keeps_its_place_until_it_ends() -> None: 
         assert failed(handler(event(*(record("{}", f"n{index}") for index in range(8))), Context())) == []
         assert together.most == 2
         stuck.gate.set()
-        crew = wire.world.keep(Crew)
-        wait_until(lambda: crew.lost == 0)
+        pool = wire.world.keep(WorkerPool)
+        wait_until(lambda: pool.lost == 0)
         assert failed(handler(event(*(record("{}", f"n{index}") for index in range(8))), Context())) == []
         assert together.most == 3
 

@@ -28,6 +28,7 @@ from tarry.delivery import Delivery
 from tarry.envelope.attempts import attempt_number
 from tarry.execution.groups import Groups
 from tarry.execution.run import Run
+from tarry.execution.sequential import Sequential
 from tarry.execution.verdicts import Verdicts
 from tarry.invocation import Invocation
 from tarry.message import delivery_of
@@ -197,16 +198,16 @@ def test_a_letter_that_is_sent_twice(sandbox: Sandbox, monkeypatch: pytest.Monke
 
 
 def test_a_success_that_is_run_again_in_the_same_invocation(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    each = Run._each
+    each = Sequential._each
 
-    def twice(self: Run) -> None:
-        todo = list(self._todo)
+    def twice(self: Sequential) -> None:
+        todo = list(self._not_started.current)
         for _ in range(2):
-            self._todo = iter(todo)
-            self._pending.update(dict(todo))
+            self._not_started.current = iter(todo)
+            self._run.pending.update(dict(todo))
             each(self)
 
-    monkeypatch.setattr(Run, "_each", twice)
+    monkeypatch.setattr(Sequential, "_each", twice)
     work(sandbox, succeeds(), "a")
     assert "nothing runs again once it is done" in rules(sandbox)
 
@@ -265,7 +266,7 @@ def test_a_deferral_whose_copy_comes_at_once(sandbox: Sandbox, monkeypatch: pyte
 
 
 def test_a_message_that_runs_before_it_is_due(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Run, "_waits", lambda self, message: False)
+    monkeypatch.setattr(Run, "waits", lambda self, message: False)
     work(sandbox, succeeds())
     sandbox.send("work", "a", delay=5_000)
     assert "nothing runs before it is due" in rules(sandbox)

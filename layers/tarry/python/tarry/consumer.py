@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from tarry import world
 from tarry.errors import ConfigurationError
-from tarry.execution import driver
 from tarry.execution.deadline import TOO_LATE_SECONDS, too_late
+from tarry.execution.handlers import cannot_take_one, is_async
 from tarry.execution.intake import records_of
 from tarry.execution.run import Run
+from tarry.execution.sequential import Sequential
 from tarry.invocation import Invocation
 from tarry.message import T
 from tarry.policy.retry_policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
     from typing import Protocol, TypedDict, Unpack
 
     from tarry.batch import Batch
+    from tarry.execution.concurrent import Concurrent
     from tarry.execution.intake import Records
-    from tarry.execution.verdicts import Handling
+    from tarry.execution.whole_batch import WholeBatch
     from tarry.message import Message
     from tarry.payload.reader import EnvelopeName, PayloadReader
     from tarry.policy.backoff import Backoff
@@ -138,7 +140,7 @@ class Consumer(Generic[T]):
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: AllSettings) -> None:
         if not callable(function):
             raise ConfigurationError(f"a consumer is made of a function, got {function!r}; settings go by name")
-        if isinstance(function, Consumer) or (trouble := driver.cannot_take_one(function)) is not None:
+        if isinstance(function, Consumer) or (trouble := cannot_take_one(function)) is not None:
             why = "it is a consumer already" if isinstance(function, Consumer) else trouble
             raise ConfigurationError(f"{function!r} cannot be a handler: {why}")
         self._takes_batch = takes_batch
@@ -157,7 +159,7 @@ class Consumer(Generic[T]):
         self.keepalive = _seconds("keepalive", settings.get("keepalive"))
         """Seconds between two extensions of the leases."""
         self._payload_reader = _payload_reader(function, settings)
-        self.is_async = driver.is_async(function)
+        self.is_async = is_async(function)
         self.isolate = bool(settings.get("isolate", True))
         self.acks_eagerly = _acks_eagerly(settings)
         self.unsaid_fails = _unsaid_fails(settings, takes_batch)
@@ -217,13 +219,7 @@ class Consumer(Generic[T]):
         here = world.current()
         invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader, are_plain)
         settlement = LazySettlement(self, invocation)
-        handling: Handling = self if here.watch is None else here.watch(self)
-        if handling.is_async or handling.concurrency > 1:
-            from tarry.execution.pool import Pool
-
-            run: Run = Pool(handling, invocation, pending, settlement)
-        else:
-            run = Run(handling, invocation, pending, settlement)
+        run = Run(self if here.watch is None else here.watch(self), invocation, pending, settlement)
         try:
             if invocation.began_with < TOO_LATE_SECONDS:
                 self.log.problem("out_of_time", too_late(invocation.began_with), level=WARNING)
@@ -232,14 +228,14 @@ class Consumer(Generic[T]):
                 from tarry.sqs.acks import Acks
 
                 invocation.acks = Acks(invocation, self.log, waits=not self.is_async)
-            steps = run.batch if self._takes_batch else run.each
+            runner = self._runner(run)
             if self.keepalive is None:
-                steps()
+                runner.run()
             else:
-                self._kept_alive(self.keepalive, steps, pending, invocation)
-            if run.has_verdicts:
+                self._kept_alive(self.keepalive, runner.run, pending, invocation)
+            if run.made_verdicts is not None:
                 settlement.carry_out(run)
-            if run.must_end_process is not None:
+            if invocation.must_end_process is not None:
                 settlement().delete(run.acknowledged())
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
             leave_if_forked(invocation.began_in, error)
@@ -252,7 +248,18 @@ class Consumer(Generic[T]):
             if settlement.made is not None:
                 settlement.made.stop()
                 settlement.take_away(pending)
-        return run.must_end_process
+        return invocation.must_end_process
+
+    def _runner(self, run: Run) -> Sequential | Concurrent | WholeBatch:
+        if self._takes_batch:
+            from tarry.execution.whole_batch import WholeBatch
+
+            return WholeBatch(run)
+        if run.handling.is_async or run.handling.concurrency > 1:
+            from tarry.execution.concurrent import Concurrent
+
+            return Concurrent(run)
+        return Sequential(run)
 
     def _kept_alive(self, seconds: float, steps: Callable[[], None], pending: Records, invocation: Invocation) -> None:
         from tarry.visibility.keepalive import Keepalive

@@ -61,6 +61,8 @@ class Invocation:
     """Called for each verdict that a batch handler gives on a message; None for a handler of one message."""
     acks: Acks | None = None
     """Deletes what is acknowledged while the batch still runs; None where that waits for the answer."""
+    must_end_process: str | None = None
+    """Why the process must not take another invocation: something runs in it that cannot be ended."""
     keepalive_idle: Event | None = None
     """Set while no extension of ``keepalive`` is under way: one that arrives late would undo a shorter wait."""
     _diagnoses: Diagnoses | None = None

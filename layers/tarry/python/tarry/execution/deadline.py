@@ -1,4 +1,4 @@
-"""How much of an invocation's time there is for running messages, and how much is kept for what comes after them."""
+"""How much of an invocation's time there is for running messages, and how much is kept for settling them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MARGIN_SHARE = 1 / 3
 TOO_LATE_SECONDS = 0.2
 """An invocation that begins with less could not even settle a message: it touches none."""
 LOOK_SECONDS = 0.001
-"""As long as messages take less than this together, nothing is asked between them."""
+"""Messages that take less than this together run without a look at the time between them."""
 
 
 class Deadline:
-    """Until when messages are started, and may run. It reads no clock: times are given, as `Clock.monotonic` has them.
+    """The times until which messages may start and run. It reads no clock: `Clock.monotonic` times are handed in.
 
-    Kept for a message is its timeout, or the longest that one has taken in this invocation.
+    The time that a message needs is taken to be its timeout, or the longest that one has taken in this invocation.
     """
 
     def __init__(self, ends_at: float, began_with: float, is_loaded: bool, timeout: float | None = None) -> None:
@@ -30,11 +30,11 @@ class Deadline:
         self.margin = share if share < wanted else wanted  # noqa: FURB136 a call costs
         """Kept for settling."""
         self.owed = 0.0
-        """Seconds kept besides, for settling those that have failed so far."""
+        """Seconds kept besides, for settling the messages that have failed so far."""
         self.timeout = timeout
         self.is_timeout_cut = timeout is not None and timeout > began_with - self.margin
-        """Whether there is never the time that a message may take: it has what is left, and that is no reason not to
-        start it."""
+        """Whether an invocation never has as much time as the timeout: a message starts all the same, and has the time
+        that is left."""
         self._longest = 0.0
         self.looked_at = -math.inf
         """When it was last looked: within a millisecond of when the message that runs was started."""
@@ -47,7 +47,7 @@ class Deadline:
         return self.ends_at - self.margin
 
     def look(self, now: float, waiting: int = 0) -> bool:
-        """Between two messages, one after the other: whether the next may be started. The first one may.
+        """Look at the time between two messages; return whether the next one may start. The first one always may.
 
         ``waiting``: as for `may_start`.
         """
@@ -59,30 +59,30 @@ class Deadline:
         return self.may_start(now, waiting)
 
     def resume(self, now: float) -> None:
-        """What came since the last look was no message's time."""
+        """Do not count the time since the last look as a message's."""
         self.looked_at = now
         self.look_at = now + LOOK_SECONDS
 
     def took(self, seconds: float) -> None:
-        """A message has taken so long."""
+        """Note how many seconds a message has taken."""
         self._longest = max(self._longest, seconds)
 
     def may_start(self, now: float, waiting: int = 0) -> bool:
-        """Whether there is time for a message, and for so many others that come first when time is short.
+        """Whether there is time for a message and for ``waiting`` others, to which it gives way if time is short.
 
-        These are taken to need what messages have been needing: with a timeout each, hardly any would be started
-        before them.
+        The others are taken to need as much as the longest message so far, not their timeout: with that, hardly any
+        message would start before them.
         """
         one = self._longest if self.timeout is None or self.is_timeout_cut else self.timeout
         return self.ends_at - now >= self.margin + self.owed + one + self._longest * waiting
 
     def due(self, started_at: float) -> float:
-        """When the time of a message is up that was started then."""
+        """When the time of a message that started at ``started_at`` is up."""
         interrupt_at = self.ends_at - self.margin
         return interrupt_at if self.timeout is None else min(interrupt_at, started_at + self.timeout)
 
     def timed_out(self, started_at: float, now: float) -> TimeoutError:
-        """What is said of a handler whose time is up: after how many seconds, and what to set."""
+        """The error of a handler whose time is up: after how many seconds, and what to set."""
         if self.timeout is not None and started_at + self.timeout <= self.interrupt_at:
             text = f"the handler took longer than its timeout of {self.timeout:g} s: raise timeout=, or make it faster"
         else:
@@ -94,16 +94,16 @@ class Deadline:
 
 
 def out_of_time(batch_size: int, left: int) -> str:
-    """What is said when so many of a batch were not started."""
+    """The log text for ``left`` messages of a batch that were not started."""
     fits = batch_size - left
     return (
-        f"{left} of {batch_size} messages were not started and are given back, since the time is up: a BatchSize of "
+        f"{left} of {batch_size} messages were not started and are released, since the time is up: a BatchSize of "
         f"{fits} would have fitted; or give the function a longer Timeout"
     )
 
 
 def too_late(began_with: float) -> str:
-    """What is said of an invocation that begins with too little time to touch anything."""
+    """The log text for an invocation that begins with too little time to settle a message."""
     return (
         f"the invocation began with {max(0.0, began_with):.2f} s left, which is not enough to settle a message: "
         "none was touched, all are reported as failed; give the function a longer Timeout"
@@ -111,7 +111,7 @@ def too_late(began_with: float) -> str:
 
 
 def timeout_cut(timeout: float) -> str:
-    """What is said of a timeout that an invocation never has the time for."""
+    """The log text for a ``timeout=`` that is longer than an invocation has for its messages."""
     return (
         f"timeout={timeout:g} is longer than an invocation of this function has for its messages: it is cut to what "
         f"there is; give the function a Timeout of at least {math.ceil(timeout + MARGIN_SECONDS + LOADING_SECONDS)} s"

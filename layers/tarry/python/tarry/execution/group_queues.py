@@ -1,4 +1,4 @@
-"""Messages that wait to be started beside others: in their order, and of a FIFO group one after the other."""
+"""Messages that wait to run beside each other: in the order of the batch, and of a FIFO group one at a time."""
 
 from __future__ import annotations
 
@@ -15,41 +15,42 @@ if TYPE_CHECKING:
     from tarry.message import Message
 
 
-class Line:
-    """Messages of standard queues: any of them may be next."""
+class MessageQueue:
+    """Messages of standard queues: any number of them may run at once."""
 
     def __init__(self, messages: Iterator[Message[Any]]) -> None:
         self._messages = messages
 
     def next(self) -> Message[Any] | None:
-        """The next message that may be started, if there is one now."""
+        """Remove the next message that may start; None if there is none now."""
         return next(self._messages, None)
 
     def free(self, delivery: Delivery) -> None:
-        """A message is decided: what waits for that may be started."""
+        """Let the next message of a group start: the one before it is decided."""
 
-    def rest(self) -> Iterator[Message[Any]]:
-        """Those that were not started, and will not be."""
-        return self._messages
+    def remove_all(self) -> Iterable[Message[Any]]:
+        """Remove the messages that were taken in and have not started. None are here: they are made when they start."""
+        return ()
 
 
-class Lanes(Line):
-    """Messages of FIFO queues: each group is a lane, in which the next waits until the one before it is decided."""
+class GroupQueues(MessageQueue):
+    """Messages of FIFO queues, in a queue for each group: the next one waits until the one before it is decided."""
 
-    def __init__(self, messages: Iterable[Message[Any]]) -> None:
-        self._waiting: dict[Group, deque[Message[Any]]] = {}
+    def __init__(self, messages: Iterator[Message[Any]]) -> None:
+        self._queues: dict[Group, deque[Message[Any]]] = {}
         for message in messages:
-            self._waiting.setdefault(delivery_of(message).group, deque()).append(message)
-        self._free = deque(self._waiting)
+            self._queues.setdefault(delivery_of(message).group, deque()).append(message)
+        self._free = deque(self._queues)
+        """The groups of which a message may start."""
 
     def next(self) -> Message[Any] | None:
-        return self._waiting[self._free.popleft()].popleft() if self._free else None
+        return self._queues[self._free.popleft()].popleft() if self._free else None
 
     def free(self, delivery: Delivery) -> None:
-        if self._waiting.get(group := delivery.group):
+        if self._queues.get(group := delivery.group):
             self._free.append(group)
 
-    def rest(self) -> Iterator[Message[Any]]:
-        waiting, self._waiting = self._waiting, {}
+    def remove_all(self) -> Iterable[Message[Any]]:
+        queues, self._queues = self._queues, {}
         self._free.clear()
-        return (message for lane in waiting.values() for message in lane)
+        return [message for queue in queues.values() for message in queue]

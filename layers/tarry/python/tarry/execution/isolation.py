@@ -1,8 +1,9 @@
-"""The messages of a batch that were delivered before: one that kills the process is among them (SPEC G4).
+"""Isolation: redelivered messages run last, each with a visibility of its own (SPEC G4).
 
-Before the first of them starts, what is done is made certain, and they are set apart from each other (on FIFO group by
-group, when their leases are renewed: `tarry.visibility.renewal`): after a crash they come back one by one, and the one
-that crashes comes back alone. So it takes nobody with it to the dead-letter queue.
+A message that kills its process is among them. Before the first of them starts, acknowledged messages are deleted, and
+the redelivered ones get visibilities that end one after the other (on FIFO group by group, when their leases are
+renewed: `tarry.visibility.renewal`). After a crash they come back one by one, and the one that crashes comes back
+alone: it takes no other message with it to the dead-letter queue.
 """
 
 from __future__ import annotations
@@ -17,71 +18,67 @@ from tarry.sqs.client import Requests
 from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import error_code, is_denied
-from tarry.telemetry.logs import INFO, WARNING, Log
+from tarry.telemetry.logs import INFO, WARNING
 from tarry.visibility.changes import hold, spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tarry.delivery import Delivery
-    from tarry.execution.intake import Records
     from tarry.execution.order import Item
-    from tarry.invocation import Invocation
+    from tarry.execution.run import Run
 
 SHARE = 0.1
-"""Of the time left, for setting them apart."""
+"""Of the time left, for isolating them."""
 
 IF_LOST = "unless it succeeds, it is only reported as failed"
-NOT_SET_APART = "messages that were delivered before could not be set apart: after a crash they come back together"
+NOT_ISOLATED = "redelivered messages could not be isolated: after a crash they come back together"
 
 
-class Suspects:
-    """The suspects of one batch, which run last. ``batch`` is all of it, as it was when it began."""
+class Isolation:
+    """The redelivered messages of one batch. ``groups`` run in their order, and each comes back by itself."""
 
-    def __init__(self, suspects: Sequence[Sequence[Item]], batch: Records, invocation: Invocation, log: Log) -> None:
-        self._batch = batch
-        self._left = {message_id: record for items in suspects for message_id, record in items}
-        self._deliveries = {message_id: receives(items[0][1]) for items in suspects for message_id, _ in items}
+    def __init__(self, groups: Sequence[Sequence[Item]], run: Run) -> None:
+        self._run = run
+        self._left = {message_id: record for items in groups for message_id, record in items}
+        self._deliveries = {message_id: receives(items[0][1]) for items in groups for message_id, _ in items}
         """How often each was delivered; on FIFO, how often the first one of its group here was."""
         self._left_with = Counter(self._deliveries.values())
-        """How many are left with so many deliveries."""
-        self._invocation = invocation
-        self._log = log
+        """How many are left with each number of deliveries."""
         self._deletes = MAX_ENTRIES, MAX_ENTRIES
-        """After how many of them what is acknowledged is deleted, the first time and from then on."""
+        """After how many of them acknowledged messages are deleted, the first time and from then on."""
         self._started = 0
-        self.are_set_apart = len(batch) == 1 or invocation.deadline == math.inf
-        """Whether there is nothing more to send: they have been, or there is nobody to be set apart from."""
-        self.are_all = len(self._left) == len(batch)
-        """Whether nothing runs before them."""
+        self.is_done = len(run.records) == 1 or run.invocation.deadline == math.inf
+        """Whether `isolate` was called, or has nothing to do."""
+        self.has_whole_batch = len(self._left) == len(run.records)
+        """Whether no message runs before them."""
 
     def __contains__(self, message_id: str) -> bool:
+        """Whether a message is one of them that has not started."""
         return message_id in self._left
 
     def waiting_behind(self, message_id: str) -> int:
-        """How many wait behind a message that gives way to them when time is short: those with more deliveries.
+        """How many messages with more deliveries wait behind a message: if time is short, it gives way to them.
 
-        Else they would be given back at each delivery, as the last in the order, until SQS has no more of them.
+        Otherwise they, last in the order, would be released at each delivery until they reach maxReceiveCount.
         """
         own = self._deliveries.get(message_id, 0)
         return sum(left for count, left in self._left_with.items() if count > own)
 
-    def leaves(self, message_id: str) -> None:
-        """One is started, or there is no time for it."""
+    def remove(self, message_id: str) -> None:
+        """Remove a message that starts, or is released."""
         del self._left[message_id]
         self._left_with[self._deliveries[message_id]] -= 1
 
-    def set_apart(self, pending: Records, beyond: float, *, waits: bool) -> None:
-        """Deletes what is acknowledged, and has those that are left come back one by one, from ``beyond`` seconds on.
-
-        ``pending`` is what is not done. ``waits``: as for `Acks`.
-        """
-        self.are_set_apart = True
-        invocation, log = self._invocation, self._log
+    def isolate(self) -> None:
+        """Delete acknowledged messages, and have the others come back one by one, from beyond the deadline on."""
+        self.is_done = True
+        run, invocation = self._run, self._run.invocation
+        beyond = invocation.time_left() + run.deadline.margin
         acks = invocation.acks
         if acks is None:
-            acks = invocation.acks = Acks(invocation, log, waits=waits)
-        done = [self._delivery(*item) for item in self._batch.items() if item[0] not in pending]
+            acks = invocation.acks = Acks(invocation, run.handling.log, waits=not run.handling.is_async)
+        done = [self._delivery(*item) for item in run.records.items() if item[0] not in run.pending]
         left = [self._delivery(*item) for item in self._left.items()]
         on_standard = [delivery for delivery in left if not delivery.source.is_fifo]
         if len(on_standard) < len(left):
@@ -90,38 +87,39 @@ class Suspects:
         if sqs_answers and len(on_standard) > 1:
             self._spread(on_standard, beyond)
 
-    def starts(self, delivery: Delivery) -> None:
-        """Names it in the log: if the process dies now, this is its last line."""
-        self.leaves(delivery.delivery_id)
+    def start(self, delivery: Delivery) -> None:
+        """Log that one of them starts: if the process dies now, this is its last line."""
+        self.remove(delivery.delivery_id)
         first, others = self._deletes
-        if (acks := self._invocation.acks) is not None:  # what the last one ends with, Lambda deletes as soon
+        if (acks := self._run.invocation.acks) is not None:  # after the last one Lambda deletes them as soon
             acks.together = MAX_ENTRIES if not self._left else first if self._started < first else others
         self._started += 1
         count = delivery.receive_count
         text = f"delivered {count} times: if the process dies now, it is this message that killed it"
-        self._log.problem("suspect_started", text, delivery, level=INFO, receive_count=count)
+        self._run.handling.log.problem("suspect_started", text, delivery, level=INFO, receive_count=count)
 
     def _delivery(self, delivery_id: str, record: dict[str, Any]) -> Delivery:
-        return self._invocation.delivery(delivery_id, record)
+        return self._run.invocation.delivery(delivery_id, record)
 
     def _spread(self, deliveries: Sequence[Delivery], beyond: float) -> None:
-        requests = Requests(self._invocation)
+        requests, log = Requests(self._run.invocation), self._run.handling.log
         try:
             apart = spread([[delivery] for delivery in deliveries], beyond)
-            hidden = hold(apart, Lookups(requests, self._log), self._log, SHARE, IF_LOST)
+            held = hold(apart, Lookups(requests, log), log, SHARE, IF_LOST)
         finally:
-            requests.close()  # what is late would undo what is decided of them from now on
-        errors = {str(each.error): each.error for each in hidden if each.error is not None and not each.is_lost}
+            requests.close()  # a late one would undo what is decided of them from now on
+        errors = {str(each.error): each.error for each in held if each.error is not None and not each.is_lost}
         for error in errors.values():
             if not is_denied(error_code(error)):
-                self._log.problem("not_set_apart", NOT_SET_APART, error=error, level=WARNING)
+                log.problem("not_set_apart", NOT_ISOLATED, error=error, level=WARNING)
 
 
 def deletes_on_fifo(done: int, left: int, receive_count: int) -> tuple[int, int]:
-    """After how many suspects of a FIFO batch what is acknowledged is deleted: the first time, and from then on.
+    """After how many redelivered messages of a FIFO batch acknowledged ones are deleted: first, and from then on.
 
-    What is done comes back with its group if that crashes later, and would run each time, until SQS has no more of it.
-    So it is deleted as they go, with the requests that setting them apart would take, and at other places each time.
+    A message that is done comes back with its group if a later one of the group crashes, and would run each time until
+    it reaches maxReceiveCount. So they are deleted meanwhile, with as many requests as isolating them would take, and
+    at other places each time.
     """
     requests = _tens(done + left) + _tens(left) - _tens(done)
     every = min(MAX_ENTRIES, math.ceil(left / requests))

@@ -1,8 +1,7 @@
-"""The order in which the messages of a batch run: those that were delivered before come last (SPEC G4).
+"""The order in which the messages of a batch run: redelivered ones, which were delivered before, come last (SPEC G4).
 
-A message that kills its process was delivered before, from its second delivery on. So the fresh ones are through before
-it starts, and among those that came back with it, each delivery has another order: it is not always the same ones that
-are behind it.
+A message that kills its process is a redelivered one from its second delivery on. So the fresh messages have run before
+it starts. Each delivery puts the messages redelivered with it in another order, so that they are not always behind it.
 """
 
 from __future__ import annotations
@@ -24,32 +23,32 @@ Item = tuple[str, dict[str, Any]]
 
 
 def fresh_first(records: Records) -> tuple[Iterator[Item], list[list[Item]]]:
-    """What runs first, in the order of the batch, and the suspects, which run after it, in what must run in one go.
+    """Return the fresh messages, in the order of the batch, and the redelivered ones, which run after them, in groups.
 
-    On a standard queue the messages that were delivered before are suspects. On FIFO they are whole groups, by their
-    first message here, and keep the order within.
+    On a standard queue each redelivered message is a group. On FIFO a whole group is redelivered if its first message
+    here is; it keeps its order.
     """
     try:  # for a batch of thousands, all of them fresh
         if set(map(_count_of, map(_attributes_of, records.values()))) == {"1"}:
             return iter(records.items()), []
     except (KeyError, TypeError):
         pass  # an odd record: looked at one by one
-    return _apart(records)
+    return _by_group(records)
 
 
-def _apart(records: Records) -> tuple[Iterator[Item], list[list[Item]]]:
+def _by_group(records: Records) -> tuple[Iterator[Item], list[list[Item]]]:
     groups: dict[object, list[Item]] = {}
     for item in records.items():
-        groups.setdefault(_unit(item), []).append(item)
-    suspects = [items for items in groups.values() if receives(items[0][1]) > 1]
-    if len(suspects) > 1:
-        suspects.sort(key=_rank)
-    ids = {message_id for items in suspects for message_id, _ in items}
-    return iter([item for item in records.items() if item[0] not in ids]), suspects
+        groups.setdefault(_group_of(item), []).append(item)
+    redelivered = [items for items in groups.values() if receives(items[0][1]) > 1]
+    if len(redelivered) > 1:
+        redelivered.sort(key=_rank)
+    ids = {message_id for items in redelivered for message_id, _ in items}
+    return iter([item for item in records.items() if item[0] not in ids]), redelivered
 
 
-def _unit(item: Item) -> object:
-    """What must run in one go: a FIFO group, or a message of a standard queue, where a group id is no order."""
+def _group_of(item: Item) -> object:
+    """A key of its FIFO group, or of the message itself on a standard queue, where a group id means no order."""
     message_id, record = item
     source = record.get("eventSourceARN")
     if not isinstance(source, str) or not source.endswith(".fifo"):
@@ -60,7 +59,7 @@ def _unit(item: Item) -> object:
 
 
 def _rank(items: list[Item]) -> tuple[int, bytes]:
-    """Fewest deliveries first; equals in an order that is another one at each delivery."""
+    """Fewest deliveries first; equals in an order that changes with each delivery."""
     from hashlib import sha256
 
     message_id, record = items[0]

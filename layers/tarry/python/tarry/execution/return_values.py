@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from types import AsyncGeneratorType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from tarry.batch import said_of
 from tarry.errors import UnexplainedFailure
-from tarry.execution import driver
 from tarry.message import Message
 from tarry.support.causes import is_a
 from tarry.verdict import Answer
@@ -21,13 +21,17 @@ RETURNED = f"the handler of one message returned {KEY}: raise the error instead,
 UNSAID = 'the batch handler returned without a verdict on it, and unsaid="fail" makes that a failure'
 
 
+class HandlerNeverRan(TypeError):
+    """The handler returned a generator, so no line of it has run."""
+
+
 def take(result: Any, subject: Message[Any] | Batch[Any]) -> None:
     """Apply the return value of a handler.
 
     Raises the verdict that it returned, `HandlerNeverRan` for a generator, and `UnexplainedFailure` for a handler of
     one message that returned an answer with failures.
     """
-    driver.refuse_generator(result)
+    _refuse_generator(result)
     if is_a(result, BaseException):
         raise result
     if not is_a(result, dict) or (failures := dict.get(result, KEY)) is None:
@@ -36,6 +40,12 @@ def take(result: Any, subject: Message[Any] | Batch[Any]) -> None:
         said_of(subject).answer = _answer(failures, subject)
     elif failures:
         raise UnexplainedFailure(RETURNED)
+
+
+def _refuse_generator(result: object) -> None:
+    """A handler with a ``yield`` in it runs no line when it is called: that must not pass for success."""
+    if isinstance(result, (GeneratorType, AsyncGeneratorType)):
+        raise HandlerNeverRan("the handler has a yield in it, so calling it ran nothing: take the yield out")
 
 
 def _answer(failures: object, batch: Batch[Any]) -> Answer | None:

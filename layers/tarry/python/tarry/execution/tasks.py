@@ -1,4 +1,4 @@
-"""Async handlers: their runs are tasks of the event loop, told to end by asyncio's cancellation."""
+"""Async handlers: each run is a task of the event loop, told to end by asyncio's cancellation."""
 
 from __future__ import annotations
 
@@ -9,29 +9,35 @@ from contextlib import contextmanager
 from os.path import dirname, join
 from typing import TYPE_CHECKING, Any
 
-from tarry.execution import driver
-from tarry.execution.jobs import Job, Jobs
+from tarry.execution.event_loop import CLEAN_UP_SECONDS, drop_event_loop, run_in_event_loop
+from tarry.execution.handlers import is_awaitable
+from tarry.execution.jobs import LEFT_BEHIND, Job, Jobs
+from tarry.execution.return_values import take
 from tarry.support.forks import generation, leave_if_forked
 from tarry.world import INTERRUPT_AGAIN_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Awaitable, Iterator
     from types import FrameType
 
+    from tarry.batch import Batch
     from tarry.execution.deadline import Deadline
-    from tarry.world import World
+    from tarry.execution.jobs import Coordinator
+    from tarry.invocation import Invocation
+    from tarry.message import Message
 
+STUCK = "async handlers did not end when they were cancelled, and must never wake up in another invocation"
 _MACHINERY = (join(dirname(asyncio.__file__), ""), join(dirname(__file__), ""), selectors.__file__)
 """Where an exception is not to be raised: it would break the loop, not the handler."""
 
 
-class Tasks:
-    """Runs jobs as tasks of the running loop. `tarry.execution.jobs.Workers`."""
+class TaskExecutor:
+    """Runs jobs as tasks of the running loop. `tarry.execution.jobs.Executor`."""
 
-    lost = 0  # what is left behind never runs again
+    lost = 0  # a task that is left behind never runs again
 
-    def __init__(self, run: Callable[[Job], Coroutine[Any, Any, None]]) -> None:
-        self._run = run
+    def __init__(self, invocation: Invocation) -> None:
+        self._invocation = invocation
         self._loop = asyncio.get_running_loop()
         self._coordinator = asyncio.current_task()
         self._jobs: dict[asyncio.Task[Any], Job] = {}
@@ -100,7 +106,12 @@ class Tasks:
 
     async def _body(self, job: Job) -> None:
         try:
-            await self._run(job)
+            if job.delay:
+                await self._invocation.world.clock.asleep(job.delay)
+            try:
+                take(await _completed(job.run(job.subject)), job.subject)
+            finally:
+                job.ended_at = self._invocation.now()
         except BaseException as error:  # noqa: BLE001 a SystemExit would end the loop
             job.raised = error
         leave_if_forked(self._began_in, job.raised)
@@ -120,32 +131,60 @@ class Tasks:
             self._wake()
 
 
+def run_in_tasks(coordinator: Coordinator, invocation: Invocation, deadline: Deadline) -> None:
+    """Run a coordinator on the event loop, to its end, with its jobs as tasks."""
+    made: list[Jobs] = []
+
+    async def steps() -> None:
+        with _jobs_in_tasks(invocation, deadline) as jobs:
+            made.append(jobs)
+            await coordinator(jobs)
+        if jobs.left:
+            drop_event_loop(job.handle for job in jobs.left)
+            invocation.must_end_process = STUCK
+
+    try:
+        run_in_event_loop(steps(), lambda error: made[0].end_all(error, CLEAN_UP_SECONDS))
+    except BaseException:
+        if made and made[0].leave_all():
+            invocation.must_end_process = LEFT_BEHIND
+        raise
+
+
+def wait_for(
+    awaitable: Awaitable[Any], subject: Message[Any] | Batch[Any], invocation: Invocation, deadline: Deadline
+) -> None:
+    """Run an awaitable that a sync handler returned on the event loop, and apply its result; raise what it raised."""
+    job = Job(lambda _: awaitable, subject)
+
+    async def alone(jobs: Jobs) -> None:
+        jobs.start(job)
+        await jobs.ended()
+
+    run_in_tasks(alone, invocation, deadline)
+    if (raised := job.error if job.is_left else job.outcome()) is not None:
+        raise raised
+
+
+async def _completed(result: Any) -> Any:
+    """The result of a handler once all of it has run: an awaitable may result in another one."""
+    while is_awaitable(result):
+        result = await result
+    return result
+
+
 @contextmanager
-def jobs_in_tasks(run: Callable[[Job], Coroutine[Any, Any, None]], deadline: Deadline, world: World) -> Iterator[Jobs]:
+def _jobs_in_tasks(invocation: Invocation, deadline: Deadline) -> Iterator[Jobs]:
     """Jobs on the running loop. One that blocks it for longer than it may is interrupted, in the thread of the loop."""
-    tasks, now = Tasks(run), world.clock.monotonic()
-    jobs = Jobs(tasks, deadline, world.clock.monotonic)
+    clock, threads = invocation.world.clock, invocation.world.threads
+    tasks, now = TaskExecutor(invocation), clock.monotonic()
+    jobs = Jobs(tasks, deadline, clock.monotonic)
     due, interruption = deadline.due(now), None
     if due != math.inf:
-        interruption = world.threads.interrupt(due - now + INTERRUPT_AGAIN_SECONDS, jobs.fire)
+        interruption = threads.interrupt(due - now + INTERRUPT_AGAIN_SECONDS, jobs.fire)
     try:
         yield jobs
     finally:
         if interruption is not None:
             interruption.cancel()
         tasks.close()
-
-
-def run_alone(job: Job, run: Callable[[Job], Coroutine[Any, Any, None]], deadline: Deadline, world: World) -> None:
-    """Runs one job on the event loop, until it has ended or was left behind."""
-    made: list[Jobs] = []
-
-    async def steps() -> None:
-        with jobs_in_tasks(run, deadline, world) as jobs:
-            made.append(jobs)
-            jobs.start(job)
-            await jobs.ended()
-
-    driver.run_async(steps(), lambda error: made[0].end_all(error, driver.CLEAN_UP_SECONDS))
-    if job.is_left:
-        driver.drop_event_loop([job.handle])

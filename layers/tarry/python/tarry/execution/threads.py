@@ -1,7 +1,7 @@
-"""Sync handlers beside each other: the threads that run them.
+"""Sync handlers beside each other: the worker threads that run them.
 
-The threads are kept between invocations, and with them what a handler keeps for each thread, as a connection. One that
-is left behind, since its handler does not end, is none of the crew's until it does.
+The workers are kept between invocations, and with them anything that a handler keeps for each thread, such as a
+connection. A worker that is left behind, since its handler does not end, is not in the pool again until it does.
 """
 
 from __future__ import annotations
@@ -9,54 +9,59 @@ from __future__ import annotations
 import math
 import threading
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tarry.execution.jobs import LEFT_BEHIND, Jobs
 from tarry.execution.timeouts import standing
 from tarry.support.forks import generation, leave_if_forked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from types import FrameType
 
-    from tarry.execution.jobs import Job
+    from tarry.execution.jobs import Coordinator, Job
+    from tarry.execution.run import Run
     from tarry.world import World
 
+STUCK_ON_FIFO = "a sync handler of a FIFO message did not end in time, and the next of its group must not run beside it"
+STUCK = "as many sync handlers as may run at once did not end in time, and no place is free for another"
 
-class Crew:
-    """The threads of a process."""
+
+class WorkerPool:
+    """The workers of a process."""
 
     def __init__(self, world: World) -> None:
         self.threads = world.threads
         self.lock = threading.Lock()
         self.lost = 0
-        """How many run what was left behind."""
-        self._idle: list[Member] = []
+        """How many workers run a job that was left behind."""
+        self._idle: list[Worker] = []
 
-    def member(self) -> Member:
-        """One that has nothing to do. Raises `RuntimeError` if the process may have no more threads."""
+    def take(self) -> Worker:
+        """Take an idle worker, or a new one. Raises `RuntimeError` if the process may have no more threads."""
         with self.lock:
             if self._idle:
                 return self._idle.pop()
-        return Member(self)
+        return Worker(self)
 
-    def is_idle(self, member: Member) -> None:
-        """A member has nothing to do any more."""
+    def put_back(self, worker: Worker) -> None:
+        """Take back a worker that is idle again."""
         with self.lock:
-            self._idle.append(member)
+            self._idle.append(worker)
 
 
-class Member:
+class Worker:
     """One thread, which runs one job after the other."""
 
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
-        self._called = crew.threads.event()
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self._called = pool.threads.event()
         self._work: Callable[[], None] | None = None
         self.ident: int | None = None
-        Context().run(crew.threads.start, self._serve)  # of no invocation's context
+        Context().run(pool.threads.start, self._serve)  # of no invocation's context
 
     def give(self, work: Callable[[], None]) -> None:
-        """Something to do, which raises nothing."""
+        """Have it call ``work``, which raises nothing."""
         self._work = work
         self._called.set()
 
@@ -69,37 +74,37 @@ class Member:
             if work is not None:
                 work()
             del work  # and with it the message
-            self._crew.is_idle(self)
+            self._pool.put_back(self)
 
 
-class Shift:
-    """What the crew does in one invocation. `tarry.execution.jobs.Workers`."""
+class ThreadExecutor:
+    """Runs the jobs of one invocation in the workers. `tarry.execution.jobs.Executor`."""
 
-    def __init__(self, crew: Crew, run: Callable[[Job], None]) -> None:
-        self._crew = crew
+    def __init__(self, pool: WorkerPool, run: Run) -> None:
+        self._pool = pool
         self._run = run
-        self._some_ended = crew.threads.event()
+        self._some_ended = pool.threads.event()
         self._ended: list[Job] = []
         self._began_in = generation()
 
     @property
     def lost(self) -> int:
-        """Places that are taken by what was left behind, in this invocation or an earlier one."""
-        return self._crew.lost
+        """The number of places that are taken by jobs left behind, in this invocation or an earlier one."""
+        return self._pool.lost
 
     def start(self, job: Job) -> None:
         context, began_in = copy_context(), self._began_in
 
         def work() -> None:
             try:
-                context.run(self._run, job)
+                context.run(self._run_job, job)
             except BaseException as error:  # noqa: BLE001 whatever it is, it is this message's failure
                 job.raised = error
             leave_if_forked(began_in, job.raised)
             self._over(job)
 
         try:
-            job.handle = self._crew.member()
+            job.handle = self._pool.take()
         except RuntimeError:  # the process may have no more threads: it runs here, and the others wait
             return work()
         job.handle.give(work)
@@ -108,7 +113,7 @@ class Shift:
         if not self._ended and seconds > 0:
             self._some_ended.wait(None if seconds == math.inf else min(seconds, threading.TIMEOUT_MAX))
         self._some_ended.clear()
-        with self._crew.lock:
+        with self._pool.lock:
             ended, self._ended = self._ended, []
         return ended
 
@@ -117,11 +122,11 @@ class Shift:
         self.leave(job)
 
     def leave(self, job: Job) -> None:
-        with self._crew.lock:
+        with self._pool.lock:
             if job.has_ended or job.is_left:
                 return
             job.is_left = True
-            self._crew.lost += 1
+            self._pool.lost += 1
         if job.error is not None:
             job.error.__traceback__ = standing(job.handle.ident)
 
@@ -131,11 +136,46 @@ class Shift:
     def is_blocked_by(self, frame: FrameType | None) -> bool:
         return False
 
+    def _run_job(self, job: Job) -> None:
+        run = self._run
+        if job.delay:
+            run.invocation.world.clock.sleep(job.delay)
+        try:
+            if (result := job.run(job.subject)) is not None:
+                run.complete(result, job.subject)
+        finally:
+            job.ended_at = run.invocation.now()
+
     def _over(self, job: Job) -> None:
-        with self._crew.lock:
+        with self._pool.lock:
             job.has_ended = True
             if job.is_left:
-                self._crew.lost -= 1
+                self._pool.lost -= 1
             else:
                 self._ended.append(job)
         self._some_ended.set()
+
+
+def run_in_threads(coordinator: Coordinator, run: Run) -> None:
+    """Run a coordinator in this thread, to its end, with its jobs in the workers. It never awaits anything else."""
+    pool = run.invocation.world.keep(WorkerPool)
+    jobs = Jobs(ThreadExecutor(pool, run), run.deadline, run.monotonic)
+    try:
+        _run_without_waiting(coordinator(jobs))
+    except BaseException:
+        if jobs.leave_all():
+            run.invocation.must_end_process = LEFT_BEHIND
+        raise
+    if jobs.left and run.is_fifo:
+        run.invocation.must_end_process = STUCK_ON_FIFO
+    elif jobs.taken >= run.handling.concurrency:
+        run.invocation.must_end_process = STUCK
+
+
+def _run_without_waiting(steps: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine that never waits, without an event loop."""
+    try:
+        steps.send(None)
+    except StopIteration:
+        return
+    raise RuntimeError("a coordinator of threads has waited for something")

@@ -1,4 +1,4 @@
-"""Handlers whose time is up: how they are interrupted, and that they have failed by it, whatever they do about it."""
+"""Handlers whose time is up: they are interrupted, and have failed even if they swallow the interruption."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tarry import world
-from tarry.batch import said_of
-from tarry.execution.driver import is_cancelled_error
+from tarry.execution.handlers import is_cancelled_error
 from tarry.message import Message, delivery_of
 from tarry.support.causes import is_a, traceback_of
 from tarry.support.forks import Forked
@@ -21,28 +20,29 @@ if TYPE_CHECKING:
     from tarry.batch import Batch
     from tarry.delivery import Delivery
     from tarry.execution.deadline import Deadline
+    from tarry.world import Interruption
 
 _HERE = join(dirname(__file__), "")
 ASK_AGAIN_SECONDS = 0.05
-"""When nothing of the user's runs at the moment."""
+"""While no handler runs."""
 
 
 class Interrupted(BaseException):
-    """Raised in a handler whose time is up. No `Exception`: a loop that tries again at any of those ends too."""
+    """Raised in a handler whose time is up. Not an `Exception`, so that it also ends a loop that retries after any."""
 
 
 def close(subject: Message[Any] | Batch[Any], error: BaseException) -> None:
     """Give ``error`` as the verdict on each message without one: later verdicts come too late."""
-    if isinstance(subject, Message) or said_of(subject).verdict is None:
-        for delivery in _deliveries(subject):
-            if delivery.verdict is None:
-                delivery.verdict = error
+    for delivery in _deliveries(subject):
+        of_batch = delivery.invocation.batch
+        if delivery.verdict is None and (of_batch is None or of_batch.verdict is None):
+            delivery.verdict = error
 
 
 def taken_for(
     subject: Message[Any] | Batch[Any], raised: BaseException | None, error: BaseException | None
 ) -> BaseException | None:
-    """Return what a run that has ended with ``raised`` is taken for, if it was told to end with ``error``."""
+    """Return what a run that has ended with ``raised`` counts as, if it was told to end with ``error``."""
     if error is None:
         return raised
     was_closed = any(delivery.verdict is error for delivery in _deliveries(subject))
@@ -52,7 +52,7 @@ def taken_for(
 
 
 def was_told(raised: BaseException) -> bool:
-    """Whether that is how a handler is told to end."""
+    """Whether ``raised`` is an error by which a handler is told to end."""
     return is_a(raised, Interrupted) or is_cancelled_error(raised)
 
 
@@ -61,7 +61,7 @@ def _deliveries(subject: Message[Any] | Batch[Any]) -> Iterator[Delivery]:
 
 
 class Watch:
-    """Watches over what is run of the user's in one thread, one thing after the other."""
+    """Interrupts the handler that runs on the main thread when its time is up."""
 
     # Defaults of the class, and no __slots__: most invocations interrupt nothing.
     _interrupted: Message[Any] | Batch[Any] | None = None
@@ -70,12 +70,14 @@ class Watch:
 
     def __init__(self, deadline: Deadline, monotonic: Callable[[], float]) -> None:
         self.running: Message[Any] | Batch[Any] | None = None
-        """What the handler is at work on. Nothing is interrupted but that."""
+        """What the handler runs for at the moment. It is interrupted only while this is set."""
+        self.interruption: Interruption | None = None
+        """What calls `fire`; None if nothing can, or has to."""
         self._deadline = deadline
         self._monotonic = monotonic
 
     def fire(self, frame: FrameType | None) -> BaseException | float:
-        """What is to be raised in the thread, or in how many seconds to ask again. `tarry.world.Fire`."""
+        """Return the error to raise in the thread, or the seconds after which to ask again. `tarry.world.Fire`."""
         if self.running is None or deals_with_verdict(frame):
             return ASK_AGAIN_SECONDS
         now, started_at = self._monotonic(), self._deadline.looked_at
@@ -94,7 +96,7 @@ class Watch:
             delivery_of(self.running).verdict = Forked()
 
     def over(self, subject: Message[Any] | Batch[Any], raised: BaseException | None) -> BaseException | None:
-        """A run has ended with ``raised``: what that is taken for."""
+        """Return what a run that has ended with ``raised`` counts as: its time may have been up."""
         error, self._error, self._interrupted = self._error, None, None
         if error is not None and self._raised is not None:
             error.__traceback__ = where(self._raised)
@@ -102,7 +104,7 @@ class Watch:
 
 
 def deals_with_verdict(frame: FrameType | None) -> bool:
-    """Whether tarry deals with a verdict of a batch handler there: interrupted, it would leave messages half done."""
+    """Whether tarry decides on a verdict of a batch handler in this frame, which must not be interrupted half way."""
     while frame is not None:
         if frame.f_code.co_name == "_on_verdict" and frame.f_code.co_filename.startswith(_HERE):
             return True

@@ -14,7 +14,7 @@ from tarry.batch import Batch, said_of
 from tarry.consumer import Consumer
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.execution.batch_verdicts import Unsaid, culprit_of, effective_verdict
-from tarry.execution.driver import is_awaitable
+from tarry.execution.handlers import is_awaitable
 from tarry.execution.return_values import take
 from tarry.message import Message, delivery_of
 from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain

@@ -1,0 +1,66 @@
+"""Requests that are made in threads of their own, so that async handlers on the event loop run on."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from tarry.sqs.client import result_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tarry.delivery import Delivery
+    from tarry.execution.jobs import Jobs
+    from tarry.execution.run import Run
+    from tarry.execution.verdicts import Again, Verdicts
+
+
+class Background:
+    """The requests of one run. Their answers are dealt with by the coordinator, whenever it waits for its jobs."""
+
+    def __init__(self, run: Run, jobs: Jobs, settled: Callable[[Delivery, Again | None], None] | None = None) -> None:
+        self._run = run
+        self._jobs = jobs
+        self._settled = settled
+        self._answers: deque[tuple[Callable[[object], None], object]] = deque()
+        self.under_way = 0
+        """How many requests have no answer yet, or one that was not dealt with."""
+        jobs.between = self._advance
+
+    def connect(self, verdicts: Verdicts) -> None:
+        """Have `verdicts` make its requests here, if the handler is async."""
+        verdicts.wake = self._jobs.wake
+        if self._run.handling.is_async:
+            verdicts.in_background = self._make
+            if self._settled is not None:
+                verdicts.settled = self._settled
+
+    def _make(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
+        """`tarry.execution.verdicts.InBackground`."""
+
+        def make() -> None:
+            answer = result_of(work)
+            if isinstance(answer, Exception):
+                text = "tarry itself failed to settle a message"
+                self._run.handling.log.problem("runtime_failed", text, error=answer)
+            self._answers.append((then, answer))
+            self._jobs.wake()
+
+        self.under_way += 1
+        try:
+            self._run.invocation.world.threads.start(make)
+        except RuntimeError:  # the process may have no more threads
+            make()
+
+    def _advance(self) -> bool:
+        """Go on with messages that waited for a request; return whether there were any."""
+        has_progress = False
+        while self._answers:
+            then, answer = self._answers.popleft()
+            self.under_way -= 1
+            has_progress = True
+            then(answer)
+        if (verdicts := self._run.made_verdicts) is not None and verdicts.advance():
+            has_progress = True
+        return has_progress

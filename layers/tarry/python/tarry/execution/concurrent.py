@@ -1,0 +1,212 @@
+"""A handler of one message over a batch, several messages at once: sync ones in threads, async ones as tasks.
+
+One coordinator starts the runs and decides how each of them ended; a thread or a task only runs the handler. So nothing
+depends on which of them ends first, and the verdicts of a batch need no locks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from tarry.execution.background import Background
+from tarry.execution.group_queues import GroupQueues, MessageQueue
+from tarry.execution.intake import message_of
+from tarry.execution.jobs import Job
+from tarry.execution.not_started import NotStarted
+from tarry.execution.run import ends_batch, is_acknowledged
+from tarry.message import delivery_of
+from tarry.support.causes import free_memory_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tarry.delivery import Delivery
+    from tarry.execution.isolation import Isolation
+    from tarry.execution.jobs import Jobs
+    from tarry.execution.run import Run
+    from tarry.execution.verdicts import Again
+    from tarry.message import Message
+
+
+class Concurrent:
+    """Coordinates the runs of one batch: which message starts next, and what becomes of one whose run has ended."""
+
+    _jobs: Jobs
+    """What runs at the moment, in threads or as tasks."""
+    _background: Background
+    """The requests that are made beside async handlers."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._not_started = NotStarted(run)
+        self._queue = MessageQueue(iter(()))
+        self._again: deque[Again] = deque()
+        """Messages that are to run again within this delivery."""
+        self._handler = run.validating()
+        self._has_started = self._is_last_part = self._have_all_run = self._is_out_of_time = False
+        self._has_ended = False
+        """Whether a `SystemExit` or its like has ended the batch."""
+        run.may_wait, run.may_block = False, not run.handling.is_async
+
+    def run(self) -> None:
+        """Run the handler for each message of the batch."""
+        run = self._run
+        if not run.invocation.are_plain:
+            self._not_started.prepare()
+        run.log_cut_timeout()
+        try:
+            if run.handling.is_async:
+                from tarry.execution.tasks import run_in_tasks
+
+                run_in_tasks(self._coordinate, run.invocation, run.deadline)
+            else:
+                from tarry.execution.threads import run_in_threads
+
+                run_in_threads(self._coordinate, run)
+        except BaseException as error:  # noqa: BLE001 a fault of our own
+            self._end_by_fault(error)
+        if self._not_started.out_of_time:
+            self._not_started.log_out_of_time()
+
+    async def _coordinate(self, jobs: Jobs) -> None:
+        self._jobs, self._background = jobs, Background(self._run, jobs, self._settled)
+        if (isolation := self._not_started.isolation) is not None:
+            await self._run_current()
+            if not self._has_ended:
+                self._turn_to_redelivered(isolation)
+        self._is_last_part = True
+        await self._run_current()
+        for again in self._again:
+            self._run.verdicts.give_up(again)
+        self._not_started.release_all()
+        self._sort()
+
+    async def _run_current(self) -> None:
+        """Run the messages that are current: all of them, or the fresh or the redelivered ones."""
+        messages = self._messages()
+        self._queue = self._not_started.queue = GroupQueues(messages) if self._run.is_fifo else MessageQueue(messages)
+        while self._start_jobs():
+            for job in await self._jobs.ended():
+                try:
+                    self._on_end(job)
+                except BaseException as error:  # noqa: BLE001 a fault of our own, or of a hook: the others still end
+                    self._end_by_fault(error)
+
+    def _turn_to_redelivered(self, isolation: Isolation) -> None:
+        """Go on with the redelivered messages; no other runs any more."""
+        self._not_started.turn_to_redelivered()
+        self._is_out_of_time = False
+        if not isolation.is_done and self._run.deadline.may_start(self._run.monotonic()):
+            isolation.isolate()
+
+    def _messages(self) -> Iterator[Message[Any]]:
+        """The current messages that are due, in order; each is made when it is asked for."""
+        run = self._run
+        for message_id, record in self._not_started.current:
+            message = message_of(record, message_id, run.invocation, run.handling.log)
+            if run.waits(message):
+                continue
+            if run.is_fifo:
+                run.verdicts.enter(delivery_of(message))
+            yield message
+
+    # the next run
+
+    def _start_jobs(self) -> bool:
+        """Start as many runs as there are places for; return whether there is anything to wait for."""
+        jobs = self._jobs
+        while jobs.taken < self._run.handling.concurrency and (job := self._next()) is not None:
+            jobs.start(job)
+        return len(jobs) > 0 or self._background.under_way > 0 or self._holds_groups
+
+    @property
+    def _holds_groups(self) -> bool:
+        """Whether a FIFO group waits for the look-up of its queue."""
+        verdicts = self._run.made_verdicts
+        return verdicts is not None and verdicts.holds_groups
+
+    def _next(self) -> Job | None:
+        """The next run of the handler; None if none may start now."""
+        if self._has_ended:
+            return None
+        again = self._again.popleft() if self._again else None
+        if again is None and (message := self._next_message()) is not None:
+            return Job(self._handler, message)
+        if again is None and self._may_ask_for_again() and (verdicts := self._run.made_verdicts) is not None:
+            again = verdicts.next_again()
+        if again is None:
+            return None
+        again.failure.delivery.is_closed = False
+        return Job(self._handler, again.failure.message, again.delay, again.failure.tries + 1)
+
+    def _next_message(self) -> Message[Any] | None:
+        run, queue, isolation = self._run, self._queue, self._not_started.isolation
+        while not self._is_out_of_time and (message := queue.next()) is not None:
+            if run.is_fifo and run.verdicts.is_stopped(delivery := delivery_of(message)):
+                run.verdicts.give_back(delivery)
+                queue.free(delivery)
+            elif self._has_started and not run.deadline.may_start(run.monotonic(), self._waiting_behind(message)):
+                self._is_out_of_time = self._not_started.release_out_of_time(message)
+                queue.free(delivery_of(message))
+            else:
+                self._has_started = True
+                if isolation is not None and message.delivery_id in isolation:
+                    isolation.start(delivery_of(message))
+                return message
+        return None
+
+    def _waiting_behind(self, message: Message[Any]) -> int:
+        """The number of runs, one after the other, for which a message must leave the time."""
+        isolation = self._not_started.isolation
+        waiting = 0 if isolation is None else isolation.waiting_behind(message.delivery_id)
+        return -(-waiting // self._run.handling.concurrency)
+
+    def _may_ask_for_again(self) -> bool:
+        """Whether all messages have run, so that those that wait for their look-up are decided (`next_again`)."""
+        if self._background.under_way or self._holds_groups:
+            return False
+        if self._is_last_part and not self._have_all_run and not len(self._jobs):
+            self._have_all_run = True
+            self._sort()
+        return self._have_all_run
+
+    # the end of a run
+
+    def _on_end(self, job: Job) -> None:
+        """Decide on a message whose run has ended, or was left behind."""
+        run, message, raised = self._run, job.subject, job.outcome()
+        if raised is not None:
+            free_memory_of(raised)
+        if raised is None and is_acknowledged(run.invocation.deliveries.get(message.delivery_id)):
+            del run.pending[message.delivery_id]
+            if (acks := run.invocation.acks) is not None:
+                acks.add(delivery_of(message))
+        elif raised is not None and ends_batch(raised):
+            self._has_ended = True
+            run.decide_last(message, raised)
+            self._not_started.release_all()
+        else:
+            self._background.connect(run.verdicts)
+            again = run.decide(message, raised, job.tries, ended_at=job.ended_at or None, early=not job.is_left)
+            if again is not None:
+                return self._again.append(again)
+        is_open = run.made_verdicts is not None and run.made_verdicts.is_under_way(message.delivery_id)
+        if run.is_fifo and not (job.is_left or is_open):  # else the next of its group would run beside it
+            self._queue.free(delivery_of(message))
+
+    def _settled(self, delivery: Delivery, again: Again | None) -> None:
+        """A request for a FIFO message has ended: its group goes on, or it runs again."""
+        if again is not None:
+            self._again.append(again)
+        else:
+            self._queue.free(delivery)
+
+    def _end_by_fault(self, error: BaseException) -> None:
+        self._has_ended = True
+        self._run.log_failure(error)
+        self._not_started.release_all()
+
+    def _sort(self) -> None:
+        if (verdicts := self._run.made_verdicts) is not None:
+            verdicts.sort(list(self._run.records))

@@ -1,0 +1,102 @@
+"""The messages of a batch that have not started: which are next, and how they are released if they cannot start."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from tarry.execution.deadline import out_of_time
+from tarry.execution.intake import message_of
+from tarry.message import delivery_of
+from tarry.telemetry.logs import WARNING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tarry.execution.group_queues import MessageQueue
+    from tarry.execution.isolation import Isolation
+    from tarry.execution.order import Item
+    from tarry.execution.run import Run
+    from tarry.message import Message
+
+
+class NotStarted:
+    """The messages of a run that have not started, in the order in which they will."""
+
+    # Defaults of the class: most batches have no redelivered messages.
+    redelivered: Iterator[Item] = iter(())
+    """Messages that start after all of `current`."""
+    isolation: Isolation | None = None
+    """What is done before the first redelivered message starts; None if there are none."""
+    queue: MessageQueue | None = None
+    """Where messages taken from `current` wait, if they are to run beside each other."""
+    out_of_time = 0
+    """How many messages were released for lack of time."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.current: Iterator[Item] = iter(run.records.items())
+
+    def prepare(self) -> None:
+        """Put redelivered messages last (SPEC G4), and on FIFO make sure of the leases. A plain batch needs neither."""
+        run = self._run
+        if not run.handling.isolate:
+            return run.renew_leases()
+        from tarry.execution.order import fresh_first
+
+        self.current, groups = fresh_first(run.records)
+        if groups:
+            from tarry.execution.isolation import Isolation
+
+            self.redelivered = chain.from_iterable(groups)
+            self.isolation = Isolation(groups, run)
+        run.renew_leases(groups)
+
+    def turn_to_redelivered(self) -> None:
+        """Make the redelivered messages the current ones: all others have run."""
+        self.current, self.redelivered = self.redelivered, iter(())
+
+    def release_out_of_time(self, message: Message[Any]) -> bool:
+        """Release a message for which there is no time; return whether the current ones were released with it.
+
+        They are not where it gave way to messages with more deliveries, which still have the time to run.
+        """
+        isolation, message_id = self.isolation, message.delivery_id
+        self._run.verdicts.give_back(delivery_of(message))
+        self.out_of_time += 1
+        is_redelivered = isolation is not None and message_id in isolation
+        if isolation is not None and is_redelivered:
+            isolation.remove(message_id)
+        if isolation is None or not isolation.waiting_behind(message_id):
+            self.out_of_time += self.release_all()
+        elif is_redelivered:
+            return False
+        else:
+            self.out_of_time += self._release_current()
+        return True
+
+    def log_out_of_time(self) -> None:
+        """Log how many messages were released for lack of time."""
+        text = out_of_time(len(self._run.records), self.out_of_time)
+        self._run.handling.log.problem("out_of_time", text, level=WARNING)
+
+    def release_all(self) -> int:
+        """Release all messages that have not started; return how many there were."""
+        return self._release_current() + self._release(self.redelivered)
+
+    def _release_current(self) -> int:
+        released = 0
+        if self.queue is not None:
+            for message in self.queue.remove_all():
+                self._run.verdicts.give_back(delivery_of(message))
+                released += 1
+        return released + self._release(self.current)
+
+    def _release(self, items: Iterator[Item]) -> int:
+        run, released = self._run, 0
+        for message_id, record in items:
+            message = message_of(record, message_id, run.invocation, run.handling.log)
+            if not run.waits(message):
+                run.verdicts.release(delivery_of(message))
+                released += 1
+        return released

@@ -1,0 +1,150 @@
+"""A sync handler of one message over a batch, one message after the other, on the main thread."""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from tarry.execution.intake import any_attributes
+from tarry.execution.not_started import NotStarted
+from tarry.execution.run import ends_batch, is_acknowledged
+from tarry.message import Message, delivery_of
+from tarry.support.causes import free_memory_of
+from tarry.support.forks import leave_if_forked
+
+if TYPE_CHECKING:
+    from tarry.execution.isolation import Isolation
+    from tarry.execution.run import Run
+    from tarry.execution.verdicts import Again
+    from tarry.world import Interruption
+
+
+class Sequential:
+    """Runs one message after the other."""
+
+    _has_ended = False
+    """Whether a `SystemExit` or its like has ended the batch."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._not_started = NotStarted(run)
+
+    def run(self) -> None:
+        """Run the handler for each message of the batch."""
+        if not self._run.invocation.are_plain:
+            self._not_started.prepare()
+        try:
+            self._run.watched(self._each)
+        except BaseException as error:  # noqa: BLE001 a fault of our own
+            self._run.log_failure(error)
+            self._not_started.release_all()
+        if self._not_started.out_of_time:
+            self._not_started.log_out_of_time()
+
+    def _each(self) -> None:  # noqa: C901, PLR0912 one loop with no call of ours in it: it runs for every message
+        run, items, isolation = self._run, self._not_started.current, self._not_started.isolation
+        invocation, pending, watch, is_fifo = run.invocation, run.pending, run.watch, run.is_fifo
+        function = run.handling.function if invocation.payload_reader is None else run.validating()
+        interruption: Interruption | None = None  # the one there is has just been set, for the first message
+        deadline, monotonic, look_at = run.deadline, run.monotonic, run.deadline.look_at
+        deliveries, acks = invocation.deliveries, invocation.acks
+        before, have_attributes = copy_context(), not invocation.are_plain and any_attributes(run.records)
+        for message_id, record in items if isolation is None else chain(items, self._not_started.redelivered):
+            message: Message[Any] = Message(record, message_id, invocation)
+            if have_attributes and record.get("messageAttributes") and run.waits_by_its_record(message, record):
+                continue
+            if is_fifo and not run.verdicts.may_run(delivery_of(message)):
+                continue
+            if (now := monotonic()) >= look_at:
+                if not deadline.look(now, 0 if isolation is None else isolation.waiting_behind(message_id)):
+                    self._not_started.release_out_of_time(message)
+                    look_at = now  # the next one may have others to give way to
+                    continue
+                if run.made_verdicts is not None and run.made_verdicts.advance():  # a look-up has ended meanwhile
+                    deadline.owed = run.made_verdicts.owed_seconds()
+                    deadline.resume(monotonic())
+                look_at = deadline.look_at
+                if interruption is not None:
+                    interruption.renew()
+                interruption = watch.interruption
+            if isolation is not None and message_id in isolation:
+                if not self._may_start(message, isolation):
+                    look_at = now
+                    continue
+                acks, look_at = invocation.acks, deadline.look_at
+            raised: BaseException | None = None
+            try:
+                context = before.copy()  # what a message sets there, no other message sees
+                watch.running = message
+                result = context.run(function, message)
+                if result is not None:
+                    context.run(run.complete, result, message)
+                watch.running = None
+            except BaseException as error:  # noqa: BLE001 whatever it is, it is this message's failure
+                watch.running = None
+                raised = error
+            if raised is None and (not deliveries or is_acknowledged(deliveries.get(message_id))):
+                del pending[message_id]
+                if acks is not None:
+                    acks.add(delivery_of(message))
+            else:
+                self._repeat(self._decide(message, raised))
+                if self._has_ended:
+                    return
+        if (verdicts := run.made_verdicts) is not None:
+            while not self._has_ended and (again := verdicts.next_again()) is not None:
+                self._repeat(again)
+
+    def _may_start(self, message: Message[Any], isolation: Isolation) -> bool:
+        """Whether there is time for a redelivered message, and before the first one, for isolating them all."""
+        run, deadline = self._run, self._run.deadline
+        if not isolation.is_done and deadline.may_start(run.monotonic()):
+            isolation.isolate()
+            deadline.resume(now := run.monotonic())
+            has_time = deadline.may_start(now, isolation.waiting_behind(message.delivery_id))
+            if not (isolation.has_whole_batch or has_time):
+                self._not_started.release_out_of_time(message)
+                return False
+        isolation.start(delivery_of(message))
+        return True
+
+    def _decide(self, message: Message[Any], raised: BaseException | None, tries: int = 1) -> Again | None:
+        """Decide on a message that has run; return when it is to run again, if that is within this delivery."""
+        run = self._run
+        if raised is not None:
+            free_memory_of(raised)
+        leave_if_forked(run.invocation.began_in, raised)
+        raised = run.watch.over(message, raised)
+        if raised is not None and ends_batch(raised):
+            self._has_ended = True
+            run.decide_last(message, raised)
+            self._not_started.release_all()
+            return None
+        return run.decide(message, raised, tries)
+
+    def _repeat(self, again: Again | None) -> None:
+        """Run a message again until it is decided."""
+        while again is not None:
+            again = self._run_again(again)
+
+    def _run_again(self, again: Again) -> Again | None:
+        run, watch = self._run, self._run.watch
+        if again.delay:
+            run.invocation.world.clock.sleep(again.delay)
+        message, raised = again.failure.message, None
+        again.failure.delivery.is_closed = False
+        run.deadline.look(run.monotonic())
+        if watch.interruption is not None:
+            watch.interruption.renew()
+        try:
+            watch.running = message
+            context = copy_context()
+            result = context.run(run.validating(), message)
+            if result is not None:
+                context.run(run.complete, result, message)
+            watch.running = None
+        except BaseException as error:  # noqa: BLE001 as for a first run
+            watch.running = None
+            raised = error
+        return self._decide(message, raised, again.failure.tries + 1)

@@ -1,0 +1,166 @@
+"""A handler of the whole batch, sync or async: its batch is filled, run once, and decided message by message."""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from tarry.batch import Batch, said_of
+from tarry.execution.intake import message_of
+from tarry.execution.not_started import NotStarted
+from tarry.execution.run import ends_batch, is_acknowledged
+from tarry.message import delivery_of
+from tarry.support.causes import free_memory_of
+from tarry.support.forks import leave_if_forked
+from tarry.verdict import ACK, BatchVerdict
+
+if TYPE_CHECKING:
+    from tarry.delivery import Delivery
+    from tarry.execution.background import Background
+    from tarry.execution.jobs import Jobs
+    from tarry.execution.run import Run
+    from tarry.message import Message
+
+
+class WholeBatch:
+    """Runs a handler once, with all messages of its batch that may run."""
+
+    _background: Background | None = None
+    """Makes requests beside an async handler."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._not_started = NotStarted(run)
+        run.may_wait = not run.handling.is_async
+
+    def run(self) -> None:
+        """Run the handler with the batch."""
+        run = self._run
+        run.renew_leases()
+        try:
+            if run.handling.is_async:
+                from tarry.execution.tasks import run_in_tasks
+
+                run.log_cut_timeout()
+                run_in_tasks(self._run_as_task, run.invocation, run.deadline)
+            else:
+                run.watched(self._run_here)
+        except BaseException as error:  # noqa: BLE001 a fault of our own
+            run.log_failure(error)
+            self._not_started.release_all()
+
+    def _run_here(self) -> None:
+        run, watch = self._run, self._run.watch
+        run.deadline.look(run.monotonic())
+        if (batch := self._filled()) is None:
+            return
+        raised: BaseException | None = None
+        run.deadline.look(run.monotonic())
+        try:
+            context = copy_context()  # what a handler sets there, no later invocation sees
+            watch.running = batch
+            result = context.run(run.handling.function, batch)
+            if result is not None:
+                context.run(run.complete, result, batch)
+            watch.running = None
+        except BaseException as error:  # noqa: BLE001 every message without a verdict has failed with it
+            watch.running = None
+            raised = error
+        self._decide(batch, watch.over(batch, raised))
+
+    async def _run_as_task(self, jobs: Jobs) -> None:
+        from tarry.execution.background import Background
+        from tarry.execution.jobs import Job
+
+        background = self._background = Background(self._run, jobs)
+        if (batch := self._filled()) is not None:
+            jobs.start(Job(self._run.handling.function, batch))
+            ended: list[Job] = []
+            while not ended:  # a wait also ends when the answer to a request has come
+                ended = await jobs.ended()
+            self._decide(batch, ended[0].outcome())
+            while background.under_way:  # requests for verdicts that it gave end before the answer
+                await jobs.ended()
+
+    # the batch
+
+    def _filled(self) -> Batch[Any] | None:
+        """The batch as its handler is to see it; None if no message of it is to run."""
+        invocation = self._run.invocation
+        invocation.batch = BatchVerdict(deletes_at_once=invocation.acks is not None)
+        messages = self._messages()
+        invocation.on_verdict = self._on_verdict
+        return Batch(invocation.context, messages, invocation.batch) if messages else None
+
+    def _messages(self) -> list[Message[Any]]:
+        """The messages that the handler is to see."""
+        run, messages = self._run, list[Any]()
+        is_validated = run.invocation.payload_reader is not None
+        for message_id, record in self._not_started.current:
+            message = message_of(record, message_id, run.invocation, run.handling.log)
+            if run.waits(message):
+                continue
+            if run.is_fifo and not run.verdicts.may_run(delivery_of(message)):
+                continue
+            if is_validated and not self._is_valid(message, messages):
+                continue
+            messages.append(message)
+        return messages
+
+    def _is_valid(self, message: Message[Any], messages: list[Message[Any]]) -> bool:
+        """Whether a message may join its batch; one whose body does not fit is decided before the handler runs."""
+        run, watch = self._run, self._run.watch
+        run.deadline.resume(run.monotonic())
+        try:
+            context = copy_context()
+            watch.running = message
+            context.run(getattr, message, "payload")
+            watch.running = None
+            leave_if_forked(run.invocation.began_in, None)
+            return True
+        except BaseException as error:  # noqa: BLE001 the body's fault or a validator's: this message's failure
+            watch.running = None
+            leave_if_forked(run.invocation.began_in, error)
+            raised = watch.over(message, error)
+        if raised is None or not ends_batch(raised):
+            run.verdicts.on_message(delivery_of(message), None, raised)
+            return False
+        for earlier in messages:  # the handler has seen none of them
+            run.verdicts.give_back(delivery_of(earlier))
+        messages.clear()
+        run.decide_last(message, raised)
+        self._not_started.release_all()
+        return False
+
+    # its verdicts
+
+    def _on_verdict(self, delivery: Delivery) -> None:
+        """Decide on a message while the handler runs, unless time is short: then all are decided at the end."""
+        verdicts, deadline = self._run.verdicts, self._run.deadline
+        if self._background is not None:
+            self._background.connect(verdicts)
+        if deadline.ends_at - self._run.monotonic() > deadline.margin + verdicts.owed_seconds():
+            verdicts.on_verdict(delivery)
+
+    def _decide(self, batch: Batch[Any], raised: BaseException | None) -> None:
+        run = self._run
+        if raised is not None:
+            free_memory_of(raised)
+        leave_if_forked(run.invocation.began_in, raised)
+        if raised is not None or not self._is_clean(batch):
+            run.verdicts.on_batch(batch, raised)
+        elif len(batch) == len(run.pending):
+            run.pending.clear()
+        else:  # others were decided before the handler ran, or are not due yet
+            for message in batch:
+                del run.pending[message.delivery_id]
+
+    def _is_clean(self, batch: Batch[Any]) -> bool:
+        """Whether all messages of a batch are acknowledged, by a verdict or without one."""
+        said, deliveries = said_of(batch), self._run.invocation.deliveries
+        if said.answer is not None or (said.verdict is not None and said.verdict is not ACK):
+            return False
+        if self._run.handling.unsaid_fails and said.verdict is None:
+            given = [deliveries.get(message.delivery_id) for message in batch]
+            return all(delivery is not None and delivery.verdict is ACK for delivery in given)
+        return all(map(is_acknowledged, list(deliveries.values())))
