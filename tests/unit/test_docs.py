@@ -38,3 +38,14 @@ def test_each_row_of_the_table_of_crashes_names_its_tests() -> None:
     proofs = re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |^$)", text, re.MULTILINE | re.DOTALL)
     assert rows == [int(number) for number, _ in proofs] == list(range(1, len(rows) + 1))
     assert all("`test_" in named for _, named in proofs)
+
+
+def test_the_page_on_the_architecture_names_every_room_and_no_file_that_is_gone() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    package = ROOT / "layers" / "tarry" / "python" / "tarry"
+    files = {path.name for path in package.rglob("*.py")} | {
+        str(path.relative_to(package)) for path in package.rglob("*.py")
+    }
+    assert set(re.findall(r"`(?!tests/)([\w/]+\.py)`", text)) - files == set()
+    rooms = {path.parent.name for path in package.glob("*/__init__.py")}
+    assert {room for room in rooms if f"{room}/" not in text} == set()

@@ -9,16 +9,20 @@ from tarry.support.value import Value
 
 
 class Point(Value):
-    __slots__ = ("x", "y")
     x: int
-    y: int
-
-    def __init__(self, x: int, y: int) -> None:
-        self._freeze(x=x, y=y)
+    y: int = 0
 
 
 class Place(Point):
-    __slots__ = ()
+    pass
+
+
+def test_annotations_make_the_constructor() -> None:
+    assert (Point(1, 2), Point(x=1, y=2), Point(1, y=2)) == (Point(1, 2),) * 3
+    assert (Point(1).x, Point(1).y) == (1, 0)
+    for wrong in (Point, lambda: Point(1, 2, 3), lambda: Point(1, x=1), lambda: Point(1, z=1)):  # type: ignore[call-arg, misc]
+        with pytest.raises(TypeError, match=r"Point (takes|needs) x"):
+            wrong()  # type: ignore[no-untyped-call]
 
 
 def test_values_are_equal_if_type_and_fields_are() -> None:

@@ -41,7 +41,9 @@ class Message(Generic[T]):
     from the handler without a word acknowledges it.
     """
 
-    _payload: Any = _UNREAD  # a default of the class: most messages never set one of their own
+    # Defaults of the class: most messages never set any of these.
+    _payload: Any = _UNREAD
+    _made: Delivery | None = None
 
     def __init__(self, record: dict[str, Any], delivery_id: str, invocation: Invocation) -> None:
         self._record = record
@@ -56,7 +58,7 @@ class Message(Generic[T]):
     @property
     def id(self) -> str:
         """The message's stable id: the same for all copies that tarry made of it."""
-        made = self._invocation.deliveries.get(self._delivery_id)
+        made = self._made or self._invocation.deliveries.get(self._delivery_id)
         return self._delivery_id if made is None else made.id
 
     @property
@@ -264,7 +266,9 @@ class Message(Generic[T]):
 
     @property
     def _delivery(self) -> Delivery:
-        return self._invocation.delivery(self._delivery_id, self._record, self)
+        if self._made is None:
+            self._made = self._invocation.delivery(self._delivery_id, self._record, self)
+        return self._made
 
     @property
     def _verdict_on_batch(self) -> Verdict | None:

@@ -47,7 +47,6 @@ STOPS_ITS_GROUP = frozenset[Kind]({"retry", "defer", "wait", "release", "unhandl
 class Outcome(Value):
     """A decision about one message. Made by name: ``Outcome.retry(30)``; carried out after the handler has run."""
 
-    __slots__ = ("kind", "delay", "reason", "queue", "note", "body", "attributes")  # noqa: RUF023
     kind: Kind
     delay: float | None
     reason: str | None

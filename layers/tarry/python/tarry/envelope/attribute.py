@@ -35,10 +35,6 @@ NOT_TEXT = frozenset({"attempts", "history", "first_failed_at", "failed_at", "ex
 class FailureRecord(Value):
     """Why a message failed when it was last sent on, as its record says it. What the record lacks is None."""
 
-    __slots__ = (  # noqa: RUF023
-        "reason", "attempts", "type", "message", "said", "traceback", "fingerprint",
-        "first_failed_at", "failed_at", "function", "request_id", "extra", "history",
-    )  # fmt: skip
     reason: str | None
     attempts: int | None
     type: str | None
@@ -60,7 +56,7 @@ class FailureRecord(Value):
     def __init__(
         self, fields: Mapping[str, Any], history: tuple[Mapping[str, Any], ...] = (), extra: object = None
     ) -> None:
-        texts = {name: _text(fields, name) for name in self.__slots__ if name not in NOT_TEXT}
+        texts = {name: _text(fields, name) for name in self._names if name not in NOT_TEXT}
         times = {name: _moment(fields, name) for name in ("first_failed_at", "failed_at")}
         attempts = fields.get("attempts")
         attempts = None if attempts is None else _whole("failure.attempts", attempts, MAX_TOTAL)
@@ -71,9 +67,6 @@ class FailureRecord(Value):
 class Envelope(Value):
     """A `Tarry` attribute that was read."""
 
-    __slots__ = (  # noqa: RUF023
-        "id", "origin", "sent", "edited", "carried", "due", "hops", "steps", "notes", "failure", "told",
-    )  # fmt: skip
     id: str
     origin: str | None
     sent: str | None

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.envelope.attempts import receive_count
 from tarry.errors import InvalidEvent
-from tarry.message import Message
+from tarry.message import Message, delivery_of
 from tarry.telemetry.logs import WARNING, Log
 
 if TYPE_CHECKING:
-    from tarry.delivery import Delivery
     from tarry.invocation import Invocation
 
 Records = dict[str, dict[str, Any]]
@@ -109,23 +108,23 @@ def message_of(record: dict[str, Any], delivery_id: str, invocation: Invocation,
     """Return the message of a record, with what its `Tarry` attribute says of earlier deliveries."""
     message: Message[Any] = Message(record, delivery_id, invocation)
     if record.get("messageAttributes"):
-        read_attributes(record, delivery_id, invocation, log)
+        read_attributes(message, record, log)
     return message
 
 
-def read_attributes(record: dict[str, Any], delivery_id: str, invocation: Invocation, log: Log) -> Delivery | None:
-    """Read the `Tarry` attribute of a record; return its delivery. None if it has none, or one that is unreadable."""
+def read_attributes(message: Message[Any], record: dict[str, Any], log: Log) -> bool:
+    """Read the `Tarry` attribute of a message; return whether it has one that can be read."""
     from tarry.envelope.attribute import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope
 
     attributes = record["messageAttributes"]
     if not isinstance(attributes, dict) or ATTRIBUTE not in attributes:
-        return None
-    attribute, delivery = attributes[ATTRIBUTE], invocation.delivery(delivery_id, record)
+        return False
+    attribute, delivery = attributes[ATTRIBUTE], delivery_of(message)
     try:
-        delivery.envelope = read_envelope(attribute, delivery.body, invocation.world.clock.time())
+        delivery.envelope = read_envelope(attribute, delivery.body, delivery.invocation.world.clock.time())
     except UnreadableRecord as error:
         whose = "damaged or another message's" if is_ours(attribute) else "not tarry's"
         text = f"its Tarry attribute is treated as absent, since it is {whose}: {error}"
         log.problem("record_unreadable", text, delivery, level=WARNING)
-        return None
-    return delivery
+        return False
+    return True

@@ -179,8 +179,7 @@ class Run:
 
     def waits_by_its_record(self, message: Message[Any], record: dict[str, Any]) -> bool:
         """The same for a message whose `Tarry` attribute was not read yet."""
-        delivery_id, log = message.delivery_id, self.handling.log
-        return read_attributes(record, delivery_id, self.invocation, log) is not None and self.waits(message)
+        return read_attributes(message, record, self.handling.log) and self.waits(message)
 
     def complete(self, result: Any, subject: Message[Any] | Batch[Any]) -> None:
         """Apply what a sync handler returned; an awaitable is run to its end first."""

@@ -32,7 +32,6 @@ OPENING, CLOSING, QUOTES = "([{", ")]}", "\"'`"
 class Condition(Value):
     """One ``FIELD OP VALUE``. Made by `condition`."""
 
-    __slots__ = ("text", "field", "operator", "value", "_found_by", "_pattern")  # noqa: RUF023
     text: str
     field: str
     operator: str

@@ -26,7 +26,7 @@ from tarry.message import attribute_value
 from tarry.sqs.limits import MAX_ATTRIBUTES, check_body
 from tarry.sqs.received import event_record
 from tarry.support.arn import queue_arn
-from tarry.support.value import Value
+from tarry.support.value import Value, fields_of
 from tarry.tooling.queues import region_of
 
 if TYPE_CHECKING:
@@ -41,10 +41,6 @@ BEGINS_ANEW = frozenset({"carried", "due", "hops", "steps", "notes"})
 class DeadLetterMessage(Value):
     """A message in a dead-letter queue."""
 
-    __slots__ = (  # noqa: RUF023
-        "delivery_id", "id", "queue", "origin", "sent_at", "body", "attributes", "failure", "history", "group_id",
-        "receive_count", "edited", "record", "_source", "_told",
-    )  # fmt: skip
     delivery_id: str
     """SQS's own id."""
     id: str
@@ -74,9 +70,6 @@ class DeadLetterMessage(Value):
     _told: Mapping[str, Any]
     """What its `Tarry` attribute says; empty if there is none that can be read."""
 
-    def __init__(self, **fields: Any) -> None:
-        self._freeze(**fields)
-
     def __hash__(self) -> int:
         return hash(self.delivery_id)
 
@@ -85,6 +78,10 @@ class DeadLetterMessage(Value):
         """Whether it died of its body, which no handler can read. Somebody has to edit it first."""
         is_changed = self.body != self.record["body"]
         return self.failure is not None and self.failure.reason == "undecodable" and not is_changed
+
+    def with_body(self, body: str, edited: str) -> DeadLetterMessage:
+        """Return the same dead letter with another body, and the time of that edit."""
+        return self._changed(body=body, edited=edited)
 
     def __repr__(self) -> str:
         why = "without a record" if self.failure is None else self.failure.reason
@@ -150,8 +147,7 @@ def edit(dead_letter: DeadLetterMessage, body: str, now: float) -> DeadLetterMes
             json.loads(body)
         except (ValueError, RecursionError) as error:
             raise CannotEdit(f"the body of dead letter {dead_letter.id} was JSON, and is none now: {error}") from error
-    fields = {name: getattr(dead_letter, name) for name in DeadLetterMessage.__slots__}
-    return DeadLetterMessage(**{**fields, "body": body, "edited": timestamp(now)})
+    return dead_letter.with_body(body, timestamp(now))
 
 
 def _is_json(body: str) -> bool:
@@ -232,8 +228,7 @@ def as_json(dead_letter: DeadLetterMessage) -> dict[str, Any]:
     failure = dead_letter.failure
     told = None
     if failure is not None:
-        fields = {name: getattr(failure, name) for name in failure.__slots__ if name != "history"}
-        told = {name: value for name, value in fields.items() if value is not None}
+        told = {name: value for name, value in fields_of(failure).items() if value is not None and name != "history"}
     return {
         "delivery_id": dead_letter.delivery_id,
         "id": dead_letter.id,

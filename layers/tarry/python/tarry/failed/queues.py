@@ -26,7 +26,6 @@ ALL = ["All"]
 class DeadLetterQueue(Value):
     """A queue whose messages are dead letters. Made by `find`."""
 
-    __slots__ = ("arn", "name", "about", "in_flight", "visibility_timeout", "sources", "moves_to", "moves_after")  # noqa: RUF023
     arn: QueueArn
     name: str
     about: int
@@ -142,7 +141,6 @@ def _names(ways: Lookups) -> tuple[str, ...]:
 class Routes(Value):
     """The ways back from one dead-letter queue. ``known`` are names of queues that are trusted too."""
 
-    __slots__ = ("known", "queue", "to")
     queue: DeadLetterQueue
     to: QueueArn | None
     known: frozenset[str]

@@ -16,7 +16,6 @@ Hindrance = Literal["nowhere", "denied", "undecodable"]
 class Result(Value):
     """The result for one dead letter, or for an id that was not found."""
 
-    __slots__ = ("id", "outcome", "error", "note", "dead_letter", "hindrance")  # noqa: RUF023
     id: str
     outcome: Outcome
     """``retried``: it is in its queue again, or its handler is done with it. ``deleted``. ``skipped``: it was not to be

@@ -21,7 +21,6 @@ MOST_SHOWN = 50
 class Selection(Value):
     """A selection of dead letters. Made by `select`."""
 
-    __slots__ = ("conditions", "everything", "ids")
     ids: tuple[str, ...]
     conditions: tuple[Condition, ...]
     everything: bool
@@ -93,7 +92,6 @@ def scanned(inspection: Inspection) -> str:
 class Shown(Value):
     """The dead letters that were found, and the ids that were not."""
 
-    __slots__ = ("dead_letters", "missing")
     dead_letters: tuple[DeadLetterMessage, ...]
     missing: tuple[str, ...]
 

@@ -64,7 +64,6 @@ class JitteredBackoff(Value, ABC):
     exceeds it.
     """
 
-    __slots__ = ()
     jitter: Jitter
 
     def delay(self, attempt: int, rng: Random | None = None) -> float:
@@ -100,7 +99,6 @@ class JitteredBackoff(Value, ABC):
 class Fixed(JitteredBackoff):
     """The same wait after each attempt."""
 
-    __slots__ = ("seconds", "jitter")  # noqa: RUF023 the order of the arguments
     seconds: float
 
     def __init__(self, delay: float, jitter: Jitter = None) -> None:
@@ -116,7 +114,6 @@ class Fixed(JitteredBackoff):
 class Linear(JitteredBackoff):
     """``initial`` after the first attempt, ``increment`` more after each further one, at most ``maximum``."""
 
-    __slots__ = ("initial", "increment", "maximum", "jitter")  # noqa: RUF023
     initial: float
     increment: float
     maximum: float
@@ -146,7 +143,6 @@ class Exponential(JitteredBackoff):
     Cloudflare's ``base ** attempts`` is ``Exponential(base, base)``.
     """
 
-    __slots__ = ("initial", "multiplier", "maximum", "jitter")  # noqa: RUF023
     initial: float
     multiplier: float
     maximum: float
@@ -175,7 +171,6 @@ class Exponential(JitteredBackoff):
 class Schedule(JitteredBackoff):
     """A list of waits, one for each attempt; the last one repeats."""
 
-    __slots__ = ("delays", "jitter")
     delays: tuple[float, ...]
 
     def __init__(self, delays: Sequence[float], jitter: Jitter = None) -> None:

@@ -135,9 +135,12 @@ def _answer(steps: StepList, failure: Failure) -> Outcome:
     return _plain(outcome)
 
 
+FIELDS = ("kind", "delay", "reason", "queue", "note", "body", "attributes")
+
+
 def _plain(outcome: Outcome) -> Outcome:
     """The outcome with plain strings: a step may have given others, whose methods run code of its own."""
-    fields = {name: getattr(outcome, name) for name in Outcome.__slots__}
+    fields = {name: getattr(outcome, name) for name in FIELDS}
     odd = {name: value for name, value in fields.items() if is_a(value, str) and type(value) is not str}
     if not odd and type(outcome) is Outcome:
         return outcome

@@ -33,10 +33,6 @@ NextStep: TypeAlias = "Callable[[Failure], Outcome]"
 class Failure(Value):
     """One failed attempt, as the steps see it."""
 
-    __slots__ = (  # noqa: RUF023
-        "message", "error", "attempt", "queue", "reason", "delay", "failed_at", "until", "said", "tries", "was_said",
-        "does_not_fit", "diagnosis", "context",
-    )  # fmt: skip
     message: Message[Any]
     error: BaseException | None
     """The exception; None where the handler only said `retry`."""

@@ -52,9 +52,6 @@ class RetryPolicy(Value):
     raises, or returns something else than a delay, for an attempt from 1 to ``max_attempts`` - 1.
     """
 
-    __slots__ = (  # noqa: RUF023
-        "max_attempts", "backoff", "fatal", "retry_on", "retry_when", "traverse_causes", "_longest",
-    )  # fmt: skip
     max_attempts: int
     backoff: Backoff | None
     fatal: tuple[type[BaseException], ...]

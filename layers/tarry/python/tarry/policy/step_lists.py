@@ -34,7 +34,6 @@ class FailureSteps(Value):
     object may be in several lists: it is one step, with one counter.
     """
 
-    __slots__ = ("by_queue", "default")
     default: StepList
     by_queue: Mapping[str, StepList]
 
@@ -68,7 +67,6 @@ class FailureSteps(Value):
 class StepList(Value):
     """The failure steps for one queue, in their order."""
 
-    __slots__ = ("retries_in_place", "steps")
     steps: tuple[FailureStep, ...]
     retries_in_place: bool
     """Whether the policy's attempts count at all."""

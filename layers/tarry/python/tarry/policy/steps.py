@@ -41,8 +41,6 @@ class RetryInPlace(Value):
     The message stays where it is, hidden for the delay: no new message, no hop.
     """
 
-    __slots__ = ()
-
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
@@ -58,7 +56,6 @@ class DeadLetter(Value):
     before it leaves the process, to the queue or into the log; if it raises, only the bare reason does.
     """
 
-    __slots__ = ("queue", "enrich", "include_traceback", "redact")  # noqa: RUF023
     queue: str | Callable[[Failure], str | None] | None
     enrich: Callable[[Failure], Mapping[str, Any]] | None
     include_traceback: bool
@@ -85,8 +82,6 @@ class DeadLetter(Value):
 class DropMessage(Value):
     """Throws away what failed; a log line is all that is left. Where a queue's messages may be lost."""
 
-    __slots__ = ()
-
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
@@ -106,7 +101,6 @@ class LocalRetry(Value):
     Raises `ConfigurationError` for ``times`` outside 1 to 1,000, and for a ``delay`` that is not one.
     """
 
-    __slots__ = ("delay", "times")
     times: int
     delay: Backoff
 
@@ -154,7 +148,6 @@ class SendAgain(Value):
     is beyond 12 hours.
     """
 
-    __slots__ = ("id", "times", "delay", "queue", "breaks_order")  # noqa: RUF023 the order of the arguments
     id: str
     times: int
     delay: Backoff | None

@@ -31,7 +31,6 @@ class Copy(Value):
     sent. If SQS finds it too large, the others are tried in turn.
     """
 
-    __slots__ = ("body", "delay", "delivery", "record", "target", "transfer", "until", "variants")
     delivery: Delivery
     body: str
     target: QueueArn

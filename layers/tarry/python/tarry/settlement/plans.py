@@ -51,10 +51,6 @@ IN_PLACE = Way("in_place")
 class SettlementPlan(Value):
     """What is to be done with one message at SQS: the next way, its copy, and the ways that follow if it fails."""
 
-    __slots__ = (
-        "copy", "decided", "decision", "is_done", "is_perhaps_sent", "is_refused", "needs", "not_sent", "notices",
-        "tried", "ways",
-    )  # fmt: skip
     decided: Decision
     decision: Decision
     """The same, or what is done in its stead: a dead letter."""

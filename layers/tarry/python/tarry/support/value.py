@@ -19,32 +19,34 @@ class Value:
     their default. A subclass that checks or computes its fields has a constructor of its own, which ends in `_freeze`.
     """
 
-    __slots__ = ()
     _names: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
-        own = cls.__dict__.get("__slots__") or cls.__annotations__
-        cls._names = tuple(dict.fromkeys((*cls._names, *own)))
+        cls._names = tuple(dict.fromkeys((*cls.__annotations__, *cls._names)))
 
     def __init__(self, *values: Any, **fields: Any) -> None:
         names = self._names
+        if len(values) == len(names) and not fields:
+            self.__dict__.update(zip(names, values, strict=True))
+            return
         given = dict(zip(names, values, strict=False))
         if len(values) > len(names) or given.keys() & fields.keys() or fields.keys() - set(names):
             raise TypeError(f"{type(self).__name__} takes {', '.join(names)}; got {len(values)} values and {[*fields]}")
         given |= fields
-        for name in names:
-            if name not in given and not hasattr(type(self), name):
-                raise TypeError(f"{type(self).__name__} needs {name}")
-        self._freeze(**given)
+        if len(given) < len(names):
+            for name in names:
+                if name not in given and not hasattr(type(self), name):
+                    raise TypeError(f"{type(self).__name__} needs {name}")
+        self.__dict__.update(given)
 
     def _freeze(self, **fields: Any) -> None:
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        self.__dict__.update(fields)
 
     def _changed(self, **fields: Any) -> Self:
         """Return the same value with some fields changed."""
         changed = object.__new__(type(self))
-        changed._freeze(**{name: getattr(self, name) for name in self._names} | fields)
+        changed.__dict__.update(self.__dict__)
+        changed.__dict__.update(fields)
         return changed
 
     def _fields(self) -> tuple[Any, ...]:
@@ -73,3 +75,8 @@ class Value:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Value:
         return self
+
+
+def fields_of(value: Value) -> dict[str, Any]:
+    """Return the fields of a value by name."""
+    return {name: getattr(value, name) for name in value._names}

@@ -43,7 +43,6 @@ class LogOptions(Value):
     its event and ids. With it, tracebacks go through it too, as the field ``traceback``.
     """
 
-    __slots__ = ("body", "redact")
     body: bool
     redact: Callable[[dict[str, Any]], Fields] | None
 
