@@ -12,6 +12,8 @@ TYPED   := $(PACKAGE) functions tests/typing tests/facts $(HELPERS)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export SAM_CLI_TELEMETRY := 0
+# Empty means off: without compiled files each run, and each process it starts, compiles everything again.
+export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
