@@ -6,6 +6,14 @@ from typing import Any
 
 import pytest
 
+from tests.leftovers import Leftovers
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A worker of pytest-xdist is started with the mark of its run."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Leftovers())
+
 
 def pytest_collection_finish() -> None:
     """Take the thousands of collected tests out of each garbage collection: no Lambda process holds as much."""
