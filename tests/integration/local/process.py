@@ -81,7 +81,7 @@ class Local:
 
     def states(self, message_id: str) -> list[str]:
         """The states of a message without their seconds, of which a busy machine takes some."""
-        return [re.sub(r"^([A-Z_]+) [\d.]+ s\b", r"\1", each) for each in self.story(message_id)]
+        return [re.sub(r"^([A-Z_]+)( [\d.]+ (s|min)\b)+", r"\1", each) for each in self.story(message_id)]
 
     def story(self, message_id: str) -> list[str]:
         """The states of a message, as they were shown."""

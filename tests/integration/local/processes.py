@@ -152,12 +152,13 @@ def is_alive(pid: int) -> bool:
         return Path("/proc").is_dir() is False
 
 
-async def is_stopped(pid: int) -> None:
-    """Wait until a process was stopped by a signal, where `/proc` tells."""
+def wait_until_stopped(pid: int) -> None:
+    """Return when a process was stopped by a signal; at once where there is no `/proc` that tells."""
     stat = Path(f"/proc/{pid}/stat")
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "T":
-            await asyncio.sleep(0.01)
+    until = time.monotonic() + PATIENCE_SECONDS
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < until, f"process {pid} goes on"
+        time.sleep(0.01)
 
 
 def ends_soon(pid: int) -> bool:

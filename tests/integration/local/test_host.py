@@ -15,10 +15,9 @@ import pytest
 
 from tarry.local.errors import UsageError
 from tarry.local.functions import starts
-
 from tests.processes import started
 
-from .processes import Hosted, Jobs, ends_soon, is_alive, is_stopped
+from .processes import Hosted, Jobs, ends_soon, is_alive, wait_until_stopped
 
 CLIENTS = [
     pytest.param("awslambdaric", marks=pytest.mark.skipif(not find_spec("awslambdaric"), reason="has no build here")),
@@ -228,7 +227,7 @@ def test_there_are_as_many_environments_as_run_at_once_and_more_than_reserved_ar
 def test_a_thread_that_outlives_its_invocation_wakes_up_in_the_next_one_only(jobs: Jobs) -> None:  # PLATFORM 26
     async def story(hosted: Hosted) -> None:
         pid = (await hosted.value(beat=True))["pid"]
-        await is_stopped(pid)
+        await asyncio.to_thread(wait_until_stopped, pid)
         await asyncio.sleep(0.3)
         assert await hosted.value(pause=True) >= 0.3
 
