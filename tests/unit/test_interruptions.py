@@ -46,8 +46,8 @@ class Stops:
 
     @contextlib.contextmanager
     def here(self) -> Iterator[None]:
+        self._waits = True
         with pytest.raises(Stop):
-            self._waits = True
             yield
 
 
