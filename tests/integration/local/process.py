@@ -44,7 +44,8 @@ class Local:
             text=True,
         )
         STARTED.append(self)
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         self.sqs: Any = sqs_client(endpoint_url or f"http://127.0.0.1:{self.port}")
 
     def _read(self) -> None:
@@ -98,10 +99,13 @@ class Local:
 
     def kill(self) -> None:
         """End it with all that it has started, whatever state it is in."""
-        end(self.process)
+        if self.process.poll() is None:
+            self.process.kill()
         for process_id in marked(self._mark):
             with suppress(ProcessLookupError):
                 os.kill(process_id, signal.SIGKILL)
+        self._reader.join(SOON_SECONDS)  # all that could write is gone
+        end(self.process)
 
     def __enter__(self) -> Self:
         return self
