@@ -18,9 +18,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Leftovers())
 
 
-def pytest_xdist_auto_num_workers() -> int:
+def pytest_xdist_auto_num_workers() -> int | None:
     """One worker more than there are cores, which works while others wait: for a process, a timeout, an answer."""
-    return (os.cpu_count() or 1) + 1
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + 1
 
 
 @pytest.fixture(scope="session", autouse=True)
