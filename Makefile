@@ -6,12 +6,14 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 PACKAGE := layers/tarry/python/tarry
-# The tests' own tools. What a test function does is shown by running it.
-HELPERS := $(wildcard tests/*.py) $(filter-out tests/simulation/test_% tests/soak/test_%,$(wildcard tests/simulation/*.py tests/soak/*.py))
+# The tests' own tools: whatever is no test. What a test function does is shown by running it.
+HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -path 'tests/typing/*' ! -path 'tests/facts/*')
 TYPED   := $(PACKAGE) functions tests/typing tests/facts $(HELPERS)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export SAM_CLI_TELEMETRY := 0
+# Empty means off: without compiled files each run, and each process it starts, compiles everything again.
+export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help

@@ -1,6 +1,6 @@
-"""A quarter of a core, on any machine: a world whose clock runs on the process's CPU time, four times as fast.
+"""An eighth of a core, on any machine: a world whose clock runs on the process's CPU time, eight times as fast.
 
-What a function computes takes as long as on a core a quarter as fast, however busy the machine is that runs the test.
+What a function computes takes as long as on a core an eighth as fast, however busy the machine is that runs the test.
 What it waits for outside (a request on its way) costs nothing.
 
     world, context_with = cpu_world(LightClient(attributes))
@@ -24,13 +24,14 @@ from tarry.world import INTERRUPT_AGAIN_SECONDS, Event, Interruption, RealThread
 if TYPE_CHECKING:
     from tarry.world import Fire
 
-SPEED = 4
+SPEED = 8
+"""A function with 256 MB has a seventh of a core."""
 START = 1_800_000_000.0
 """When the records of `records.py` were received."""
 
 
 class CpuClock:
-    """A clock on which a second is a quarter of a second of the process's CPU time."""
+    """A clock on which a second is an eighth of a second of the process's CPU time."""
 
     def __init__(self, speed: float = SPEED) -> None:
         self.speed = speed
@@ -182,7 +183,7 @@ class _Meta:
 
 
 def cpu_world(client: Any, speed: float = SPEED) -> tuple[World, Callable[[float], CpuContext]]:
-    """A world on a quarter of a core, and what makes a context in it with so many seconds left."""
+    """A world on an eighth of a core, and what makes a context in it with so many seconds left."""
     clock = CpuClock(speed)
     world = World(clock=clock, client_factory=lambda: client, threads=CpuThreads(speed))
     return world, lambda seconds: CpuContext(clock, seconds)

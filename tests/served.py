@@ -15,6 +15,8 @@ from tarry.simulator.sqs import Sqs
 from tarry.simulator.wall import LoopTimeline
 
 T = TypeVar("T")
+PATIENCE_SECONDS = 60.0
+"""How long a busy machine may take. This limit only ends what hangs."""
 
 
 class Served:
@@ -37,7 +39,7 @@ class Served:
         """What ``work`` answers, where the model lives."""
         answer: Future[T] = Future()
         self._loop.call_soon_threadsafe(lambda: answer.set_result(work()))
-        return answer.result(5)
+        return answer.result(PATIENCE_SECONDS)
 
     def events(self, what: str) -> list[HistoryEvent]:
         return self.on_the_loop(lambda: [event for event in self.sqs.history.events if event.what == what])
@@ -59,10 +61,10 @@ def served(seed: int = 1) -> Iterator[Served]:
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
-    here = started.result(10)
+    here = started.result(PATIENCE_SECONDS)
     try:
         yield here
     finally:
         end = ended.result()
         here._loop.call_soon_threadsafe(end.set)
-        thread.join(10)
+        thread.join(PATIENCE_SECONDS)

@@ -66,7 +66,7 @@ def start(build: Path, lambda_packages: Path, powertools_layer: Path) -> Start:
 
     def folder_of(layer: dict[str, Any]) -> Path:
         if "Ref" in layer:
-            return build / layer["Ref"]
+            return build / str(layer["Ref"])
         assert ":layer:AWSLambdaPowertoolsPythonV3-" in layer["Fn::Sub"]
         return powertools_layer
 
@@ -94,14 +94,15 @@ def aws(moto: str) -> str:
     return moto
 
 
-CREDENTIALS = {"region_name": "us-east-1", "aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+def session() -> boto3.Session:
+    return boto3.Session(region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing")
 
 
 @pytest.fixture
 def dynamodb(aws: str) -> DynamoDBServiceResource:
-    return boto3.resource("dynamodb", endpoint_url=aws, **CREDENTIALS)
+    return session().resource("dynamodb", endpoint_url=aws)
 
 
 @pytest.fixture
 def s3(aws: str) -> S3Client:
-    return boto3.client("s3", endpoint_url=aws, **CREDENTIALS)
+    return session().client("s3", endpoint_url=aws)

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests.acceptance.runtime_api import RuntimeApi
+from tests.leftovers import MARK
+from tests.processes import end
 
 Start = Callable[..., AbstractContextManager[RuntimeApi]]
 """Starts a built function by its name, with the environment given by keywords."""
@@ -39,16 +41,16 @@ def running(
             "AWS_REGION": "us-east-1",
             "AWS_DEFAULT_REGION": "us-east-1",
             "LAMBDA_TASK_ROOT": str(function),
+            MARK: os.environ.get(MARK, ""),
             **environment,
         }
         # -S: no site-packages, or the development environment would lend what the build lacks.
         command = [sys.executable, "-S", "-m", "awslambdaric", "app.handler"]
-        process = api.process = subprocess.Popen(command, env=env, cwd=function)
+        process = api.process = subprocess.Popen(command, env=env, cwd=function, start_new_session=True)
         try:
             yield api
         finally:
-            process.kill()
-            process.wait()
+            end(process)
 
 
 def link_packages(target: Path, *distributions: str) -> None:

@@ -84,7 +84,7 @@ class RuntimeApi:
         put_at = time.monotonic()
         while self.init_error is None and not invocation.done.wait(0.01):
             exit_code = None if self.process is None else self.process.poll()
-            if exit_code is not None and self.init_error is None and not invocation.done.wait(0.1):
+            if exit_code is not None and not invocation.done.wait(0.1):
                 raise ProcessDied(exit_code)
             ends_at = put_at + START_SECONDS if invocation.began is None else invocation.began + timeout
             if time.monotonic() > ends_at:

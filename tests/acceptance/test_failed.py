@@ -10,20 +10,19 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.command import TARRY
+from tests.processes import PATIENCE_SECONDS, started
 from tests.served import Served, served
 from tests.unit.failed.letters import record_of
 from tests.wire import arn
 
 COMMAND = [*TARRY, "failed"]
-PATIENCE_SECONDS = 120.0
-"""This only ends what hangs."""
 
 
 class Shop:
@@ -55,6 +54,12 @@ class Shop:
     def in_flight(self) -> int:
         return self.sqs.on_the_loop(lambda: self.sqs.sqs.depth("orders-dlq").in_flight)
 
+    def until(self, condition: Callable[[], bool]) -> None:
+        ends_at = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            assert time.monotonic() < ends_at, self.told()
+            time.sleep(0.02)
+
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         path = os.pathsep.join(filter(None, sys.path))
@@ -63,20 +68,20 @@ class Shop:
 
     @contextmanager
     def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        process = subprocess.Popen(
-            [*COMMAND, *arguments, *self.where],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=(self.folder / "stderr").open("w"),
-            text=True,
-            cwd=self.folder,
-            env=self.environment(),
-        )
-        try:
+        """Its pipe holds about ten lines: it cannot get far ahead of the test that reads them."""
+        with (
+            (self.folder / "stderr").open("w") as stderr,
+            started(
+                [*COMMAND, *arguments, *self.where],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                pipesize=4_096,
+                cwd=self.folder,
+                env=self.environment(),
+            ) as process,
+        ):
             yield process
-        finally:
-            process.kill()
-            process.communicate()
 
     def told(self) -> str:
         """The guidance of the last command that was started."""
@@ -116,7 +121,7 @@ def test_killed_in_the_middle_nothing_is_lost_and_run_again_it_goes_on(shop: Sho
     assert set(both) == set(range(400))
     assert sum(both.values()) - 400 <= 10  # what was sent, and not yet deleted
     assert len(shop.bodies("orders-dlq")) >= 300
-    time.sleep(3)  # what it held is shown again by itself
+    shop.until(lambda: shop.in_flight() == 0)  # what it held is shown again by itself
     with shop.started("retry", "--all", "--json") as process:
         rest_of(process)
     assert process.returncode == 0
@@ -321,10 +326,7 @@ def test_a_handler_that_does_not_end_is_ended_by_the_second_signal(shop: Shop) -
     (shop.folder / "template.yaml").write_text(TEMPLATE)
     (shop.folder / "app.py").write_text(APP)
     with shop.started("retry", "--all", "--via", "local", "--json") as process:
-        ends_at = time.monotonic() + PATIENCE_SECONDS
-        while "started" not in shop.told():  # what a handler prints is guidance too
-            assert time.monotonic() < ends_at, shop.told()
-            time.sleep(0.05)
+        shop.until(lambda: "started" in shop.told())  # what a handler prints is guidance too
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
         assert process.poll() is None  # it is to finish what is at hand

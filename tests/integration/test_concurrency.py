@@ -411,7 +411,7 @@ def test_what_ends_a_batch_lets_what_runs_beside_it_end(kind: str) -> None:  # S
         if message.id == "m0":
             exited.set()
             raise SystemExit
-        exited.wait(10)
+        exited.wait(60)
 
     with orders() as wire:
         answer = consumer_of(work, kind, concurrency=2, backoff=Fixed(60))(batch_of(4), Context())
@@ -554,7 +554,7 @@ def test_a_step_cannot_have_a_message_run_beside_the_thread_that_still_runs_it()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    for _ in range(1_000):
+    for _ in range(6_000):
         if condition():
             return
         time.sleep(0.01)

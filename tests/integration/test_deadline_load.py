@@ -1,6 +1,6 @@
 """However many messages fail, and however large their errors are, the answer comes before the deadline (SPEC I2).
 
-On a quarter of a core, by the CPU time of this process: `tests.cpuclock`.
+On an eighth of a core, by the CPU time of this process: `tests.cpuclock`.
 """
 
 import gc
@@ -22,7 +22,7 @@ from tests.wire import arn
 MANY = 10_000
 SECONDS = 12
 TRIES = 5
-JITTER_SECONDS = 0.5
+JITTER_SECONDS = 1.0
 """An eighth of a second of CPU. A core that others begin to share gets slower in the middle of a run; a runtime that
 settles as if there were no deadline is late by seconds, at each try."""
 ATTRIBUTES = {
@@ -43,6 +43,21 @@ def logging_to(stream: io.StringIO) -> Iterator[None]:
         yield
     finally:
         logger.handlers, logger.propagate = before
+
+
+@contextmanager
+def as_in_lambda() -> Iterator[None]:
+    """Nothing that the tests before have left, and no callback that hypothesis has for the garbage collector.
+
+    An interruption that strikes in such a callback is not raised in the handler, but comes again a moment later.
+    """
+    gc.collect()
+    gc.freeze()
+    before, gc.callbacks[:] = gc.callbacks[:], []
+    try:
+        yield
+    finally:
+        gc.callbacks[:] = before
 
 
 def each() -> Consumer[Any]:
@@ -82,9 +97,7 @@ def answer_to(handler: Consumer[Any], attempt: int) -> tuple[LightClient, list[s
     client = LightClient(ATTRIBUTES)
     world, context_with = cpu_world(client)
     event = batch_of(MANY, receives=attempt)
-    gc.collect()
-    gc.freeze()  # a Lambda process does not hold what the tests before this one have left
-    with use(world), logging_to(io.StringIO()):
+    with as_in_lambda(), use(world), logging_to(io.StringIO()):
         context = context_with(SECONDS)
         answer = handler(event, context)
         return client, failed(answer), context.seconds_left()
@@ -118,7 +131,7 @@ def raises_much(text: str, attempt: int, log: io.StringIO) -> tuple[LightClient,
     client = LightClient(ATTRIBUTES)
     world, context_with = cpu_world(client)
     event = batch_of(10, receives=attempt)
-    with use(world), logging_to(log):
+    with as_in_lambda(), use(world), logging_to(log):
         context = context_with(SECONDS)
         answer = handler(event, context)
         return client, SECONDS - context.seconds_left(), failed(answer)

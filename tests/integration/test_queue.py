@@ -292,7 +292,7 @@ def test_several_requests_go_out_at_once() -> None:  # SPEC J1
     together = threading.Barrier(5)
 
     def meet(_: Request) -> None:
-        together.wait(timeout=10)
+        together.wait(timeout=60)
 
     with Wire(fails={"SendMessageBatch": meet}):
         Queue(ORDERS).send_batch(str(number) for number in range(50))
@@ -508,7 +508,7 @@ def test_requests_of_different_groups_go_out_at_once() -> None:  # SPEC J1
     together = threading.Barrier(3)
 
     def meet(_: Request) -> None:
-        together.wait(timeout=10)
+        together.wait(timeout=60)
 
     queue = Queue(LEDGER)
     with Wire(fails={"SendMessageBatch": meet}):

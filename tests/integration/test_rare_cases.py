@@ -139,7 +139,7 @@ def test_a_batch_handler_is_not_over_before_the_verdict_that_a_thread_of_its_own
                     begun.set()
 
         threading.Thread(target=work).start()
-        begun.wait(5)
+        begun.wait(60)
 
     with wire:
         assert failed(handler(batch_of(105), Context())) == []

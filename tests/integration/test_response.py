@@ -684,7 +684,7 @@ def test_two_invocations_at_once_do_not_see_each_other(is_async: bool) -> None: 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert answers == {"left": ["m0", "m2"], "right": ["m1"]}
 
 

@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from tests.processes import started
 from tests.simulation import sometimes
 from tests.simulation.campaign import campaign
 
@@ -24,14 +26,14 @@ def test_no_seed_breaks_a_rule_and_every_situation_was_met() -> None:
 def test_a_seed_is_the_same_history_to_the_byte_in_every_process() -> None:
     """Whatever the hash seed, and so the order of sets, and whatever was played before."""
     seeds = [2, 17, 521, 904]
-    first, second = _digests(seeds, hash_seed="1"), _digests(seeds[::-1], hash_seed="2")
-    histories = sorted(first.communicate()[0].splitlines())
-    assert len(histories) == len(seeds)
-    assert histories == sorted(second.communicate()[0].splitlines())
+    with _digests(seeds, hash_seed="1") as first, _digests(seeds[::-1], hash_seed="2") as second:
+        histories = sorted(first.communicate()[0].splitlines())
+        assert len(histories) == len(seeds)
+        assert histories == sorted(second.communicate()[0].splitlines())
 
 
-def _digests(seeds: list[int], hash_seed: str) -> subprocess.Popen[bytes]:
+def _digests(seeds: list[int], hash_seed: str) -> AbstractContextManager[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "tests.simulation.campaign", "--digest", *map(str, seeds)]
     paths = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": paths}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
+    return started(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE)

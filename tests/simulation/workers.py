@@ -59,6 +59,7 @@ def judge_each(
     finally:
         for worker in workers:
             worker.process.kill()
+            worker.process.join()
 
 
 def _start(judge: Judge[Verdict], seed_seconds: float) -> _Worker[Verdict]:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import boto3
 import pytest
 from moto import mock_aws
+from moto.core.botocore_stubber import BotocoreStubber
 from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
@@ -93,12 +95,24 @@ class Shop:
         return int(self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
 
 
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have moto answer one request after the other: of two deletes at once it may forget one."""
+    lock, answer = threading.RLock(), BotocoreStubber.process_request
+
+    def locked(stubber: BotocoreStubber, request: Any) -> Any:
+        with lock:
+            return answer(stubber, request)
+
+    monkeypatch.setattr(BotocoreStubber, "process_request", locked)
+
+
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setattr("tarry.failed.inspection.WAIT_SECONDS", 0)  # real seconds, in which moto would wait
+    one_at_a_time(monkeypatch)
     with mock_aws():
         yield Shop(tmp_path)
 

@@ -10,11 +10,13 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tarry.local.aws.client import sqs_client
 from tests.command import TARRY
+from tests.leftovers import MARK, marked
 from tests.network import free_port
+from tests.processes import end
 
 SOON_SECONDS = 120.0
 """How long a machine that is busy with other things may take."""
@@ -34,14 +36,16 @@ class Local:
         self._mark = uuid.uuid4().hex
         where = ["--endpoint-url", endpoint_url] if endpoint_url else ["--port", str(self.port)]
         self.process = subprocess.Popen(
-            [*COMMAND, *where, "--env", f"MARK={self._mark}", *options],
+            [*COMMAND, *where, "--env", f"MARK={self._mark}", "--env", f"{MARK}={os.environ[MARK]}", *options],
             cwd=folder,
+            start_new_session=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
         STARTED.append(self)
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         self.sqs: Any = sqs_client(endpoint_url or f"http://127.0.0.1:{self.port}")
 
     def _read(self) -> None:
@@ -78,7 +82,7 @@ class Local:
 
     def states(self, message_id: str) -> list[str]:
         """The states of a message without their seconds, of which a busy machine takes some."""
-        return [re.sub(r"^([A-Z_]+) [\d.]+ s\b", r"\1", each) for each in self.story(message_id)]
+        return [re.sub(r"^([A-Z_]+)( [\d.]+ (s|min)\b)+", r"\1", each) for each in self.story(message_id)]
 
     def story(self, message_id: str) -> list[str]:
         """The states of a message, as they were shown."""
@@ -91,24 +95,20 @@ class Local:
 
     def left(self) -> list[str]:
         """The commands of its processes that still run."""
-        return [command for command in self._left().values() if command]
-
-    def _left(self) -> dict[int, str]:
-        """By process id."""
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                if self._mark in (folder / "environ").read_text(errors="replace"):
-                    found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
-            except OSError:
-                continue
-        return found
+        return list(marked(self._mark).values())
 
     def kill(self) -> None:
         """End it with all that it has started, whatever state it is in."""
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait()
-            for process_id in self._left():
-                with suppress(ProcessLookupError):
-                    os.kill(process_id, signal.SIGKILL)
+        for process_id in marked(self._mark):
+            with suppress(ProcessLookupError):
+                os.kill(process_id, signal.SIGKILL)
+        self._reader.join(SOON_SECONDS)  # all that could write is gone
+        end(self.process)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()

@@ -14,18 +14,24 @@ from tarry.local.functions.variables import Endpoints, variables_of
 from tarry.simulator.history import History, HistoryEvent
 from tarry.simulator.invocations import InvocationResult
 from tarry.template import TemplateFunction
+from tests.leftovers import MARK
 
+PATIENCE_SECONDS = 120.0
+"""How long a busy machine may take. This limit only ends what hangs."""
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:jobs"
 
 APP = """
 import decimal, json, logging, os, subprocess, sys, threading, time
 
-beats = 0
+beat_at = longest_pause = 0.0
 def beat():
-    global beats
+    global beat_at, longest_pause
+    beat_at = time.monotonic()
     while True:
-        beats += 1
         time.sleep(0.005)
+        longest_pause, beat_at = pause(), time.monotonic()
+def pause():
+    return max(longest_pause, time.monotonic() - beat_at)
 
 def handler(event, context):
     match event:
@@ -69,8 +75,8 @@ def handler(event, context):
             time.sleep(seconds)
         case {"beat": True}:
             threading.Thread(target=beat, daemon=True).start()
-        case {"beats": True}:
-            return beats
+        case {"pause": True}:
+            return pause()
         case {"length": text}:
             return len(text)
     return {"pid": os.getpid(), "left": context.get_remaining_time_in_millis()}
@@ -116,16 +122,16 @@ class Jobs:
 
     def play(self, story: Callable[[Hosted], Awaitable[None]], **words: Any) -> Hosted:
         """Host it, let the story happen, and close it; ``words`` are what a template says of it."""
-        words = {"timeout_seconds": 5, **words}
+        words = {"timeout_seconds": 60, **words}
         function = TemplateFunction("Jobs", "jobs", ARN, self.folder, words.pop("handler", "app.handler"), **words)
 
         async def hosted() -> Hosted:
             history = History(time.time)
             launcher = Launcher()
-            variables = variables_of(function, {}, Endpoints(sqs="http://127.0.0.1:9"))
+            variables = variables_of(function, {MARK: os.environ.get(MARK, "")}, Endpoints(sqs="http://127.0.0.1:9"))
             host = Hosted(ProcessFunction(function, variables, history, launcher, self.client), history)
             try:
-                await asyncio.wait_for(story(host), 20)
+                await asyncio.wait_for(story(host), PATIENCE_SECONDS)
             finally:
                 await host.host.close()
                 launcher.close()
@@ -146,8 +152,17 @@ def is_alive(pid: int) -> bool:
         return Path("/proc").is_dir() is False
 
 
-def ends_soon(pid: int, seconds: float = 3) -> bool:
-    until = time.monotonic() + seconds
+def wait_until_stopped(pid: int) -> None:
+    """Return when a process was stopped by a signal; at once where there is no `/proc` that tells."""
+    stat = Path(f"/proc/{pid}/stat")
+    until = time.monotonic() + PATIENCE_SECONDS
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < until, f"process {pid} goes on"
+        time.sleep(0.01)
+
+
+def ends_soon(pid: int) -> bool:
+    until = time.monotonic() + PATIENCE_SECONDS
     while is_alive(pid) and time.monotonic() < until:
         time.sleep(0.01)
     return not is_alive(pid)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .process import Local
+from .process import SOON_SECONDS, Local
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is left is looked for in /proc")
 
@@ -112,10 +112,9 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
     for name, code in FUNCTIONS.items():
         (folder / name.lower()).mkdir()
         (folder / name.lower() / "app.py").write_text(code)
-    local = Local(folder, "--watch")
-    local.wait("SQS is at ")
-    yield local
-    local.kill()
+    with Local(folder, "--watch") as local:
+        local.wait("SQS is at ")
+        yield local
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +181,7 @@ def test_the_message_of_a_handler_that_crashes_comes_back(local: Local, sent: Se
 def test_a_handler_that_overruns_its_timeout_is_killed(local: Local, sent: Sent) -> None:
     local.until(lambda: local.story(sent.overran)[-1:] == ["COMMITTED"], "the overrun message")
     assert "Slow: Task timed out after 2.00 seconds" in local.text
-    assert re.search(r"^Slow: 1 message in 2\d\d\d ms \(timeout\)$", local.text, re.MULTILINE)
+    assert re.search(r"^Slow: 1 message in ([2-9]\d{3}|\d{5,}) ms \(timeout\)$", local.text, re.MULTILINE)
 
 
 def test_a_function_whose_code_changed_is_loaded_anew(local: Local) -> None:
@@ -195,7 +194,7 @@ def test_another_cloud_at_the_same_port_is_refused(local: Local, tmp_path: Path)
         (tmp_path / name.lower()).mkdir()
         (tmp_path / name.lower() / "app.py").write_text(code)
     other = Local(tmp_path, "--port", str(local.port))
-    assert other.process.wait(30) == 2
+    assert other.process.wait(SOON_SECONDS) == 2
     assert f"tarry: port {local.port} of 127.0.0.1 cannot be listened at" in other.text
     assert "--port takes another port" in other.text
 

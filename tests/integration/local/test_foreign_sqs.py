@@ -26,7 +26,7 @@ from tests.wire import ACCOUNT, arn
 
 HOST = "127.0.0.1"
 QUEUES = [
-    TemplateQueue("orders", arn("orders"), attributes={"VisibilityTimeout": "1"}, dead_letter_arn=arn("dead")),
+    TemplateQueue("orders", arn("orders"), attributes={"VisibilityTimeout": "60"}, dead_letter_arn=arn("dead")),
     TemplateQueue("dead", arn("dead")),
 ]
 
@@ -81,7 +81,7 @@ class Site:
         return [event.fields["delivery_id"] for event in self.history.events if event.what == what]
 
 
-async def until(condition: Callable[[], object], seconds: float = 10) -> None:
+async def until(condition: Callable[[], object], seconds: float = 120) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 it is threads that are waited for
             await asyncio.sleep(0.01)
@@ -162,7 +162,7 @@ def test_an_sqs_that_comes_back_empty_gets_its_queues_again(moto: Moto) -> None:
     site = play(moto, story)
     assert site.handled == ["again"]
     told = attributes(moto, "orders")
-    assert told["VisibilityTimeout"] == "1"
+    assert told["VisibilityTimeout"] == "60"
     assert f'"deadLetterTargetArn": "{arn("dead")}"' in told["RedrivePolicy"]
 
 

@@ -15,8 +15,9 @@ import pytest
 
 from tarry.local.functions import environment
 from tarry.tooling.errors import UsageError
+from tests.processes import started
 
-from .processes import Hosted, Jobs, ends_soon, is_alive
+from .processes import Hosted, Jobs, ends_soon, is_alive, wait_until_stopped
 
 CLIENTS = [
     pytest.param("awslambdaric", marks=pytest.mark.skipif(not find_spec("awslambdaric"), reason="has no build here")),
@@ -51,7 +52,7 @@ def test_the_context_is_lambdas(jobs: Jobs) -> None:
     async def story(hosted: Hosted) -> None:
         answer = await hosted.call(answer="context")
         left = answer.value.pop("left")
-        assert 2_000 < left <= 3_000
+        assert 100_000 < left <= 200_000
         assert answer.value == {
             "aws_request_id": answer.request_id,
             "function_name": "jobs",
@@ -62,7 +63,7 @@ def test_the_context_is_lambdas(jobs: Jobs) -> None:
             "log_stream_name": "environment-1",
         }
 
-    jobs.play(story, timeout_seconds=3, memory_mb=256)
+    jobs.play(story, timeout_seconds=200, memory_mb=256)
 
 
 def test_an_error_is_told_with_its_own_traceback_and_the_process_lives_on(jobs: Jobs) -> None:
@@ -139,15 +140,15 @@ def test_a_crash_under_awss_client_too(jobs: Jobs) -> None:
 def test_at_its_timeout_the_process_is_killed_with_all_that_it_started(jobs: Jobs) -> None:  # PLATFORM 28
     async def story(hosted: Hosted) -> None:
         pid = (await hosted.value())["pid"]
-        began = time.monotonic()
-        answer = await hosted.call(**{"stuck with child": 30})
-        assert 1 <= time.monotonic() - began < 25
+        answer = await hosted.call(**{"stuck with child": 600})
         assert (answer.kind, answer.text) == ("timeout", "Task timed out after 1.00 seconds")
         assert answer.value["errorType"] == "Sandbox.Timedout"
         child = int(hosted.lines[0])
         assert ends_soon(pid)
         assert ends_soon(child)
-        assert hosted.events("report")[-1].fields["kind"] == "timeout"
+        report = hosted.events("report")[-1].fields
+        assert report["kind"] == "timeout"
+        assert 1 <= report["seconds"] < 600
 
     jobs.play(story, timeout_seconds=1)
 
@@ -166,20 +167,43 @@ def test_what_a_handler_started_in_a_session_of_its_own_ends_with_it_too(own: Jo
     assert ends_soon(daemons[1])
 
 
+LOADS_SLOWLY = """
+import os, time
+load_began = time.time()
+time.sleep(0.2)
+load_ended = time.time()
+
+def handler(event, context):
+    if "exit" in event:
+        os._exit(1)
+    before = time.time()
+    left = context.get_remaining_time_in_millis() / 1000
+    return {"load": [load_began, load_ended], "deadline": [before + left, time.time() + left]}
+"""
+
+
 def test_a_first_start_costs_nothing_and_one_after_a_crash_the_invocations_own_time(own: Jobs) -> None:  # PLATFORM 28
-    own.code("import time; time.sleep(0.4)\n" + (own.folder / "app.py").read_text())
+    """By the order of events: the time of an invocation, at the end of which is its deadline, has begun by then or not.
+
+    The deadline is known to be between two times.
+    """
+    own.code(LOADS_SLOWLY)
+    timeout = 200
 
     async def story(hosted: Hosted) -> None:
-        assert (await hosted.value())["left"] > 1_700
+        first = await hosted.value()
+        seconds_since_load = time.time() - first["load"][1]
         await hosted.call(exit=1)
-        assert (await hosted.value())["left"] < 1_600
-        first, _, reborn = hosted.events("report")
-        assert first.fields["init_seconds"] > 0.4
-        assert first.fields["seconds"] < 0.3
-        assert reborn.fields["init_seconds"] is None
-        assert reborn.fields["seconds"] > 0.4
+        reborn = await hosted.value()
+        assert first["deadline"][1] - timeout > first["load"][1] - 0.01
+        assert reborn["deadline"][0] - timeout < reborn["load"][0]
+        first_report, _, reborn_report = (event.fields for event in hosted.events("report"))
+        assert first_report["init_seconds"] > 0.2
+        assert first_report["seconds"] < seconds_since_load + 0.01
+        assert reborn_report["init_seconds"] is None
+        assert reborn_report["seconds"] > 0.2
 
-    own.play(story, timeout_seconds=2)
+    own.play(story, timeout_seconds=timeout)
 
 
 # environments
@@ -202,10 +226,10 @@ def test_there_are_as_many_environments_as_run_at_once_and_more_than_reserved_ar
 
 def test_a_thread_that_outlives_its_invocation_wakes_up_in_the_next_one_only(jobs: Jobs) -> None:  # PLATFORM 26
     async def story(hosted: Hosted) -> None:
-        await hosted.value(beat=True)
-        before = await hosted.value(beats=True)
+        pid = (await hosted.value(beat=True))["pid"]
+        await asyncio.to_thread(wait_until_stopped, pid)
         await asyncio.sleep(0.3)
-        assert await hosted.value(beats=True) - before < 20  # of 60
+        assert await hosted.value(pause=True) >= 0.3
 
     jobs.play(story)
 
@@ -243,7 +267,7 @@ def test_each_line_is_recorded_with_its_invocation_before_the_report(jobs: Jobs)
         assert (said["message"], said["level"], said["logger"], said["count"]) == ("logged hello", "WARNING", "jobs", 3)
         assert said["requestId"] == answer.request_id
         assert (report["kind"], report["batch"], report["init_seconds"]) == ("returned", 2, None)
-        assert 0 < report["seconds"] < 1
+        assert 0 < report["seconds"] < 60
         assert report["memory_mb"] is None or report["memory_mb"] > 5
 
     jobs.play(story)
@@ -315,11 +339,22 @@ def test_a_handler_that_fails_to_load_later_is_an_error_and_not_started_in_a_hot
         assert len(began) == 3
         assert began[1] - began[0] > 0.3
         assert began[2] - began[1] > 0.6
+
+    own.play(story)
+
+
+def test_a_restart_ends_the_pause_after_a_failed_start(own: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "MAX_PAUSE_SECONDS", 3_600)
+    monkeypatch.setattr(environment, "FIRST_PAUSE_SECONDS", 3_600)
+    own.code("int('x')")
+
+    async def story(hosted: Hosted) -> None:
+        assert (await hosted.call()).kind == "error"
         own.code("def handler(event, context): return 'repaired'")
         waiting = hosted.call()
         await asyncio.sleep(0.05)
         hosted.host.restart()
-        assert (await asyncio.wait_for(waiting, 1)).value == "repaired"
+        assert (await waiting).value == "repaired"
 
     own.play(story)
 
@@ -368,11 +403,11 @@ def test_nothing_outlives_the_process_that_started_it_though_it_is_killed(own: J
     """)
     root = Path(__file__).parents[3]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "layers/tarry/python"), str(root)])}
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
-    assert parent.stdout is not None
-    with parent, parent.stdout:
+    with started([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment) as parent:
+        assert parent.stdout is not None
         words: list[str] = []
         while not words:
+            assert parent.poll() is None
             words = parent.stdout.readline().split()
         pids = [int(word) for word in words]
         time.sleep(0.05)

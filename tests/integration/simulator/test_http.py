@@ -219,7 +219,7 @@ def test_a_long_poll_is_answered_as_soon_as_a_message_is_sent(site: Served, queu
         began = time.monotonic()
         site.client.send_message(QueueUrl=queue, MessageBody="x")
         assert len(waits.result()) == 1
-    assert time.monotonic() - began < 18
+    assert time.monotonic() - began < 18  # of 20
 
 
 def test_a_long_poll_is_answered_when_a_delay_ends(site: Served, queue: str) -> None:
@@ -242,7 +242,7 @@ def test_each_of_several_that_wait_gets_a_message(site: Served, queue: str) -> N
         time.sleep(0.2)
         entries = [{"Id": str(number), "MessageBody": str(number)} for number in range(3)]
         site.client.send_message_batch(QueueUrl=queue, Entries=entries)
-        assert sorted(message["Body"] for wait in waits for message in wait.result(5)) == ["0", "1", "2"]
+        assert sorted(message["Body"] for wait in waits for message in wait.result(60)) == ["0", "1", "2"]
 
 
 def poll_raw(site: Served, queue: str) -> socket.socket:
@@ -256,10 +256,16 @@ def poll_raw(site: Served, queue: str) -> socket.socket:
     return connection
 
 
+def until_handled(site: Served) -> None:
+    """Return when the server has seen all that it got before: it is on one loop, and answers some more requests."""
+    for _ in range(3):
+        site.client.list_queues()
+
+
 def test_nothing_is_received_for_a_client_that_has_gone(site: Served, queue: str) -> None:  # SPEC N1
     with poll_raw(site, queue):
-        time.sleep(0.1)
-    time.sleep(0.05)
+        until_handled(site)
+    until_handled(site)
     site.client.send_message(QueueUrl=queue, MessageBody="x")
     [message] = receive(site, queue)
     assert message["Attributes"]["ApproximateReceiveCount"] == "1"

@@ -14,7 +14,9 @@ NOW = 1_800_000_000.0
 
 def record_of(body: str, message_id: str = "stable", *, origin: str | None = "orders", **more: Any) -> dict[str, Any]:
     """A record of a death; ``more`` goes into its failure, but for what belongs beside it."""
-    beside = {name: more.pop(name) for name in ("carried", "hops", "steps", "due", "history", "extra") if name in more}
+    beside: dict[str, Any] = {
+        name: more.pop(name) for name in ("carried", "hops", "steps", "due", "history", "extra") if name in more
+    }
     failure = {
         "reason": "exhausted",
         "attempts": 5,
@@ -25,7 +27,9 @@ def record_of(body: str, message_id: str = "stable", *, origin: str | None = "or
         **more,
     }
     record = {"v": 1, "sum": body_sum(body), "id": message_id, "sent": "2026-11-21T08:00:00Z", **beside}
-    return {**record, **({"origin": arn(origin)} if origin else {}), "failure": failure}
+    if origin:
+        record["origin"] = arn(origin)
+    return {**record, "failure": failure}
 
 
 def received(
