@@ -90,6 +90,26 @@ def test_a_forked_child_ends_with_its_handler(way: str) -> None:  # SPEC A6
     assert operations.count("ChangeMessageVisibilityBatch") == 1
 
 
+WITHOUT_IMPORTS = """
+import builtins
+
+@consumer(backoff=Fixed(60))
+def handler(message):
+    whole = builtins.__import__
+    if message.delivery_id == "m1":
+        builtins.__import__ = lambda *_, **__: raise_(ImportError("no file descriptor is left"))
+    try:
+        work(message, lambda: None)
+    finally:
+        builtins.__import__ = whole
+"""
+
+
+def test_a_forked_child_in_which_nothing_can_be_imported_ends_with_its_handler() -> None:  # SPEC A6
+    failed, ran, exit_codes, _ = play(WITHOUT_IMPORTS)
+    assert (failed, ran, exit_codes) == (["m2"], ["m0", "m1", "m2", "m3"], [0])
+
+
 OF_EACH = """
 ends = {
     "m0": SystemExit(3), "m1": SystemExit(), "m2": SystemExit("no"), "m3": ValueError(), "m4": KeyboardInterrupt(),

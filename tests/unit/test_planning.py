@@ -59,7 +59,7 @@ def untouchable_delivery(**fields: Any) -> Delivery:
 
 def situation(limits: dict[Any, SizeLimit]) -> Situation:
     facts = QueueFacts(dead_letter=DEAD, max_receive_count=10, visibility_timeout=30, retention=345_600)
-    return Situation(NOW + 1, 30.0, facts, limits, Random(7), diagnose)
+    return Situation(NOW + 1, lambda: 30.0, facts, limits, Random(7), diagnose)
 
 
 def planned(delivery: Delivery, raised: BaseException, steps: FailureSteps, error: Exception | None) -> list[Any]:
@@ -67,7 +67,7 @@ def planned(delivery: Delivery, raised: BaseException, steps: FailureSteps, erro
     policy, planner = RetryPolicy(3, Exponential(10, jitter="full")), None
     decided = decide(delivery, None, raised, policy, NOW, diagnose=diagnose)
     if isinstance(decided, Failure):
-        context = StepContext(Random(7), 30.0)
+        context = StepContext(Random(7), lambda: 30.0)
         of_queue = steps.of(decided.queue)
         decided = ask_steps(decided, policy, of_queue, situation({}).source, context, diagnose)
     assert isinstance(decided, Decision)

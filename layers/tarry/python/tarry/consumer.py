@@ -248,7 +248,7 @@ class Consumer(Generic[T]):
             if settlement.made is not None:
                 settlement.made.stop()
                 settlement.take_away(pending)
-            invocation.deliveries.clear()  # they know their invocation: a cycle would keep the batch in memory
+            invocation.let_go()
         return invocation.must_end_process
 
     def _runner(self, run: Run) -> Sequential | Concurrent | WholeBatch:

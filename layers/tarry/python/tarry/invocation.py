@@ -114,6 +114,12 @@ class Invocation:
             found.message = message
         return found
 
+    def let_go(self) -> None:
+        """Let go of the batch: deliveries know their invocation and message, and such cycles would keep them all."""
+        for delivery in tuple(self.deliveries.values()):
+            delivery.__dict__.pop("message", None)
+        self.deliveries.clear()
+
     @property
     def lost_groups(self) -> set[tuple[str, str | None]]:
         """The FIFO groups of messages whose leases are lost (`tarry.visibility.leases`)."""

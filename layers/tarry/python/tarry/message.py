@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from tarry.errors import ConfigurationError, Undecodable
 from tarry.signals import Defer, Discard, Reject, Retry, find_signal
 from tarry.support.causes import is_a
+from tarry.support.forks import Forked
 from tarry.verdict import ACK, outcome_of
 
 if TYPE_CHECKING:
@@ -274,6 +275,18 @@ class Message(Generic[T]):
     def _verdict_on_batch(self) -> Verdict | None:
         """The verdict that a batch handler gave on its batch as a whole."""
         return None if self._invocation.batch is None else self._invocation.batch.verdict
+
+
+class _Forked:
+    verdict = Forked()
+
+
+def mark_forked(message: Message[Any]) -> None:
+    """Mark the running message of a forked child. It imports nothing: an import may fail there, or never end."""
+    invocation = message._invocation
+    delivery: Any = invocation.deliveries.setdefault(message._delivery_id, cast("Any", _Forked))
+    if delivery is not _Forked:
+        delivery.verdict = _Forked.verdict
 
 
 def delivery_of(message: Message[Any]) -> Delivery:

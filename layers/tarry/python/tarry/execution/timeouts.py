@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tarry import world
 from tarry.execution.handlers import is_cancelled_error
-from tarry.message import Message, delivery_of
+from tarry.message import Message, delivery_of, mark_forked
 from tarry.support.causes import is_a, traceback_of
-from tarry.support.forks import Forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,7 +92,7 @@ class Watch:
     def forked(self) -> None:
         """Mark the message that runs: this is a forked child, which ends after its handler."""
         if isinstance(self.running, Message):
-            delivery_of(self.running).verdict = Forked()
+            mark_forked(self.running)
 
     def over(self, subject: Message[Any] | Batch[Any], raised: BaseException | None) -> BaseException | None:
         """Return what a run that has ended with ``raised`` counts as: its time may have been up."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tarry.policy.retry_policy import RetryPolicy
     from tarry.policy.step_lists import FailureSteps, StepList
     from tarry.settlement.settlement import Settlement
+    from tarry.support.arn import QueueArn
     from tarry.world import Event
 
     class InBackground(Protocol):
@@ -118,6 +119,8 @@ class Verdicts:
         """The delivery ids of FIFO messages whose look-up or send is under way in the background."""
         self._may_block = blocks
         """Whether a request of a FIFO message may be made here: not where that holds up other handlers."""
+        self._waiting_for: dict[QueueArn, list[tuple[Delivery, bool]]] = {}
+        """Messages whose target is being looked up, and whether they may be settled early."""
         self._is_free = threading.Lock()
         self._over: Event | None = None
         """Set when the verdict that is dealt with below a batch handler has been."""
@@ -356,7 +359,7 @@ class Verdicts:
     def _asked(self, failure: Failure, steps: StepList) -> Decision:
         delivery, invocation = failure.delivery, failure.delivery.invocation
         facts = self._settlement().facts(delivery)
-        context = StepContext(invocation.world.random, invocation.time_left())
+        context = StepContext(invocation.world.random, invocation.time_left)
         decision = ask_steps(failure, self._handling.policy, steps, facts, context, invocation.diagnoses.of)
         self._handling.log.notices(delivery, decision.notices)
         return decision
@@ -449,6 +452,8 @@ class Verdicts:
         settlement = self._settlement()
         if not delivery.source.is_fifo:
             settlement.add(decision, early=early and self._others_run, may_look_up=self._may_block)
+            if not self._may_block and (queue := settlement.needed_by(delivery)) is not None:
+                self._look_up(queue, delivery, early=early)
             if settlement.has_slice:
                 self.in_background(settlement.settle_full_requests, _nothing)
         elif outcome.kind in ("dead_letter", "resend", "unhandled", "defer"):
@@ -457,6 +462,17 @@ class Verdicts:
         else:
             settlement.add(decision, early=False)
             self._groups.note(delivery, outcome)
+
+    def _look_up(self, queue: QueueArn, delivery: Delivery, *, early: bool) -> None:
+        """Look a target up in the background, once for all messages that need it; then their plans are completed."""
+        waiting = self._waiting_for.setdefault(queue, [])
+        waiting.append((delivery, early))
+        if len(waiting) == 1:
+            self.in_background(partial(self._settlement().look_up, queue), lambda _: self._note_looked_up(queue))
+
+    def _note_looked_up(self, queue: QueueArn) -> None:
+        for delivery, early in self._waiting_for.pop(queue):
+            self._settlement().go_on(delivery, early=early and self._others_run)
 
     def _note_sent(self, delivery: Delivery, sent: object) -> None:
         """Note whether a FIFO message was sent away; if not, it stops its group."""

@@ -194,7 +194,7 @@ def _left_dead(inspection: Inspection, dead_letter: DeadLetterMessage, ran: Ran)
 def _new_letter(inspection: Inspection, dead_letter: DeadLetterMessage, failure: Failure, ran: Ran) -> Copy:
     here, queue, invocation = world.current(), inspection.queue.arn, failure.delivery.invocation
     now, limits = here.clock.time(), {queue: SizeLimit(*inspection.lookups.maximum_message_size(queue))}
-    situation = Situation(now, math.inf, QueueFacts(), limits, here.random, invocation.diagnoses.of)
+    situation = Situation(now, lambda: math.inf, QueueFacts(), limits, here.random, invocation.diagnoses.of)
     writer = CopyWriter(ran.steps, situation)
     copy = writer.dead_letter(failure, Outcome.dead_letter(failure.reason, queue.text), now, origin=dead_letter.origin)
     ran.log.notices(failure.delivery, writer.notices)

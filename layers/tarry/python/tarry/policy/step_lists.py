@@ -13,6 +13,7 @@ from tarry.support.value import Value
 if TYPE_CHECKING:
     from tarry.outcome import Outcome
     from tarry.policy.failure import Failure, FailureStep, NextStep, Step
+    from tarry.policy.steps import StepContext
 
 NEVER_UNHANDLED = frozenset({"fatal", "rejected", "undecodable", "expiring"})
 """Reasons for which waiting in place is no answer: what no step takes is dead-lettered (SPEC E1)."""
@@ -101,16 +102,18 @@ class StepList(Value):
 
     def handle(self, failure: Failure) -> Outcome:
         """Runs the failure through the list. What a step raises is the caller's to catch."""
-        return self._from(0, failure)
+        return self._from(0, failure, failure.context)
 
-    def _from(self, index: int, failure: Failure) -> Outcome:
+    def _from(self, index: int, failure: Failure, context: StepContext | None) -> Outcome:
         from tarry.outcome import Outcome
 
+        if failure.context is not context:  # a step has made a failure of its own
+            failure = failure.changed(context=context)
         if index < len(self.steps):
-            answer: Any = self.steps[index].handle(failure, lambda passed: self._from(index + 1, passed))
+            answer: Any = self.steps[index].handle(failure, lambda passed: self._from(index + 1, passed, context))
             asks_for_a_copy = isinstance(answer, Outcome) and answer.kind == "resend"
             if failure.does_not_fit and asks_for_a_copy:  # it was asked before, and no copy can be sent
-                return self._from(index + 1, failure)
+                return self._from(index + 1, failure, context)
             outcome: Outcome = answer
             return outcome
         if failure.reason in NEVER_UNHANDLED:

@@ -27,10 +27,10 @@ class StepContext:
 
     __slots__ = ("notices", "rng", "time_left")
 
-    def __init__(self, rng: Random, time_left: float) -> None:
+    def __init__(self, rng: Random, time_left: Callable[[], float]) -> None:
         self.rng = rng
         self.time_left = time_left
-        """Seconds until Lambda kills the process."""
+        """Seconds until Lambda kills the process; a step before may have taken some."""
         self.notices: list[Notice] = []
         """Lines for the log."""
 
@@ -122,7 +122,7 @@ class LocalRetry(Value):
             text = f"LocalRetry's delay failed: {error}; the next failure step is asked"
             _notice(failure, "backoff_failed", text)
             return next_step(failure)
-        has_time = context.time_left > delay + RESERVE_SECONDS
+        has_time = context.time_left() > delay + RESERVE_SECONDS
         return Outcome.again(delay) if has_time else next_step(failure)
 
 
@@ -243,7 +243,7 @@ def _notice(failure: Failure, event: str, text: str) -> None:
 def _context(failure: Failure) -> StepContext:
     """The context in which a step is asked; one of its own for a failure made by hand, to test a step."""
     invocation = failure.delivery.invocation
-    return failure.context or StepContext(invocation.world.random, invocation.time_left())
+    return failure.context or StepContext(invocation.world.random, invocation.time_left)
 
 
 def _times(times: int) -> int:

@@ -99,6 +99,7 @@ class CopyWriter:
         delivery, failure, now = decision.delivery, decision.failure, self._situation.now
         options = self._steps.of(delivery.queue).dead_letter
         _refuse_no_text(delivery)
+        self._situation.limit_of(delivery.source)  # before any hook of the user's is called
         delay, due = _parked(min(MAX_VISIBILITY_SECONDS, max(0, until - now)), until, delivery.source, now)
         if decision.outcome.kind == "wait" and due is not None:
             due = delivery.due  # as it was said, however much of it this copy waits

@@ -63,13 +63,17 @@ class Executor:
             return
         self._take(self._planner.start(decision, self._situation(decision.delivery)))
         if may_look_up:
-            self._complete(decision.delivery)
+            self.complete(decision.delivery)
 
-    def _complete(self, delivery: Delivery) -> None:
+    def complete(self, delivery: Delivery) -> None:
         """Complete a plan with the facts of the queues that it turned out to need."""
-        while (needed := plan_of(delivery).needs) is not None:
-            self._limits[needed] = SizeLimit(*self._lookups.maximum_message_size(needed))
+        while not delivery.is_settled and (needed := plan_of(delivery).needs) is not None:
+            self.look_up(needed)
             self._take(self._planner.go_on(plan_of(delivery), self._situation(delivery)))
+
+    def look_up(self, queue: QueueArn) -> None:
+        """Look the size limit of a queue up."""
+        self._limits[queue] = SizeLimit(*self._lookups.maximum_message_size(queue))
 
     def _take(self, plan: SettlementPlan) -> None:
         delivery = plan.delivery
@@ -82,8 +86,8 @@ class Executor:
     def _situation(self, delivery: Delivery) -> Situation:
         invocation, source = self._invocation, delivery.source
         facts = self._lookups.source(source)
-        now, time_left = invocation.now(), invocation.time_left()
-        return Situation(now, time_left, facts, self._limits, invocation.world.random, invocation.diagnoses.of)
+        rng, diagnose = invocation.world.random, invocation.diagnoses.of
+        return Situation(invocation.now(), invocation.time_left, facts, self._limits, rng, diagnose)
 
     def _tell(self, plan: SettlementPlan) -> None:
         for notice in plan.notices:
@@ -99,15 +103,15 @@ class Executor:
         """Send the copies of these; where SQS refuses one, go the next way that sends one, until there is none."""
         while sending := [each for each in deliveries if is_sent_on(each)]:
             for delivery in sending:
-                self._complete(delivery)
+                self.complete(delivery)
             self._send([delivery for delivery in sending if is_sent_on(delivery)])
 
     def _send(self, deliveries: Sequence[Delivery]) -> None:
         self._find_lost_leases(deliveries)
-        sending = [each for each in deliveries if not each.is_settled]
-        for delivery in sending:
+        sending = {each.delivery_id: each for each in deliveries if not each.is_settled}  # each once
+        for delivery in sending.values():
             delivery.is_given_up = True
-        copies = [copy for each in sending if (copy := plan_of(each).copy) is not None]
+        copies = [copy for each in sending.values() if (copy := plan_of(each).copy) is not None]
         for sent in send_on(copies, self._lookups):
             if sent.error is None:
                 self._note_sent(sent)
@@ -135,7 +139,7 @@ class Executor:
         operation = SEND_TO_ITSELF if copy.target == delivery.source else "send_message_batch"
         self._lookups.warn(error, operation, copy.target)
         self._take(self._planner.refused(plan_of(delivery), error, self._situation(delivery)))
-        self._complete(delivery)
+        self.complete(delivery)
 
     # leases
 
@@ -298,6 +302,7 @@ class Executor:
         self._log.transition(
             delivery, outcome, error=error, delay=delay, reason=reason, said=said, failed=failed, **more
         )
+        delivery.plan = None  # and with it the failure, its exception, and the copy
 
 
 def plan_of(delivery: Delivery) -> SettlementPlan:
@@ -308,8 +313,10 @@ def plan_of(delivery: Delivery) -> SettlementPlan:
 
 def is_sent_on(delivery: Delivery) -> bool:
     """Return whether a message is still to be sent on, as far as it is planned."""
+    if delivery.is_settled:
+        return False
     plan = plan_of(delivery)
-    return not delivery.is_settled and (plan.copy is not None or plan.needs is not None)
+    return plan.copy is not None or plan.needs is not None
 
 
 def stays(delivery: Delivery) -> bool:

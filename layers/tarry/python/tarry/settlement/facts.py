@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from random import Random
 
     from tarry.policy.decision import Diagnose
@@ -34,7 +34,7 @@ class Situation(NamedTuple):
 
     now: float
     """In epoch seconds."""
-    time_left: float
+    time_left: Callable[[], float]
     """Seconds until Lambda kills the process."""
     source: QueueFacts
     """Of the queue the message came from."""

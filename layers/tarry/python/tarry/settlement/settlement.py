@@ -88,7 +88,25 @@ class Settlement:
             return
         with self._lock:
             self._todo.append(delivery)
-        if early and (self._is_short(delivery) or self._loses_its_lease(delivery)):
+        if early and self.needed_by(delivery) is None:
+            self._settle_early(delivery)
+
+    def needed_by(self, delivery: Delivery) -> QueueArn | None:
+        """Return the queue that is to be looked up (`look_up`) before a message can be settled."""
+        return None if delivery.is_settled else plan_of(delivery).needs
+
+    def look_up(self, queue: QueueArn) -> None:
+        """Look the size limit of a queue up; it takes a request."""
+        self._executor.look_up(queue)
+
+    def go_on(self, delivery: Delivery, *, early: bool) -> None:
+        """Complete the plan of a message when the queue it needed was looked up."""
+        self._executor.complete(delivery)
+        if early:
+            self._settle_early(delivery)
+
+    def _settle_early(self, delivery: Delivery) -> None:
+        if self._is_short(delivery) or self._loses_its_lease(delivery):
             self._early.add(delivery)
 
     @property
@@ -151,10 +169,9 @@ class Settlement:
     def _take_full_requests(self) -> list[Delivery]:
         routes: dict[tuple[QueueArn, QueueArn | None], list[Delivery]] = {}
         for delivery in self._todo:
-            if not delivery.is_settled:
-                plan = plan_of(delivery)
-                target = plan.needs if plan.copy is None else plan.copy.target
-                routes.setdefault((delivery.source, target), []).append(delivery)
+            if not delivery.is_settled and self.needed_by(delivery) is None:
+                copy = plan_of(delivery).copy
+                routes.setdefault((delivery.source, None if copy is None else copy.target), []).append(delivery)
         full = [each for of_route in routes.values() for each in of_route[: len(of_route) // MAX_ENTRIES * MAX_ENTRIES]]
         ready = self._early.take(full)
         taken = {delivery.delivery_id for delivery in ready}
@@ -178,9 +195,11 @@ class Settlement:
 
     def _is_short(self, delivery: Delivery) -> bool:
         """Whether its wait may be over before the invocation is, so that it is asked for now (SPEC C11)."""
+        if delivery.is_settled or delivery.source.is_fifo:
+            return False
         plan, now = plan_of(delivery), self._invocation.now()
         decision, delay = plan.decision, plan.decision.outcome.delay
-        if delivery.is_settled or delivery.source.is_fifo or (is_sent_on(delivery) and delay is None):
+        if is_sent_on(delivery) and delay is None:
             return False
         until = decision.until or decision.decided_at + (delay or 0)
         if not is_sent_on(delivery):

@@ -22,7 +22,8 @@ class Value:
     _names: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
-        cls._names = tuple(dict.fromkeys((*cls.__annotations__, *cls._names)))
+        if cls.__module__.startswith("tarry.") or Value in cls.__bases__:  # a user's subclass may annotate anything
+            cls._names = tuple(dict.fromkeys((*cls.__annotations__, *cls._names)))
 
     def __init__(self, *values: Any, **fields: Any) -> None:
         names = self._names
@@ -31,7 +32,8 @@ class Value:
             return
         given = dict(zip(names, values, strict=False))
         if len(values) > len(names) or given.keys() & fields.keys() or fields.keys() - set(names):
-            raise TypeError(f"{type(self).__name__} takes {', '.join(names)}; got {len(values)} values and {[*fields]}")
+            takes = ", ".join(names) or "nothing"
+            raise TypeError(f"{type(self).__name__} takes {takes}; got {len(values)} values and {[*fields]}")
         given |= fields
         if len(given) < len(names):
             for name in names:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.delivery import Delivery
 from tarry.message import delivery_of
+from tarry.signals import Defer, Discard, Reject, Retry
+from tarry.support.causes import is_a
 from tarry.verdict import ACK
 
 if TYPE_CHECKING:
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
 
     from tarry.message import Message
     from tarry.verdict import Verdict
+
+
+KINDS = {Retry: "retry", Reject: "reject", Discard: "discard", Defer: "defer"}
 
 
 class Listener(Protocol):
@@ -46,4 +51,5 @@ class HeardDelivery(Delivery):
         began = self._listener.now()
         super().say(verdict)
         if verdict is not ACK:
-            self._listener.hears(self, type(verdict).__name__.lower(), began)
+            name = next((name for signal, name in KINDS.items() if is_a(verdict, signal)), "fail")
+            self._listener.hears(self, name, began)

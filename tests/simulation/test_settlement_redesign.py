@@ -1,0 +1,124 @@
+"""What a redesign of the settlement broke, or nearly, each found by a review: hooks, clocks and notices (SPEC E)."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tarry import (
+    Batch,
+    DeadLetter,
+    Failure,
+    LocalRetry,
+    Message,
+    Outcome,
+    RetryInPlace,
+    SendAgain,
+    batch_consumer,
+    consumer,
+)
+from tarry.testing import Sandbox
+from tarry.world import current
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+def test_a_local_retry_behind_a_slow_step_leaves_time_to_settle(queue: str, sandbox: Sandbox) -> None:  # SPEC E2, I2
+    """The time left counts when `LocalRetry` is asked, not when the first step was."""
+    runs: list[str] = []
+
+    def slow(failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        current().clock.sleep(14)
+        return next_step(failure)
+
+    @consumer(on_failure=[slow, LocalRetry(1, delay=5), RetryInPlace(), DeadLetter()])
+    def handler(message: Message) -> None:
+        runs.append(message.body)
+        if message.body == "bad":
+            raise ValueError
+
+    sandbox.queue(queue, dead_letter="dead.fifo" if queue.endswith(".fifo") else "dead", visibility_timeout=120)
+    sandbox.connect(handler, queue, timeout=20, batch_size=10, window=0 if queue.endswith(".fifo") else 1)
+    for body in ("good", "bad"):
+        sandbox.send(queue, body, group_id=body if queue.endswith(".fifo") else None)
+    sandbox.run()
+    assert runs.count("good") == 1
+
+
+def test_redact_sees_each_record_once(sandbox: Sandbox) -> None:  # SPEC F3
+    """Planning needs the size limit of the message's own queue; it asks for it before any hook is called."""
+    seen: list[str] = []
+
+    def redact(record: dict[str, Any]) -> dict[str, Any]:
+        seen.append(record["id"])
+        return record
+
+    @consumer(on_failure=[RetryInPlace(), DeadLetter(redact=redact)])
+    def handler(message: Message) -> None:
+        if message.attempt == 1:
+            message.retry(43_200)  # more than SQS can hide it for by now: a copy waits in its place
+
+    sandbox.queue("orders", dead_letter="dead")
+    sandbox.connect(handler, "orders")
+    for number in range(3):
+        sandbox.send("orders", str(number))
+    sandbox.run()
+    assert len(seen) == len(set(seen)) == 3
+
+
+def test_a_step_that_makes_a_failure_of_its_own_loses_no_line_of_the_steps_behind_it(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC E3
+    def translate(failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+        return next_step(Failure(failure.message, KeyError("x"), failure.reason))
+
+    @consumer(on_failure=[translate, SendAgain("again"), RetryInPlace(), DeadLetter()])
+    def handler(message: Message) -> None:
+        if message.attempt == 1:
+            raise ValueError
+
+    sandbox.queue("orders.fifo", dead_letter="dead.fifo")
+    sandbox.connect(handler, "orders.fifo")
+    sandbox.send("orders.fifo", "1", group_id="a")
+    sandbox.run()
+    assert [line for line in caplog.records if line.__dict__.get("event") == "step_passed_on"]
+
+
+def test_the_hooks_of_an_async_consumer_run_on_its_event_loop(sandbox: Sandbox) -> None:  # SPEC A3
+    """Its dead-letter queue is looked up in the background, and what that was needed for goes on where it decides."""
+    loops: list[bool] = []
+    threads: set[int] = set()
+
+    def enrich(failure: Failure) -> dict[str, Any]:
+        loops.append(asyncio._get_running_loop() is not None)
+        threads.add(threading.get_ident())
+        return {}
+
+    @consumer(concurrency=5, max_attempts=1, on_failure=[RetryInPlace(), DeadLetter(enrich=enrich)])
+    async def handler(message: Message) -> None:
+        threads.add(threading.get_ident())
+        if message.body == "bad":
+            raise ValueError
+        await current().clock.asleep(20)
+
+    sandbox.queue("orders", dead_letter="dead", visibility_timeout=180)
+    sandbox.connect(handler, "orders", timeout=60, batch_size=10, window=1)
+    for body in ("bad", "bad", "good"):
+        sandbox.send("orders", body)
+    sandbox.faults.add("late", operation="GetQueueAttributes", queue="dead", seconds=3)
+    sandbox.run()
+    assert (loops, len(threads)) == ([True, True], 1)
+    assert len(sandbox.messages("dead")) == 2
+
+
+def test_a_verdict_with_an_error_is_heard_as_a_failure(sandbox: Sandbox) -> None:
+    @batch_consumer(max_attempts=1)
+    def handler(batch: Batch) -> None:
+        batch[0].fail(ValueError("no"))
+
+    sandbox.queue("orders", dead_letter="dead")
+    sandbox.connect(handler, "orders")
+    sandbox.send("orders", "1")
+    sandbox.run()
+    assert [event.fields["verdict"] for event in sandbox.history.events if event.what == "verdict"] == ["fail"]
