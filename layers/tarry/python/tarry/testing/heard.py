@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tarry.verdict import Verdict
 
 
-KINDS = {Retry: "retry", Reject: "reject", Discard: "discard", Defer: "defer"}
+KINDS: dict[Any, str] = {Retry: "retry", Reject: "reject", Discard: "discard", Defer: "defer"}
 
 
 class Listener(Protocol):
