@@ -33,7 +33,7 @@ from tarry.execution.verdicts import Verdicts
 from tarry.invocation import Invocation
 from tarry.message import delivery_of
 from tarry.settlement import copies, copy_writer, executor, sending
-from tarry.settlement.executor import Executor, plan_of
+from tarry.settlement.executor import Executor
 from tarry.settlement.planner import Planner
 from tarry.simulator.history import HistoryEvent
 from tarry.sqs.queue_facts import QueueFacts
@@ -222,7 +222,7 @@ def test_a_tail_that_is_not_given_back(sandbox: Sandbox, monkeypatch: pytest.Mon
     wait = Executor.wait_in_place
 
     def without_releases(self: Executor, deliveries: Any) -> None:
-        wait(self, [each for each in deliveries if plan_of(each).decided.outcome.kind != "release"])
+        wait(self, [each for each in deliveries if self.plan_of(each).decided.outcome.kind != "release"])
 
     monkeypatch.setattr(Executor, "wait_in_place", without_releases)
     work(sandbox, fails(), "a", "b", fifo=True)

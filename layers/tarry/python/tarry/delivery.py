@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tarry.invocation import Invocation
     from tarry.message import Message
     from tarry.outcome import Outcome
-    from tarry.settlement.plans import SettlementPlan
     from tarry.support.arn import QueueArn
 
 
@@ -41,10 +40,6 @@ class Delivery:
     """Whether its handler has ended: a later verdict is ignored."""
     outcome: Outcome | None = None
     """What tarry decided."""
-    plan: SettlementPlan | None = None
-    """What is to be done with it at SQS."""
-    has_asked = False
-    """Whether its visibility was asked for while the batch still ran, without a confirmation."""
     is_settled = False
     """Whether nothing is left to do with it at SQS."""
     is_gone = False

@@ -47,6 +47,10 @@ class Executor:
         self._lookups = lookups
         self._log = log
         self._limits: dict[QueueArn, SizeLimit] = {}
+        self._plans: dict[str, SettlementPlan] = {}
+        """The plans of messages that are not settled yet, by delivery id."""
+        self._asked = set[str]()
+        """The delivery ids of messages whose visibility was asked for early, without a confirmation."""
         self._told = set[str]()
         """The delivery ids of messages whose copies go without some of their attributes."""
 
@@ -59,7 +63,7 @@ class Executor:
         carried out.
         """
         if decision.outcome.kind == "release":
-            decision.delivery.plan = SettlementPlan(decision, (IN_PLACE,))
+            self._plans[decision.delivery.delivery_id] = SettlementPlan(decision, (IN_PLACE,))
             return
         self._take(self._planner.start(decision, self._situation(decision.delivery)))
         if may_look_up:
@@ -67,9 +71,9 @@ class Executor:
 
     def complete(self, delivery: Delivery) -> None:
         """Complete a plan with the facts of the queues that it turned out to need."""
-        while not delivery.is_settled and (needed := plan_of(delivery).needs) is not None:
+        while not delivery.is_settled and (needed := self.plan_of(delivery).needs) is not None:
             self.look_up(needed)
-            self._take(self._planner.go_on(plan_of(delivery), self._situation(delivery)))
+            self._take(self._planner.go_on(self.plan_of(delivery), self._situation(delivery)))
 
     def look_up(self, queue: QueueArn) -> None:
         """Look the size limit of a queue up."""
@@ -78,7 +82,7 @@ class Executor:
     def _take(self, plan: SettlementPlan) -> None:
         delivery = plan.delivery
         self._tell(plan)
-        delivery.plan = plan
+        self._plans[delivery.delivery_id] = plan
         if plan.is_done:
             delivery.is_settled = delivery.is_gone = True
             self._transition(delivery, plan.decision.outcome, None)
@@ -97,21 +101,36 @@ class Executor:
                 self._told.add(plan.delivery.delivery_id)
             self._log.notices(plan.delivery, [notice])
 
+    def plan_of(self, delivery: Delivery) -> SettlementPlan:
+        """Return the plan of a message that is not settled yet."""
+        return self._plans[delivery.delivery_id]
+
+    def is_sent_on(self, delivery: Delivery) -> bool:
+        """Return whether a message is still to be sent on, as far as it is planned."""
+        if delivery.is_settled:
+            return False
+        plan = self.plan_of(delivery)
+        return plan.copy is not None or plan.needs is not None
+
+    def stays(self, delivery: Delivery) -> bool:
+        """Return whether a message is still to be hidden, or released, in its queue."""
+        return not (delivery.is_settled or self.is_sent_on(delivery))
+
     # sending
 
     def send(self, deliveries: Sequence[Delivery]) -> None:
         """Send the copies of these; where SQS refuses one, go the next way that sends one, until there is none."""
-        while sending := [each for each in deliveries if is_sent_on(each)]:
+        while sending := [each for each in deliveries if self.is_sent_on(each)]:
             for delivery in sending:
                 self.complete(delivery)
-            self._send([delivery for delivery in sending if is_sent_on(delivery)])
+            self._send([delivery for delivery in sending if self.is_sent_on(delivery)])
 
     def _send(self, deliveries: Sequence[Delivery]) -> None:
         self._find_lost_leases(deliveries)
         sending = {each.delivery_id: each for each in deliveries if not each.is_settled}  # each once
         for delivery in sending.values():
             delivery.is_given_up = True
-        copies = [copy for each in sending.values() if (copy := plan_of(each).copy) is not None]
+        copies = [copy for each in sending.values() if (copy := self.plan_of(each).copy) is not None]
         for sent in send_on(copies, self._lookups):
             if sent.error is None:
                 self._note_sent(sent)
@@ -120,12 +139,12 @@ class Executor:
 
     def _note_sent(self, sent: Sent) -> None:
         delivery, copy = sent.copy.delivery, sent.copy
-        outcome = plan_of(delivery).decision.outcome
+        outcome = self.plan_of(delivery).decision.outcome
         delivery.is_settled = delivery.is_gone = True
         more: dict[str, Any] = {"dead_letter_queue" if outcome.kind == "dead_letter" else "sent_to": copy.target.name}
         delay = None if outcome.delay is None else int(outcome.delay)
         if outcome.kind not in SENT_AWAY:
-            wanted = self._planner.asked_for(plan_of(delivery).decision)
+            wanted = self._planner.asked_for(self.plan_of(delivery).decision)
             delay = min(MAX_VISIBILITY_SECONDS, wanted)
             more |= {"asked_for": wanted} if delay < wanted else {}
         self._transition(delivery, outcome, delay, **more)
@@ -138,7 +157,7 @@ class Executor:
         delivery = copy.delivery
         operation = SEND_TO_ITSELF if copy.target == delivery.source else "send_message_batch"
         self._lookups.warn(error, operation, copy.target)
-        self._take(self._planner.refused(plan_of(delivery), error, self._situation(delivery)))
+        self._take(self._planner.refused(self.plan_of(delivery), error, self._situation(delivery)))
         self.complete(delivery)
 
     # leases
@@ -178,7 +197,7 @@ class Executor:
                 return
             lose_lease(delivery)
         delivery.is_settled = True
-        outcome = plan_of(delivery).decision.outcome
+        outcome = self.plan_of(delivery).decision.outcome
         outcome = Outcome.unhandled() if outcome.kind in SENT_AWAY else outcome
         self._transition(delivery, outcome, None, not_settled="its lease is lost: it is only reported as failed")
 
@@ -211,9 +230,9 @@ class Executor:
         open_ = [delivery for delivery in deliveries if not delivery.is_settled]
         self.give_up(open_)
         self.send(open_)
-        waiting = [delivery for delivery in open_ if stays(delivery)]
+        waiting = [delivery for delivery in open_ if self.stays(delivery)]
         for delivery in waiting:
-            delivery.has_asked = True
+            self._asked.add(delivery.delivery_id)
         self.wait_in_place(waiting, early=True)
 
     def wait_in_place(self, deliveries: Sequence[Delivery], *, early: bool = False) -> None:
@@ -226,8 +245,8 @@ class Executor:
         for delivery in deliveries:
             if delivery.is_settled:
                 continue
-            plan = plan_of(delivery)
-            if delivery.has_asked and not early and self._planner.waits_until(plan, now) <= now:
+            plan = self.plan_of(delivery)
+            if delivery.delivery_id in self._asked and not early and self._planner.waits_until(plan, now) <= now:
                 self._note_perhaps_asked(delivery)
                 continue
             known = self._situation(delivery) if self._lookups.knows(delivery.source) else None
@@ -246,7 +265,7 @@ class Executor:
 
     def _note_hidden(self, hidden: Hidden) -> None:
         delivery, now = hidden.hide.delivery, self._invocation.now()
-        plan, more = plan_of(delivery), dict[str, Any]()
+        plan, more = self.plan_of(delivery), dict[str, Any]()
         delivery.is_settled = True
         outcome = plan.decided.outcome
         if outcome.kind in SENT_AWAY:
@@ -264,7 +283,7 @@ class Executor:
     def _note_perhaps_asked(self, delivery: Delivery) -> None:
         delivery.is_settled = True
         text = "its wait was asked for, SQS did not confirm it, and it is over: another delivery may have begun"
-        self._transition(delivery, plan_of(delivery).decision.outcome, None, not_settled=text)
+        self._transition(delivery, self.plan_of(delivery).decision.outcome, None, not_settled=text)
 
     # deleting
 
@@ -288,7 +307,7 @@ class Executor:
     # the log
 
     def _transition(self, delivery: Delivery, outcome: Outcome, delay: int | None, **more: Any) -> None:
-        plan = plan_of(delivery)
+        plan = self.plan_of(delivery)
         decision, failure = plan.decision, plan.decision.failure
         if decision.trouble is not None:
             text = "a failure step raised, or tarry did, while it was decided what becomes of the message"
@@ -302,23 +321,4 @@ class Executor:
         self._log.transition(
             delivery, outcome, error=error, delay=delay, reason=reason, said=said, failed=failed, **more
         )
-        delivery.plan = None  # and with it the failure, its exception, and the copy
-
-
-def plan_of(delivery: Delivery) -> SettlementPlan:
-    """Return the plan of a message that is to be settled."""
-    assert delivery.plan is not None
-    return delivery.plan
-
-
-def is_sent_on(delivery: Delivery) -> bool:
-    """Return whether a message is still to be sent on, as far as it is planned."""
-    if delivery.is_settled:
-        return False
-    plan = plan_of(delivery)
-    return plan.copy is not None or plan.needs is not None
-
-
-def stays(delivery: Delivery) -> bool:
-    """Return whether a message is still to be hidden, or released, in its queue."""
-    return not delivery.is_settled and not is_sent_on(delivery)
+        del self._plans[delivery.delivery_id]  # and with it the failure, its exception, and the copy

@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from tarry.settlement.early import EarlyWaits
-from tarry.settlement.executor import Executor, is_sent_on, plan_of, stays
+from tarry.settlement.executor import Executor
 from tarry.settlement.planner import Planner
 from tarry.sqs.client import Requests
 from tarry.sqs.limits import MAX_ENTRIES
@@ -93,7 +93,7 @@ class Settlement:
 
     def needed_by(self, delivery: Delivery) -> QueueArn | None:
         """Return the queue that is to be looked up (`look_up`) before a message can be settled."""
-        return None if delivery.is_settled else plan_of(delivery).needs
+        return None if delivery.is_settled else self._executor.plan_of(delivery).needs
 
     def look_up(self, queue: QueueArn) -> None:
         """Look the size limit of a queue up; it takes a request."""
@@ -150,9 +150,13 @@ class Settlement:
     def _settle(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             self._executor.note_if_lost(delivery)
-        self._in_slices([delivery for delivery in deliveries if is_sent_on(delivery)], self._executor.send)
+        self._in_slices(
+            [delivery for delivery in deliveries if self._executor.is_sent_on(delivery)], self._executor.send
+        )
         # One whose copy there was no time to send stays as it is.
-        self._in_slices([delivery for delivery in deliveries if stays(delivery)], self._executor.wait_in_place)
+        self._in_slices(
+            [delivery for delivery in deliveries if self._executor.stays(delivery)], self._executor.wait_in_place
+        )
 
     def settle_full_requests(self) -> None:
         """Settle those that fill requests, and leave the others for the next: no request more is made for it."""
@@ -163,14 +167,14 @@ class Settlement:
         for delivery in ready:
             self._executor.note_if_lost(delivery)
         self._executor.give_up(ready)
-        self._timed([delivery for delivery in ready if is_sent_on(delivery)], self._executor.send)
+        self._timed([delivery for delivery in ready if self._executor.is_sent_on(delivery)], self._executor.send)
         self._timed([delivery for delivery in ready if not delivery.is_settled], self._executor.wait_in_place)
 
     def _take_full_requests(self) -> list[Delivery]:
         routes: dict[tuple[QueueArn, QueueArn | None], list[Delivery]] = {}
         for delivery in self._todo:
             if not delivery.is_settled and self.needed_by(delivery) is None:
-                copy = plan_of(delivery).copy
+                copy = self._executor.plan_of(delivery).copy
                 routes.setdefault((delivery.source, None if copy is None else copy.target), []).append(delivery)
         full = [each for of_route in routes.values() for each in of_route[: len(of_route) // MAX_ENTRIES * MAX_ENTRIES]]
         ready = self._early.take(full)
@@ -197,12 +201,12 @@ class Settlement:
         """Whether its wait may be over before the invocation is, so that it is asked for now (SPEC C11)."""
         if delivery.is_settled or delivery.source.is_fifo:
             return False
-        plan, now = plan_of(delivery), self._invocation.now()
+        plan, now = self._executor.plan_of(delivery), self._invocation.now()
         decision, delay = plan.decision, plan.decision.outcome.delay
-        if is_sent_on(delivery) and delay is None:
+        if self._executor.is_sent_on(delivery) and delay is None:
             return False
         until = decision.until or decision.decided_at + (delay or 0)
-        if not is_sent_on(delivery):
+        if not self._executor.is_sent_on(delivery):
             until = self._planner.waits_until(plan, now)
         return until - now < self._invocation.time_left()
 
