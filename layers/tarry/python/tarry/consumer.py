@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from tarry.policy.backoff import Backoff
     from tarry.policy.failure import Step
     from tarry.policy.retry_policy import RetryWhen
-    from tarry.settlement.settlement import Settlement
 
     class Handler(Protocol[P]):
         """A function of one message, sync or async."""
@@ -218,8 +217,7 @@ class Consumer(Generic[T]):
         """
         here = world.current()
         invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader, are_plain)
-        settlement = LazySettlement(self, invocation)
-        run = Run(self if here.watch is None else here.watch(self), invocation, pending, settlement)
+        run = Run(self if here.watch is None else here.watch(self), invocation, pending)
         try:
             if invocation.began_with < TOO_LATE_SECONDS:
                 self.log.problem("out_of_time", too_late(invocation.began_with), level=WARNING)
@@ -234,9 +232,9 @@ class Consumer(Generic[T]):
             else:
                 self._kept_alive(self.keepalive, runner.run, pending, invocation)
             if run.made_verdicts is not None:
-                settlement.carry_out(run)
+                run.made_verdicts.finish()
             if invocation.must_end_process is not None:
-                settlement().delete(run.acknowledged())
+                run.verdicts.settlement.delete(run.acknowledged())
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
             leave_if_forked(invocation.began_in, error)
             text = "tarry itself failed; what was not settled is reported as failed"
@@ -245,9 +243,8 @@ class Consumer(Generic[T]):
             invocation.ended = True
             if invocation.acks is not None:
                 invocation.acks.close()
-            if settlement.made is not None:
-                settlement.made.stop()
-                settlement.take_away(pending)
+            if run.made_verdicts is not None:
+                run.made_verdicts.stop()
             invocation.let_go()
         return invocation.must_end_process
 
@@ -293,35 +290,6 @@ class LazyExtending:
 
 
 Invocation.extending = LazyExtending
-
-
-class LazySettlement:
-    """The settlement of one invocation, made at its first use: a clean batch loads nothing of it."""
-
-    def __init__(self, consumer: Consumer[Any], invocation: Invocation) -> None:
-        self._consumer = consumer
-        self._invocation = invocation
-        self.made: Settlement | None = None
-
-    def __call__(self) -> Settlement:
-        if self.made is None:
-            from tarry.settlement.settlement import Settlement
-
-            consumer = self._consumer
-            self.made = Settlement(self._invocation, consumer.policy, consumer.steps, consumer.log)
-        return self.made
-
-    def carry_out(self, run: Run) -> None:
-        """Decide what is left of a run, and settle it."""
-        run.close()
-        leave_if_forked(self._invocation.began_in, None)  # a failure step may fork too
-        if self.made is not None:
-            self.made.finish()
-
-    def take_away(self, pending: Records) -> None:
-        """Remove from ``pending`` the messages that are settled elsewhere."""
-        for delivery_id in () if self.made is None else self.made.gone():
-            pending.pop(delivery_id, None)
 
 
 def _concurrency(concurrency: object, takes_batch: bool) -> int:

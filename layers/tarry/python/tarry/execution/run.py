@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tarry.batch import Batch
     from tarry.delivery import Delivery
     from tarry.execution.order import Item
-    from tarry.execution.verdicts import Again, Handling, LazySettlement, Verdicts
+    from tarry.execution.verdicts import Again, Handling, Verdicts
     from tarry.invocation import Invocation
     from tarry.message import Message
 
@@ -55,9 +55,7 @@ class Run:
     made_verdicts: Verdicts | None = None
     """`verdicts`, if they were needed."""
 
-    def __init__(
-        self, handling: Handling, invocation: Invocation, pending: Records, settlement: LazySettlement
-    ) -> None:
+    def __init__(self, handling: Handling, invocation: Invocation, pending: Records) -> None:
         self.handling = handling
         self.invocation = invocation
         self.pending = pending
@@ -69,7 +67,6 @@ class Run:
         self.deadline = Deadline(invocation.deadline, invocation.began_with, is_loaded, handling.timeout)
         self.watch = Watch(self.deadline, self.monotonic)
         """Interrupts a handler that runs on the main thread."""
-        self._settlement = settlement
 
     @property
     def verdicts(self) -> Verdicts:
@@ -78,7 +75,7 @@ class Run:
             from tarry.execution.verdicts import Verdicts
 
             self.made_verdicts = Verdicts(
-                self.handling, self.pending, self._settlement, waits=self.may_wait, blocks=self.may_block
+                self.handling, self.invocation, self.pending, waits=self.may_wait, blocks=self.may_block
             )
         return self.made_verdicts
 

@@ -18,7 +18,7 @@ from tarry.policy.failure import Failure
 from tarry.policy.steps import RESERVE_SECONDS, StepContext
 from tarry.signals import Discard, Reject, Retry
 from tarry.support.causes import cause_of, clear_frames, is_a, let_frames_go
-from tarry.support.forks import generation
+from tarry.support.forks import generation, leave_if_forked
 from tarry.telemetry.logs import WARNING, Log
 from tarry.verdict import ACK, Verdict
 from tarry.visibility.leases import is_stopped_by_lost_lease
@@ -40,13 +40,6 @@ if TYPE_CHECKING:
         """Does ``work``, and then hands what it returned to ``then``, in the thread that decides."""
 
         def __call__(self, work: Callable[[], object], then: Callable[[object], None]) -> None: ...
-
-    class LazySettlement(Protocol):
-        """The settlement of an invocation, made at its first use."""
-
-        made: Settlement | None
-
-        def __call__(self) -> Settlement: ...
 
 
 DONE = frozenset({"ack", "discard"})
@@ -99,12 +92,15 @@ HELD_WITH_FRAMES = 10
 class Verdicts:
     """What becomes of the messages of one batch. ``pending`` loses what is done; the settlement gains all else."""
 
+    made_settlement: Settlement | None = None
+    """`settlement`, if it was needed."""
+
     def __init__(
-        self, handling: Handling, pending: Records, settlement: LazySettlement, *, waits: bool, blocks: bool
+        self, handling: Handling, invocation: Invocation, pending: Records, *, waits: bool, blocks: bool
     ) -> None:
         self._handling = handling
+        self._invocation = invocation
         self._pending = pending
-        self._settlement = settlement
         self._waits = waits
         """Whether it may wait for a look-up: not where that holds up handlers that run at the same time."""
         self._groups = Groups()
@@ -134,6 +130,30 @@ class Verdicts:
         """Called for a FIFO message that was under way: its group may go on, or it runs again."""
         self.wake: Callable[[], None] = _nothing
         """Called, in any thread, when a look-up has ended: then `advance` goes on."""
+
+    @property
+    def settlement(self) -> Settlement:
+        """The settlement of the invocation; a batch in which everything succeeds loads nothing of it."""
+        if self.made_settlement is None:
+            from tarry.settlement.settlement import Settlement
+
+            handling = self._handling
+            self.made_settlement = Settlement(self._invocation, handling.policy, handling.steps, handling.log)
+        return self.made_settlement
+
+    def finish(self) -> None:
+        """Decide on all messages that are not decided yet, and settle them."""
+        self.close()
+        leave_if_forked(self._invocation.began_in, None)  # a failure step may fork too
+        if self.made_settlement is not None:
+            self.made_settlement.finish()
+
+    def stop(self) -> None:
+        """Make no requests any more; messages that are settled elsewhere leave ``pending``."""
+        if self.made_settlement is not None:
+            self.made_settlement.stop()
+            for delivery_id in self.made_settlement.gone():
+                self._pending.pop(delivery_id, None)
 
     def enter(self, delivery: Delivery) -> None:
         """Takes note of a message of a FIFO batch, in the order of the batch."""
@@ -198,8 +218,8 @@ class Verdicts:
         if said is not None and raised is not None and isinstance(decided, Decision):
             text = "the handler raised after it had said what becomes of the message; what it said holds"
             log.problem("raised_after_verdict", text, delivery, error=raised, level=WARNING)
-        if self._settlement.made is not None:
-            self._settlement.made.deciding = clock.monotonic() - began
+        if self.made_settlement is not None:
+            self.made_settlement.deciding = clock.monotonic() - began
         if isinstance(decided, Failure) and tries > 1:
             return self._ask(decided, early=early)
         return self._take(decided, early=early)
@@ -243,7 +263,7 @@ class Verdicts:
 
     def _is_known(self, delivery: Delivery) -> bool:
         """Whether its queue was looked up; if it was not, that is begun, and waited for, for a moment."""
-        settlement, queue = self._settlement(), delivery.source.text
+        settlement, queue = self.settlement, delivery.source.text
         if settlement.knows(delivery):
             return True
         if queue in self._prepared:
@@ -282,8 +302,8 @@ class Verdicts:
             if not self.is_under_way(delivery.delivery_id):
                 self.settled(delivery, again)
             return
-        if not self._settlement().has_time:
-            self._settlement().report_only()
+        if not self.settlement.has_time:
+            self.settlement.report_only()
         elif isinstance(held.decided, Decision):
             self._note(held.decided, early=held.early)
         elif (again := self._ask(held.decided, early=held.early)) is not None:
@@ -292,7 +312,7 @@ class Verdicts:
     def _unless_it_would_expire(self, deferral: Decision) -> Decision | Failure:
         """A deferral on FIFO, where a wait cannot outlast the message by sending it again (SPEC C10)."""
         delivery, now = deferral.delivery, deferral.decided_at
-        facts = self._settlement().facts(delivery)
+        facts = self.settlement.facts(delivery)
         if facts.would_expire(delivery, deferral.outcome.delay or 0, now):
             return Failure(delivery.message, None, "expiring", failed_at=now)
         return deferral
@@ -313,8 +333,8 @@ class Verdicts:
         """Put what was taken down in the order of the batch, by delivery ids: nothing hangs on who was done first."""
         place = {delivery_id: index for index, delivery_id in enumerate(order)}
         self._held = deque(sorted(self._held, key=lambda held: place[held.delivery.delivery_id]))
-        if self._settlement.made is not None:
-            self._settlement.made.sort(place.__getitem__)
+        if self.made_settlement is not None:
+            self.made_settlement.sort(place.__getitem__)
 
     def _settle_here(self) -> None:
         """From now on make requests here: no handler runs any more that they would hold up."""
@@ -337,7 +357,7 @@ class Verdicts:
 
     def owed_seconds(self) -> float:
         """What settling the messages that failed so far is going to cost."""
-        made = self._settlement.made
+        made = self.made_settlement
         return 0.0 if made is None else made.owed_seconds()
 
     def _ask(self, failure: Failure, *, early: bool) -> Again | None:
@@ -358,7 +378,7 @@ class Verdicts:
 
     def _asked(self, failure: Failure, steps: StepList) -> Decision:
         delivery, invocation = failure.delivery, failure.delivery.invocation
-        facts = self._settlement().facts(delivery)
+        facts = self.settlement.facts(delivery)
         context = StepContext(invocation.world.random, invocation.time_left)
         decision = ask_steps(failure, self._handling.policy, steps, facts, context, invocation.diagnoses.of)
         self._handling.log.notices(delivery, decision.notices)
@@ -417,11 +437,11 @@ class Verdicts:
                 self.give_back(delivery)
             elif verdict is None and raised is None:
                 self._on_unsaid(delivery, unsaid, ended_at)
-            elif verdict is ACK or self._settlement().has_time:
+            elif verdict is ACK or self.settlement.has_time:
                 error = raised if verdict is None else None
                 self.on_message(delivery, verdict, error, ended_at=ended_at, early=False)
             else:
-                self._settlement().report_only()
+                self.settlement.report_only()
 
     def _wait_for_verdict(self, invocation: Invocation) -> None:
         """Wait for the verdict that a thread of the batch handler's has given; no other is dealt with from now on."""
@@ -449,7 +469,7 @@ class Verdicts:
                 acks.add(delivery)
             return
         self._decided.add(delivery.delivery_id)
-        settlement = self._settlement()
+        settlement = self.settlement
         if not delivery.source.is_fifo:
             settlement.add(decision, early=early and self._others_run, may_look_up=self._may_block)
             if not self._may_block and (queue := settlement.needed_by(delivery)) is not None:
@@ -468,11 +488,11 @@ class Verdicts:
         waiting = self._waiting_for.setdefault(queue, [])
         waiting.append((delivery, early))
         if len(waiting) == 1:
-            self.in_background(partial(self._settlement().look_up, queue), lambda _: self._note_looked_up(queue))
+            self.in_background(partial(self.settlement.look_up, queue), lambda _: self._note_looked_up(queue))
 
     def _note_looked_up(self, queue: QueueArn) -> None:
         for delivery, early in self._waiting_for.pop(queue):
-            self._settlement().go_on(delivery, early=early and self._others_run)
+            self.settlement.go_on(delivery, early=early and self._others_run)
 
     def _note_sent(self, delivery: Delivery, sent: object) -> None:
         """Note whether a FIFO message was sent away; if not, it stops its group."""
