@@ -1,4 +1,4 @@
-"""What a batch handler sees of its messages together, and what it can say of them all."""
+"""The messages that a batch handler gets, and the verdicts it can give on all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Batch(Sequence[Message[T]]):
     """The messages of one invocation, for a batch handler.
 
-    What is said of the batch holds for every message of which nothing was said itself; the first word wins.
+    A verdict on the batch holds for each message without a verdict of its own; the first one counts.
     """
 
     __slots__ = ("_messages", "_said", "context")
@@ -29,9 +29,9 @@ class Batch(Sequence[Message[T]]):
         self._said = BatchVerdict() if said is None else said
 
     def ack_all(self) -> None:
-        """Acknowledges all messages of which nothing else was or will be said. `retry` on one comes too late then.
+        """Acknowledge all messages without another verdict, also a later one; but `Message.retry` comes too late then.
 
-        With ``ack="eager"`` they are deleted at once, and every other word on one comes too late too (not on FIFO).
+        With ``ack="eager"`` they are deleted at once, and any other verdict comes too late (not on FIFO).
         """
         self._say(ACK)
         if self._said.verdict is ACK and self._said.deletes_at_once:
@@ -39,10 +39,10 @@ class Batch(Sequence[Message[T]]):
                 delivery_of(message).ack_eagerly()
 
     def retry_all(self, delay: Delay | None = None) -> None:
-        """Retries all messages of which nothing else was or will be said. `ack` on one comes too late then.
+        """Retry all messages without another verdict, also a later one; but `Message.ack` comes too late then.
 
-        In an ``except`` block the exception at hand is kept as the reason. ``message.retry(delay)`` on one of them
-        sharpens its delay. Raises like `Message.retry`.
+        In an ``except`` block, the exception that is being handled is recorded as the reason. ``message.retry(delay)``
+        on one of them sets its delay. Raises like `Message.retry`.
         """
         verdict = Retry(delay)
         for message in self._messages:

@@ -1,4 +1,4 @@
-"""What a handler sees of a message and a batch, and what it can say of them."""
+"""The message that a handler gets, and the verdicts it can give on it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _UNREAD: Any = object()
 class Message(Generic[T]):
     """One SQS message, as it was delivered.
 
-    Say what becomes of it with `ack`, `retry`, `reject`, `discard`, `defer` or `fail`; the first word wins. Returning
-    from the handler without a word acknowledges it.
+    A handler gives its verdict with `ack`, `retry`, `reject`, `discard`, `defer` or `fail`; the first one counts.
+    Returning without a verdict acknowledges the message.
     """
 
     # Defaults of the class: most messages never set any of these.
@@ -54,7 +54,7 @@ class Message(Generic[T]):
     def __repr__(self) -> str:
         return f"<Message {self.id!r} of {self.queue}, attempt {self.attempt}>"
 
-    # what it is
+    # properties
 
     @property
     def id(self) -> str:
@@ -151,7 +151,7 @@ class Message(Generic[T]):
         """The Lambda context of this invocation."""
         return self._invocation.context
 
-    # how often it was tried
+    # attempts
 
     @property
     def receive_count(self) -> int:
@@ -162,7 +162,7 @@ class Message(Generic[T]):
     def attempt(self) -> int:
         """Which attempt this is, from 1: an upper bound of the handler's runs, since SQS counts receives.
 
-        A crash, a throttled invocation and a message given back count as well.
+        A crash, a throttled invocation, and a released message count as well.
         """
         return self._delivery.attempt
 
@@ -181,19 +181,19 @@ class Message(Generic[T]):
         """The record of earlier failures, if it was dead-lettered or sent again before."""
         return self._delivery.failure
 
-    # what can be said of it
+    # verdicts
 
     def ack(self) -> None:
-        """Done with: it is deleted. Ignored if something was said before."""
+        """Acknowledge the message: it is deleted. Ignored if it has a verdict already."""
         of_batch = self._verdict_on_batch
         if is_a(of_batch, Retry):
             return self._delivery.ignore(ACK, of_batch)
         self._delivery.say(ACK)
 
     def retry(self, delay: Delay | None = None) -> None:
-        """This attempt failed; again in ``delay``, or when the policy's backoff says if it is None.
+        """Retry the message after ``delay``; None: after the delay of the policy's backoff. The attempt has failed.
 
-        In an ``except`` block the exception at hand is kept as the reason.
+        In an ``except`` block, the exception that is being handled is recorded as the reason.
 
         ``delay`` is in seconds, a ``timedelta`` or an aware ``datetime``; rounded up to whole seconds; 0 is at once.
         Raises `ValueError` if it is no delay, `DelayNotSupported` if it is longer than 43,200 seconds; on FIFO, where
@@ -207,17 +207,17 @@ class Message(Generic[T]):
         self._delivery.say(verdict)
 
     def reject(self, reason: str | None = None) -> None:
-        """Dead-letter it now: no further attempt. In an ``except`` block the record shows that exception too."""
+        """Dead-letter the message now. In an ``except`` block, the failure record shows that exception too."""
         verdict = Reject(reason)
         verdict.__context__ = sys.exception()
         self._delivery.say(verdict)
 
     def discard(self, reason: str | None = None) -> None:
-        """Done with, keep nothing of it: deleted, with a log line."""
+        """Delete the message and keep nothing of it but a log line."""
         self._delivery.say(Discard(reason))
 
     def defer(self, delay: Delay) -> None:
-        """Not now: again in ``delay``, at least a second. Not a failure, and no attempt.
+        """Deliver the message again after ``delay``, at least a second. This is neither a failure nor an attempt.
 
         The message is sent to its queue again, since SQS counts every receive of one that stays; that takes
         ``sqs:SendMessage`` on its own queue, and is a hop (`SendAgain`). On FIFO, and where it cannot be sent again, it
@@ -230,7 +230,7 @@ class Message(Generic[T]):
         self._delivery.say(verdict)
 
     def fail(self, error: BaseException) -> None:
-        """This message failed with ``error``; the policy decides. How a bulk handler reports item by item.
+        """Report that the message failed with ``error``; the policy decides. For batch handlers.
 
         An error that carries a verdict (`tarry.signals`) is that verdict; its delay is checked as by `retry`.
         """
@@ -261,7 +261,7 @@ class Message(Generic[T]):
 
     @property
     def outcome(self) -> Outcome | None:
-        """What becomes of it; None until something was said (after `fail`: until the policy decided)."""
+        """The outcome; None until there is a verdict (after `fail`: until the policy has decided)."""
         delivery = self._delivery
         return delivery.outcome or (None if delivery.verdict is None else outcome_of(delivery.verdict))
 

@@ -58,7 +58,7 @@ def leaves_delay_open(signal: Retry) -> bool:
 
 
 def stands_alone(said: Verdict | None) -> bool:
-    """Whether a word holds behind a message that stays in the queue: the group goes on without this one anyway."""
+    """Return whether a verdict holds behind a message of its group that stays in the queue: it takes this one out."""
     return said is ACK or is_a(said, (Discard, Reject))
 
 

@@ -144,7 +144,7 @@ class Concurrent:
         run, queue, isolation = self._run, self._queue, self._not_started.isolation
         while not self._is_out_of_time and (message := queue.next()) is not None:
             if run.is_fifo and run.verdicts.is_stopped(delivery := delivery_of(message)):
-                run.verdicts.give_back(delivery)
+                run.verdicts.release(delivery)
                 queue.free(delivery)
             elif self._has_started and not run.deadline.may_start(run.monotonic(), self._waiting_behind(message)):
                 self._is_out_of_time = self._not_started.release_out_of_time(message)

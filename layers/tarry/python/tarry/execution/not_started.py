@@ -62,7 +62,7 @@ class NotStarted:
         They are not where it gave way to messages with more deliveries, which still have the time to run.
         """
         isolation, message_id = self.isolation, message.delivery_id
-        self._run.verdicts.give_back(delivery_of(message))
+        self._run.verdicts.release(delivery_of(message))
         self.out_of_time += 1
         is_redelivered = isolation is not None and message_id in isolation
         if isolation is not None and is_redelivered:
@@ -88,7 +88,7 @@ class NotStarted:
         released = 0
         if self.queue is not None:
             for message in self.queue.remove_all():
-                self._run.verdicts.give_back(delivery_of(message))
+                self._run.verdicts.release(delivery_of(message))
                 released += 1
         return released + self._release(self.current)
 
@@ -97,6 +97,6 @@ class NotStarted:
         for message_id, record in items:
             message = message_of(record, message_id, run.invocation, run.handling.log)
             if not run.waits(message):
-                run.verdicts.release(delivery_of(message))
+                run.verdicts.release_unentered(delivery_of(message))
                 released += 1
         return released

@@ -1,4 +1,4 @@
-"""What becomes of the messages of a batch that are not simply done, in the order of their groups."""
+"""The decisions on the messages of a batch that did not simply succeed, and their settlement."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ HELD_WITH_FRAMES = 10
 
 
 class Verdicts:
-    """What becomes of the messages of one batch. ``pending`` loses what is done; the settlement gains all else."""
+    """The decisions on the messages of one batch. A message that is done leaves ``pending``; the others are settled."""
 
     made_settlement: Settlement | None = None
     """`settlement`, if it was needed."""
@@ -160,15 +160,15 @@ class Verdicts:
         self._groups.enter(delivery)
 
     def may_run(self, delivery: Delivery) -> bool:
-        """Whether a message of a FIFO batch may run; if not, it is given back behind its head."""
+        """Return whether a message of a FIFO batch may run; one that may not is released."""
         self._groups.enter(delivery)
         if self.is_stopped(delivery):
-            self.give_back(delivery)
+            self.release(delivery)
             return False
         return True
 
     def is_stopped(self, delivery: Delivery) -> bool:
-        """Whether one before it in its group stays in the queue, or is somebody else's now, so that it may not run."""
+        """Return whether an earlier message of its group stays in the queue, or its lease is lost."""
         return self._groups.is_stopped(delivery) or is_stopped_by_lost_lease(delivery)
 
     def wait(self, delivery: Delivery, seconds: int) -> None:
@@ -176,13 +176,13 @@ class Verdicts:
         now = delivery.invocation.now()
         self._take(Decision(delivery, Outcome.wait(seconds), now, until=delivery.due), early=True)
 
-    def release(self, delivery: Delivery) -> None:
-        """A message that was not started, and will not be."""
+    def release_unentered(self, delivery: Delivery) -> None:
+        """Release a message of which its FIFO group has not taken note yet (`enter`)."""
         self._groups.enter(delivery)
-        self.give_back(delivery)
+        self.release(delivery)
 
-    def give_back(self, delivery: Delivery) -> None:
-        """The same for a message that has entered; one whose group is lost is only reported as failed."""
+    def release(self, delivery: Delivery) -> None:
+        """Return a message unrun to its queue; one whose FIFO group has lost a lease is only reported as failed."""
         if is_stopped_by_lost_lease(delivery):
             return
         self._note(Decision(delivery, Outcome.release(), delivery.invocation.started_at))
@@ -371,7 +371,7 @@ class Verdicts:
             if delivery.invocation.batch is None and delivery.verdict is None and failure.reason != "expiring":
                 self._decided.discard(delivery.delivery_id)
                 return Again(decision.failure or failure, decision.outcome.delay or 0)
-            # No batch runs again in part, and no message of which a word holds, or which a thread still runs.
+            # A batch cannot run again in part; a message with a verdict, or that a thread still runs, must not.
             decision = Decision(delivery, Outcome.unhandled(), failure.failed_at, decision.failure or failure)
         self._note(decision, early=early)
         return None
@@ -391,17 +391,17 @@ class Verdicts:
         """
         if generation() != delivery.invocation.began_in:
             return  # a forked child, which settles nothing
-        word = delivery.verdict
-        before, self._said_last = self._said_last, word
-        if is_a(before, BaseException) and before is not word:
+        verdict = delivery.verdict
+        before, self._said_last = self._said_last, verdict
+        if is_a(before, BaseException) and before is not verdict:
             clear_frames(before)  # its traceback stays: the handler may still tell of it
-        is_open = is_a(word, Retry) and leaves_delay_open(word)
-        if delivery.source.is_fifo or is_open or is_a(word, (Reject, Discard)) or not self._is_free.acquire(False):
+        is_open = is_a(verdict, Retry) and leaves_delay_open(verdict)
+        if delivery.source.is_fifo or is_open or is_a(verdict, (Reject, Discard)) or not self._is_free.acquire(False):
             return
         over = self._over = delivery.invocation.world.threads.event()
         try:
             self._is_said = True
-            self.on_message(delivery, word, None)
+            self.on_message(delivery, verdict, None)
         except Exception as error:  # noqa: BLE001 a fault of our own must not reach the handler
             self._handling.log.problem("runtime_failed", "tarry itself failed to decide early", delivery, error=error)
         finally:
@@ -434,7 +434,7 @@ class Verdicts:
                 verdict = ACK
             is_behind_culprit = verdict is None and culprit is not None and index > culprit
             if is_behind_culprit or (self._groups.is_stopped(delivery) and not stands_alone(said[index])):
-                self.give_back(delivery)
+                self.release(delivery)
             elif verdict is None and raised is None:
                 self._on_unsaid(delivery, unsaid, ended_at)
             elif verdict is ACK or self.settlement.has_time:
@@ -453,7 +453,7 @@ class Verdicts:
     def _on_unsaid(self, delivery: Delivery, unsaid: Unsaid, ended_at: float | None) -> None:
         """A message about which a batch handler said nothing, and did not raise (SPEC A4, B8)."""
         if unsaid.is_behind_named(delivery):
-            self.give_back(delivery)
+            self.release(delivery)
         else:
             self.on_message(delivery, None, unsaid.error_of(delivery), ended_at=ended_at, early=False)
 

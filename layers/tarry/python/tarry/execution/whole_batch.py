@@ -126,7 +126,7 @@ class WholeBatch:
             run.verdicts.on_message(delivery_of(message), None, raised)
             return False
         for earlier in messages:  # the handler has seen none of them
-            run.verdicts.give_back(delivery_of(earlier))
+            run.verdicts.release(delivery_of(earlier))
         messages.clear()
         run.decide_last(message, raised)
         self._not_started.release_all()
