@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from contextvars import copy_context
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from tarry import world
 from tarry.errors import ConfigurationError
@@ -16,26 +14,35 @@ from tarry.execution.run import Run
 from tarry.execution.sequential import Sequential
 from tarry.invocation import Invocation
 from tarry.message import T
-from tarry.policy.retry_policy import DEFAULT_MAX_ATTEMPTS, Errors, RetryPolicy
 from tarry.policy.step_lists import FailureSteps
+from tarry.settings import (
+    POLICY_SETTINGS,
+    acks_eagerly,
+    concurrency_of,
+    payload_reader_of,
+    policy_of,
+    refuse_unknown,
+    seconds_of,
+    settings_of,
+    unsaid_fails,
+    with_policy,
+)
 from tarry.support.forks import leave_if_forked
 from tarry.telemetry.logs import WARNING, Log, LogOptions
 
 P = TypeVar("P")  # no default as T has: it must be inferred, or the function is refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Protocol, TypedDict, Unpack
+    from collections.abc import Callable, Mapping
+    from typing import Protocol, Unpack
 
     from tarry.batch import Batch
     from tarry.execution.concurrent import Concurrent
     from tarry.execution.intake import Records
     from tarry.execution.whole_batch import WholeBatch
     from tarry.message import Message
-    from tarry.payload.reader import EnvelopeName, PayloadReader
-    from tarry.policy.backoff import Backoff
-    from tarry.policy.failure import Step
-    from tarry.policy.retry_policy import RetryWhen
+    from tarry.policy.retry_policy import RetryPolicy
+    from tarry.settings import AllSettings, BatchSettings, Settings
 
     class Handler(Protocol[P]):
         """A function of one message, sync or async."""
@@ -47,80 +54,7 @@ if TYPE_CHECKING:
 
         def __call__(self, batch: Batch[P], /) -> Any: ...
 
-else:
 
-    class TypedDict:
-        """What stands for `typing.TypedDict` at run time, which compiles each annotation: half a millisecond."""
-
-        def __init_subclass__(cls, total: bool = True) -> None: ...
-
-
-class Settings(TypedDict, total=False):
-    """What `consumer` and `batch_consumer` take, besides ``model``.
-
-    ``model``: a pydantic model, dataclass or ``TypedDict``, of which `Message.payload` is made; by default the one that
-    the handler's annotation names. ``envelope``: ``"sns"``, ``"eventbridge"`` or ``"s3"``, what the payload comes
-    wrapped in.
-
-    ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``, ``retry_when``, ``traverse_causes``: see `RetryPolicy`. Or
-    ``policy``: a `RetryPolicy` instead of these, which several consumers can share.
-
-    ``on_failure``: the list of failure steps, by default ``[RetryInPlace(), DeadLetter()]``, or a dict of such lists by
-    queue name, with ``default`` for the rest.
-
-    ``concurrency``: how many messages run at once, 1 to 1,000: sync handlers in threads, async ones as tasks. On FIFO,
-    groups beside each other. ``timeout``: seconds for one run of the handler; one that takes longer has failed with a
-    `TimeoutError`.
-
-    ``keepalive``: seconds between two extensions of the visibility of all messages of the batch that are not done, each
-    to three times as long; for queues whose visibility timeout is shorter than the handler takes.
-
-    ``ack="eager"``: what is acknowledged is deleted while the batch still runs, in tens or after a second, so that it
-    stays done if the process dies later; ``message.ack()`` does so before the handler has returned (not on FIFO). By
-    default, ``"on_return"``, Lambda deletes it after the answer.
-
-    ``isolate=False``: messages run in the order of their batch. By default those that were delivered before run last,
-    where one that kills the process takes nobody with it; a batch handler gets all of them at once, as they come.
-
-    ``name``: in the log, by default the function's qualified name. ``log``: see `LogOptions`.
-    """
-
-    policy: RetryPolicy | None
-    max_attempts: int
-    backoff: Backoff | None
-    fatal: Errors
-    retry_on: Errors | None
-    retry_when: RetryWhen | None
-    traverse_causes: bool
-    on_failure: Sequence[Step] | Mapping[str, Sequence[Step]] | None
-    envelope: EnvelopeName | None
-    concurrency: int
-    timeout: float | None
-    keepalive: float | None
-    ack: Literal["on_return", "eager"]
-    isolate: bool
-    name: str | None
-    log: LogOptions
-
-
-class BatchSettings(Settings, total=False):
-    """Settings of `batch_consumer` alone.
-
-    ``unsaid="fail"``: a message about which the handler said nothing has failed; by default, ``"ack"``, it is
-    acknowledged. In either mode `BatchError` acknowledges the messages before the one that it names.
-    """
-
-    unsaid: Literal["ack", "fail"]
-
-
-class AllSettings(BatchSettings, total=False):
-    """With ``model``, which the overloads name by itself, since it gives the payload its type."""
-
-    model: Any
-
-
-MAX_CONCURRENCY = 1_000
-SETTINGS = ("model", *Settings.__annotations__, *BatchSettings.__annotations__)
 Response = dict[str, list[dict[str, str]]]
 
 
@@ -148,20 +82,20 @@ class Consumer(Generic[T]):
         self.steps = FailureSteps(settings.get("on_failure"))
         if takes_batch and any(of_queue.tries_locally for of_queue in self.steps.all):
             raise ConfigurationError("LocalRetry() is for handlers of one message: a batch cannot be run again in part")
-        self.policy: RetryPolicy = _policy(settings, self.steps)
+        self.policy: RetryPolicy = policy_of(settings, self.steps)
         """When a message is tried again: the ``policy=`` it was made with, or one of its single settings."""
-        self._settings = _with_policy(settings, self.policy)
-        self.concurrency = _concurrency(settings.get("concurrency", 1), takes_batch)
+        self._settings = with_policy(settings, self.policy)
+        self.concurrency = concurrency_of(settings.get("concurrency", 1), takes_batch)
         """How many messages run at once."""
-        self.timeout = _seconds("timeout", settings.get("timeout"))
+        self.timeout = seconds_of("timeout", settings.get("timeout"))
         """Seconds for one run of the handler."""
-        self.keepalive = _seconds("keepalive", settings.get("keepalive"))
+        self.keepalive = seconds_of("keepalive", settings.get("keepalive"))
         """Seconds between two extensions of the leases."""
-        self._payload_reader = _payload_reader(function, settings)
+        self._payload_reader = payload_reader_of(function, settings)
         self.is_async = is_async(function)
         self.isolate = bool(settings.get("isolate", True))
-        self.acks_eagerly = _acks_eagerly(settings)
-        self.unsaid_fails = _unsaid_fails(settings, takes_batch)
+        self.acks_eagerly = acks_eagerly(settings)
+        self.unsaid_fails = unsaid_fails(settings, takes_batch)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
         self.__module__ = getattr(function, "__module__", __name__)
@@ -186,10 +120,10 @@ class Consumer(Generic[T]):
         A single setting of the policy (``max_attempts=2``) changes that in a copy of the consumer's policy. ``policy=``
         takes the place of the whole policy; None is the default one. Raises `ConfigurationError` as `consumer` does.
         """
-        _refuse_unknown(settings)
+        refuse_unknown(settings)
         before: Mapping[str, Any] = self._settings
         if "policy" not in settings and any(name in settings for name in POLICY_SETTINGS):
-            before = {**before, "policy": None, **_settings_of(self.policy)}
+            before = {**before, "policy": None, **settings_of(self.policy)}
         changed = cast("AllSettings", {**before, **settings})
         return Consumer(self.function, self._takes_batch, changed)
 
@@ -292,119 +226,6 @@ class LazyExtending:
 Invocation.extending = LazyExtending
 
 
-def _concurrency(concurrency: object, takes_batch: bool) -> int:
-    if type(concurrency) is not int or not 1 <= concurrency <= MAX_CONCURRENCY:
-        raise ConfigurationError(f"concurrency must be a whole number from 1 to {MAX_CONCURRENCY}, got {concurrency!r}")
-    if takes_batch and concurrency != 1:
-        raise ConfigurationError(
-            f"concurrency={concurrency} means nothing to a handler of the whole batch, which has all its messages at "
-            "once: drop it, or take one message with @consumer"
-        )
-    return concurrency
-
-
-def _seconds(name: str, seconds: object) -> float | None:
-    if seconds is None:
-        return None
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
-        raise ConfigurationError(f"{name} must be a number of seconds above 0, got {seconds!r}")
-    return seconds
-
-
-def _acks_eagerly(settings: Settings) -> bool:
-    ack: object = settings.get("ack", "on_return")
-    if ack not in ("on_return", "eager"):
-        raise ConfigurationError(f'ack takes "on_return" or "eager", got {ack!r}')
-    return ack == "eager"
-
-
-def _unsaid_fails(settings: BatchSettings, takes_batch: bool) -> bool:
-    unsaid: object = settings.get("unsaid")
-    if unsaid is None and "unsaid" not in settings:
-        return False
-    if not takes_batch:
-        raise ConfigurationError(
-            f"unsaid={unsaid!r} is for @batch_consumer: a handler of one message acknowledges it by returning"
-        )
-    if unsaid not in ("ack", "fail"):
-        raise ConfigurationError(f'unsaid takes "ack" or "fail", got {unsaid!r}')
-    return unsaid == "fail"
-
-
-POLICY_SETTINGS = ("max_attempts", "backoff", "fatal", "retry_on", "retry_when", "traverse_causes")
-
-
-def _policy(settings: Settings, steps: FailureSteps) -> RetryPolicy:
-    retries_in_place = any(of_queue.retries_in_place for of_queue in steps.all)
-    policy: object = settings.get("policy")
-    if policy is not None:
-        return _given_policy(policy, settings, retries_in_place)
-    if not retries_in_place:
-        for name in ("max_attempts", "backoff"):
-            if settings.get(name) is not None:
-                raise ConfigurationError(f"{name} means nothing where on_failure holds no RetryInPlace(): drop one")
-    return RetryPolicy(
-        settings.get("max_attempts", DEFAULT_MAX_ATTEMPTS),
-        settings.get("backoff"),
-        settings.get("fatal", ()),
-        settings.get("retry_on"),
-        settings.get("retry_when"),
-        settings.get("traverse_causes", False),
-    )
-
-
-def _given_policy(policy: object, settings: Settings, retries_in_place: bool) -> RetryPolicy:
-    if not isinstance(policy, RetryPolicy):
-        raise ConfigurationError(f"policy takes a RetryPolicy(...), got {policy!r:.200}")
-    for name in POLICY_SETTINGS:
-        if settings.get(name) is not None:
-            raise ConfigurationError(f"policy and {name} are both given: set {name} in the RetryPolicy, or drop policy")
-    if not retries_in_place:
-        for name, value in _settings_of(policy).items():
-            if name in ("max_attempts", "backoff"):
-                raise ConfigurationError(
-                    f"the policy's {name}={value!r} means nothing where on_failure holds no RetryInPlace(): add it, or "
-                    f"give a RetryPolicy without {name}"
-                )
-    return policy
-
-
-def _settings_of(policy: RetryPolicy) -> dict[str, Any]:
-    """Return the single settings that make an equal policy, without defaults."""
-    default = RetryPolicy()
-    settings = {name: getattr(policy, name) for name in POLICY_SETTINGS}
-    return {name: value for name, value in settings.items() if value is not getattr(default, name)}
-
-
-def _with_policy(settings: AllSettings, policy: RetryPolicy) -> AllSettings:
-    """Return the settings with a policy in place of single ones: a backoff of the user's is checked only once."""
-    others = {name: value for name, value in settings.items() if name not in POLICY_SETTINGS}
-    return cast("AllSettings", {**others, "policy": policy})
-
-
-def _payload_reader(function: Callable[..., Any], settings: AllSettings) -> PayloadReader | None:
-    model, envelope = settings.get("model"), settings.get("envelope")
-    if model is None and not _is_plain(function):
-        from tarry.payload.annotation import annotated_model
-
-        model = annotated_model(function)
-    if model is None and envelope is None:
-        return None
-    from tarry.payload.reader import payload_reader
-
-    return payload_reader(model, envelope)
-
-
-def _is_plain(function: Callable[..., Any]) -> bool:
-    """Whether its annotations cannot name a model: told without loading anything, for the sake of the cold start."""
-    if not isinstance(function, FunctionType) or hasattr(function, "__wrapped__"):
-        return False
-    try:
-        return all(each is None or isinstance(each, type) for each in function.__annotations__.values())
-    except NameError:  # Python 3.14 evaluates them only here
-        return False
-
-
 @overload
 def consumer(function: Handler[P], /) -> Consumer[P]: ...
 @overload
@@ -437,16 +258,11 @@ def batch_consumer(function: Any = None, /, **settings: Any) -> Any:
     return _made(function, True, settings)
 
 
-def _refuse_unknown(settings: Any) -> None:
-    if unknown := sorted(set(settings) - set(SETTINGS)):
-        raise TypeError(f"unknown settings: {', '.join(unknown)}; there are {', '.join(SETTINGS)}")
-
-
 def _made(function: Any, takes_batch: bool, settings: Any) -> Any:
-    _refuse_unknown(settings)
+    refuse_unknown(settings)
     if function is not None:
         return Consumer(function, takes_batch, settings)
     # A wrong setting is refused where it stands; whether an envelope has its model, only the handler can tell.
     without_handler: Any = settings if settings.get("model") is not None else {**settings, "envelope": None}
     checked = Consumer(lambda _: None, takes_batch, without_handler)
-    return lambda handler: Consumer(handler, takes_batch, _with_policy(settings, checked.policy))
+    return lambda handler: Consumer(handler, takes_batch, with_policy(settings, checked.policy))
