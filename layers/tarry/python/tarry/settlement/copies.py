@@ -67,18 +67,9 @@ class Copy(Value):
             transfer=transfer or f"{delivery.delivery_id} {target}",
         )
 
-    def waiting_until(self, moment: float) -> Copy:
-        """The same copy, whose delay ends then (epoch seconds), however much later it is sent."""
-        return Copy(
-            self.delivery,
-            self.target,
-            self.variants,
-            self.delay,
-            self.record,
-            self.transfer,
-            body=self.body,
-            until=moment,
-        )
+    def with_record(self, variants: Sequence[Attributes], record: Record | None) -> Copy:
+        """Return the same copy with its record among its attributes."""
+        return self._changed(variants=variants, record=record)
 
     def delay_seconds(self, now: float) -> int | None:
         """Return ``DelaySeconds`` for a send ``now`` (epoch seconds)."""

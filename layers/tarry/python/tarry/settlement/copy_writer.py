@@ -60,7 +60,7 @@ class CopyWriter:
         reason = outcome.reason or failure.reason
         whole = dead_letter_record(failure, reason, died_at, include_traceback=told, origin=origin, text=text)
         record = self._redacted(self._enriched(whole, failure, options), delivery, options)
-        return self._fitted(delivery, target, record, delay=0, may_go_without=True)
+        return self._fitted(Copy(delivery, target, [self._attributes_of(delivery)], 0), record, may_go_without=True)
 
     def again(self, failure: Failure, decision: Decision) -> Copy:
         """Return the copy that is sent again, never without its record.
@@ -88,8 +88,8 @@ class CopyWriter:
         )
         if body != delivery.body or attributes != sendable_attributes(delivery):
             record = edited(record, body, now)
-        record_ = self._redacted(record, delivery, options)
-        return self._travelling(delivery, target, record_, delay, body, attributes, until=until)
+        draft = Copy(delivery, target, [attributes], delay, body=body, until=until)
+        return self._travelling(draft, self._redacted(record, delivery, options))
 
     def waiting(self, decision: Decision, until: float) -> Copy:
         """Return the copy that waits in the message's own queue, in its place, ``until`` then (epoch seconds).
@@ -118,43 +118,21 @@ class CopyWriter:
                 delay=math.ceil(max(0, until - decision.decided_at)),
                 include_traceback=told,
             )
-        record_ = self._redacted(record, delivery, options)
-        return self._travelling(delivery, delivery.source, record_, delay, until=until)
+        draft = Copy(delivery, delivery.source, [self._attributes_of(delivery)], delay, until=until)
+        return self._travelling(draft, self._redacted(record, delivery, options))
 
-    def _travelling(
-        self,
-        delivery: Delivery,
-        target: QueueArn,
-        record: Record,
-        delay: int | None,
-        body: str | None = None,
-        attributes: Attributes | None = None,
-        *,
-        until: float | None,
-    ) -> Copy:
+    def _travelling(self, draft: Copy, record: Record) -> Copy:
         """A copy that must not go without its record, and not unnoticed in a circle."""
-        copy = self._fitted(delivery, target, record, delay, body, attributes, may_go_without=False)
-        if (hops := hops_of(delivery) + 1) >= MANY_HOPS:
+        copy = self._fitted(draft, record, may_go_without=False)
+        if (hops := hops_of(draft.delivery) + 1) >= MANY_HOPS:
             text = f"sent again {hops} times: unless its RecursiveLoop is Allow, Lambda stops at about 16"
             self.notices.append(Notice("many_hops", text))
-        return copy if until is None else copy.waiting_until(until)
+        return copy
 
-    def _fitted(
-        self,
-        delivery: Delivery,
-        target: QueueArn,
-        record: Record,
-        delay: int | None,
-        body: str | None = None,
-        attributes: Attributes | None = None,
-        *,
-        may_go_without: bool,
-    ) -> Copy:
+    def _fitted(self, draft: Copy, record: Record, *, may_go_without: bool) -> Copy:
+        """The copy with as much of its record as fits beside its body and attributes."""
+        target, body, [attributes] = draft.target, draft.body, draft.variants
         limit, is_known = self._situation.limit_of(target)
-        body = delivery.body if body is None else body
-        if attributes is None:
-            attributes = sendable_attributes(delivery)
-            self._tell_left_out(delivery)
         room = limit - message_size(body, attributes)
         if room < 0:
             why = f"it is {limit - room} bytes, and {target.name} takes at most {limit}: raise its MaximumMessageSize"
@@ -166,23 +144,24 @@ class CopyWriter:
                 raise CannotSendAgain("its record has no room beside the message, so it is not sent again")
             notice = shown_in_log("record_in_log", "the message is dead-lettered without a record: no room", record)
             self.notices.append(notice)
-            return Copy(delivery, target, [attributes], delay, body=body)
+            return draft
         if is_cut := text != dump(record):
             self.notices.append(record_cut(record))
         lighter = [] if is_known else _lighter(text, dump(smallest(record)))
         variants = [_with_record(attributes, variant) for variant in [text, *lighter]]
         if not is_known and may_go_without:
             variants.append(attributes)
-        return Copy(delivery, target, variants, delay, record=None if is_cut else record, body=body)
+        return draft.with_record(variants, None if is_cut else record)
 
-    def _tell_left_out(self, delivery: Delivery) -> None:
-        """Name the attributes that a copy cannot have."""
+    def _attributes_of(self, delivery: Delivery) -> Attributes:
+        """The message's attributes; the log names those that a copy cannot have."""
         names = [name for name in delivery.user_attributes if is_reserved(name)]
         if names:
             text = (
                 f"Copied without the attributes {', '.join(names)}: SQS refuses names that begin with AWS. or Amazon."
             )
             self.notices.append(Notice("attributes_left_out", text, level=WARNING))
+        return sendable_attributes(delivery)
 
     def _enriched(self, record: dict[str, Any], failure: Failure, options: DeadLetter) -> dict[str, Any]:
         if options.enrich is None:
