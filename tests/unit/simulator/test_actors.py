@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from tarry.simulator import actors
 from tarry.simulator.errors import Blocked, ForeignThread, WaitsForEver
 from tarry.simulator.process import Killed, Process
 from tarry.simulator.stage import Stage
@@ -387,6 +388,40 @@ def test_an_actor_that_really_blocks_ends_the_run_and_is_shown_where_it_stands()
         stage.timeline.run()
     assert "in blocked_forever" in str(error.value)
     assert "threading.Event().wait()" in str(error.value)
+    stage.close()
+
+
+def test_an_actor_that_a_busy_machine_lets_wait_is_not_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could run, and has hardly done so since the last look."""
+    looks: list[int | None] = []
+
+    def of_a_busy_machine(native_id: int | None) -> tuple[bool, float]:
+        looks.append(native_id)
+        if len(looks) == 3:
+            gets_a_core.set()
+        return True, 0.01
+
+    gets_a_core = threading.Event()
+    monkeypatch.setattr(actors, "usage", of_a_busy_machine)
+    stage = Stage(patience_seconds=0.05)
+    stage.threads.start(lambda: gets_a_core.wait(60))
+    stage.timeline.run()
+    assert len(looks) >= 3
+    stage.close()
+
+
+def test_an_actor_that_computes_without_an_end_is_blocked() -> None:
+    ended = threading.Event()
+
+    def loop() -> None:
+        while not ended.is_set():
+            pass
+
+    stage = Stage(patience_seconds=0.1)
+    stage.threads.start(loop)
+    with pytest.raises(Blocked, match="in loop"):
+        stage.timeline.run()
+    ended.set()
     stage.close()
 
 

@@ -4,6 +4,8 @@ An actor runs until it waits for something (a time, a `Flag`) or ends, and hands
 resumes it as one of its events. So nothing depends on how the operating system schedules threads.
 """
 
+import math
+import os
 import sys
 import threading
 from _thread import allocate_lock, get_ident
@@ -35,6 +37,7 @@ class Actor:
         self.process = process
         self.ended = Flag(actors)
         self.ident: int | None = None
+        self.native_id: int | None = None
         self._actors = actors
         self._work = work
         self._context = copy_context()
@@ -85,11 +88,13 @@ class Actor:
         try:
             with actors.around, self.process.around():
                 go()
-                seen = actors.timeline.now
+                seen, worked = actors.timeline.now, math.inf
                 while not self._back.acquire(timeout=actors.patience_seconds):
-                    if seen == actors.timeline.now:
+                    is_runnable, used = usage(self.native_id)
+                    is_starved = is_runnable and used - worked < actors.patience_seconds / 2
+                    if seen == actors.timeline.now and not is_starved:
                         self._check_progress()
-                    seen = actors.timeline.now
+                    seen, worked = actors.timeline.now, used
         except BaseException:  # it did not hand over, and nobody will wait for it again
             actors.running = None
             actors.abandoned.add(self.ident)
@@ -131,7 +136,7 @@ class Actor:
         raise Killed
 
     def _main(self) -> None:
-        self.ident = get_ident()
+        self.ident, self.native_id = get_ident(), threading.get_native_id()
         try:
             self._context.run(self._work)
         except (Killed, SystemExit):  # a thread that exits just ends
@@ -259,6 +264,19 @@ class Actors:
             self.timeline.run(until, limit)
         elif self.timeline.run(until) == "idle":
             raise WaitsForEver("nothing is left to happen, and this waits for something")
+
+
+def usage(native_id: int | None) -> tuple[bool, float]:
+    """Return whether a thread computes, or waits for a core or a disk, and how many seconds it has computed.
+
+    False and 0 where that cannot be told. A thread that could run, and hardly does, is one of a busy machine.
+    """
+    try:
+        with open(f"/proc/self/task/{native_id}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return False, 0.0
+    return fields[0] in ("R", "D"), (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _blocked(frame: FrameType, patience_seconds: float) -> str:
