@@ -48,12 +48,12 @@ class RetryInPlace(Value):
 
 
 class DeadLetter(Value):
-    """Sends what failed to the dead-letter queue, with the record of why.
+    """Send the failed message to the dead-letter queue, with the record of why it failed.
 
-    ``queue`` (a name, URL or ARN, or a function of the failure that answers with one) overrides the one in the source
-    queue's redrive policy. ``enrich(failure) -> dict`` adds to the record, under ``extra``; if it raises, the dead letter
-    goes without. ``include_traceback=False`` leaves the traceback out. ``redact(record) -> record`` sees the record
-    before it leaves the process, to the queue or into the log; if it raises, only the bare reason does.
+    ``queue`` (a name, URL or ARN, or a function of the failure that returns one) overrides the one in the source
+    queue's redrive policy. ``enrich(failure) -> dict`` adds to the record, under ``extra``; if it raises, nothing is
+    added. ``include_traceback=False`` leaves the traceback out. ``redact(record) -> record`` sees the record before it
+    leaves the process, to the queue or into the log; if it raises, only the bare reason is sent.
     """
 
     queue: str | Callable[[Failure], str | None] | None
