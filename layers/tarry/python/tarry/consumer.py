@@ -179,7 +179,8 @@ class Consumer(Generic[T]):
                 invocation.acks.close()
             if run.made_verdicts is not None:
                 run.made_verdicts.stop()
-            invocation.let_go()
+            if invocation.deliveries:
+                invocation.let_go()
         return invocation.must_end_process
 
     def _runner(self, run: Run) -> Sequential | Concurrent | WholeBatch:
