@@ -5,6 +5,7 @@ import gc
 import logging
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -107,3 +108,22 @@ def growth(handler: Consumer[Any], given: dict[str, Any], invocations: int = INV
         handler(given, context)
     gc.collect()
     return sys.getallocatedblocks() - before
+
+
+def test_a_batch_is_let_go_of_with_its_invocation_without_a_garbage_collection() -> None:
+    """A delivery knows its message and its invocation: such cycles would keep whole batches in memory."""
+    seen: list[weakref.ref[Message]] = []
+
+    @consumer
+    def handler(message: Message) -> None:
+        assert message.attempt == 1  # asks for the delivery
+        seen.append(weakref.ref(message))
+
+    gc.collect()
+    gc.disable()
+    try:
+        with Wire():
+            handler(batch_of(10), Context())
+        assert [message() for message in seen] == [None] * 10
+    finally:
+        gc.enable()

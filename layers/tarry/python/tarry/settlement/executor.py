@@ -1,7 +1,7 @@
 """Carrying settlement plans out at SQS: sends with their deletes, waits and releases; and what SQS answers.
 
-It knows neither policies nor failure steps. A refusal changes no other message's fate: what is not done for certain
-stays reported as failed, and SQS delivers it again.
+The executor asks the planner what to do next; it does not ask policies or failure steps itself. A refusal affects only
+its own message: a message that is not settled for certain stays reported as failed, and SQS delivers it again.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Executor:
     def plan(self, decision: Decision, *, may_look_up: bool = True) -> None:
         """Plan the settlement of a message.
 
-        ``may_look_up``: whether it may take a request, to look a target up; else the plan is completed when it is
-        carried out.
+        ``may_look_up``: whether to look the target up here; otherwise the plan is completed when it is carried out.
+        The source queue is looked up in either case.
         """
         if decision.outcome.kind == "release":
             self._plans[decision.delivery.delivery_id] = SettlementPlan(decision, (IN_PLACE,))

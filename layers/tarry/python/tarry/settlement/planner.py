@@ -1,7 +1,8 @@
 """Planning a settlement: from a decision to what SQS is asked for, and to what follows if SQS refuses it.
 
-Pure: nothing here logs, makes a request, reads a clock or changes a message. The user's hooks are called here (failure
-steps that are asked again, `DeadLetter`'s ``enrich`` and ``redact``). What the log is to say comes back in the plan.
+Planning does not log, make requests, read a clock that was not handed in, or change a message. It calls the user's
+hooks: failure steps that are asked again, and `DeadLetter`'s ``enrich`` and ``redact``. Log lines are returned with the
+plan.
 """
 
 from __future__ import annotations

@@ -54,15 +54,6 @@ class RecordedHistory:
         return families
 
     @cached_property
-    def runs_of(self) -> dict[str, list[HandlerRun]]:
-        """The runs on each delivery id."""
-        runs: dict[str, list[HandlerRun]] = {}
-        for run in self.runs:
-            for delivery_id in run.delivery_ids:
-                runs.setdefault(delivery_id, []).append(run)
-        return runs
-
-    @cached_property
     def _problems(self) -> set[tuple[object, ...]]:
         """Which there were, with which message, in which invocation."""
         told = (event.fields for event in self.problems)
@@ -73,10 +64,6 @@ class RecordedHistory:
         """When a fault struck a look-up of a queue."""
         faults = (event for event in self.events if event.what == "fault")
         return [event.at for event in faults if event.fields.get("operation") == "GetQueueAttributes"]
-
-    def invocations_of(self, life: MessageCopy) -> list[ObservedInvocation]:
-        """Those that had it in their batch."""
-        return [each for each in self.invocations.values() if life.delivery_id in each.batch]
 
     def deliveries(self) -> Iterator[Delivery]:
         """All of them."""
