@@ -85,17 +85,26 @@ class TestClock:
 
 
 class RunningClock(TestClock):
-    """A clock that runs as the real one does, from the same start: for what is about waiting in real time."""
+    """A clock that runs as the real one does, for tests about waiting in real time.
 
-    def __init__(self, now: float = 1_800_000_000.0) -> None:
-        super().__init__(now)
-        self._started = time.monotonic()
+    It begins to run when ``begins`` is first true, so that a busy machine takes no time from a test's preparations.
+    """
+
+    def __init__(self, begins: Callable[[], bool] = lambda: True) -> None:
+        super().__init__()
+        self._begins = begins
+        self._began: float | None = None
 
     def time(self) -> float:
-        return self.now + time.monotonic() - self._started
+        return super().time() + self._elapsed()
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return super().monotonic() + self._elapsed()
+
+    def _elapsed(self) -> float:
+        if self._began is None and self._begins():
+            self._began = time.monotonic()
+        return 0.0 if self._began is None else time.monotonic() - self._began
 
 
 @dataclass(frozen=True)

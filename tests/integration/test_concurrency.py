@@ -516,7 +516,12 @@ class Stuck:
         self.ids = ids
         self.gate = threading.Event()
         self.ran: list[str] = []
+        self.returned: list[str] = []
         self.ended: list[str] = []
+
+    def clock(self, handlers: int) -> RunningClock:
+        """A clock that begins to run when so many handlers have run and only stuck ones are left."""
+        return RunningClock(lambda: len(self.ran) == handlers and len(self.returned) == handlers - len(self.ids))
 
     def __call__(self, message: Message) -> None:
         self.ran.append(message.id)
@@ -524,12 +529,14 @@ class Stuck:
             self.gate.wait(30)
             message.ack()
             self.ended.append(message.id)
+        else:
+            self.returned.append(message.id)
 
 
 def test_a_thread_that_does_not_end_is_left_behind_and_its_words_count_no_more() -> None:  # SPEC I3
     stuck = Stuck("m1")
     handler = consumer(concurrency=3, timeout=0.6, backoff=Fixed(60))(stuck)
-    with orders(clock=RunningClock()) as wire:
+    with orders(clock=stuck.clock(6)) as wire:
         assert failed(handler(batch_of(6), Context())) == ["m1"]
         assert wire.rounded_visibilities() == {"handle-m1": 60}
         wire.requests.clear()
@@ -546,7 +553,7 @@ def test_a_step_cannot_have_a_message_run_beside_the_thread_that_still_runs_it()
 
     stuck = Stuck("m1")
     handler = consumer(concurrency=3, timeout=0.6, on_failure=[Insists()])(stuck)
-    with orders(clock=RunningClock()) as wire:
+    with orders(clock=stuck.clock(3)) as wire:
         assert failed(handler(batch_of(3), Context())) == ["m1"]
     stuck.gate.set()
     wait_until(lambda: stuck.ended == ["m1"])
@@ -563,7 +570,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def test_the_log_says_where_a_thread_stands_that_was_left_behind(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I3
     stuck = Stuck("m1")
-    with orders(clock=RunningClock()):
+    with orders(clock=stuck.clock(2)):
         consumer(concurrency=3, timeout=0.6)(stuck)(batch_of(2), Context())
     stuck.gate.set()
     [line] = lines(caplog, "waiting_retry")
@@ -573,24 +580,25 @@ def test_the_log_says_where_a_thread_stands_that_was_left_behind(caplog: pytest.
 
 
 def test_a_thread_that_was_left_behind_keeps_its_place_until_it_ends() -> None:  # SPEC I3
-    stuck, together = Stuck("m1"), Together()
+    stuck, together, places = Stuck("m1"), Together(), 2
 
     def work(message: Message) -> None:
-        if message.id not in stuck.ids:
+        if message.id.startswith("n"):
             with together:
-                time.sleep(0.002)
+                wait_until(lambda: together.most == places)
         stuck(message)
 
     handler = consumer(concurrency=3, timeout=0.6, backoff=Fixed(60))(work)
-    with orders(clock=RunningClock()) as wire:
+    with orders(clock=stuck.clock(4)) as wire:
         handler(batch_of(4), Context())
-        together.most = 0
-        assert failed(handler(event(*(record("{}", f"n{index}") for index in range(8))), Context())) == []
+        handler, eight = handler.replace(timeout=None), event(*(record("{}", f"n{index}") for index in range(8)))
+        assert failed(handler(eight, Context())) == []
         assert together.most == 2
         stuck.gate.set()
         pool = wire.world.keep(WorkerPool)
         wait_until(lambda: pool.lost == 0)
-        assert failed(handler(event(*(record("{}", f"n{index}") for index in range(8))), Context())) == []
+        places = 3
+        assert failed(handler(eight, Context())) == []
         assert together.most == 3
 
 
@@ -598,7 +606,7 @@ def test_when_no_place_is_free_the_process_ends_and_nothing_is_lost(caplog: pyte
     """SPEC I3. What is done is deleted before, since a function error gives Lambda no answer."""
     stuck = Stuck("m1", "m2")
     handler = consumer(concurrency=2, timeout=0.6, backoff=Fixed(60))(stuck)
-    with orders(clock=RunningClock()) as wire, pytest.raises(SystemExit):
+    with orders(clock=stuck.clock(3)) as wire, pytest.raises(SystemExit):
         handler(batch_of(5), Context())
     stuck.gate.set()
     assert [entry["ReceiptHandle"] for entry in wire.sent("DeleteMessageBatch")[0].entries] == ["handle-m0"]
@@ -611,7 +619,7 @@ def test_on_fifo_the_process_ends_at_once_and_the_group_of_the_stuck_one_stands_
     stuck = Stuck("a0")
     records = [record("{}", name, "orders.fifo", group=name[0]) for name in ("a0", "b0", "a1", "b1")]
     handler = consumer(concurrency=4, timeout=0.6, backoff=Fixed(60))(stuck)
-    with orders(clock=RunningClock()) as wire, pytest.raises(SystemExit):
+    with orders(clock=stuck.clock(3)) as wire, pytest.raises(SystemExit):
         handler(event(*records), Context())
     stuck.gate.set()
     assert sorted(stuck.ran) == ["a0", "b0", "b1"]
