@@ -22,8 +22,8 @@ from tests.wire import arn
 MANY = 10_000
 SECONDS = 12
 TRIES = 5
-JITTER_SECONDS = 1.0
-"""An eighth of a second of CPU. A core that others begin to share gets slower in the middle of a run; a runtime that
+JITTER_SECONDS = 0.5
+"""A sixteenth of a second of CPU. A core that others begin to share gets slower in the middle of a run; a runtime that
 settles as if there were no deadline is late by seconds, at each try."""
 ATTRIBUTES = {
     "VisibilityTimeout": "600",

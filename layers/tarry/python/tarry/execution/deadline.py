@@ -10,6 +10,8 @@ LOADING_SECONDS = 2.0
 """Kept besides while boto3 is not loaded: on a small function that takes as long."""
 MARGIN_SHARE = 1 / 3
 """Of the time that an invocation began with: more is never kept."""
+RELEASE_SHARE = 1 / 3
+"""Of the time left, for releasing messages that were not started: in a batch of 10,000 that takes long."""
 TOO_LATE_SECONDS = 0.2
 """An invocation that begins with less could not even settle a message: it touches none."""
 LOOK_SECONDS = 0.001
@@ -75,6 +77,10 @@ class Deadline:
         """
         one = self._longest if self.timeout is None or self.is_timeout_cut else self.timeout
         return self.ends_at - now >= self.margin + self.owed + one + self._longest * waiting
+
+    def release_until(self, now: float) -> float:
+        """When to stop releasing messages one by one: most of the time left is for settling."""
+        return now + (self.ends_at - now) * RELEASE_SHARE
 
     def due(self, started_at: float) -> float:
         """When the time of a message that started at ``started_at`` is up."""

@@ -93,8 +93,14 @@ class NotStarted:
         return released + self._release(self.current)
 
     def _release(self, items: Iterator[Item]) -> int:
+        """Release messages as far as there is time; the others are only reported as failed. Return how many."""
         run, released = self._run, 0
+        until = run.deadline.release_until(run.monotonic())
         for message_id, record in items:
+            if run.monotonic() >= until:
+                unreleased = 1 + sum(1 for _ in items)
+                run.verdicts.settlement.report_only(unreleased)
+                return released + unreleased
             message = message_of(record, message_id, run.invocation, run.handling.log)
             if not run.waits(message):
                 run.verdicts.release_unentered(delivery_of(message))

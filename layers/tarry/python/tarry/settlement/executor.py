@@ -243,6 +243,7 @@ class Executor:
         hides: dict[QueueArn, list[Hide]] = {}
         now = self._invocation.now()
         for delivery in deliveries:
+            self.note_if_lost(delivery)
             if delivery.is_settled:
                 continue
             plan = self.plan_of(delivery)

@@ -134,8 +134,6 @@ class Settlement:
         self._early.stop()
         todo, self._todo = [delivery for delivery in self._todo if not delivery.is_settled], []
         free = self._early.take(todo)
-        for delivery in self._releases:
-            self._executor.note_if_lost(delivery)
         self._settle(free)
         self._in_slices(self._releases, self._executor.wait_in_place)
         if len(free) < len(todo):
@@ -148,8 +146,6 @@ class Settlement:
             self._log.problem("out_of_time", not_settled(self._unsettled), level=WARNING)
 
     def _settle(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            self._executor.note_if_lost(delivery)
         self._in_slices(
             [delivery for delivery in deliveries if self._executor.is_sent_on(delivery)], self._executor.send
         )
@@ -164,8 +160,6 @@ class Settlement:
             ready = self._take_full_requests()
         if not ready:
             return
-        for delivery in ready:
-            self._executor.note_if_lost(delivery)
         self._executor.give_up(ready)
         self._timed([delivery for delivery in ready if self._executor.is_sent_on(delivery)], self._executor.send)
         self._timed([delivery for delivery in ready if not delivery.is_settled], self._executor.wait_in_place)
@@ -231,9 +225,9 @@ class Settlement:
         self._too_late += 1
         return self._too_late <= MAX_ENTRIES
 
-    def report_only(self) -> None:
-        """Note a message that there is no time to settle."""
-        self._unsettled += 1
+    def report_only(self, messages: int = 1) -> None:
+        """Note messages that there is no time to settle."""
+        self._unsettled += messages
 
     def _affordable(self) -> int:
         """How many messages there is time to decide on and to settle."""
