@@ -1,4 +1,4 @@
-"""What a crash, a timeout, a throttle and a lost answer do, in each ack mode: the table of docs/crashes.md."""
+"""What a crash, a timeout, a throttle and a lost answer do, in each ack mode: the table of docs/guides/crashes.md."""
 
 import contextlib
 import os

@@ -33,7 +33,7 @@ def test_every_file_that_a_page_links_to_is_there(page: Path) -> None:
 
 
 def test_each_row_of_the_table_of_crashes_names_its_tests() -> None:
-    text = (ROOT / "docs" / "crashes.md").read_text()
+    text = (ROOT / "docs" / "guides" / "crashes.md").read_text()
     rows = [int(number) for number in re.findall(r"^\| \*\*(\d+)\. ", text, re.MULTILINE)]
     proofs = re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |^$)", text, re.MULTILINE | re.DOTALL)
     assert rows == [int(number) for number, _ in proofs] == list(range(1, len(rows) + 1))

@@ -139,7 +139,7 @@ class Planner:
             text = (
                 f"deferred in place: it was sent again {MANY_HOPS - 1} times, and Lambda stops a function at about 16"
             )
-            notices = (*notices, Notice("many_hops", f"{text}; see RecursiveLoop in docs/sending.md"))
+            notices = (*notices, Notice("many_hops", f"{text}; see RecursiveLoop in docs/guides/failure-steps.md"))
         ways = ways_of(decision, situation.source, self.longest_delay(decision.delivery), situation.now)
         plan = self.go_on(plan.changed(decided=decision, ways=ways), situation)
         return plan.changed(notices=(*notices, *plan.notices))

@@ -67,7 +67,7 @@ def check_delay(delay: Delay | None, *, fifo: bool) -> int | None:
     if seconds > MAX_VISIBILITY_SECONDS:
         raise DelayNotSupported(
             f"delay must be between 0 and {MAX_VISIBILITY_SECONDS} seconds (12 hours), got {seconds}: SQS hides no "
-            "message longer; docs/sending.md has a recipe with EventBridge Scheduler"
+            "message longer; docs/guides/long-delays.md has a recipe with EventBridge Scheduler"
         )
     return seconds
 
