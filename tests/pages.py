@@ -37,17 +37,14 @@ class Block:
 
     def commands(self) -> Iterator[tuple[int, list[str]]]:
         """The words of each command of a shell block, with the page's line of its first word."""
-        begun, number = "", self.line
-        for line in self.text.splitlines():
-            number += 0 if begun else 1
-            begun += line.removesuffix("\\")
-            if line.endswith("\\"):
-                continue
-            lexer = shlex.shlex(begun, posix=True, punctuation_chars=True)
+        joined = self.text.replace("\\\n", "\0")
+        number = self.line
+        for line in joined.splitlines():
+            lexer = shlex.shlex(line.replace("\0", " "), posix=True, punctuation_chars=True)
             lexer.whitespace_split = True
             for words in _split_at_operators(list(lexer)):
-                yield number - 1, words
-            begun = ""
+                yield number, words
+            number += 1 + line.count("\0")
 
 
 def _split_at_operators(words: list[str]) -> Iterator[list[str]]:

@@ -64,15 +64,14 @@ def test_every_code_block_of_a_page_is_well_formed(page: Page) -> None:
 def problems_of(block: Block) -> Iterable[tuple[int, str]]:
     if not block.language:
         yield block.line - 1, "the code block has no language; use `text` for output"
-    elif block.language in PARSERS:
-        try:
+    try:
+        if block.language in PARSERS:
             PARSERS[block.language](block.text)
-        except Exception as error:  # noqa: BLE001 three parsers, each with errors of its own
-            yield block.line, f"not {block.language}: {error}"
-    elif block.language == "sh":
-        for line, words in block.commands():
-            if why := refusal(words):
-                yield line, f"{' '.join(words)}: {why}"
+        elif block.language == "sh":
+            refused = [(line, words, refusal(words)) for line, words in block.commands()]
+            yield from ((line, f"{' '.join(words)}: {why}") for line, words, why in refused if why)
+    except Exception as error:  # noqa: BLE001 each parser has errors of its own
+        yield block.line, f"not {block.language}: {error}"
 
 
 def refusal(words: list[str]) -> str | None:
