@@ -7,7 +7,8 @@ How a block is checked follows from its language, and from an HTML comment on th
 - ``yaml``, ``json`` and ``toml`` blocks must parse. A first line ``# template.yaml`` writes the block to that file;
   JSON has no comments, so there ``<!-- file: events/mail.json -->`` does.
 - ``sh`` blocks: each call of `tarry` must be one that the command accepts, each target of `make` must exist. After
-  ``<!-- run -->`` the block runs in the folder of the page's files, and must succeed.
+  ``<!-- run -->`` the block runs in the folder of the page's files, with this repository at ``../tarry``, and must
+  succeed.
 - ``<!-- shown -->``: the block is what the run block before it prints; a line ``...`` stands for lines left out.
 - ``<!-- not run: reason -->``: the block is not run.
 """
@@ -113,8 +114,8 @@ def test_the_examples_of_a_page_run(
     page: Page, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    for name, value in environment(pytester.path).items():
-        monkeypatch.setenv(name, value)
+    for variable, value in environment(pytester.path).items():
+        monkeypatch.setenv(variable, value)
     files = written(page)
     for name, blocks in files.items():
         path = pytester.path / name
@@ -123,7 +124,9 @@ def test_the_examples_of_a_page_run(
     if any(name.endswith(".py") for name in files):
         options = ("-q", "--tb=short", "--no-header", "--import-mode=importlib", "-p", "no:cacheprovider")
         settings = ("-o", "python_files=*.py", "-o", "pythonpath=.", "-p", "tarry.testing.plugin")
-        result = pytester.runpytest_inprocess(*options, *settings)
+        with monkeypatch.context() as patch:
+            patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # Hypothesis alone takes a second to load
+            result = pytester.runpytest_inprocess(*options, *settings)
         capsys.readouterr()  # what pytest printed: where it matters, it is in the failure
         if result.ret not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
             fail([f"{page.name}: its examples fail", on_the_page(page, files, result.outlines), LINE_NUMBERS])
@@ -141,7 +144,6 @@ def environment(folder: Path) -> dict[str, str]:
         "AWS_SECRET_ACCESS_KEY": "testing",
         "AWS_EC2_METADATA_DISABLED": "true",
         "COLUMNS": "100",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # Hypothesis alone takes a second to load
     }
 
 
@@ -159,6 +161,9 @@ def on_the_page(page: Page, files: Iterable[str], output: list[str]) -> str:
 
 
 def run_shell_blocks(page: Page, files: Iterable[str], folder: Path) -> None:
+    checkout = folder.parent / "tarry"
+    if not checkout.exists():
+        checkout.symlink_to(ROOT)
     printed = None
     for block in page.blocks:
         if block.comment == "run" and "make" not in (words[0] for _, words in block.commands()):
