@@ -14,6 +14,7 @@ How a block is checked follows from its language, and from an HTML comment on th
 """
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -126,6 +127,7 @@ def test_the_examples_of_a_page_run(
         settings = ("-o", "python_files=*.py", "-o", "pythonpath=.", "-p", "tarry.testing.plugin")
         with monkeypatch.context() as patch:
             patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # Hypothesis alone takes a second to load
+            patch.setattr(logging.root, "handlers", [])  # what is logged belongs to the page's tests
             result = pytester.runpytest_inprocess(*options, *settings)
         capsys.readouterr()  # what pytest printed: where it matters, it is in the failure
         if result.ret not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:

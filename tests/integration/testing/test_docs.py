@@ -1,4 +1,4 @@
-"""The output and the lists in docs/testing.md are real. Links and code: tests/acceptance/test_docs.py."""
+"""The output and the lists in docs/guides/testing.md are real. Links and code: tests/acceptance/test_docs.py."""
 
 import re
 
@@ -7,7 +7,7 @@ from tarry.testing import Sandbox
 from tarry.testing.faults import KINDS
 from tests.pages import ROOT, Page
 
-PAGE = Page(ROOT / "docs" / "testing.md")
+PAGE = Page(ROOT / "docs" / "guides" / "testing.md")
 
 
 def test_the_first_example_is_short() -> None:
@@ -37,6 +37,6 @@ def shape(text: str) -> str:
 
 
 def test_every_fault_is_in_the_table() -> None:
-    table = PAGE.text[PAGE.text.index("| fault | of |") : PAGE.text.index("`operation` and `queue` say where")]
+    table = PAGE.text[PAGE.text.index("| fault | strikes |") : PAGE.text.index("- `operation` and `queue` limit")]
     told = [name for row in table.strip().splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
     assert sorted(told) == sorted(KINDS)
