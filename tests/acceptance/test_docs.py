@@ -3,7 +3,8 @@
 How a block is checked follows from its language, and from an HTML comment on the line before it:
 
 - ``python`` blocks are written to an empty folder: to the file that the first line names (``# app.py``), else to
-  ``example.py``. Blocks of one file are appended. Every file is imported, and its tests run with tarry's `sandbox`.
+  ``example.py``. Blocks of one file are appended. Every file is imported, and its tests run with tarry's `sandbox`,
+  unless the page runs `pytest` itself.
 - ``yaml``, ``json`` and ``toml`` blocks must parse. A first line ``# template.yaml`` writes the block to that file;
   JSON has no comments, so there ``<!-- file: events/mail.json -->`` does.
 - ``sh`` blocks: each call of `tarry` must be one that the command accepts, each target of `make` must exist. After
@@ -122,7 +123,8 @@ def test_the_examples_of_a_page_run(
         path = pytester.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(at_their_lines(blocks), encoding="utf-8")
-    if any(name.endswith(".py") for name in files):
+    commands = [words[0] for block in page.blocks if block.comment == "run" for _, words in block.commands()]
+    if any(name.endswith(".py") for name in files) and "pytest" not in commands:
         options = ("-q", "--tb=short", "--no-header", "--import-mode=importlib", "-p", "no:cacheprovider")
         settings = ("-o", "python_files=*.py", "-o", "pythonpath=.", "-p", "tarry.testing.plugin")
         with monkeypatch.context() as patch:
