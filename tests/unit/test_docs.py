@@ -1,4 +1,4 @@
-"""What the docs name is there."""
+"""The tests, modules and folders that the docs name exist. Links and code: tests/acceptance/test_docs.py."""
 
 import re
 from pathlib import Path
@@ -24,12 +24,6 @@ def ids(path: Path) -> str:
 def test_every_test_that_a_page_names_is_there(page: Path, tests: set[str]) -> None:
     named = set(re.findall(r"`(?:\S+::)?(test_\w+)`", page.read_text()))
     assert named - tests == set()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_every_file_that_a_page_links_to_is_there(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
-    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 def test_each_row_of_the_table_of_crashes_names_its_tests() -> None:

@@ -1,0 +1,204 @@
+"""The links and the code blocks of every page in the repository's root and in docs/.
+
+How a block is checked follows from its language, and from an HTML comment on the line before it:
+
+- ``python`` blocks are written to an empty folder: to the file that the first line names (``# app.py``), else to
+  ``example.py``. Blocks of one file are appended. Every file is imported, and its tests run with tarry's `sandbox`,
+  unless the page runs `pytest` itself.
+- ``yaml``, ``json`` and ``toml`` blocks must parse. A first line ``# template.yaml`` writes the block to that file;
+  JSON has no comments, so there ``<!-- file: events/mail.json -->`` does.
+- ``sh`` blocks: each call of `tarry` must be one that the command accepts, each target of `make` must exist. After
+  ``<!-- run -->`` the block runs in the folder of the page's files, with this repository at ``../tarry``, and must
+  succeed.
+- ``<!-- shown -->``: the block is what the run block before it prints; a line ``...`` stands for lines left out.
+- ``<!-- not run: reason -->``: the block is not run.
+"""
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sysconfig
+import tomllib
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path, PurePath
+from typing import Any
+
+import boto3  # loaded here, like the next three, so that the pages' own pytest runs need not load it again
+import moto  # noqa: F401
+import pytest
+import typer
+from samtranslator.yaml_helper import yaml_parse
+
+import tarry.simulator.stack
+import tarry.testing.sandbox  # noqa: F401
+from tarry.cli.app import app
+from tests.pages import PAGES, ROOT, Block, Page
+
+pytest_plugins = ["pytester"]
+
+PARSERS: dict[str, Callable[[str], Any]] = {"yaml": yaml_parse, "json": json.loads, "toml": tomllib.loads}
+LINE_NUMBERS = "\n(The line numbers are those of the page.)"
+
+
+def of(pages: list[Page]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", pages, ids=lambda page: page.name)
+
+
+def fail(problems: list[str]) -> None:
+    """Fail with one line for each problem, without a traceback."""
+    if problems:
+        pytest.fail("\n".join(problems), pytrace=False)
+
+
+@of(PAGES)
+def test_every_link_of_a_page_leads_somewhere(page: Page) -> None:
+    found = ((line, link, page.broken(link)) for line, link in page.links())
+    fail([f"{page.name}:{line}: the link {link} is broken: {why}" for line, link, why in found if why])
+
+
+@of(PAGES)
+def test_every_code_block_of_a_page_is_well_formed(page: Page) -> None:
+    fail([f"{page.name}:{line}: {why}" for block in page.blocks for line, why in problems_of(block)])
+
+
+def problems_of(block: Block) -> Iterable[tuple[int, str]]:
+    if not block.language:
+        yield block.line - 1, "the code block has no language; use `text` for output"
+    try:
+        if block.language in PARSERS:
+            PARSERS[block.language](block.text)
+        elif block.language == "sh":
+            refused = [(line, words, refusal(words)) for line, words in block.commands()]
+            yield from ((line, f"{' '.join(words)}: {why}") for line, words, why in refused if why)
+    except Exception as error:  # noqa: BLE001 each parser has errors of its own
+        yield block.line, f"not {block.language}: {error}"
+
+
+def refusal(words: list[str]) -> str | None:
+    """Say why `tarry` or `make` would not take this command."""
+    program, *arguments = words
+    match PurePath(program).name:
+        case "make":
+            targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+            unknown = [each for each in arguments if "=" not in each and each not in targets]
+            return f"the Makefile has no target {unknown[0]}" if unknown else None
+        case "tarry":
+            command = typer.main.get_command(app)
+            try:
+                context = command.make_context("tarry", arguments)
+                while hasattr(command, "resolve_command"):
+                    name, command, arguments = command.resolve_command(context, arguments)
+                    context = command.make_context(name, [*arguments], parent=context)
+            except typer.Exit:  # after --help
+                return None
+            except Exception as error:  # noqa: BLE001 Typer exports no base class of its errors
+                return str(error)
+    return None
+
+
+def written(page: Page) -> dict[str, list[Block]]:
+    """The files that a page tells its reader to write."""
+    files: dict[str, list[Block]] = {}
+    for block in page.blocks:
+        name = block.file if block.language in {"python", *PARSERS} else None
+        if name is None and block.language == "python":
+            name = "example.py"
+        if name is not None and block.runs:
+            files.setdefault(name, []).append(block)
+    return files
+
+
+@of([page for page in PAGES if written(page) or any(block.comment == "run" for block in page.blocks)])
+def test_the_examples_of_a_page_run(
+    page: Page, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    for variable, value in environment(pytester.path).items():
+        monkeypatch.setenv(variable, value)
+    files = written(page)
+    for name, blocks in files.items():
+        path = pytester.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(at_their_lines(blocks), encoding="utf-8")
+    commands = [words[0] for block in page.blocks if block.comment == "run" for _, words in block.commands()]
+    if any(name.endswith(".py") for name in files) and "pytest" not in commands:
+        options = ("-q", "--tb=short", "--no-header", "--import-mode=importlib", "-p", "no:cacheprovider")
+        settings = ("-o", "python_files=*.py", "-o", "pythonpath=.", "-p", "tarry.testing.plugin")
+        with monkeypatch.context() as patch:
+            patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # Hypothesis alone takes a second to load
+            patch.setattr(logging.root, "handlers", [])  # what is logged belongs to the page's tests
+            result = pytester.runpytest_inprocess(*options, *settings)
+        capsys.readouterr()  # what pytest printed: where it matters, it is in the failure
+        if result.ret not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+            fail([f"{page.name}: its examples fail", on_the_page(page, files, result.outlines), LINE_NUMBERS])
+    run_shell_blocks(page, files, pytester.path)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """No AWS account, and `tarry` on the path."""
+    scripts = sysconfig.get_path("scripts")
+    return {
+        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(folder),
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "COLUMNS": "100",
+    }
+
+
+def at_their_lines(blocks: list[Block]) -> str:
+    """The text of a file, each block at the line that it has on its page, so that errors name the page's lines."""
+    text = ""
+    for block in blocks:
+        text += "\n" * (block.line - 1 - text.count("\n")) + block.text
+    return text
+
+
+def on_the_page(page: Page, files: Iterable[str], output: list[str]) -> str:
+    names = "|".join(re.escape(name) for name in files)
+    return re.sub(rf"(?:[\w./-]*/)?(?:{names})(?=:\d|\", line)", page.name, "\n".join(output))
+
+
+def run_shell_blocks(page: Page, files: Iterable[str], folder: Path) -> None:
+    checkout = folder.parent / "tarry"
+    if not checkout.exists():
+        checkout.symlink_to(ROOT)
+    printed = None
+    for block in page.blocks:
+        if block.comment == "run" and "make" not in (words[0] for _, words in block.commands()):
+            result = subprocess.run(
+                ["sh", "-ec", block.text], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+            )
+            printed = result.stdout
+            if result.returncode:
+                output = on_the_page(page, files, [result.stdout, result.stderr])
+                fail([f"{page.name}:{block.line}: the command fails, exit code {result.returncode}", output])
+        elif block.comment == "shown" and printed is not None:
+            missing = [part for part in block.text.split("...\n") if shape(part) not in shape(printed)]
+            if missing:
+                fail([f"{page.name}:{block.line}: not what is printed:", *missing, "What is printed:", printed])
+
+
+def shape(text: str) -> str:
+    """Without real durations, and what stands at the ends of lines."""
+    return re.sub(r" +$", "", re.sub(r"\d+\.\d+ ?s\b", "_", text), flags=re.MULTILINE)
+
+
+@cache
+def names_of_pages() -> set[str]:
+    return {page.name for page in PAGES}
+
+
+@pytest.mark.parametrize("folder", ["functions", "layers/tarry/python/tarry", "tests"])
+def test_every_page_that_the_code_names_exists(folder: str) -> None:
+    problems = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            gone = set(re.findall(r"\bdocs/[\w/-]+\.md\b", line)) - names_of_pages()
+            problems += [f"{path.relative_to(ROOT)}:{number}: there is no page {name}" for name in sorted(gone)]
+    fail(problems)
