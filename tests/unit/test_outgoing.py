@@ -13,14 +13,14 @@ from pydantic import BaseModel, Field
 
 from tarry import DelayNotSupported, Queue
 from tarry.envelope.attribute import body_sum
-from tarry.sqs.outgoing import Parcel, pack
+from tarry.sqs.outgoing import PackedMessage, pack
 from tarry.world import World
 from tests.wire import TestClock
 
 MIB = 1_048_576
 
 
-def packed(body: Any = "body", *, fifo: bool = False, **more: Any) -> Parcel:
+def packed(body: Any = "body", *, fifo: bool = False, **more: Any) -> PackedMessage:
     return pack(Queue.entry(body, **more), World(clock=TestClock()), fifo=fifo)
 
 
@@ -285,18 +285,18 @@ def test_without_a_delay_the_queue_has_its_own() -> None:  # SPEC J3
 
 @pytest.mark.parametrize("delay", [None, 0, 900])
 def test_up_to_900_seconds_there_is_no_record(delay: Any) -> None:  # SPEC J4, K3
-    parcel = packed(delay=delay)
-    assert (parcel.stable_id, parcel.parameters.get("MessageAttributes")) == (None, None)
+    packed = packed(delay=delay)
+    assert (packed.stable_id, packed.parameters.get("MessageAttributes")) == (None, None)
 
 
 @pytest.mark.parametrize("delay", [901, 43_200])
 def test_beyond_900_seconds_the_record_says_when_the_message_is_due(delay: int) -> None:  # SPEC J4, K3
-    parcel = packed('{"id": 1}', delay=delay)
-    record = json.loads(parcel.parameters["MessageAttributes"]["Tarry"]["StringValue"])
+    packed = packed('{"id": 1}', delay=delay)
+    record = json.loads(packed.parameters["MessageAttributes"]["Tarry"]["StringValue"])
     assert record == {
         "v": 1,
         "sum": body_sum('{"id": 1}'),
-        "id": parcel.stable_id,
+        "id": packed.stable_id,
         "sent": "2027-01-15T08:00:00.000Z",
         "due": 1_800_000_000 + delay,
     }
