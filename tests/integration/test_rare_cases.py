@@ -16,7 +16,7 @@ from tarry.sqs.client import Requests
 from tarry.sqs.lookups import Lookups
 from tarry.telemetry.logs import Log, LogOptions
 from tarry.testing import Sandbox
-from tarry.visibility.changes import Hide, hold
+from tarry.visibility.changes import VisibilityChange, extend_leases
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, RunningClock, Wire
 
@@ -80,7 +80,8 @@ def hold_one(wire: Wire, *, given_up: bool, ended: bool) -> Delivery:
     else:
         wire.refuses[HIDE] = lambda *_: ("ReceiptHandleIsInvalid", "")
     delivery.is_given_up = given_up
-    hold([Hide(delivery, 60)], Lookups(Requests(invocation), log), log, 1, "it is only reported as failed")
+    lookups = Lookups(Requests(invocation), log)
+    extend_leases([VisibilityChange(delivery, 60)], lookups, log, 1, "it is only reported as failed")
     return delivery
 
 

@@ -13,24 +13,24 @@ from pydantic import BaseModel, Field
 
 from tarry import DelayNotSupported, Queue
 from tarry.envelope.attribute import body_sum
-from tarry.sqs.outgoing import Parcel, pack
+from tarry.sqs.outgoing import PackedMessage, pack
 from tarry.world import World
 from tests.wire import TestClock
 
 MIB = 1_048_576
 
 
-def packed(body: Any = "body", *, fifo: bool = False, **more: Any) -> Parcel:
+def packed_message(body: Any = "body", *, fifo: bool = False, **more: Any) -> PackedMessage:
     return pack(Queue.entry(body, **more), World(clock=TestClock()), fifo=fifo)
 
 
 def body_of(body: Any) -> str:
-    text: str = packed(body).parameters["MessageBody"]
+    text: str = packed_message(body).parameters["MessageBody"]
     return text
 
 
 def attributes_of(**attributes: Any) -> Any:
-    return packed(attributes=attributes).parameters["MessageAttributes"]
+    return packed_message(attributes=attributes).parameters["MessageAttributes"]
 
 
 # bodies
@@ -102,30 +102,30 @@ def test_what_json_has_no_word_for_is_said_as_pydantic_does() -> None:  # SPEC J
 @pytest.mark.parametrize("body", [None, 1, 1.5, True, b"bytes", (1, 2), {1, 2}, object(), Order], ids=type_name)
 def test_any_other_body_is_refused_by_its_type(body: Any) -> None:  # SPEC J1
     with pytest.raises(TypeError, match=rf"a body is a str, dict, list, .*, got {type(body).__name__}"):
-        packed(body)
+        packed_message(body)
 
 
 def test_a_body_that_holds_what_json_cannot_says_what() -> None:  # SPEC J1
     with pytest.raises(TypeError, match="the body holds a bytes"):
-        packed({"raw": b"x"})
+        packed_message({"raw": b"x"})
 
 
 def test_a_number_that_is_none_in_json_is_refused() -> None:  # SPEC J2
     with pytest.raises(ValueError, match="JSON"):
-        packed({"price": float("nan")})
+        packed_message({"price": float("nan")})
 
 
 def test_an_empty_body_is_refused() -> None:  # SPEC J2
     with pytest.raises(ValueError, match="empty: SQS takes 1 character"):
-        packed("")
+        packed_message("")
 
 
 @pytest.mark.parametrize("character", ["\x00", "\x0b", "\x1f", "\ud800", "\ufffe", "\uffff"], ids=ascii)
 def test_a_character_that_sqs_refuses_is_named_with_its_place(character: str) -> None:  # SPEC J2
     with pytest.raises(ValueError, match=rf"the body holds U\+{ord(character):04X} at index 2"):
-        packed(f"ab{character}")
+        packed_message(f"ab{character}")
     with pytest.raises(ValueError, match=rf"attribute 'note' holds U\+{ord(character):04X} at index 0"):
-        packed(attributes={"note": character})
+        packed_message(attributes={"note": character})
 
 
 @pytest.mark.parametrize(
@@ -139,21 +139,21 @@ def test_the_others_are_not(character: str) -> None:  # SPEC J2
 
 
 def test_a_message_may_have_1_mib_and_no_byte_more() -> None:  # SPEC J2
-    assert packed("x" * MIB).size == MIB
+    assert packed_message("x" * MIB).size == MIB
     with pytest.raises(ValueError, match=r"1048577 bytes, .* at most 1048576"):
-        packed("x" * (MIB + 1))
+        packed_message("x" * (MIB + 1))
 
 
 def test_bytes_count_and_not_characters() -> None:  # SPEC J2
     with pytest.raises(ValueError, match="1048578 bytes"):
-        packed("€" * (MIB // 3 + 1))
+        packed_message("€" * (MIB // 3 + 1))
 
 
 def test_attributes_count_with_the_body() -> None:  # SPEC J2
     attribute = len("tenant") + len("String") + len("acme")
-    assert packed("x" * (MIB - attribute), attributes={"tenant": "acme"}).size == MIB
+    assert packed_message("x" * (MIB - attribute), attributes={"tenant": "acme"}).size == MIB
     with pytest.raises(ValueError, match="1048577 bytes"):
-        packed("x" * (MIB - attribute + 1), attributes={"tenant": "acme"})
+        packed_message("x" * (MIB - attribute + 1), attributes={"tenant": "acme"})
 
 
 # attributes
@@ -177,25 +177,25 @@ def test_an_attribute_has_the_type_of_its_value(value: Any, sent: Any) -> None: 
 @pytest.mark.parametrize("value", [None, True, [1], {"a": 1}, object()], ids=type_name)
 def test_an_attribute_of_another_type_is_refused(value: Any) -> None:  # SPEC J2
     with pytest.raises(TypeError, match="attribute 'it' must be a str, int, float, Decimal or bytes"):
-        packed(attributes={"it": value})
+        packed_message(attributes={"it": value})
 
 
 @pytest.mark.parametrize("value", ["", b"", float("nan"), float("inf"), Decimal("NaN")], ids=repr)
 def test_an_attribute_value_that_sqs_has_no_form_for_is_refused(value: Any) -> None:  # SPEC J2
     with pytest.raises(ValueError, match="attribute 'it'"):
-        packed(attributes={"it": value})
+        packed_message(attributes={"it": value})
 
 
 def test_ten_attributes_are_allowed_and_eleven_are_not() -> None:  # SPEC J2
     ten = {f"a{number}": number for number in range(10)}
     assert len(attributes_of(**ten)) == 10
     with pytest.raises(ValueError, match="at most 10 attributes, got 11"):
-        packed(attributes={**ten, "more": 1})
+        packed_message(attributes={**ten, "more": 1})
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "x" * 256, "aws", "awsome.x", "Tarry"])
 def test_a_name_may_be_of_letters_digits_and_single_dots(name: str) -> None:  # SPEC J2
-    assert name in packed(attributes={name: 1}).parameters["MessageAttributes"]
+    assert name in packed_message(attributes={name: 1}).parameters["MessageAttributes"]
 
 
 @pytest.mark.parametrize(
@@ -216,13 +216,13 @@ def test_a_name_may_be_of_letters_digits_and_single_dots(name: str) -> None:  # 
 )
 def test_any_other_name_is_refused(name: str, text: str) -> None:  # SPEC J2
     with pytest.raises(ValueError, match=text):
-        packed(attributes={name: 1})
+        packed_message(attributes={name: 1})
 
 
 @pytest.mark.parametrize("attributes", [["a"], "a", 5], ids=repr)
 def test_attributes_that_are_no_dict_are_refused(attributes: Any) -> None:  # SPEC J2
     with pytest.raises(TypeError, match="a dict of names and values"):
-        packed(attributes=attributes)
+        packed_message(attributes=attributes)
 
 
 # ids
@@ -231,31 +231,33 @@ def test_attributes_that_are_no_dict_are_refused(attributes: Any) -> None:  # SP
 @pytest.mark.parametrize("name", ["group_id", "deduplication_id"])
 @pytest.mark.parametrize("value", ["a", "x" * 128, "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"])
 def test_ids_may_have_128_letters_digits_and_punctuation(name: str, value: str) -> None:  # SPEC J2
-    assert getattr(packed(fifo=True, **{"group_id": "g", name: value}).entry, name) == value
+    assert getattr(packed_message(fifo=True, **{"group_id": "g", name: value}).entry, name) == value
 
 
 @pytest.mark.parametrize("name", ["group_id", "deduplication_id"])
 @pytest.mark.parametrize(("value", "text"), [("", "got 0"), ("x" * 129, "got 129"), ("a b", "ASCII"), ("é", "ASCII")])
 def test_any_other_id_is_refused(name: str, value: str, text: str) -> None:  # SPEC J2
     with pytest.raises(ValueError, match=rf"{name} .*{text}"):
-        packed(fifo=True, **{"group_id": "g", name: value})
+        packed_message(fifo=True, **{"group_id": "g", name: value})
 
 
 def test_a_fifo_queue_needs_a_group_id() -> None:  # SPEC J2
     with pytest.raises(ValueError, match="needs a group_id"):
-        packed(fifo=True)
+        packed_message(fifo=True)
 
 
 def test_a_standard_queue_takes_a_group_id_and_no_deduplication_id() -> None:  # SPEC H3, J2
-    assert packed(group_id="tenant-1").parameters["MessageGroupId"] == "tenant-1"
+    assert packed_message(group_id="tenant-1").parameters["MessageGroupId"] == "tenant-1"
     with pytest.raises(ValueError, match="deduplication_id is for FIFO"):
-        packed(deduplication_id="1")
+        packed_message(deduplication_id="1")
 
 
 def test_on_fifo_a_missing_deduplication_id_is_made_for_each_message() -> None:  # SPEC J1
-    ids = {packed(fifo=True, group_id="g").parameters["MessageDeduplicationId"] for _ in range(100)}
+    ids = {packed_message(fifo=True, group_id="g").parameters["MessageDeduplicationId"] for _ in range(100)}
     assert len(ids) == 100
-    assert packed(fifo=True, group_id="g", deduplication_id="mine").parameters["MessageDeduplicationId"] == "mine"
+    assert (
+        packed_message(fifo=True, group_id="g", deduplication_id="mine").parameters["MessageDeduplicationId"] == "mine"
+    )
 
 
 # delays
@@ -276,27 +278,27 @@ def test_on_fifo_a_missing_deduplication_id_is_made_for_each_message() -> None: 
     ids=str,
 )
 def test_sqs_parks_a_message_for_at_most_900_seconds(delay: Any, seconds: int) -> None:  # SPEC J3, J4, B6
-    assert packed(delay=delay).parameters["DelaySeconds"] == seconds
+    assert packed_message(delay=delay).parameters["DelaySeconds"] == seconds
 
 
 def test_without_a_delay_the_queue_has_its_own() -> None:  # SPEC J3
-    assert "DelaySeconds" not in packed().parameters
+    assert "DelaySeconds" not in packed_message().parameters
 
 
 @pytest.mark.parametrize("delay", [None, 0, 900])
 def test_up_to_900_seconds_there_is_no_record(delay: Any) -> None:  # SPEC J4, K3
-    parcel = packed(delay=delay)
-    assert (parcel.stable_id, parcel.parameters.get("MessageAttributes")) == (None, None)
+    packed = packed_message(delay=delay)
+    assert (packed.stable_id, packed.parameters.get("MessageAttributes")) == (None, None)
 
 
 @pytest.mark.parametrize("delay", [901, 43_200])
 def test_beyond_900_seconds_the_record_says_when_the_message_is_due(delay: int) -> None:  # SPEC J4, K3
-    parcel = packed('{"id": 1}', delay=delay)
-    record = json.loads(parcel.parameters["MessageAttributes"]["Tarry"]["StringValue"])
+    packed = packed_message('{"id": 1}', delay=delay)
+    record = json.loads(packed.parameters["MessageAttributes"]["Tarry"]["StringValue"])
     assert record == {
         "v": 1,
         "sum": body_sum('{"id": 1}'),
-        "id": parcel.stable_id,
+        "id": packed.stable_id,
         "sent": "2027-01-15T08:00:00.000Z",
         "due": 1_800_000_000 + delay,
     }
@@ -305,37 +307,37 @@ def test_beyond_900_seconds_the_record_says_when_the_message_is_due(delay: int) 
 @pytest.mark.parametrize("delay", [43_201, 10**9, timedelta(days=1)], ids=str)
 def test_beyond_12_hours_a_delay_is_refused_with_the_limit(delay: Any) -> None:  # SPEC J4
     with pytest.raises(DelayNotSupported, match=r"between 0 and 43200 seconds .* EventBridge Scheduler"):
-        packed(delay=delay)
+        packed_message(delay=delay)
 
 
 @pytest.mark.parametrize("delay", [0, 1, 900, 901, 43_200, 43_201])
 def test_on_fifo_every_delay_is_refused(delay: int) -> None:  # SPEC J4
     with pytest.raises(DelayNotSupported, match="FIFO"):
-        packed(fifo=True, group_id="g", delay=delay)
+        packed_message(fifo=True, group_id="g", delay=delay)
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), True, "60"], ids=repr)
 @pytest.mark.parametrize("fifo", [False, True])
 def test_what_is_no_delay_is_refused(delay: Any, fifo: bool) -> None:  # SPEC B6
     with pytest.raises(ValueError, match="a delay"):
-        packed(fifo=fifo, group_id="g", delay=delay)
+        packed_message(fifo=fifo, group_id="g", delay=delay)
 
 
 def test_a_long_delay_leaves_room_for_nine_attributes() -> None:  # SPEC J4
     nine = {f"a{number}": number for number in range(9)}
-    assert len(packed(delay=901, attributes=nine).parameters["MessageAttributes"]) == 10
+    assert len(packed_message(delay=901, attributes=nine).parameters["MessageAttributes"]) == 10
     with pytest.raises(ValueError, match="room for 9 of yours, got 10"):
-        packed(delay=901, attributes={**nine, "more": 1})
+        packed_message(delay=901, attributes={**nine, "more": 1})
 
 
 def test_the_record_counts_with_the_body() -> None:  # SPEC J4
-    record = packed("x", delay=901).size - 1
+    record = packed_message("x", delay=901).size - 1
     assert 100 < record < 250
-    assert packed("x" * (MIB - record), delay=901).size == MIB
+    assert packed_message("x" * (MIB - record), delay=901).size == MIB
     with pytest.raises(ValueError, match="1048577 bytes"):
-        packed("x" * (MIB - record + 1), delay=901)
+        packed_message("x" * (MIB - record + 1), delay=901)
 
 
 def test_with_a_long_delay_an_attribute_cannot_have_the_name_of_the_record() -> None:  # SPEC J4
     with pytest.raises(ValueError, match="'Tarry': that name cannot be yours"):
-        packed(delay=901, attributes={"Tarry": "mine"})
+        packed_message(delay=901, attributes={"Tarry": "mine"})

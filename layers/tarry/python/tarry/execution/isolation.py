@@ -19,7 +19,7 @@ from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import error_code, is_denied
 from tarry.telemetry.logs import INFO, WARNING
-from tarry.visibility.changes import hold, spread
+from tarry.visibility.changes import extend_leases, spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,7 @@ class Isolation:
         requests, log = Requests(self._run.invocation), self._run.handling.log
         try:
             apart = spread([[delivery] for delivery in deliveries], beyond)
-            held = hold(apart, Lookups(requests, log), log, SHARE, IF_LOST)
+            held = extend_leases(apart, Lookups(requests, log), log, SHARE, IF_LOST)
         finally:
             requests.close()  # a late one would undo what is decided of them from now on
         errors = {str(each.error): each.error for each in held if each.error is not None and not each.is_lost}

@@ -22,7 +22,7 @@ from tarry.sqs.deletes import delete
 from tarry.sqs.limits import MAX_ENTRIES, tens
 from tarry.sqs.refusals import error_code, is_stale_handle
 from tarry.telemetry.logs import WARNING
-from tarry.visibility.changes import Hide, change_visibility
+from tarry.visibility.changes import VisibilityChange, change_visibility
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -192,10 +192,10 @@ class Inspection:
         """Release all dead letters but these; one that fails waits for its visibility timeout."""
         with self._not_extending():
             going = [held for delivery_id, held in self._held.items() if delivery_id not in but]
-            hides = [Hide(held.delivery, 0) for held in going]
-            for hidden in change_visibility(hides, self.queue.arn, self.lookups):
-                self._held.pop(hidden.hide.delivery.delivery_id, None)
-                self._seen.discard(hidden.hide.delivery.delivery_id)  # and can be seen again
+            changes = [VisibilityChange(held.delivery, 0) for held in going]
+            for hidden in change_visibility(changes, self.queue.arn, self.lookups):
+                self._held.pop(hidden.change.delivery.delivery_id, None)
+                self._seen.discard(hidden.change.delivery.delivery_id)  # and can be seen again
                 self.not_released += hidden.error is not None and not is_stale_handle(hidden.error)
 
     def _lease_seconds(self) -> int:
@@ -237,14 +237,14 @@ class Inspection:
         if not due:
             return
         seconds, asked_at = self._lease_seconds(), self._world.clock.time()
-        hides = [Hide(held.delivery, seconds) for held in due]
-        for hidden in change_visibility(hides, self.queue.arn, self.lookups):
-            delivery = hidden.hide.delivery
+        changes = [VisibilityChange(held.delivery, seconds) for held in due]
+        for hidden in change_visibility(changes, self.queue.arn, self.lookups):
+            delivery = hidden.change.delivery
             held = self._held.get(delivery.delivery_id)
             if held is None or held.delivery is not delivery:
                 continue  # done with meanwhile, or received once more
             if hidden.error is None:
-                self._held[delivery.delivery_id] = HeldDeadLetter(delivery, asked_at + hidden.hide.seconds)
+                self._held[delivery.delivery_id] = HeldDeadLetter(delivery, asked_at + hidden.change.seconds)
             elif hidden.is_lost:
                 del self._held[delivery.delivery_id]
 

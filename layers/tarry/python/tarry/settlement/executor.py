@@ -20,7 +20,7 @@ from tarry.sqs.limits import tens
 from tarry.sqs.permissions import SEND_TO_ITSELF
 from tarry.sqs.refusals import Refused, is_stale_handle
 from tarry.telemetry.logs import WARNING, Log
-from tarry.visibility.changes import Hidden, Hide, change_visibility
+from tarry.visibility.changes import ChangeResult, VisibilityChange, change_visibility
 from tarry.visibility.leases import lease_end, lose_lease
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Executor:
         return plan.copy is not None or plan.needs is not None
 
     def stays(self, delivery: Delivery) -> bool:
-        """Return whether a message is still to be hidden, or released, in its queue."""
+        """Return whether a message is still to be made invisible, or released, in its queue."""
         return not (delivery.is_settled or self.is_sent_on(delivery))
 
     # sending
@@ -168,7 +168,7 @@ class Executor:
         On FIFO, where SQS refuses an old receipt handle, the handles are tested once half of the visibility timeout has
         passed. On a standard queue it takes them, and a test would change the newer delivery.
         """
-        hides: dict[QueueArn, list[Hide]] = {}
+        changes: dict[QueueArn, list[VisibilityChange]] = {}
         for delivery in deliveries:
             self.note_if_lost(delivery)
             if delivery.is_settled or not delivery.source.is_fifo:
@@ -176,14 +176,16 @@ class Executor:
             timeout = self._lookups.visibility_timeout(delivery.source)
             end = lease_end(delivery, timeout)
             if end is not None and end - self._invocation.now() <= timeout / 2:
-                hides.setdefault(delivery.source, []).append(Hide(delivery, min(timeout, delivery.longest_wait())))
-        for hidden in self._change(hides):
-            delivery = hidden.hide.delivery
-            if hidden.error is None:
-                delivery.visible_at = self._invocation.now() + hidden.hide.seconds
-            elif isinstance(hidden.error, Refused) or is_stale_handle(hidden.error):
+                changes.setdefault(delivery.source, []).append(
+                    VisibilityChange(delivery, min(timeout, delivery.longest_wait()))
+                )
+        for result in self._change(changes):
+            delivery = result.change.delivery
+            if result.error is None:
+                delivery.visible_at = self._invocation.now() + result.change.seconds
+            elif isinstance(result.error, Refused) or is_stale_handle(result.error):
                 text = "SQS refuses its receipt handle: it is not sent on here, only reported as failed"
-                self._log.problem("lease_lost", text, delivery, error=hidden.error, level=WARNING)
+                self._log.problem("lease_lost", text, delivery, error=result.error, level=WARNING)
                 lose_lease(delivery)
                 self.note_if_lost(delivery)
 
@@ -240,7 +242,7 @@ class Executor:
 
         What SQS does not confirm ``early`` is asked for again at the end, if there is anything left of its wait.
         """
-        hides: dict[QueueArn, list[Hide]] = {}
+        changes: dict[QueueArn, list[VisibilityChange]] = {}
         now = self._invocation.now()
         for delivery in deliveries:
             self.note_if_lost(delivery)
@@ -252,34 +254,34 @@ class Executor:
                 continue
             known = self._situation(delivery) if self._lookups.knows(delivery.source) else None
             seconds = self._planner.seconds_in_place(plan, known, now)
-            hides.setdefault(delivery.source, []).append(Hide(delivery, seconds))
-        for hidden in self._change(hides):
-            if not hidden.hide.delivery.is_settled and not (early and hidden.error is not None):
-                self._note_hidden(hidden)
+            changes.setdefault(delivery.source, []).append(VisibilityChange(delivery, seconds))
+        for result in self._change(changes):
+            if not result.change.delivery.is_settled and not (early and result.error is not None):
+                self._note_result(result)
 
-    def _change(self, hides: dict[QueueArn, list[Hide]]) -> Iterable[Hidden]:
-        for queue, of_queue in hides.items():
-            for hidden in change_visibility(of_queue, queue, self._lookups):
-                if hidden.error is not None:
-                    self._lookups.warn(hidden.error, "change_message_visibility_batch", queue)
-                yield hidden
+    def _change(self, changes: dict[QueueArn, list[VisibilityChange]]) -> Iterable[ChangeResult]:
+        for queue, of_queue in changes.items():
+            for result in change_visibility(of_queue, queue, self._lookups):
+                if result.error is not None:
+                    self._lookups.warn(result.error, "change_message_visibility_batch", queue)
+                yield result
 
-    def _note_hidden(self, hidden: Hidden) -> None:
-        delivery, now = hidden.hide.delivery, self._invocation.now()
+    def _note_result(self, result: ChangeResult) -> None:
+        delivery, now = result.change.delivery, self._invocation.now()
         plan, more = self.plan_of(delivery), dict[str, Any]()
         delivery.is_settled = True
         outcome = plan.decided.outcome
         if outcome.kind in SENT_AWAY:
             outcome = Outcome.unhandled()
             more["not_sent"] = "; ".join(plan.not_sent) or "no failure to tell of"
-        elif hidden.error is None:
-            delivery.visible_at = now + hidden.hide.seconds
+        elif result.error is None:
+            delivery.visible_at = now + result.change.seconds
         wanted = seconds_until(self._planner.waits_until(plan, now), now)
-        if hidden.error is not None:
-            more["not_settled"] = f"{hidden.error}; it comes back when the queue's visibility timeout ends"
-        elif hidden.hide.seconds < wanted:
+        if result.error is not None:
+            more["not_settled"] = f"{result.error}; it comes back when the queue's visibility timeout ends"
+        elif result.change.seconds < wanted:
             more["asked_for"] = self._planner.asked_for(plan.decided)
-        self._transition(delivery, outcome, None if hidden.error else hidden.hide.seconds, **more)
+        self._transition(delivery, outcome, None if result.error else result.change.seconds, **more)
 
     def _note_perhaps_asked(self, delivery: Delivery) -> None:
         delivery.is_settled = True

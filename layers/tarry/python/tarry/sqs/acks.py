@@ -1,6 +1,7 @@
-"""Deleting what is acknowledged while the batch still runs, so that it stays done if the process dies later (SPEC G3).
+"""Acknowledged messages deleted while the batch still runs, so that a later crash does not repeat them (SPEC G3).
 
-In tens, or after a second. Nothing hangs on it: what could not be deleted here, Lambda deletes after the answer.
+They are deleted ten at a time, or after a second. A failed delete loses nothing: Lambda deletes the message when the
+invocation returns.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ if TYPE_CHECKING:
 
 FLUSH_SECONDS = 1.0
 PATIENCE_SECONDS = 2.0
-"""How long a run waits for a delete. After that it waits for none any more: SQS hangs."""
+"""The longest wait for a delete. After one such wait the run waits for no further delete, since SQS hangs."""
 SHARE = 0.1
-"""Of the time left, for deleting all that there is at once."""
+"""The share of the time left that deleting all messages at once may take."""
 
 
 class Acks:
-    """What is acknowledged of one batch. Its own thread deletes it, when there are enough or a second has passed.
+    """The acknowledged messages of one batch. A thread deletes them when there are ten, or after a second.
 
-    ``waits``: whether `add` waits for the deletes of ten, as it can where nothing else runs in the same thread.
+    ``waits``: whether `add` waits until ten messages are deleted. It may where no other handler runs in its thread.
     """
 
     def __init__(self, invocation: Invocation, log: Log, *, waits: bool) -> None:
         self.together = MAX_ENTRIES
-        """How many are enough for a request."""
+        """The number of messages that makes a request worth sending."""
         self._lookups = Lookups(Requests(invocation), log)
         self._log = log
         self._waits = waits
@@ -53,7 +54,7 @@ class Acks:
         self._is_over = False
 
     def add(self, delivery: Delivery) -> None:
-        """It is done with: it is deleted with the next ten, or within a second."""
+        """Delete a message with the next ten, or within a second."""
         with self._lock:
             if self._is_over or not self._take(delivery):
                 return
@@ -70,10 +71,7 @@ class Acks:
             self._waits = deleted.wait(min(PATIENCE_SECONDS, max(0.0, self._invocation.time_left() * SHARE)))
 
     def delete_now(self, deliveries: Iterable[Delivery]) -> bool:
-        """Deletes these and what waits, several requests at once, and returns when that is done or takes too long.
-
-        Whether SQS has answered.
-        """
+        """Delete messages, and all that wait, in parallel requests; return whether SQS answered in time."""
         with self._lock:
             self._waiting += [delivery for delivery in deliveries if self._take(delivery)]
         chunks, notify = self._requests()
@@ -83,13 +81,13 @@ class Acks:
         return not (self._is_over or any(isinstance(answer, NoAnswer) for answer in answers))
 
     def close(self) -> None:
-        """Ends it: what is not deleted yet is left to Lambda."""
+        """Stop deleting; Lambda deletes the other messages when the invocation returns."""
         self._is_over = True
         self._some.set()
         self._enough.set()
 
     def _take(self, delivery: Delivery) -> bool:
-        """Whether it is to be deleted, and was not taken before. Where the lease is lost, somebody else has it."""
+        """Return whether to delete a message: not twice, nor if its lease is lost (another consumer may have it)."""
         if delivery.is_given_up or delivery.is_lost:
             return False
         delivery.is_given_up = True
@@ -115,7 +113,7 @@ class Acks:
                 event.set()
 
     def _requests(self) -> tuple[list[Sequence[Delivery]], list[Event]]:
-        """All that waits, in requests, and who is to be told when they are through."""
+        """Take all waiting messages, cut into requests, with the events to set when the requests have ended."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
             notify, self._notify = self._notify, []
@@ -135,16 +133,16 @@ class Acks:
             return
         for delivery in chunk:
             if (error := kept.get(delivery.delivery_id)) is not None:
-                self._tell("it is acknowledged, and left to Lambda to delete", delivery, error)
+                self._log_failure("it is acknowledged, and left to Lambda to delete", delivery, error)
 
     def _failed(self, error: Exception, count: int, queue: QueueArn) -> None:
-        """A whole request failed. Where the next one would fail too, or only cost time, none is made."""
+        """Log a request that failed as a whole. Stop deleting if the next one would fail too, or only cost time."""
         self._lookups.warn(error, "delete_message_batch", queue)
-        is_said = is_denied(error_code(error)) or isinstance(error, OutOfTime)
-        if is_said or may_be_applied(error):
+        is_logged = is_denied(error_code(error)) or isinstance(error, OutOfTime)
+        if is_logged or may_be_applied(error):
             self.close()
-        if not is_said:
-            self._tell(f"{count} acknowledged messages are left to Lambda to delete", None, error)
+        if not is_logged:
+            self._log_failure(f"{count} acknowledged messages are left to Lambda to delete", None, error)
 
-    def _tell(self, text: str, delivery: Delivery | None, error: Exception) -> None:
+    def _log_failure(self, text: str, delivery: Delivery | None, error: Exception) -> None:
         self._log.problem("delete_failed", text, delivery, error=error, level=WARNING)

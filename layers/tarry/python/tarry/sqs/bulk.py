@@ -1,7 +1,7 @@
-"""Many messages to one queue: cut into requests, several at once, what was refused for no fault of its own again.
+"""Sending many messages to one queue: parallel requests, with retries for entries that SQS refuses temporarily.
 
-On FIFO the requests that hold a group go one after the other, and where a message of it could not be sent, nothing
-later of the group is: it would overtake.
+On FIFO the requests that contain the same group go one after the other. If a message cannot be sent, no later message
+of its group is sent either: it would overtake the first.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from tarry.support.value import Value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from tarry.sqs.outgoing import Entry, Parcel
+    from tarry.sqs.outgoing import Entry, PackedMessage
     from tarry.world import World
 
 TRIES = 4
-"""Requests in which one entry goes out at most; botocore's own retries of a request come on top."""
+"""The most requests in which one entry is sent; botocore's retries of a request come on top."""
 
 
 class Behind(Exception):
-    """A message was not sent since one before it in its FIFO group was not: it would have overtaken it."""
+    """A message was not sent because an earlier message of its FIFO group was not: it would have overtaken it."""
 
 
 class Item(Value):
-    """A message to be sent: its place, what the caller gave, and what it is for SQS."""
+    """A message to be sent: its index, the value that the caller passed, and the request made of it."""
 
     index: int
     given: Any
-    parcel: Parcel
+    packed: PackedMessage
 
     @property
     def group(self) -> str:
-        return str(self.parcel.entry.group_id)
+        return str(self.packed.entry.group_id)
 
 
 Result = str | Exception
 Results = dict[int, Result]
-"""By the items' places: the message's id, or why it was not sent."""
+"""By item index: the message's id, or the error because of which it was not sent."""
 
 
 class Bulk:
-    """One `Queue.send_batch`. ``ids`` and ``failed`` say what came of it."""
+    """One `Queue.send_batch`; ``ids`` and ``failed`` have its results."""
 
     def __init__(self, client: Any, url: str, world: World, *, fifo: bool) -> None:
         from tarry.policy.backoff import Exponential
@@ -65,13 +65,13 @@ class Bulk:
         self.ids: list[str | None] = []
         self.failed: list[Unsent] = []
         self.broken: Exception | None = None
-        """What the messages' iterable raised; all that it gave before was sent."""
+        """The exception that the iterable of messages raised; all messages before it were sent."""
 
     def send(self, given: Iterator[Any], fill: Callable[[Any], Entry]) -> None:
-        """Sends it all; ``fill`` makes an entry of what was given."""
-        requests = requests_of((item, item.parcel.size) for item in self._items(given, fill))
+        """Send all messages; ``fill`` makes an entry of each value of ``given``."""
+        requests = requests_of((item, item.packed.size) for item in self._items(given, fill))
         first_two = list(islice(requests, 2))
-        if len(first_two) < 2:  # no thread is worth it
+        if len(first_two) < 2:  # not worth a thread
             for request in filter(None, map(self._not_behind, first_two)):
                 self._take(request, self._deliver(request))
         else:
@@ -85,7 +85,7 @@ class Bulk:
                 entry = fill(each)
                 group = str(entry.group_id)
                 item = Item(index, each, pack(entry, self._world, fifo=self._fifo))
-            except Exception as error:  # noqa: BLE001 whatever is wrong with it, it is wrong with this one alone
+            except Exception as error:  # noqa: BLE001 the error concerns this message alone
                 self._fail(index, each, error)
                 if group is not None:
                     self._stopped.setdefault(group, index)
@@ -95,11 +95,11 @@ class Bulk:
     def _read(self, given: Iterator[Any]) -> Iterator[Any]:
         try:
             yield from given
-        except Exception as error:  # noqa: BLE001 the caller's own: raised when what was read is sent
+        except Exception as error:  # noqa: BLE001 the caller's own error: raised once the messages before it are sent
             self.broken = error
 
     def _send_parallel(self, requests: Iterable[list[Item]]) -> None:
-        """Several requests at once, each in a thread of its own; what comes of them is taken down in this one."""
+        """Send several requests at once, each in a thread of its own; record their results in this one."""
         running: dict[int, list[Item]] = {}
         ended: deque[tuple[int, Results]] = deque()
         one_has_ended = self._world.threads.event()
@@ -138,18 +138,18 @@ class Bulk:
             work()
 
     def _has_to_wait(self, request: list[Item], running: Iterable[list[Item]]) -> bool:
-        """Whether a group of the request is under way in another."""
+        """Return whether another request with a group of this one is in progress."""
         if not self._fifo:
             return False
         groups = {item.group for item in request}
         return any(item.group in groups for other in running for item in other)
 
     def _not_behind(self, request: list[Item]) -> list[Item]:
-        """Those that may be sent; the others stand behind one of their group that was not."""
+        """Return the items that may be sent; fail those behind an unsent message of their group."""
         free = []
         for item in request:
             if self._fifo and self._stopped.get(item.group, item.index) < item.index:
-                self._fail(item.index, item.given, self._behind(item, self._stopped[item.group]), item.parcel)
+                self._fail(item.index, item.given, self._behind(item, self._stopped[item.group]), item.packed)
             else:
                 free.append(item)
         return free
@@ -160,12 +160,12 @@ class Bulk:
             if isinstance(result, str):
                 self.ids[item.index] = result
             else:
-                self._fail(item.index, item.given, result, item.parcel)
+                self._fail(item.index, item.given, result, item.packed)
                 if self._fifo:
                     self._stopped[item.group] = min(item.index, self._stopped.get(item.group, item.index))
 
-    def _fail(self, index: int, given: Any, reason: Exception, parcel: Parcel | None = None) -> None:
-        self.failed.append(Unsent(index, given, reason, parcel and parcel.entry))
+    def _fail(self, index: int, given: Any, reason: Exception, packed: PackedMessage | None = None) -> None:
+        self.failed.append(Unsent(index, given, reason, packed and packed.entry))
 
     # one request, with the tries of its entries
 
@@ -174,19 +174,19 @@ class Bulk:
         todo = request
         for attempt in range(1, TRIES + 1):
             results |= self._request(todo)
-            again = [item for item in todo if _is_worth_another_try(results[item.index])]
+            retryable = [item for item in todo if _is_worth_another_try(results[item.index])]
             if self._fifo:
-                again = self._those_first(request, again, results)
-            if not again or attempt == TRIES:
+                retryable = self._retryable_in_order(request, retryable, results)
+            if not retryable or attempt == TRIES:
                 break
-            todo = again
+            todo = retryable
             self._world.clock.sleep(self._backoff.delay(attempt, self._world.random))
         return results
 
-    def _those_first(self, request: list[Item], again: list[Item], results: Results) -> list[Item]:
-        """Those that may be sent again: none behind one of its group that never will be."""
+    def _retryable_in_order(self, request: list[Item], retryable: list[Item], results: Results) -> list[Item]:
+        """Return the items to retry; fail those behind a message of their group that SQS refused permanently."""
         free = []
-        for item in again:
+        for item in retryable:
             ahead = (other for other in request if other.group == item.group and other.index < item.index)
             lost = next((other for other in ahead if _is_final(results[other.index])), None)
             if lost is None:
@@ -199,10 +199,10 @@ class Bulk:
         return Behind(f"message {index}, before it in its group {item.group!r}, was not sent")
 
     def _request(self, items: list[Item]) -> Results:
-        entries = [{"Id": str(place), **item.parcel.parameters} for place, item in enumerate(items)]
+        entries = [{"Id": str(place), **item.packed.parameters} for place, item in enumerate(items)]
         try:
             answer = self._client.send_message_batch(QueueUrl=self._url, Entries=entries)
-        except Exception as error:  # noqa: BLE001 it is the reason for which these were not sent
+        except Exception as error:  # noqa: BLE001 the reason why these items were not sent
             if len(items) > 1 and is_worth_splitting(error):
                 return self._one_by_one(items)
             return dict.fromkeys((item.index for item in items), error)
@@ -215,7 +215,7 @@ class Bulk:
         for item in items:
             if self._fifo and item.group in lost:
                 ahead = results[lost[item.group]]
-                is_waiting = isinstance(ahead, Passing)  # and goes out with it, at the next try
+                is_waiting = isinstance(ahead, RefusedForNow)  # and goes out with it, at the next try
                 results[item.index] = ahead if is_waiting else self._behind(item, lost[item.group])
                 continue
             results |= self._request([item])
@@ -224,8 +224,8 @@ class Bulk:
         return results
 
 
-class Passing(Refused):
-    """SQS refused this entry for no fault of its own: it may be sent again."""
+class RefusedForNow(Refused):
+    """SQS refused this entry temporarily: it may be sent again."""
 
 
 def _results(items: list[Item], answer: dict[str, Any]) -> Iterator[Result]:
@@ -234,21 +234,21 @@ def _results(items: list[Item], answer: dict[str, Any]) -> Iterator[Result]:
     for place, item in enumerate(items):
         if (entry := refused.get(str(place))) is not None:
             yield _refusal(entry)
-        elif (reason := doubt(item.parcel.body, receipt := receipts.get(str(place), {}))) is not None:
+        elif (reason := doubt(item.packed.body, receipt := receipts.get(str(place), {}))) is not None:
             yield reason
         else:
-            yield item.parcel.stable_id or str(receipt["MessageId"])
+            yield item.packed.stable_id or str(receipt["MessageId"])
 
 
 def _refusal(entry: dict[str, Any]) -> Refused:
     code = entry.get("Code", "")
     is_passing = not entry.get("SenderFault") or is_throttle(code)
-    return (Passing if is_passing else Refused)(code, entry.get("Message", ""))
+    return (RefusedForNow if is_passing else Refused)(code, entry.get("Message", ""))
 
 
 def _is_worth_another_try(result: Result) -> bool:
-    return isinstance(result, Passing)
+    return isinstance(result, RefusedForNow)
 
 
 def _is_final(result: Result) -> bool:
-    return not isinstance(result, (str, Passing))
+    return not isinstance(result, (str, RefusedForNow))

@@ -1,7 +1,8 @@
 """The SQS client, and requests that are bounded by the time an invocation has left.
 
-Nothing goes out after the answer: the process is frozen between invocations, and a request that a later one finishes
-would act on a lease long lost. A request of an invocation that has ended is refused, a second try of botocore's too.
+No request is sent after the invocation has returned: Lambda freezes the process between invocations, and a request
+that a later invocation completes would act on a lease long lost. `OutOfTime` refuses such a request, and also
+botocore's retry of one.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ CONNECT_TIMEOUT_SECONDS = 1
 READ_TIMEOUT_SECONDS = 5
 TRIES = 2
 ANSWER_SECONDS = 0.2
-"""Kept back from the time left, to answer in."""
+"""The part of the time left that is reserved for returning the response."""
 LOADING_ANSWER_SECONDS = 0.4
-"""The same where boto3 has to be loaded first: if that takes too long it goes on meanwhile, and slows the answer."""
+"""The same while boto3 is not imported yet: a slow import continues in its thread and slows the response."""
 LOADING_SHARE = 1 / 3
-"""Of the time left, for requests in a run for which boto3 has to be loaded first: after a crash it always has to."""
+"""The share of the time left for requests while boto3 is not imported yet, as it never is after a crash."""
 MAX_PARALLEL = 10  # botocore's pool holds as many connections
 
 _sender: ContextVar[Requests | None] = ContextVar("tarry.requests", default=None)
@@ -40,15 +41,15 @@ class OutOfTime(Exception):
 
 
 class NoAnswer(OutOfTime):
-    """A request was sent, or about to be, and nobody could wait for its answer any longer."""
+    """A request may have been sent, and there was no time left to wait for its answer."""
 
 
 class RequestBroken(Exception):
-    """Something ended a request that was no error of its: a `SystemExit` in a hook of the client."""
+    """A request ended with a `BaseException` that is not an error of SQS, such as `SystemExit` in a botocore hook."""
 
 
 def make_client() -> Any:
-    """A boto3 SQS client with short timeouts: a hanging request must not cost the whole batch its answer."""
+    """Make a boto3 SQS client with short timeouts: a hanging request must not cost the batch its response."""
     import boto3
     from botocore.config import Config
 
@@ -61,7 +62,7 @@ def make_client() -> Any:
 
 
 def client_of(world: World) -> Any:
-    """The world's SQS client, made at the first request and kept."""
+    """Return the world's SQS client; it is made at the first request and kept."""
     return world.keep(_make_for)
 
 
@@ -78,7 +79,7 @@ def _refuse_after_the_answer(**_: Any) -> None:
 
 
 class Requests:
-    """A way of one invocation to SQS."""
+    """The requests of one invocation to SQS, bounded by its deadline."""
 
     def __init__(self, invocation: Invocation) -> None:
         self.invocation = invocation
@@ -86,16 +87,16 @@ class Requests:
         self._to_answer = ANSWER_SECONDS if invocation.world.is_loaded else LOADING_ANSWER_SECONDS
 
     def close(self) -> None:
-        """From now on no request goes out this way, no second try of one that is under way either."""
+        """Refuse all further requests, and retries of those in progress."""
         self._is_closed = True
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing goes out any more."""
+        """Whether requests are refused."""
         return self._is_closed or self.invocation.ended
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
-        """One request. Raises what boto3 raises, and `OutOfTime`."""
+        """Make one request. Raises the errors of boto3, and `OutOfTime`."""
         if generation() != self.invocation.began_in:
             raise OutOfTime("a forked child makes no requests for the invocation of its parent")
         if self._seconds() <= 0:
@@ -107,13 +108,13 @@ class Requests:
             _sender.reset(token)
 
     def all(self, jobs: Sequence[Callable[[], T]], share: float = 1) -> list[T | Exception]:
-        """The results of ``jobs``, or what they raised; several run at once.
+        """Run jobs in parallel threads; return their results, or the errors they raised.
 
-        Those that have not ended within a ``share`` of the time left, or shortly before the deadline, are left behind,
-        as `NoAnswer`.
+        A job that has not ended within a ``share`` of the time left, or shortly before the deadline, is abandoned; its
+        result is `NoAnswer`.
         """
         if len(jobs) <= 1 and self._seconds() == math.inf:
-            return [result_of(job) for job in jobs]  # nothing to be late for
+            return [result_of(job) for job in jobs]  # there is no deadline
         if self._seconds() <= 0:
             return [OutOfTime("no time left for a request") for _ in jobs]
         if share < LOADING_SHARE and not self.invocation.world.is_loaded:
@@ -148,10 +149,10 @@ class Requests:
 
 
 def result_of(job: Callable[[], T]) -> T | Exception:
-    """The result of a job, or what it raised."""
+    """Run a job; return its result, or the error it raised."""
     try:
         return job()
     except Exception as error:  # noqa: BLE001 the result of the job
         return error
-    except BaseException as error:  # noqa: BLE001 in a thread there is nobody else to take it
+    except BaseException as error:  # noqa: BLE001 in a thread, no caller would see it
         return RequestBroken(repr(error))

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def delete(deliveries: Sequence[Delivery], lookups: Lookups) -> dict[str, Exception]:
-    """Deletes at most ten messages of one queue; why it did not delete which, by their delivery ids.
+    """Delete at most ten messages of one queue; return the errors by delivery id.
 
-    Lambda deletes after the answer what is not reported as failed: nothing hangs on what could not be deleted here.
+    A failed delete loses nothing: Lambda deletes every message that the response does not report as failed.
     """
     with_handle = [delivery for delivery in deliveries if delivery.receipt_handle]
     entries = [
@@ -25,9 +25,9 @@ def delete(deliveries: Sequence[Delivery], lookups: Lookups) -> dict[str, Except
     if not entries:
         return {}
     try:
-        url = lookups.url(with_handle[0].source)  # here, where the time is watched: it may have to make the client
+        url = lookups.url(with_handle[0].source)  # inside the bounded job: it may have to make the client
         answer = lookups.requests.call("delete_message_batch", QueueUrl=url, Entries=entries)
-    except Exception as error:  # noqa: BLE001 whatever it is, it is for the caller to judge
+    except Exception as error:  # noqa: BLE001 the caller judges it
         return {delivery.delivery_id: error for delivery in with_handle}
     refused = failed_entries(answer)
     return {

@@ -1,4 +1,4 @@
-"""What SQS allows in a request, checked before it is sent.
+"""The limits of an SQS request, checked before it is sent.
 
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
 """
@@ -27,13 +27,13 @@ MAX_ID_LENGTH = 128
 
 
 def tens(entries: Sequence[T]) -> Iterator[Sequence[T]]:
-    """``entries`` cut into as few requests as hold them."""
+    """Cut entries into batches of ten."""
     for start in range(0, len(entries), MAX_ENTRIES):
         yield entries[start : start + MAX_ENTRIES]
 
 
 def requests_of(entries: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
-    """Entries, each with its size in bytes, cut at ten entries and at 1 MiB, in their order."""
+    """Cut entries, each with its size in bytes, into requests of at most ten entries and 1 MiB, in order."""
     request: list[T] = []
     total = 0
     for entry, size in entries:
@@ -47,7 +47,7 @@ def requests_of(entries: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
 
 
 def message_size(body: str, attributes: Mapping[str, Mapping[str, Any]]) -> int:
-    """The bytes that SQS counts: the body, and names, types and values of the user attributes."""
+    """Return the size in bytes as SQS counts it: the body, and the names, types and values of the attributes."""
     return utf8_length(body) + sum(
         utf8_length(name) + utf8_length(attribute["DataType"]) + _value_length(attribute)
         for name, attribute in attributes.items()
@@ -59,25 +59,25 @@ def _value_length(attribute: Mapping[str, Any]) -> int:
 
 
 def utf8_length(text: str) -> int:
-    """Bytes of ``text`` in UTF-8."""
+    """Return the length of ``text`` in bytes of UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-# SQS takes no others, in a body or a text value: XML 1.0's characters.
+# SQS accepts only the characters of XML 1.0 in a body or a text value.
 _REFUSED_CHARACTER = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 _NAME = r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
 _ID = "[!-~]+"  # letters, digits and punctuation of ASCII
 
 
 def check_body(body: str) -> None:
-    """Raises `ValueError` for a body that SQS would refuse for its characters, or for having none."""
+    """Raise `ValueError` for a body that is empty, or has a character that SQS refuses."""
     if not body:
         raise ValueError("the body is empty: SQS takes 1 character or more")
     _check_characters("the body", body)
 
 
 def check_size(size_bytes: int) -> None:
-    """Raises `ValueError` for a message that is too large."""
+    """Raise `ValueError` for a message of more than 1 MiB."""
     if size_bytes > MAX_REQUEST_BYTES:
         raise ValueError(
             f"the message is {size_bytes} bytes, body and attributes counted together: SQS takes at most "
@@ -86,7 +86,7 @@ def check_size(size_bytes: int) -> None:
 
 
 def check_attribute_name(name: object) -> None:
-    """Raises `ValueError` for a name that SQS would refuse."""
+    """Raise `TypeError` or `ValueError` for an attribute name that SQS would refuse."""
     if not isinstance(name, str):
         raise TypeError(f"the name of an attribute is a str, got {name!r:.100}")
     if not 1 <= len(name) <= MAX_NAME_LENGTH:
@@ -102,12 +102,12 @@ def check_attribute_name(name: object) -> None:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether an attribute's name is AWS's own: SQS refuses it in a send."""
+    """Return whether an attribute name is reserved by AWS; SQS refuses it in a send."""
     return name.lower().startswith(("aws.", "amazon."))
 
 
 def check_attribute_value(name: str, value: str | bytes | bytearray) -> None:
-    """Raises `ValueError` for a value that SQS would refuse."""
+    """Raise `ValueError` for an attribute value that SQS would refuse."""
     if not value:
         raise ValueError(f"attribute {name!r} is empty: SQS takes values of 1 byte or more")
     if isinstance(value, str):
@@ -115,7 +115,7 @@ def check_attribute_value(name: str, value: str | bytes | bytearray) -> None:
 
 
 def check_id(what: str, value: object) -> None:
-    """Raises `ValueError` for a group or deduplication id that SQS would refuse."""
+    """Raise `TypeError` or `ValueError` for a group or deduplication id that SQS would refuse."""
     if not isinstance(value, str):
         raise TypeError(f"{what} is a str, got {value!r:.100}")
     if not 1 <= len(value) <= MAX_ID_LENGTH:

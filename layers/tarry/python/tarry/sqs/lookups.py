@@ -1,4 +1,4 @@
-"""What one invocation asks of queues, with a word in the log where it is not told."""
+"""The queue look-ups of one invocation; those that fail are logged."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 
 class Lookups:
-    """One invocation's way to the `Topology`."""
+    """One invocation's access to the `Topology`."""
 
     def __init__(self, requests: Requests, log: Log) -> None:
         self.requests = requests
         self.log = log
         self._world = requests.invocation.world
         self._topology = self._world.keep(Topology)
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def url(self, queue: QueueArn) -> str:
         """See `Topology.url`."""
         return self._topology.url(queue)
 
     def source(self, queue: QueueArn) -> QueueFacts:
-        """What is known of the queue messages come from."""
+        """Return the facts of a source queue."""
         facts = self._topology.source(queue, self.requests)
         if facts.error is not None:
             consequence = "its dead-letter queue and maxReceiveCount are unknown for now"
-            self._tell(facts.error, "get_queue_attributes", queue, consequence)
+            self._warn_of_look_up(facts.error, "get_queue_attributes", queue, consequence)
         return facts
 
     def prepare(self, queue: QueueArn, then: Callable[[], None]) -> None:
@@ -44,27 +44,27 @@ class Lookups:
         self._topology.prepare(queue, self.requests, then)
 
     def knows(self, queue: QueueArn) -> bool:
-        """Whether the queue was looked up already, so that what is known of it costs no request."""
+        """Return whether the facts of a source queue are known, so that `source` makes no request."""
         return self._topology.knows(queue)
 
     def visibility_timeout(self, queue: QueueArn) -> int:
-        """The queue's, in seconds; SQS's default where it is not told."""
+        """Return a queue's visibility timeout in seconds; SQS's default if it is unknown."""
         return self.source(queue).visibility_timeout or ASSUMED_VISIBILITY_TIMEOUT_SECONDS
 
     def maximum_message_size(self, queue: QueueArn) -> tuple[int, bool]:
-        """In bytes, and whether that is known."""
+        """Return a queue's size limit in bytes, and whether it is known (1 MiB is assumed otherwise)."""
         limit, error = self._topology.maximum_message_size(queue, self.requests)
-        if error is not None and not self.knows(queue):  # of a source that is told already
-            self._tell(error, TARGET_LIMIT, queue, "its size limit is unknown, and 1 MiB is assumed")
+        if error is not None and not self.knows(queue):  # for a source queue, `source` has logged it
+            self._warn_of_look_up(error, TARGET_LIMIT, queue, "its size limit is unknown, and 1 MiB is assumed")
         return limit, error is None
 
     def warn(self, error: Exception, operation: str, queue: QueueArn) -> None:
-        """A request was refused: if for want of a permission, that is said once a cold start."""
+        """Log a missing permission, once per cold start, if an error is caused by one."""
         warn_of_missing_permission(error, operation, queue, self.log, self._world)
 
-    def _tell(self, error: Exception, operation: str, queue: QueueArn, consequence: str) -> None:
+    def _warn_of_look_up(self, error: Exception, operation: str, queue: QueueArn, consequence: str) -> None:
         self.warn(error, operation, queue)
-        if not is_denied(error_code(error)) and f"{operation} {queue}" not in self._told:
-            self._told.add(f"{operation} {queue}")
+        if not is_denied(error_code(error)) and f"{operation} {queue}" not in self._logged:
+            self._logged.add(f"{operation} {queue}")
             text = f"{queue.name or 'a queue without a name'} cannot be looked up ({error}): {consequence}"
             self.log.problem("look_up_failed", text, level=WARNING)

@@ -1,4 +1,4 @@
-"""A message on its way to a queue: from what the caller said to what SQS is told, checked against its limits."""
+"""An outgoing message: from the caller's arguments to the parameters of SendMessage, checked against SQS's limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Entry(Value):
-    """One message of a `Queue.send_batch` with something of its own to say. Made by `Queue.entry`."""
+    """One message of a `Queue.send_batch` with its own delay, attributes or ids. Made by `Queue.entry`."""
 
     body: Any
     delay: Delay | None = None
@@ -34,16 +34,16 @@ class Entry(Value):
     deduplication_id: str | None = None
 
 
-class Parcel(Value):
-    """An entry as SQS is told of it, and its size in bytes."""
+class PackedMessage(Value):
+    """An entry as parameters of SendMessage, with its size in bytes."""
 
     entry: Entry
-    """As it was said, with the deduplication id that it got."""
+    """The entry as the caller made it, with the deduplication id that it got."""
     parameters: dict[str, Any]
-    """Those of a SendMessage, the queue left out."""
+    """The parameters of SendMessage, without the queue."""
     size: int
     stable_id: str | None
-    """The id in its record; None where it has none, and SQS's own id is the message's."""
+    """The id in its `Tarry` attribute; None if it has no such attribute, and SQS's message id counts."""
 
     @property
     def body(self) -> str:
@@ -52,9 +52,9 @@ class Parcel(Value):
 
 
 def check_delay(delay: Delay | None, *, fifo: bool) -> int | None:
-    """``delay`` in whole seconds.
+    """Return a delay in whole seconds.
 
-    Raises `ValueError` if it is none, `DelayNotSupported` if SQS cannot keep it.
+    Raises `ValueError` if it is not a delay, `DelayNotSupported` if SQS cannot keep it.
     """
     if delay is None:
         return None
@@ -72,10 +72,10 @@ def check_delay(delay: Delay | None, *, fifo: bool) -> int | None:
     return seconds
 
 
-def pack(entry: Entry, world: World, *, fifo: bool) -> Parcel:
-    """The entry as it goes out.
+def pack(entry: Entry, world: World, *, fifo: bool) -> PackedMessage:
+    """Make the parameters of an entry.
 
-    Raises `TypeError` for a body or value of a kind that cannot be sent, `ValueError` for one beyond SQS's limits,
+    Raises `TypeError` for a body or value of a type that cannot be sent, `ValueError` for one beyond SQS's limits,
     `DelayNotSupported`.
     """
     seconds = check_delay(entry.delay, fifo=fifo)
@@ -87,7 +87,7 @@ def pack(entry: Entry, world: World, *, fifo: bool) -> Parcel:
     stable_id = None
     if seconds is not None and seconds > MAX_DELAY_SECONDS:
         stable_id = world.new_id()
-        attributes = _with_record(attributes, body, stable_id, world.clock.time(), seconds)
+        attributes = _with_tarry_attribute(attributes, body, stable_id, world.clock.time(), seconds)
     if attributes:
         parameters["MessageAttributes"] = attributes
     check_size(size := message_size(body, attributes))
@@ -96,11 +96,11 @@ def pack(entry: Entry, world: World, *, fifo: bool) -> Parcel:
         parameters["MessageGroupId"] = entry.group_id
     if entry.deduplication_id is not None:
         parameters["MessageDeduplicationId"] = entry.deduplication_id
-    return Parcel(entry, parameters, size, stable_id)
+    return PackedMessage(entry, parameters, size, stable_id)
 
 
 def _identified(entry: Entry, world: World, *, fifo: bool) -> Entry:
-    """The entry with its ids checked. On FIFO a missing deduplication id is made here, once for all its tries."""
+    """Check the ids of an entry. On FIFO, add a missing deduplication id: one for all tries of the send."""
     if entry.group_id is not None:
         check_id("group_id", entry.group_id)
     if entry.deduplication_id is not None:
@@ -116,10 +116,10 @@ def _identified(entry: Entry, world: World, *, fifo: bool) -> Entry:
     return Entry(entry.body, entry.delay, entry.attributes, entry.group_id, world.new_id())
 
 
-def _with_record(
+def _with_tarry_attribute(
     attributes: dict[str, dict[str, Any]], body: str, stable_id: str, now: float, seconds: int
 ) -> dict[str, dict[str, Any]]:
-    """The attributes, and the record by which the consumer knows when the message is due."""
+    """Add the `Tarry` attribute, from which the consumer learns when the message is due."""
     why = f"a delay beyond {MAX_DELAY_SECONDS} seconds travels in an attribute of tarry's, {ATTRIBUTE!r}"
     if ATTRIBUTE in attributes:
         raise ValueError(f"{why}: that name cannot be yours too")
@@ -133,18 +133,18 @@ def _with_record(
 
 
 def body_text(body: Any) -> str:
-    """A str as it is; a dict, list, dataclass or pydantic model as JSON."""
+    """Return a str as it is; a dict, list, dataclass or pydantic model as JSON."""
     if isinstance(body, str):
         check_body(body)
         return body
     if _is_pydantic(body):
-        text: str = body.model_dump_json(by_alias=True)  # what the same model reads
+        text: str = body.model_dump_json(by_alias=True)  # the same model can read it
         check_body(text)
         return text
     if isinstance(body, (dict, list)) or _is_dataclass(body):
         import json
 
-        # In ASCII, in which there is no character that SQS refuses.
+        # ASCII has no printable character that SQS refuses.
         return json.dumps(body, separators=(",", ":"), allow_nan=False, default=_plain)
     raise TypeError(f"a body is a str, dict, list, dataclass or pydantic model, got {type(body).__name__}")
 
@@ -158,7 +158,7 @@ def _is_dataclass(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for, as pydantic says it."""
+    """Return a value that JSON has no type for in the form that pydantic gives it."""
     from datetime import date, datetime, time
     from decimal import Decimal
     from enum import Enum
@@ -183,7 +183,7 @@ def _plain(value: Any) -> Any:
 
 
 def sendable(attributes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Attributes as a send takes them: str as String, int, float and Decimal as Number, bytes as Binary."""
+    """Return attributes as SendMessage takes them: str as String, int, float and Decimal as Number, bytes as Binary."""
     if not hasattr(attributes, "items"):
         raise TypeError(f"attributes are a dict of names and values, got {type(attributes).__name__}")
     if len(attributes) > MAX_ATTRIBUTES:

@@ -1,4 +1,4 @@
-"""What the function may not do, said once: which permission is missing, what tarry does without it, what to add."""
+"""Missing permissions, logged once per cold start: which one, what tarry does without it, what to add."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _MISSING = {
 
 
 def warn_of_missing_permission(error: Exception, operation: str, queue: QueueArn, log: Log, world: World) -> None:
-    """One WARNING a cold start for a request that was denied; nothing for any other error."""
+    """Log one WARNING per cold start for a request that was denied; ignore any other error."""
     if not is_denied(error_code(error)):
         return
     permission, consequence, policy = _MISSING[operation]

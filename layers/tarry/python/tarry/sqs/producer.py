@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 class Queue:
     """A queue to send to.
 
-        orders = Queue("orders")  # or its URL or ARN; nothing is asked of AWS yet
+        orders = Queue("orders")  # or its URL or ARN; no request is made yet
         orders.send({"id": 1}, delay=timedelta(hours=2))
         orders.send_batch({"id": number} for number in range(10_000))
 
-    A URL needs no request; a name is looked up once, at the first send (``sqs:GetQueueUrl``). ``sqs`` is a boto3 client
-    to be used instead of tarry's own, which waits 1 s for a connection, 5 s for an answer, and tries twice.
+    A name is looked up once, at the first send (``sqs:GetQueueUrl``); a URL needs no look-up. ``sqs`` is a boto3 client
+    to use instead of tarry's own, which waits 1 s for a connection and 5 s for an answer, and makes two attempts.
 
-    ``delay`` is the delay of messages that are sent without one: seconds or a ``timedelta``, at most 43,200 s (12
-    hours). A delay given at a send overrides it, 0 included.
+    ``delay`` is the default delay of messages: seconds or a ``timedelta``, at most 43,200 s (12 hours). A delay passed
+    to `send`, 0 included, overrides it.
 
-    On a standard queue a message can arrive twice: when SQS's answer to a send is lost, botocore sends again.
+    On a standard queue a message can be sent twice: botocore repeats a send whose answer is lost.
 
-    Raises `ConfigurationError` if it is not given a queue, or a ``delay`` that is not seconds or a ``timedelta``;
-    `DelayNotSupported` for a ``delay`` beyond 12 hours, or on a FIFO queue.
+    Raises `ConfigurationError` if ``name_or_url`` does not name a queue, or ``delay`` is not a number or ``timedelta``;
+    `DelayNotSupported` for a ``delay`` of more than 12 hours, or on a FIFO queue.
     """
 
     def __init__(self, name_or_url: str, *, delay: float | timedelta | None = None, sqs: Any = None) -> None:
@@ -49,15 +49,15 @@ class Queue:
         self.name = _name_in(name_or_url)
         """The queue's name."""
         self.is_fifo = self.name.endswith(".fifo")
-        """Whether it is a FIFO queue: only the name says it."""
+        """Whether it is a FIFO queue: its name ends in ``.fifo``."""
         self.delay = self._default(delay)
-        """The delay in seconds of messages that are sent without one; None: the queue's own."""
+        """The default delay of messages, in seconds; None for the queue's own ``DelaySeconds``."""
 
     def __repr__(self) -> str:
         return f"Queue({self._given!r})" if self.delay is None else f"Queue({self._given!r}, delay={self.delay})"
 
     def _default(self, delay: float | timedelta | None) -> int | None:
-        if hasattr(delay, "utcoffset"):  # a datetime: one moment is no delay for all messages
+        if hasattr(delay, "utcoffset"):  # a datetime is not a delay for all messages
             raise ConfigurationError(f"the delay of a Queue is a number of seconds or a timedelta, got {delay!r}")
         try:
             return check_delay(delay, fifo=self.is_fifo)
@@ -74,30 +74,31 @@ class Queue:
         group_id: str | None = None,
         deduplication_id: str | None = None,
     ) -> str:
-        """Sends one message; its id, which is the `Message.id` that its handler sees.
+        """Send one message; return its id, the `Message.id` that its handler sees.
 
-        ``body``: a str goes as it is; a dict, list, dataclass or pydantic model as JSON.
-        ``delay``: in seconds, a ``timedelta`` or an aware ``datetime``, rounded up to whole seconds. None: the delay of
-        this `Queue`, else the queue's own default; 0: at once, whatever these are. At most 43,200 s (12 hours); beyond
-        900 s the queue's consumer must be tarry's, since it keeps the rest of the wait. None on a FIFO queue.
-        ``attributes``: message attributes; str, int, float, Decimal or bytes, as `Message.attributes` has them.
-        ``group_id``: needed on FIFO; on a standard queue it stands for no order (fair queues).
-        ``deduplication_id``: for FIFO alone; a fresh one is made if it is missing, on a queue with content-based
-        deduplication too.
+        ``body``: a str is sent as it is; a dict, list, dataclass or pydantic model is sent as JSON.
+        ``delay``: seconds, a ``timedelta`` or an aware ``datetime``, rounded up to whole seconds; at most 43,200 s (12
+        hours). ``None`` means the delay of this `Queue`, else the queue's own ``DelaySeconds``; 0 means no delay. For
+        more than 900 s the queue's consumer must be a tarry consumer, which keeps the rest of the wait. A FIFO queue
+        takes no delay.
+        ``attributes``: message attributes; str, int, float, Decimal or bytes, as in `Message.attributes`.
+        ``group_id``: required on FIFO; on a standard queue it names the tenant for fair queues and implies no order.
+        ``deduplication_id``: for FIFO only; if it is missing, a new one is made, also on a queue with content-based
+        deduplication.
 
-        Raises `ValueError` for what is beyond SQS's limits, `TypeError` for a body or attribute of another kind,
-        `DelayNotSupported`, all before anything is sent; and whatever botocore raises, after its own retries. An error
-        without an answer leaves open whether SQS has the message; on a standard queue botocore's own retry after a lost
-        answer makes two of it, on FIFO the deduplication id keeps it one. `SendError` if SQS's answer does not confirm
-        that it has the message as it was sent (its id, and the MD5 of the body).
+        Raises `ValueError` for a value that exceeds SQS's limits, `TypeError` for a body or attribute of another type,
+        and `DelayNotSupported`, all before anything is sent; botocore's errors, after its own retries; `SendError` if
+        SQS's answer does not confirm the message (its id, and the MD5 of the body). After an error without an answer
+        SQS may still have the message. On a standard queue botocore's retry after a lost answer sends a second copy; on
+        FIFO the deduplication id prevents it.
         """
         here = world.current()
         entry = Entry(body, self.delay if delay is None else delay, attributes, group_id, deduplication_id)
-        parcel = pack(entry, here, fifo=self.is_fifo)
-        answer = self._client(here).send_message(QueueUrl=self._url(here), **parcel.parameters)
-        if (reason := doubt(parcel.body, answer)) is not None:
-            raise SendError([Unsent(0, body, reason, parcel.entry)], [None]) from reason
-        return parcel.stable_id or str(answer["MessageId"])
+        packed = pack(entry, here, fifo=self.is_fifo)
+        answer = self._client(here).send_message(QueueUrl=self._url(here), **packed.parameters)
+        if (reason := doubt(packed.body, answer)) is not None:
+            raise SendError([Unsent(0, body, reason, packed.entry)], [None]) from reason
+        return packed.stable_id or str(answer["MessageId"])
 
     @staticmethod
     def entry(
@@ -107,7 +108,7 @@ class Queue:
         group_id: str | None = None,
         deduplication_id: str | None = None,
     ) -> Entry:
-        """One message of a `send_batch` that has a delay, attributes or ids of its own; arguments as of `send`."""
+        """Make a message for `send_batch` with its own delay, attributes or ids; the arguments are those of `send`."""
         return Entry(body, delay, attributes, group_id, deduplication_id)
 
     def send_batch(
@@ -118,20 +119,19 @@ class Queue:
         attributes: Mapping[str, Any] | None = None,
         group_id: str | None = None,
     ) -> list[str]:
-        """Sends any number of messages in as few requests as hold them; their ids, in their order.
+        """Send any number of messages in as few requests as possible; return their ids in the same order.
 
-        ``messages``: bodies as for `send`, or what `Queue.entry` makes, with a delay, attributes or ids of its own;
-        read as it is sent. ``delay`` (None: the delay of this `Queue`) and ``group_id`` hold for those that have none,
-        ``attributes`` are added to all (a
-        message's own of the same name counts).
+        ``messages``: bodies as for `send`, or entries made by `Queue.entry`; the iterable is read while messages are
+        sent. ``delay`` (``None``: the delay of this `Queue`) and ``group_id`` are defaults for messages without their
+        own; ``attributes`` are added to every message, whose own attribute of the same name takes precedence.
 
-        Up to ten requests of ten messages or 1 MiB go out at once. What SQS refuses for no fault of the message is sent
-        again, up to three times, after about 0.2, 0.8 and 3.2 s. On FIFO the requests of one group go one after the
-        other; behind a message that could not be sent nothing of its group is.
+        Up to ten requests of ten messages or 1 MiB are in progress at once. An entry that SQS refuses temporarily is
+        sent up to three more times, after about 0.2, 0.8 and 3.2 s. On FIFO the requests of one group go one after the
+        other; after a message that could not be sent, no later message of its group is sent.
 
-        Raises `SendError` in the end if some were not sent, with each of them and the reason; the others are. A delay
-        or attributes for all that cannot be are refused before anything is sent, as by `send`. What ``messages``
-        raises ends it: what was read before is sent.
+        Raises `SendError` at the end if some messages were not sent, with each of them and its error; all others were
+        sent. An invalid ``delay`` or ``attributes`` is refused before anything is sent, as by `send`. An exception of
+        the iterable is raised after the messages read before it are sent.
         """
         if isinstance(messages, (str, bytes, dict)):
             raise TypeError(f"send_batch takes an iterable of bodies, got one {type(messages).__name__}: use send")

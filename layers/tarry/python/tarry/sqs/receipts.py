@@ -1,4 +1,4 @@
-"""Whether SQS has a message as it was sent: what its answer to a send confirms."""
+"""The check of SQS's answer to a send: does it confirm the message as it was sent?"""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 class Unconfirmed(Exception):
-    """SQS answered, and did not confirm that it has the message as it was sent."""
+    """SQS's answer does not confirm that it has the message as it was sent."""
 
 
 def doubt(body: str, receipt: Mapping[str, Any]) -> Unconfirmed | None:
-    """Why the message may not be in its queue; None if its receipt says that it is, by an id and the body's MD5."""
+    """Return why a message may not be in its queue; None if the receipt has its id and the body's MD5."""
     import hashlib
 
     if not receipt.get("MessageId"):

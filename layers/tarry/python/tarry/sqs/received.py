@@ -1,4 +1,4 @@
-"""A message as `ReceiveMessage` answers it, turned into a record of the event that Lambda makes of it."""
+"""The conversion of a message from `ReceiveMessage` into the event record that Lambda makes of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def event_record(message: Mapping[str, Any], queue_arn: str, region: str) -> dict[str, Any]:
-    """The record of a message that `ReceiveMessage` answered."""
+    """Return the event record of a message from `ReceiveMessage`."""
     record = {
         "messageId": message["MessageId"],
         "receiptHandle": message["ReceiptHandle"],
@@ -30,7 +30,7 @@ def event_record(message: Mapping[str, Any], queue_arn: str, region: str) -> dic
 
 
 def event_attribute(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A message attribute, as a record has it: binary values are base64 text there."""
+    """Return a message attribute as an event record has it, with binary values as base64 text."""
     attribute: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": value["DataType"]}
     if "BinaryValue" in value:
         return attribute | {"binaryValue": b64encode(value["BinaryValue"]).decode()}

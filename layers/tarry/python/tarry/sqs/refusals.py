@@ -1,4 +1,4 @@
-"""What SQS says when it refuses a request, or an entry of one, and what that means."""
+"""The errors with which SQS refuses a request, or an entry of one, and their meaning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Refused(Exception):
-    """SQS took the request and refused this entry."""
+    """SQS accepted the request and refused this entry."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(f"{code}: {text}")
@@ -14,14 +14,14 @@ class Refused(Exception):
 
 
 def failed_entries(answer: dict[str, Any]) -> dict[str, Exception]:
-    """The entries that SQS refused in an answer that is a 200 all the same, by their ids."""
+    """Return the errors of the entries that SQS refused in a successful batch request, by entry id."""
     return {
         entry["Id"]: Refused(entry.get("Code", ""), entry.get("Message", "")) for entry in answer.get("Failed") or []
     }
 
 
 def error_code(error: Exception) -> str:
-    """AWS's code, whether the entry or the request was refused; the exception's name where it is another error."""
+    """Return the AWS error code of a refused entry or request; the class name of any other error."""
     if isinstance(error, Refused):
         return error.code
     response = getattr(error, "response", None)
@@ -31,7 +31,7 @@ def error_code(error: Exception) -> str:
 
 
 def is_stale_handle(error: Exception) -> bool:
-    """Whether the lease on the message is gone: expired, deleted, or a handle that never was one."""
+    """Return whether SQS refuses the receipt handle: it expired, its message was deleted, or it is not valid."""
     code = error_code(error)
     return (
         "ReceiptHandleIsInvalid" in code
@@ -41,14 +41,14 @@ def is_stale_handle(error: Exception) -> bool:
 
 
 def may_be_applied(error: Exception) -> bool:
-    """Whether SQS may have done all the same what was asked of it: the error is not its refusal."""
+    """Return whether SQS may have carried the request out: the error is not a refusal by SQS."""
     return not (isinstance(error, Refused) or isinstance(getattr(error, "response", None), dict))
 
 
 def is_refused_for_good(error: Exception) -> bool:
-    """Whether SQS has done nothing for certain, and would not the next time: no permission, a wrong entry.
+    """Return whether SQS refused the request and would refuse it again, such as for a permission or a wrong entry.
 
-    No answer says neither, a throttle or a fault of SQS's own not the second.
+    False for a missing answer, a throttle, and an internal error of SQS.
     """
     code = error_code(error)
     if is_throttle(code) or any(part in code for part in ("Internal", "Unavailable", "Timeout", "OverLimit")):
@@ -59,36 +59,36 @@ def is_refused_for_good(error: Exception) -> bool:
 
 
 def is_throttle(code: str) -> bool:
-    """Whether SQS, or a service it asks, has had too many requests: nothing was done, and a later one may succeed."""
+    """Return whether SQS, or a service behind it, throttled the request: nothing was done, and a retry may succeed."""
     return any(part in code for part in ("Throttl", "RequestLimitExceeded", "SlowDown", "TooManyRequests"))
 
 
 def is_refused_for_now(error: Exception) -> bool:
-    """Whether SQS has done nothing, and the same request may succeed in a moment."""
+    """Return whether SQS refused the request temporarily: nothing was done; a retry may succeed."""
     code = error_code(error)
     return is_throttle(code) or code == "ServiceUnavailable"
 
 
 def is_no_queue(code: str) -> bool:
-    """Whether SQS says that the queue does not exist."""
+    """Return whether an error code says that the queue does not exist."""
     return "NonExistentQueue" in code or "QueueDoesNotExist" in code or code == "InvalidAddress"
 
 
 def is_denied(code: str) -> bool:
-    """Whether the function lacks a permission."""
+    """Return whether an error code says that the function lacks a permission."""
     return "AccessDenied" in code or code in {"AuthorizationError", "UnauthorizedOperation"}
 
 
 def is_of_a_key(code: str) -> bool:
-    """Whether it is the queue's KMS key that may not be used, not the queue."""
+    """Return whether an error code concerns the queue's KMS key, not the queue."""
     return "kms" in code.lower()
 
 
 def is_worth_splitting(error: Exception) -> bool:
-    """Whether a batch request that was refused as a whole may succeed entry by entry: one entry was wrong.
+    """Return whether a batch request that was refused as a whole may succeed entry by entry: one entry was wrong.
 
-    Not so where the error says nothing of an entry (no permission, a throttle, a queue that is not there), nor where
-    it does not say that nothing was done.
+    False if the error does not concern an entry (a permission, a throttle, a missing queue), or if SQS may have carried
+    the request out.
     """
     if type(error).__name__ == "ParamValidationError":  # botocore's own check, before anything is sent
         return True
@@ -99,5 +99,5 @@ def is_worth_splitting(error: Exception) -> bool:
     code = error_code(error)
     if is_throttle(code) or is_no_queue(code) or is_denied(code):
         return False
-    says_all = ("Denied", "OverLimit", "Token", "Signature")
-    return 400 <= status < 500 and status not in (401, 403) and not any(part in code for part in says_all)
+    of_whole_request = ("Denied", "OverLimit", "Token", "Signature")
+    return 400 <= status < 500 and status not in (401, 403) and not any(part in code for part in of_whole_request)

@@ -1,4 +1,4 @@
-"""Queues as AWS knows them: their URLs, limits and redrive policies, looked up at the first need and kept a while."""
+"""Queue attributes (size limits, redrive policies), looked up when first needed and cached; queue URLs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 KEPT_SECONDS = 900
 FAILURE_KEPT_SECONDS = 30
-LOOK_UP_SHARE = 1 / 3  # of the time left: what is looked up must not cost the messages theirs
+LOOK_UP_SHARE = 1 / 3  # of the time left: a slow look-up must leave time for the messages
 
 SOURCE_ATTRIBUTES = ("RedrivePolicy", "VisibilityTimeout", "MessageRetentionPeriod", "MaximumMessageSize")
 TARGET_ATTRIBUTES = ("MaximumMessageSize",)
 
 
 class Lookup(Value):
-    """The attributes of a queue, or the error with which SQS refused to tell them."""
+    """The attributes of a queue, or the error of the request for them."""
 
     attributes: dict[str, str]
     error: Exception | None
@@ -36,25 +36,25 @@ class Lookup(Value):
 
 
 class Topology:
-    """What was looked up of queues. It outlives invocations: one for a world."""
+    """The cache of queue look-ups: one per world, shared by all invocations."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._lookups: dict[str, Lookup] = {}
         self._retentions: dict[str, int] = {}
-        """In seconds, as they were told last, however long ago: a queue's retention hardly ever changes."""
+        """In seconds, the last known, however old: a queue's retention hardly ever changes."""
         self._facts: dict[str, tuple[Lookup, QueueFacts]] = {}
-        """What was read of the last look-up of each source queue."""
+        """The facts parsed from the last look-up of each source queue."""
         self._underway: dict[str, Event] = {}
-        """The look-ups that a thread of its own makes, by the queue's ARN."""
+        """The look-ups in progress in threads of their own, by the queue's ARN."""
         self._lock = threading.Lock()
 
     def knows(self, queue: QueueArn) -> bool:
-        """Whether it was looked up as a queue messages come from."""
+        """Return whether the facts of a source queue are cached."""
         return self._known(queue, SOURCE_ATTRIBUTES) is not None
 
     def source(self, queue: QueueArn, requests: Requests) -> QueueFacts:
-        """What is known of the queue messages come from."""
+        """Return the facts of a source queue."""
         lookup = self._look_up(queue, SOURCE_ATTRIBUTES, requests)
         known = self._facts.get(queue.text)
         if known is None or known[0] is not lookup:
@@ -68,10 +68,10 @@ class Topology:
             return QueueFacts(error=error)
 
     def prepare(self, queue: QueueArn, requests: Requests, then: Callable[[], None]) -> None:
-        """Begin to look up a queue that messages come from, in a thread of its own; ``then`` is called in the end."""
+        """Start the look-up of a source queue in a thread of its own; call ``then`` when it has ended."""
         with self._lock:
             if queue.text in self._underway:
-                return then()  # by another invocation's thread: it is waited for when it has to be
+                return then()  # in another invocation's thread: `source` waits for it
             self._underway[queue.text] = underway = self._world.threads.event()
 
         def work() -> None:
@@ -84,17 +84,17 @@ class Topology:
 
         try:
             self._world.threads.start(work)
-        except RuntimeError:  # the process may have no more threads: it is looked up when it has to be
+        except RuntimeError:  # the process may have no more threads: `source` looks it up
             self._underway.pop(queue.text, None)
             then()
 
     def maximum_message_size(self, queue: QueueArn, requests: Requests) -> tuple[int, Exception | None]:
-        """In bytes; 1 MiB, and the error, if SQS does not tell it. Of a source it is known with all else."""
+        """Return a queue's size limit in bytes; 1 MiB with the error if the look-up failed."""
         lookup = self._known(queue, SOURCE_ATTRIBUTES) or self._look_up(queue, TARGET_ATTRIBUTES, requests)
         return _whole(lookup.attributes.get("MaximumMessageSize")) or MAX_REQUEST_BYTES, lookup.error
 
     def url(self, queue: QueueArn) -> str:
-        """Made of the ARN and the client's endpoint: no request. Raises `ValueError` for a queue without a name."""
+        """Make a queue's URL from its ARN and the endpoint. Raises `ValueError` for a queue without a name."""
         if not queue.name:
             raise ValueError(f"{queue.text!r} is not the ARN of an SQS queue: there is nothing to ask of it")
         endpoint = client_of(self._world).meta.endpoint_url.rstrip("/")
@@ -114,7 +114,7 @@ class Topology:
         return answer if isinstance(answer, Lookup) else self._keep_failure(queue, attributes, answer)
 
     def _ask(self, queue: QueueArn, attributes: tuple[str, ...], requests: Requests) -> Lookup:
-        """An answer that arrives too late for its invocation is kept for the next one."""
+        """Request the attributes; an answer that arrives too late for its invocation is cached for the next."""
         answer = requests.call("get_queue_attributes", QueueUrl=self.url(queue), AttributeNames=list(attributes))
         found = answer.get("Attributes", {})
         if attributes is SOURCE_ATTRIBUTES and (retention := _whole(found.get("MessageRetentionPeriod"))) is not None:
@@ -123,8 +123,8 @@ class Topology:
 
     def _keep_failure(self, queue: QueueArn, attributes: tuple[str, ...], error: Exception) -> Lookup:
         failed = Lookup({}, error, self._until(FAILURE_KEPT_SECONDS))
-        says_nothing_of_the_queue = isinstance(error, OutOfTime) and not isinstance(error, NoAnswer)
-        return failed if says_nothing_of_the_queue else self._keep(_key(queue, attributes), failed)
+        was_not_sent = isinstance(error, OutOfTime) and not isinstance(error, NoAnswer)
+        return failed if was_not_sent else self._keep(_key(queue, attributes), failed)
 
     def _known(self, queue: QueueArn, attributes: tuple[str, ...]) -> Lookup | None:
         known = self._lookups.get(_key(queue, attributes))

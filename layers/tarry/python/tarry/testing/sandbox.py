@@ -244,14 +244,14 @@ class Sandbox:
         Raises what that raises, `ValueError` for an unknown queue too.
         """
         name = self._named(queue)
-        parcel = pack(
+        packed = pack(
             Entry(body, delay, attributes, group_id, deduplication_id), self.world, fifo=name.endswith(".fifo")
         )
         try:
-            answer = self.sqs.call("SendMessage", {"QueueUrl": self.sqs.url(name), **parcel.parameters})
+            answer = self.sqs.call("SendMessage", {"QueueUrl": self.sqs.url(name), **packed.parameters})
         except SqsError as error:
             raise ValueError(f"SQS refuses the message to {name!r}: {error.message}") from error
-        return parcel.stable_id or str(answer["MessageId"])
+        return packed.stable_id or str(answer["MessageId"])
 
     def redrive(self, dead_letters: str, *, to: str | None = None) -> None:
         """Moves all that can be received in a dead-letter queue back, by SQS's own ``StartMessageMoveTask``.

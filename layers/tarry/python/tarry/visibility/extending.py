@@ -1,4 +1,4 @@
-"""`Message.extend`: a handler that needs more time keeps its message invisible (SPEC I6)."""
+"""`Message.extend`: a handler that needs more time extends its lease (SPEC I6)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tarry.delay import MAX_VISIBILITY_SECONDS, whole_seconds
 from tarry.errors import LeaseLost
 from tarry.sqs.client import Requests, result_of
 from tarry.sqs.lookups import Lookups
-from tarry.visibility.changes import Hide, change_visibility
+from tarry.visibility.changes import VisibilityChange, change_visibility
 from tarry.visibility.leases import lease_end, lose_lease
 
 if TYPE_CHECKING:
@@ -38,16 +38,16 @@ def extend(delivery: Delivery, seconds: float | timedelta) -> None:
         lose_lease(delivery)
         raise LeaseLost(f"message {delivery.id} cannot be extended: its lease has ended, another consumer may have it")
     together = [delivery, *_behind(delivery)]
-    hides = [Hide(each, _seconds(each, wanted, end, now)) for each in together]
-    for hidden in change_visibility(hides, delivery.source, lookups):
-        if hidden.error is None:
-            hidden.hide.delivery.visible_at = now + hidden.hide.seconds
-        elif hidden.is_lost:
-            lose_lease(hidden.hide.delivery)
-            if hidden.hide.delivery is delivery:
-                raise LeaseLost(f"message {delivery.id} cannot be extended: {hidden.error}") from hidden.error
-        elif hidden.hide.delivery is delivery:
-            raise hidden.error
+    changes = [VisibilityChange(each, _seconds(each, wanted, end, now)) for each in together]
+    for result in change_visibility(changes, delivery.source, lookups):
+        if result.error is None:
+            result.change.delivery.visible_at = now + result.change.seconds
+        elif result.is_lost:
+            lose_lease(result.change.delivery)
+            if result.change.delivery is delivery:
+                raise LeaseLost(f"message {delivery.id} cannot be extended: {result.error}") from result.error
+        elif result.change.delivery is delivery:
+            raise result.error
 
 
 async def extend_async(delivery: Delivery, seconds: float | timedelta) -> None:
@@ -69,14 +69,14 @@ async def extend_async(delivery: Delivery, seconds: float | timedelta) -> None:
 
 
 def _seconds(delivery: Delivery, wanted: int, end: float | None, now: float) -> int:
-    """Never less than the message is known to have, nor more than SQS allows."""
+    """Return the new timeout: at least as long as the lease already lasts, and at most as long as SQS allows."""
     end = end if delivery.visible_at is None else delivery.visible_at
     has = 0 if end is None else math.ceil(end - now)
     return min(max(wanted, has), delivery.longest_wait())
 
 
 def _behind(delivery: Delivery) -> list[Delivery]:
-    """On FIFO, the messages of its group that wait behind it in the batch."""
+    """Return the messages of its FIFO group that wait behind it in the batch."""
     if not delivery.source.is_fifo:
         return []
     invocation = delivery.invocation

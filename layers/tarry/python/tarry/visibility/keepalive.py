@@ -1,4 +1,4 @@
-"""``keepalive=``: leases are extended while handlers run, however short the visibility timeout is (SPEC I4)."""
+"""``keepalive=``: extending leases while handlers run, however short the visibility timeout is (SPEC I4)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tarry.sqs.acks import Acks
 from tarry.sqs.client import Requests
 from tarry.sqs.lookups import Lookups
 from tarry.telemetry.logs import WARNING, Log
-from tarry.visibility.changes import Hide, hold
+from tarry.visibility.changes import VisibilityChange, extend_leases
 from tarry.visibility.leases import lease_end, lose_lease
 
 if TYPE_CHECKING:
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from tarry.world import Thread
 
 INTERVALS = 3
-"""A lease is extended to so many intervals: two extensions may fail before it ends."""
+"""The length of an extension, in intervals: two extensions may fail before the lease ends."""
 PATIENCE_SECONDS = 2.0
-"""How long the end of a run waits for an extension that is under way."""
+"""How long the end of a run waits for an extension in progress."""
 SHARE = 0.1
-"""Of the time left, for the same."""
+"""The share of the time left for the same wait."""
 
 IF_LOST = "unless it succeeds, it is only reported as failed"
 
 
 class Keepalive:
-    """Extends the leases of a batch every so many seconds, from a thread of its own.
+    """The thread that extends the leases of a batch at a fixed interval.
 
-    ``pending`` loses what is done; the rest runs, waits for its turn, or has failed and is still to be settled. What is
-    done is extended no more: it is deleted, or it would come back before the answer.
+    ``pending`` has the messages that run, wait for their turn, or have failed and are not settled. A message that has
+    left it is acknowledged: it is deleted, since it would otherwise come back before the response.
     """
 
     def __init__(self, every: float, pending: Records, invocation: Invocation, log: Log) -> None:
@@ -51,14 +51,14 @@ class Keepalive:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Begins to extend, the first time when the interval has passed."""
+        """Start the thread; the first extension follows after one interval."""
         try:
             self._thread = self._invocation.world.threads.start(self._work)
         except RuntimeError:  # the process may have no more threads
             self._log.problem("not_kept_alive", "no thread could be started for keepalive=", level=WARNING)
 
     def stop(self) -> None:
-        """Ends it, also what is under way: an extension that came later would undo what is decided of its message."""
+        """Stop the thread and its requests: a later extension would undo the visibility that a decision asked for."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(min(PATIENCE_SECONDS, max(0.0, self._invocation.time_left() * SHARE)))
@@ -74,7 +74,7 @@ class Keepalive:
                 pending = self._pending.copy()
                 self._extend([self._delivery(*item) for item in pending.items()])
                 self._acks.delete_now(self._delivery(*item) for item in self._batch.items() if item[0] not in pending)
-            except Exception as error:  # noqa: BLE001 a fault of our own must not end it
+            except Exception as error:  # noqa: BLE001 a defect of tarry must not end the thread
                 self._log.problem("runtime_failed", "tarry itself failed to extend leases", error=error)
             finally:
                 self._idle.set()
@@ -85,34 +85,35 @@ class Keepalive:
     def _extend(self, deliveries: list[Delivery]) -> None:
         held = [each for each in deliveries if not (each.is_given_up or each.is_lost)]
         self._find_ends(held)
-        hides = [hide for delivery in held if (hide := self._extension(delivery)) is not None]
+        changes = [change for delivery in held if (change := self._extension(delivery)) is not None]
         time_left = self._invocation.time_left()
         share = 1.0 if time_left == math.inf else min(1.0, self._every / max(time_left, self._every))
-        for hidden in hold(hides, self._lookups, self._log, share, IF_LOST):
-            delivery, error = hidden.hide.delivery, hidden.error
-            if error is not None and not hidden.is_lost and self._is_over(delivery):
+        for result in extend_leases(changes, self._lookups, self._log, share, IF_LOST):
+            delivery, error = result.change.delivery, result.error
+            if error is not None and not result.is_lost and self._is_over(delivery):
                 lose_lease(delivery)
                 text = f"its lease has ended, since it could not be extended: {IF_LOST}"
                 self._log.problem("lease_lost", text, delivery, error=error, level=WARNING)
 
-    def _extension(self, delivery: Delivery) -> Hide | None:
-        """Never to less than it has; None where SQS hides it no longer.
+    def _extension(self, delivery: Delivery) -> VisibilityChange | None:
+        """Return the change that extends a lease, never to less than it has; None if SQS allows no longer one.
 
-        What the queue does not tell is taken for the time left: Lambda maps no queue with a visibility timeout below
-        the function's own.
+        A lease whose end is unknown is taken to last until the deadline: Lambda maps no queue whose visibility timeout
+        is shorter than the function's timeout.
         """
         ends, longest = delivery.visible_at, delivery.longest_wait()
         has = self._invocation.time_left() if ends is None else ends - self._invocation.now()
         has = 0 if has == math.inf else has
-        return Hide(delivery, min(math.ceil(max(self._every * INTERVALS, has)), longest)) if longest > 0 else None
+        seconds = min(math.ceil(max(self._every * INTERVALS, has)), longest)
+        return VisibilityChange(delivery, seconds) if longest > 0 else None
 
     def _is_over(self, delivery: Delivery) -> bool:
-        """Whether its lease has ended: one that is still being settled is nobody's to lose."""
+        """Return whether the lease of a pending message has ended; one that is being settled is not checked."""
         is_ours = delivery.delivery_id in self._pending and not delivery.is_given_up
         return is_ours and delivery.visible_at is not None and delivery.visible_at <= self._invocation.now()
 
     def _find_ends(self, deliveries: list[Delivery]) -> None:
-        """Takes note of how long each is hidden by its receive, as far as the queue's visibility timeout is known."""
+        """Note when the lease of each delivery ends, if the queue's visibility timeout is known."""
         for delivery in deliveries:
             if (end := lease_end(delivery, self._visibility_timeout(delivery.source))) is not None:
                 delivery.visible_at = end

@@ -1,8 +1,8 @@
 """The lease on a delivery: until when its message stays invisible to others, and when that right is lost (SPEC E6).
 
 A lease is lost when SQS refuses its receipt handle, or when its known end has passed: another consumer may have the
-message by now. tarry makes no further request about such a message. If its handler succeeded, it is acknowledged all
-the same; otherwise it is only reported as failed. On FIFO its group goes no further.
+message by now. tarry makes no further request for such a message. If its handler succeeded, it is still acknowledged;
+otherwise it is only reported as failed. On FIFO no further message of its group runs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def is_stopped_by_lost_lease(delivery: Delivery) -> bool:
 def lease_end(delivery: Delivery, visibility_timeout: int | None) -> float | None:
     """Return when the lease on a delivery ends, in epoch seconds; None if that is not known.
 
-    ``visibility_timeout`` is the queue's, in seconds. A lease is as old as its receive; a record tells only when its
-    first receive was.
+    ``visibility_timeout`` is the queue's, in seconds. A lease begins at its receive; an event record has only the time
+    of the first receive.
     """
     if delivery.visible_at is not None or visibility_timeout is None:
         return delivery.visible_at

@@ -1,8 +1,8 @@
-"""FIFO: leases are renewed before anything runs, where they may be about to end (SPEC H4).
+"""FIFO: renewing leases before anything runs, if they may be about to end (SPEC H4).
 
-The order of a group holds as long as the lease does: a message whose lease has ended is delivered again, and would run
-here and there at once. Groups that were delivered before get one of their own each, so that after a crash they come
-back apart, and the one that crashes alone (SPEC G4).
+SQS keeps the order of a group only as long as the lease: a message whose lease has ended is delivered again and would
+run twice at the same time. Redelivered groups each get a visibility timeout of their own, so that after a crash they
+come back one by one and the group that crashes comes back alone (SPEC G4).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from tarry.telemetry.logs import Log
 
 FRESH_SECONDS = 10
-"""A lease is taken to be whole for so long after the receive."""
+"""A lease this old, or younger, needs no renewal."""
 SHARE = 0.1
-"""Of the time left, for renewing."""
+"""The share of the time left for renewing."""
 
 IF_LOST = "its group is not run here, only reported as failed"
 
 
 def renew(
-    records: Records, invocation: Invocation, margin: float, log: Log, apart: Sequence[Sequence[Item]] = ()
+    records: Records, invocation: Invocation, margin: float, log: Log, one_by_one: Sequence[Sequence[Item]] = ()
 ) -> None:
-    """Renews the leases of a batch until beyond the deadline, if one of them may be about to end.
+    """Renew the leases of a batch until after the deadline, if one of them may be about to end.
 
-    ``apart``: the groups of it that are to come back one by one.
+    ``one_by_one``: the groups that are to become visible one after the other.
     """
     deliveries = [invocation.delivery(delivery_id, record) for delivery_id, record in records.items()]
     on_fifo = [delivery for delivery in deliveries if delivery.source.is_fifo]
@@ -40,20 +40,21 @@ def renew(
         return
     from tarry.sqs.client import Requests
     from tarry.sqs.lookups import Lookups
-    from tarry.visibility.changes import hold, spread, until
+    from tarry.visibility.changes import extend_leases, spread, until
 
     beyond = invocation.time_left() + margin
     by_id = {each.delivery_id: each for each in on_fifo}
-    groups = [[by_id.pop(message_id) for message_id, _ in group if message_id in by_id] for group in apart]
-    hides = [*(until(each, beyond) for each in by_id.values()), *spread(groups, beyond)]
+    groups = [[by_id.pop(message_id) for message_id, _ in group if message_id in by_id] for group in one_by_one]
+    changes = [*(until(each, beyond) for each in by_id.values()), *spread(groups, beyond)]
     requests = Requests(invocation)
     try:
-        hold([hide for hide in hides if hide.delivery.receipt_handle], Lookups(requests, log), log, SHARE, IF_LOST)
+        possible = [change for change in changes if change.delivery.receipt_handle]
+        extend_leases(possible, Lookups(requests, log), log, SHARE, IF_LOST)
     finally:
-        requests.close()  # what is late would undo what is decided of them from now on
+        requests.close()  # a late renewal would undo the visibility that a decision asks for
 
 
 def _may_end_soon(delivery: Delivery, invoked_at: float) -> bool:
-    """A record says when its first receive was, and nothing of a later one."""
+    """Return whether a lease may end soon; an event record has only the time of the first receive."""
     received_at = delivery.first_received_at
     return delivery.receive_count > 1 or received_at is None or invoked_at - received_at > FRESH_SECONDS
