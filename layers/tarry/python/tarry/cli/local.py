@@ -28,7 +28,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     function: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FUNCTION", help="The functions to run; by default all with a queue.", show_default=False
+            metavar="FUNCTION", help="The functions to run; by default all that consume a queue.", show_default=False
         ),
     ] = None,
     event: Annotated[

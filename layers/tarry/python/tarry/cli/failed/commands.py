@@ -129,8 +129,8 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
     Without ids, --all or --where, show each dead letter and ask for one key:
     retry, edit, delete, skip or quit.
 
-    Exit code: 0 success, 1 a dead letter was not retried because of an error,
-    2 wrong usage (nothing was changed), 128 or more after a signal.
+    Exit code: 0 success, 1 some dead letters could not be retried, 2 wrong usage
+    (nothing was changed), 128 plus its number after a signal.
     """
     with refusals(aws=True):
         selection = failed.select(ids or (), where or (), everything=everything)
@@ -185,8 +185,8 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
 ) -> None:
     """Delete dead letters permanently.
 
-    Exit code: 0 success, 1 a dead letter was not deleted because of an error,
-    2 wrong usage (nothing was changed), 128 or more after a signal.
+    Exit code: 0 success, 1 some dead letters could not be deleted, 2 wrong usage
+    (nothing was changed), 128 plus its number after a signal.
     """
     with refusals(aws=True):
         selection = failed.select(ids or (), where or (), everything=everything)
