@@ -133,7 +133,7 @@ def test_show_prints_a_table_to_stdout_and_how_many_it_scanned_to_stderr(shop: M
     assert lines[0] == "orders-dlq"
     assert lines[1].split() == ["id", "when", "error", "attempts", "origin"]
     assert any("id-1" in line and "app.CardDeclined: no" in line and "orders" in line for line in lines)
-    assert any("no failure record (moved by the redrive policy)" in line for line in lines)
+    assert any("no failure record (not dead-lettered by tarry)" in line for line in lines)
     assert result.stderr == "orders-dlq: scanned 4 of about 4\n"
     assert shop.depths() == (0, 4, 0)
 
@@ -179,7 +179,7 @@ def test_for_a_dead_letter_without_a_failure_record_a_log_query_is_printed(shop:
     shop.put(recorded=False)
     [dead_letter] = objects(shop.run("show", "--json"))
     result = shop.run("show", dead_letter["id"])
-    assert "no failure record (moved by the redrive policy)" in result.stdout
+    assert "no failure record (not dead-lettered by tarry)" in result.stdout
     assert f'filter @message like "{dead_letter["id"]}"' in result.stdout
 
 

@@ -63,7 +63,7 @@ class DeadLetterMessage(Value):
     """The recorded failures, oldest first: ``attempt``, ``at``, ``error``, ``delay``."""
     group_id: str | None
     receive_count: int
-    """How often SQS has delivered the message, including this inspection."""
+    """The number of deliveries by SQS, including this inspection."""
     edited: str | None
     """When the body or an attribute was last changed, by hand or by a failure step, in UTC; None if never."""
 

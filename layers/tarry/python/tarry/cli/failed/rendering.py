@@ -27,7 +27,7 @@ LINES_SHOWN = 12
 BODY_SHOWN = 2_000
 """Characters of a body in a summary."""
 WIDTH_WITHOUT_TERMINAL = 200
-NO_RECORD = "no failure record (moved by the redrive policy)"
+NO_RECORD = "no failure record (not dead-lettered by tarry)"
 
 
 def table(dead_letters: Sequence[DeadLetterMessage], console: Console) -> RenderableType:
@@ -103,7 +103,7 @@ def _about(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
                 f"{failure.failed_at or 'time unknown'}: {failure.reason or 'no reason recorded'}{attempts}",
             ),
             ("error", ": ".join(filter(None, [failure.type, failure.message])) or None),
-            ("said", failure.said),
+            ("verdict", failure.said),
             ("fingerprint", failure.fingerprint),
             ("function", ran or None),
             ("extra", json.dumps(failure.extra) if failure.extra else None),

@@ -34,7 +34,7 @@ class HandlerFault(Exception):
 
 
 class RuntimeContext:
-    """What a handler gets as its second argument."""
+    """The context object that a handler gets as its second argument."""
 
     def __init__(self, headers: http.client.HTTPMessage) -> None:
         self.aws_request_id = headers["Lambda-Runtime-Aws-Request-Id"]
