@@ -203,7 +203,7 @@ def test_an_edited_dead_letter_is_sent_with_its_new_body_and_old_id(
     assert delivery_of(gateway.seen[0]).envelope.edited is not None
 
 
-def test_a_message_dead_lettered_a_second_time_still_has_the_time_of_its_edit(sandbox: Sandbox, gateway: Gateway) -> None:
+def test_a_message_dead_lettered_a_second_time_has_the_time_of_its_edit(sandbox: Sandbox, gateway: Gateway) -> None:
     dead_lettered(sandbox, 1)
     with failed.opened("orders-dlq") as inspection:
         [dead_letter] = failed.show(inspection, failed.select()).dead_letters

@@ -107,7 +107,7 @@ def run_dead_letter(
     return Result(dead_letter.id, "retried", dead_letter=dead_letter)
 
 
-class HandlerRun:
+class InProcessRun:
     """One run of a handler: its failure, if any, and the settings of its consumer that write failure records."""
 
     def __init__(self) -> None:
@@ -131,8 +131,8 @@ class HandlerRun:
         return Outcome.release()
 
 
-def _run(dead_letter: DeadLetterMessage, origin: QueueArn, handler: Handler) -> HandlerRun:
-    here, run = world.current(), HandlerRun()
+def _run(dead_letter: DeadLetterMessage, origin: QueueArn, handler: Handler) -> InProcessRun:
+    here, run = world.current(), InProcessRun()
     now = here.clock.time()
     text = envelope_text(dead_letter, MAX_REQUEST_BYTES)
     record = as_record(dead_letter, origin.text, now, text)
@@ -168,7 +168,7 @@ def _reports_failure(answer: Any) -> bool:
     return bool(listed)
 
 
-def _record_failure(inspection: Inspection, dead_letter: DeadLetterMessage, run: HandlerRun) -> Result:
+def _record_failure(inspection: Inspection, dead_letter: DeadLetterMessage, run: InProcessRun) -> Result:
     """Send a new dead letter with the new failure, then delete the old one."""
     failure = run.failure
     assert failure is not None
@@ -194,7 +194,9 @@ def _record_failure(inspection: Inspection, dead_letter: DeadLetterMessage, run:
     return failed(dead_letter, error)
 
 
-def _new_dead_letter(inspection: Inspection, dead_letter: DeadLetterMessage, failure: Failure, run: HandlerRun) -> Copy:
+def _new_dead_letter(
+    inspection: Inspection, dead_letter: DeadLetterMessage, failure: Failure, run: InProcessRun
+) -> Copy:
     here, queue, invocation = world.current(), inspection.queue.arn, failure.delivery.invocation
     now, limits = here.clock.time(), {queue: SizeLimit(*inspection.lookups.maximum_message_size(queue))}
     situation = Situation(now, lambda: math.inf, QueueFacts(), limits, here.random, invocation.diagnoses.of)
