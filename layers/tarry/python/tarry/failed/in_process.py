@@ -57,6 +57,7 @@ def run(inspection: Inspection, selection: Selection, routes: Routes, handler_of
     Raises:
         NowhereToGo: a dead letter selected by id has no origin that can be trusted, or no handler.
         NotAllowed: the permission to delete is missing.
+        botocore.exceptions.ClientError: SQS refuses another request.
     """
     check_may_delete(inspection)
     if not selection.ids:

@@ -36,7 +36,7 @@ KEEPALIVE_SECONDS = 5.0
 INTERVALS = 3
 """A visibility timeout lasts this many keepalive intervals, so two extensions may fail."""
 MESSAGES_PER_SECOND = 50
-"""The most messages to extend: with many in flight the timeouts get longer, so that five requests a second suffice."""
+"""Timeouts get longer with more messages in flight, so that at most this many (five requests) are extended a second."""
 WAIT_SECONDS = 1
 """The wait of a poll; a long poll asks all servers of SQS."""
 MAX_EMPTY_POLLS = 2
@@ -205,10 +205,8 @@ class Inspection:
                 self.not_released += changed.error is not None and not is_stale_handle(changed.error)
 
     def _lease_seconds(self) -> int:
-        return min(
-            MAX_VISIBILITY_SECONDS,
-            math.ceil(max(self._every * INTERVALS, len(self._in_flight) / MESSAGES_PER_SECOND)),
-        )
+        seconds = max(self._every * INTERVALS, len(self._in_flight) / MESSAGES_PER_SECOND)
+        return min(MAX_VISIBILITY_SECONDS, math.ceil(seconds))
 
     # the thread that extends
 
@@ -240,12 +238,7 @@ class Inspection:
                 horizon = self._world.clock.time() + self._every * (INTERVALS - 1)
                 self._extend([each for each in list(self._in_flight.values()) if each.until <= horizon])
             except Exception as error:  # noqa: BLE001 the thread goes on after an error
-                LOG.problem(
-                    "runtime_failed",
-                    "visibility of dead letters not extended",
-                    error=error,
-                    level=WARNING,
-                )
+                LOG.problem("runtime_failed", "visibility of dead letters not extended", error=error, level=WARNING)
 
     def _extend(self, due: Sequence[InFlightDeadLetter]) -> None:
         if not due:

@@ -40,7 +40,7 @@ def warn_about(queue: DeadLetterQueue) -> None:
             f"{queue.moves_after} receives SQS moves a dead letter to {queue.moves_to}"
         )
     if queue.sources == ():
-        note(f"warning: {queue.name} is not the dead-letter queue of any queue in this account and region")
+        note(f"warning: SQS lists no source queue of {queue.name}: no redrive policy names it as the dead-letter queue")
     if queue.in_flight:
         note(
             f"{queue.name}: {queue.in_flight:,} of about {queue.about:,} dead letters are in flight (received by "
