@@ -1,4 +1,4 @@
-# The short commands. Each sets up what it needs; a second run is fast.
+# Development commands. Each installs what it needs on the first run.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -6,13 +6,13 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 PACKAGE := layers/tarry/python/tarry
-# The tests' own tools: whatever is no test. What a test function does is shown by running it.
+# Test helpers: all test files without test functions, which are not type-checked.
 HELPERS := $(shell find tests -name '*.py' ! -name 'test_*' ! -path 'tests/typing/*' ! -path 'tests/facts/*')
 TYPED   := $(PACKAGE) functions tests/typing tests/facts $(HELPERS)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export SAM_CLI_TELEMETRY := 0
-# Empty means off: without compiled files each run, and each process it starts, compiles everything again.
+# Empty means off: without compiled files, each process would compile all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
@@ -20,17 +20,17 @@ export AWS_DEFAULT_REGION ?= us-east-1
 .PHONY: help setup run test simulate soak check format bench build aws-facts lock clean
 
 help:
-	@echo "make run     the sample orders, end to end, on this machine: two hours in two seconds"
-	@echo "make test    the checks and all tests"
-	@echo "make simulate SEEDS=20000   the campaign of tests/simulation with more seeds; SEED=123: one of them, told"
-	@echo "make soak MESSAGES=100000   so many messages in batches of 10 to 10,000, with failures, timeouts and crashes"
-	@echo "make check   lint, format, types, import rules"
-	@echo "make format  put the code in shape"
-	@echo "make bench   time a message, beside Powertools and a bare loop, and 100,000 in the sandbox"
-	@echo "make build   validate the template and build what is deployed"
-	@echo "make aws-facts  what SQS and Lambda do: seen in the simulator and moto, with STACK=... also at AWS"
-	@echo "make lock    resolve the newest versions into constraints.txt"
-	@echo "make clean   remove everything make has made"
+	@echo "make run       run the sample orders locally, in virtual time"
+	@echo "make test      run the checks and all tests"
+	@echo "make simulate  run random simulations; SEEDS=20000 for more of them, SEED=123 to print one"
+	@echo "make soak      process many messages with failures, timeouts and crashes; MESSAGES=100000"
+	@echo "make check     check lint rules, formatting, types and imports"
+	@echo "make format    format the code"
+	@echo "make bench     benchmark the time per message against Powertools and a bare loop"
+	@echo "make build     validate the template and build the deployment package"
+	@echo "make aws-facts check facts about SQS and Lambda in the simulator and moto; STACK=... also on AWS"
+	@echo "make lock      write the newest versions of all dependencies to constraints.txt"
+	@echo "make clean     remove all generated files"
 
 setup: $(READY)
 
@@ -69,22 +69,22 @@ build: $(READY)
 	@$(BIN)/sam validate --lint
 	@$(BIN)/sam build
 
-# The default region from above is not for the real AWS, where a profile may name another.
+# On AWS, use the region of the profile instead of the default region above.
 aws-facts: $(READY)
 	@$(if $(filter file,$(origin AWS_DEFAULT_REGION)),env -u AWS_DEFAULT_REGION) $(BIN)/python -m tests.facts \
 	    $(if $(STACK),--stack $(STACK)) $(if $(YES),--yes) $(if $(SLOW),--slow) $(if $(ONLY),--only $(ONLY))
 
 $(READY): pyproject.toml constraints.txt | $(BIN)/python
-	@echo "Installing into $(VENV) what the project needs (about a minute the first time)"
+	@echo "Installing the dependencies into $(VENV) (about a minute the first time)"
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt "pip>=25.1"
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[all]" --group dev
 	@touch $@
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.13")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is required: make PYTHON=python3.13")'
 	@$(PYTHON) -m venv $(VENV)
 
-# A venv of its own, so that nothing left over from before gets locked.
+# In a new venv, so that no leftover packages are locked.
 lock:
 	@rm -rf build/lock && $(PYTHON) -m venv build/lock
 	@build/lock/bin/python -m pip install -qq --upgrade pip

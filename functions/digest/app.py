@@ -1,12 +1,11 @@
-"""Collects scans of parcels into digests: one object of JSON lines for each batch, which a warehouse loads.
+"""Collect scans of parcels into digests: one object of JSON lines per batch, which a data warehouse loads.
 
-The warehouse merges each object into its table of parcels, and refuses one that names a parcel twice: of two scans of
-a parcel in a batch, the later waits for another digest. A scan of a carrier that nobody has told us of fails alone;
-the others go.
+The warehouse merges each object into its table of parcels, and refuses an object with two scans of the same parcel.
+If a batch has two scans of a parcel, the later one is retried for another digest. A scan of an unknown carrier fails
+alone.
 
-A batch that comes twice does no harm: key and content are made of its messages alone, so that its object is written
-over with itself. A message that comes again in other company is in two objects; its line has the message's id, and
-merged twice it changes nothing.
+A redelivered batch overwrites its own object, because key and content depend only on the messages. A message that is
+redelivered in another batch is in two objects; its line has the message id, so merging it twice changes nothing.
 """
 
 import hashlib
@@ -23,16 +22,16 @@ from pydantic import AwareDatetime, BaseModel
 from tarry import Batch, Message, batch_consumer
 
 BUCKET = os.environ["DIGEST_BUCKET"]
-CARRIERS = {"dhl": 1, "dpd": 2, "gls": 3}  # as the warehouse numbers them
+CARRIERS = {"dhl": 1, "dpd": 2, "gls": 3}  # the ids of the warehouse
 BUSY = {"InternalError", "ServiceUnavailable", "SlowDown"}
 
-# Made at import, while Lambda initialises with a full CPU: in the first batch it would cost most of a second.
-# Two tries, not botocore's ten: waiting is the queue's part, and costs nothing there.
+# Created at import, which runs with a full CPU on Lambda; in the first invocation it would take most of a second.
+# Two attempts instead of the default of botocore: retries from the queue wait without cost.
 s3 = boto3.client("s3", config=Config(retries={"total_max_attempts": 2}))
 
 
 class Scan(BaseModel):
-    """Where a parcel was on its way, and when. A body that does not fit is dead-lettered, and in no batch."""
+    """The status of a parcel at a time. A message with an invalid body is dead-lettered and not in the batch."""
 
     parcel: str
     carrier: str
@@ -41,7 +40,7 @@ class Scan(BaseModel):
 
 
 class UnknownCarrier(Exception):
-    """Trying again would not help; the dead letter can be redriven once the carrier has a number."""
+    """The carrier has no id in the warehouse. A retry would not help until one is added."""
 
 
 @batch_consumer(fatal=UnknownCarrier)
@@ -50,11 +49,11 @@ def handler(batch: Batch[Scan]) -> None:
     for message in sorted(batch, key=lambda message: (message.payload.at, message.id)):
         scan = message.payload
         if scan.carrier not in CARRIERS:
-            message.fail(UnknownCarrier(f"parcel {scan.parcel}: nobody has told us of {scan.carrier!r}"))
+            message.fail(UnknownCarrier(f"parcel {scan.parcel}: unknown carrier {scan.carrier!r}"))
         elif scan.parcel in digest:
             message.retry(delay=2)
         else:
-            digest[scan.parcel] = message  # of which nothing is said: done with if we return, failed if we raise
+            digest[scan.parcel] = message  # without a verdict: acknowledged if the handler returns, failed if it raises
     if not digest:
         return
     try:
@@ -62,11 +61,11 @@ def handler(batch: Batch[Scan]) -> None:
     except ClientError as error:
         if error.response["Error"]["Code"] not in BUSY:
             raise
-        batch.retry_all(delay=300)  # those of which nothing was said; a digest is in no hurry
+        batch.retry_all(delay=300)  # all messages without a verdict; a digest is not urgent
 
 
 def write(messages: Sequence[Message[Scan]]) -> None:
-    """Writes a digest: the same messages make the same object, under the same key."""
+    """Write a digest. The same messages make the same object under the same key."""
     ids = "\n".join(message.id for message in messages)
     s3.put_object(
         Bucket=BUCKET,

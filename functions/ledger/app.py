@@ -1,7 +1,7 @@
-"""Applies ledger entries to the balances of accounts, in order: the message group is the account.
+"""Apply ledger entries to account balances, in order: the message group is the account.
 
-An entry that would overdraw its account is rejected: it goes to the dead letters, and the account goes on with the
-entry behind it. Any other failure holds the account up until the entry has succeeded; other accounts do not notice.
+An entry that would overdraw its account is rejected: it is dead-lettered, and the next entry of the account follows.
+Any other failure blocks the account until the entry succeeds; other accounts continue.
 """
 
 import os
@@ -17,14 +17,14 @@ from tarry import Fixed, Message, Reject, consumer
 ACCOUNTS = os.environ["ACCOUNTS_TABLE"]
 ENTRIES = os.environ["ENTRIES_TABLE"]
 
-# Made at import, while Lambda initialises with a full CPU: in the first message it would cost most of a second.
-# Two tries, not botocore's ten: waiting is the queue's part, and costs nothing there.
+# Created at import, which runs with a full CPU on Lambda; in the first invocation it would take most of a second.
+# Two attempts instead of the default of botocore: retries from the queue wait without cost.
 dynamodb = boto3.client("dynamodb", config=Config(retries={"total_max_attempts": 2}))
 
 
 @consumer(max_attempts=5, backoff=Fixed(5))
 def handler(message: Message) -> None:
-    entry = Entry.read(message.json())
+    entry = LedgerEntry.read(message.json())
     try:
         apply(entry)
     except dynamodb.exceptions.TransactionCanceledException as error:
@@ -34,27 +34,27 @@ def handler(message: Message) -> None:
         if overdrawn:
             message.reject(f"entry {entry.id} of {entry.amount} would overdraw account {entry.account}")
             return
-        raise  # throttled, or in conflict with another writer: worth another attempt
+        raise  # throttled, or in conflict with another transaction: retry
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What is added to an account, in cents; below zero it is taken away."""
+class LedgerEntry:
+    """An amount in cents to add to an account; negative to withdraw."""
 
     id: str
     account: str
     amount: int
 
     @classmethod
-    def read(cls, event: Any) -> "Entry":
+    def read(cls, event: Any) -> "LedgerEntry":
         try:
             return cls(event["entry"], event["account"], int(event["amount"]))
         except (KeyError, TypeError, ValueError) as error:
             raise Reject(f"not a ledger entry: {error!r}") from None
 
 
-def apply(entry: Entry) -> None:
-    """Records the entry and changes the balance, both or neither; fails if that was done before."""
+def apply(entry: LedgerEntry) -> None:
+    """Record the entry and change the balance in one transaction, which fails if the entry was already applied."""
     enough = "balance >= :taken"
     dynamodb.transact_write_items(
         TransactItems=[
@@ -86,7 +86,7 @@ def apply(entry: Entry) -> None:
 
 
 def failed_conditions(error: ClientError) -> tuple[bool, bool]:
-    """Of the two writes in `apply`, which ones DynamoDB refused for their condition."""
+    """Return whether the conditions of the two writes in `apply` failed."""
     reasons: Any = error.response.get("CancellationReasons", [{}, {}])
     first, second = (reason.get("Code") == "ConditionalCheckFailed" for reason in reasons)
     return first, second

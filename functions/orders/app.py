@@ -1,9 +1,8 @@
-"""Writes order events to a table. They come twice and out of order now and then, as on any standard queue.
+"""Write order events to a table. As on any standard queue, events may arrive twice and out of order.
 
-Version 1 of an order places it, versions 2 and up amend it; each carries the whole order. An amendment that
-overtakes the version before it is tried again, with growing delays. An order that can never be accepted goes to
-the dead letters at once, and so does what is no order at all; an amendment whose earlier version never comes goes
-there after four attempts.
+Version 1 places an order, later versions amend it; each contains the whole order. An amendment that arrives before the
+previous version is retried with growing delays, and dead-lettered after four attempts. An order that can never be
+accepted, or that is invalid, is dead-lettered at once.
 """
 
 import os
@@ -21,27 +20,27 @@ CURRENCIES = {"EUR", "GBP", "USD"}
 LIMIT = 500_000  # in cents, as all amounts are
 THROTTLED = {"ProvisionedThroughputExceededException", "RequestLimitExceeded", "ThrottlingException"}
 
-# Made at import, while Lambda initialises with a full CPU: in the first message it would cost most of a second.
-# Two tries, not botocore's ten: waiting is the queue's part, and costs nothing there.
+# Created at import, which runs with a full CPU on Lambda; in the first invocation it would take most of a second.
+# Two attempts instead of the default of botocore: retries from the queue wait without cost.
 dynamodb = boto3.client("dynamodb", config=Config(retries={"total_max_attempts": 2}))
 
 
-class Line(BaseModel):
-    """So many of an article, at the price of one."""
+class OrderLine(BaseModel):
+    """A quantity of an article. ``price`` is the unit price."""
 
     article: str
     quantity: int
     price: int
 
 
-class Order(BaseModel):
-    """One version of an order. A body that does not fit is dead-lettered before the handler sees it."""
+class OrderVersion(BaseModel):
+    """A version of an order. An invalid body is dead-lettered before the handler is called."""
 
     id: str = Field(alias="order")
     version: PositiveInt
     customer: str
     currency: str
-    lines: list[Line]
+    lines: list[OrderLine]
 
     @property
     def total(self) -> int:
@@ -49,11 +48,11 @@ class Order(BaseModel):
 
 
 class OrderDeclined(Exception):
-    """Trying again would not help: somebody has to look at this order."""
+    """The order cannot be accepted; a retry would not help."""
 
 
 class EarlierVersionMissing(Exception):
-    """An amendment overtook what it amends: by seconds, or by the hours that a sender was down."""
+    """An amendment arrived before the version it amends: by seconds, or by hours if the sender was down."""
 
 
 @consumer(
@@ -61,24 +60,24 @@ class EarlierVersionMissing(Exception):
     backoff=Schedule([20, 600, 7200], jitter="equal"),  # seconds, minutes, hours
     fatal=OrderDeclined,
 )
-def handler(message: Message[Order]) -> None:
+def handler(message: Message[OrderVersion]) -> None:
     order = message.payload
     check(order)
     save(order)
 
 
-def check(order: Order) -> None:
+def check(order: OrderVersion) -> None:
     if order.currency not in CURRENCIES:
         raise OrderDeclined(f"order {order.id}: unknown currency {order.currency!r}")
     for line in order.lines:
         if line.quantity < 1:
-            raise OrderDeclined(f"order {order.id}: {line.quantity} of {line.article}")
+            raise OrderDeclined(f"order {order.id}: quantity {line.quantity} of {line.article}")
     if order.total > LIMIT:
         raise OrderDeclined(f"order {order.id}: {order.total / 100:,.2f} is over the limit of {LIMIT / 100:,.2f}")
 
 
-def save(order: Order) -> None:
-    """Writes the order if the table holds the version before it: one request, safe to repeat."""
+def save(order: OrderVersion) -> None:
+    """Write the order if the table has the previous version: one request, idempotent."""
     try:
         dynamodb.put_item(
             TableName=TABLE,
@@ -96,16 +95,16 @@ def save(order: Order) -> None:
         stored = stored_version(error)
         if stored < order.version:
             raise EarlierVersionMissing(
-                f"version {order.version} of order {order.id} is here, version {stored + 1} is not yet"
+                f"order {order.id}: version {order.version} arrived before version {stored + 1}"
             ) from None
-        # Stored before: the event came twice, and there is nothing left to do.
+        # Already stored: the event was delivered twice.
     except ClientError as error:
         if error.response["Error"]["Code"] in THROTTLED:
-            raise Retry(delay=60) from error  # a table under load needs more than our first seconds
+            raise Retry(delay=60) from error  # a table under load needs more time than the first backoff
         raise
 
 
-def condition(order: Order) -> dict[str, Any]:
+def condition(order: OrderVersion) -> dict[str, Any]:
     if order.version == 1:
         return {"ConditionExpression": "attribute_not_exists(order_id)"}
     previous = {"N": str(order.version - 1)}
@@ -113,6 +112,6 @@ def condition(order: Order) -> dict[str, Any]:
 
 
 def stored_version(error: ClientError) -> int:
-    """The version in the table, 0 for none: DynamoDB tells it along with the failed condition."""
+    """Return the stored version, 0 if there is none; DynamoDB returns it with the failed condition."""
     item: Any = error.response.get("Item")
     return int(item["version"]["N"]) if item else 0

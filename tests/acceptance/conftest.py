@@ -15,7 +15,7 @@ from mypy_boto3_s3 import S3Client
 from samtranslator.yaml_helper import yaml_parse
 
 from tests.acceptance.runtime import Start, link_packages, running
-from tests.acceptance.runtime_api import RuntimeApi
+from tests.acceptance.runtime_api import FakeRuntimeApi
 
 ROOT = Path(__file__).parents[2]
 SAM = Path(sysconfig.get_path("scripts")) / "sam"
@@ -23,10 +23,10 @@ SAM = Path(sysconfig.get_path("scripts")) / "sam"
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `sam build` made of the template: what a deployment uploads.
+    """The folder that `sam build` made of the template, as it would be deployed.
 
-    All of it is plain Python copied by makefiles, the same for every Python version and architecture, so that what
-    is built for the template's python3.13 on arm64 runs here too.
+    It contains only Python files copied by makefiles, which are the same for every Python version and architecture, so
+    the build for python3.13 on arm64 runs here too.
     """
     folder = tmp_path_factory.mktemp("build")
     command = [str(SAM), "build", "--build-dir", str(folder), "--no-cached"]
@@ -38,8 +38,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def lambda_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what Lambda's Python has of its own: boto3 and the runtime client."""
-    pytest.importorskip("awslambdaric", reason="Lambda's runtime client has builds for Linux only")
+    """A folder with the packages of the Python runtime of Lambda: boto3 and the runtime client."""
+    pytest.importorskip("awslambdaric", reason="the runtime client of Lambda has builds only for Linux")
     folder = tmp_path_factory.mktemp("lambda")
     link_packages(folder, "boto3", "awslambdaric")
     return folder
@@ -47,10 +47,9 @@ def lambda_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def powertools_layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stand-in for AWS's public Powertools layer, which only AWS can hand out, and which is built for arm64.
+    """A replacement for the public Powertools layer of AWS, which is built for arm64 and cannot be downloaded here.
 
-    It holds the same packages, as `constraints.txt` has them for this machine: what runs here is the function on
-    Powertools, not on that very version of it.
+    It has the same packages, in the versions of `constraints.txt`.
     """
     folder = tmp_path_factory.mktemp("powertools")
     (folder / "python").mkdir()
@@ -60,7 +59,7 @@ def powertools_layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start(build: Path, lambda_packages: Path, powertools_layer: Path) -> Start:
-    """Starts a built function, with the layers that the built template names for it and no others."""
+    """Return a function that starts a built function, with only the layers in the built template."""
     template = yaml_parse((build / "template.yaml").read_text())
     of_all = template["Globals"]["Function"]["Layers"]
 
@@ -70,7 +69,7 @@ def start(build: Path, lambda_packages: Path, powertools_layer: Path) -> Start:
         assert ":layer:AWSLambdaPowertoolsPythonV3-" in layer["Fn::Sub"]
         return powertools_layer
 
-    def start_function(name: str, **environment: str) -> AbstractContextManager[RuntimeApi]:
+    def start_function(name: str, **environment: str) -> AbstractContextManager[FakeRuntimeApi]:
         layers = [*of_all, *template["Resources"][name]["Properties"].get("Layers", [])]
         return running(build / name, [folder_of(layer) for layer in layers], lambda_packages, environment)
 
@@ -88,7 +87,7 @@ def moto() -> Iterator[str]:
 
 @pytest.fixture
 def aws(moto: str) -> str:
-    """The URL of an AWS on this machine, with nothing in it."""
+    """The URL of a local AWS without resources."""
     reset = urllib.request.Request(f"{moto}/moto-api/reset", method="POST")
     urllib.request.urlopen(reset).close()
     return moto

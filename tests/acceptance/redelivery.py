@@ -1,6 +1,6 @@
-"""A queue that feeds a function in a process of its own, whatever becomes of the process.
+"""A queue whose messages are delivered to a function process, which is restarted after a crash.
 
-The queue is the simulator's: it is served to the function over HTTP, and its hours of waiting are skipped.
+The queue is that of the simulator. It is served to the function over HTTP, and waits are skipped.
 """
 
 import json
@@ -15,15 +15,15 @@ from tarry.simulator.history import History
 from tarry.simulator.sqs import Sqs, SqsError
 from tarry.sqs.received import event_record
 from tests.acceptance.runtime import Start
-from tests.acceptance.runtime_api import ProcessDied, RuntimeApi, Server
+from tests.acceptance.runtime_api import FakeRuntimeApi, ProcessEnded, QuietServer
 
-QUEUE, LETTERS = "orders", "letters"
+QUEUE, DEAD_LETTER_QUEUE = "orders", "orders-dlq"
 
 
 class Redelivery:
-    """One batch of ten at a time goes to the function; a new process is started for one that died.
+    """The delivery of batches of ten, one at a time, to a function process that is restarted after a crash.
 
-    ``start`` starts a process with a function under Lambda's runtime client, given environment variables.
+    ``start`` starts a function process under the runtime client of Lambda, with environment variables.
     """
 
     def __init__(self, start: Start, *, timeout: float, receives: int, is_fifo: bool = False) -> None:
@@ -33,23 +33,23 @@ class Redelivery:
         self._lock = threading.Lock()
         self._sqs = Sqs(self._now, random.Random(1), History(self._now))
         end = ".fifo" if is_fifo else ""
-        self._queue, self._letters, self._is_fifo = f"{QUEUE}{end}", f"{LETTERS}{end}", is_fifo
+        self._queue, self._dead_letter_queue, self._is_fifo = f"{QUEUE}{end}", f"{DEAD_LETTER_QUEUE}{end}", is_fifo
         fifo = {"FifoQueue": "true"} if is_fifo else {}
-        self._call("CreateQueue", QueueName=self._letters, Attributes=fifo)
-        redrive = {"deadLetterTargetArn": self._sqs.arn(self._letters), "maxReceiveCount": receives}
+        self._call("CreateQueue", QueueName=self._dead_letter_queue, Attributes=fifo)
+        redrive = {"deadLetterTargetArn": self._sqs.arn(self._dead_letter_queue), "maxReceiveCount": receives}
         attributes = {"RedrivePolicy": json.dumps(redrive), "VisibilityTimeout": "180", **fifo}
         self._call("CreateQueue", QueueName=self._queue, Attributes=attributes)
         self._url = self._sqs.url(self._queue)
         self.crashes: list[list[str]] = []
-        """The bodies that were in the process at each crash, and not deleted."""
+        """The bodies of the messages in the process at each crash that were not deleted."""
         self.exits: list[int | None] = []
-        """The exit code of each process that died; None if it had to be killed at its timeout."""
+        """The exit code of each process that ended; None if it was killed at its timeout."""
         self.done: list[str] = []
 
     def __enter__(self) -> Self:
         self._open = ExitStack()
-        handler = type("Handler", (_Handler,), {"call": staticmethod(self._answer)})
-        self._server = self._open.enter_context(Server(("127.0.0.1", 0), handler))
+        handler = type("Handler", (_SqsHandler,), {"call": staticmethod(self._answer)})
+        self._server = self._open.enter_context(QuietServer(("127.0.0.1", 0), handler))
         thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         self._open.callback(thread.join)
@@ -61,14 +61,14 @@ class Redelivery:
         self._open.close()
 
     def send(self, *bodies: str) -> None:
-        """On FIFO each in a group of its own."""
+        """Send messages; on FIFO, each in its own group."""
         for body in bodies:
             fifo = {"MessageGroupId": body, "MessageDeduplicationId": body} if self._is_fifo else {}
             self._call("SendMessage", QueueUrl=self._url, MessageBody=body, **fifo)
 
     def play(self) -> Self:
-        """Until the queue is empty."""
-        api: RuntimeApi | None = None
+        """Deliver until the queue is empty."""
+        api: FakeRuntimeApi | None = None
         while messages := self._receive():
             records = [event_record(each, self._sqs.arn(self._queue), self._sqs.region) for each in messages]
             api = api or self._new_process()
@@ -77,7 +77,7 @@ class Redelivery:
                     each["itemIdentifier"]
                     for each in api.invoke({"Records": records}, self._timeout)["batchItemFailures"]
                 }
-            except (ProcessDied, TimeoutError) as error:
+            except (ProcessEnded, TimeoutError) as error:
                 self.exits.append(getattr(error, "exit_code", None))
                 self._process.close()
                 api = None
@@ -93,17 +93,17 @@ class Redelivery:
         return self
 
     @property
-    def dead(self) -> list[str]:
-        """What is in the dead-letter queue."""
-        return [stored.body for stored in self._peek(self._letters)]
+    def dead_letters(self) -> list[str]:
+        """The bodies of the messages in the dead-letter queue."""
+        return [stored.body for stored in self._peek(self._dead_letter_queue)]
 
-    def _new_process(self) -> RuntimeApi:
+    def _new_process(self) -> FakeRuntimeApi:
         endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        api: RuntimeApi = self._process.enter_context(self._start(AWS_ENDPOINT_URL=endpoint))
+        api: FakeRuntimeApi = self._process.enter_context(self._start(AWS_ENDPOINT_URL=endpoint))
         return api
 
     def _receive(self) -> list[dict[str, Any]]:
-        """The next messages, as soon as there are some; none once the queue is empty."""
+        """Receive the next messages, skipping waits; return none if the queue is empty."""
         asked = {
             "QueueUrl": self._sqs.url(self._queue),
             "MaxNumberOfMessages": 10,
@@ -132,7 +132,7 @@ class Redelivery:
         return time.time() + self._skipped
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _SqsHandler(BaseHTTPRequestHandler):
     call: Any
     protocol_version = "HTTP/1.1"
     wbufsize = -1

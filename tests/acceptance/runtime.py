@@ -1,4 +1,4 @@
-"""A process that runs a built function as Lambda does, on a path that holds what Lambda would have and no more."""
+"""Processes that run a built function as Lambda does, with an import path like that of Lambda."""
 
 import importlib.metadata
 import os
@@ -9,21 +9,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from tests.acceptance.runtime_api import RuntimeApi
+from tests.acceptance.runtime_api import FakeRuntimeApi
 from tests.leftovers import MARK
 from tests.processes import end
 
-Start = Callable[..., AbstractContextManager[RuntimeApi]]
-"""Starts a built function by its name, with the environment given by keywords."""
+Start = Callable[..., AbstractContextManager[FakeRuntimeApi]]
+"""Start a built function by name, with keyword arguments as environment variables."""
 
 
 @contextmanager
 def running(
     function: Path, layers: Sequence[Path], lambda_packages: Path, environment: dict[str, str]
-) -> Iterator[RuntimeApi]:
-    """Starts `app.handler` of the folder `function` and yields the API through which to invoke it."""
+) -> Iterator[FakeRuntimeApi]:
+    """Start `app.handler` of the folder `function`; yield the API that invokes it."""
     paths = [function, *(layer / "python" for layer in layers), lambda_packages]
-    with RuntimeApi() as api:
+    with FakeRuntimeApi() as api:
         env = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": os.pathsep.join(map(str, paths)),
@@ -44,7 +44,7 @@ def running(
             MARK: os.environ.get(MARK, ""),
             **environment,
         }
-        # -S: no site-packages, or the development environment would lend what the build lacks.
+        # -S: without site-packages, so that packages missing in the build are not found here.
         command = [sys.executable, "-S", "-m", "awslambdaric", "app.handler"]
         process = api.process = subprocess.Popen(command, env=env, cwd=function, start_new_session=True)
         try:
@@ -54,7 +54,7 @@ def running(
 
 
 def link_packages(target: Path, *distributions: str) -> None:
-    """Links the installed distributions, with all they require, into the folder `target`."""
+    """Link installed distributions and their requirements into the folder `target`."""
     done: set[str] = set()
     todo = list(distributions)
     while todo:
@@ -72,7 +72,7 @@ def link_packages(target: Path, *distributions: str) -> None:
 
 
 def required_name(requirement: str) -> str:
-    """`urllib3` of `urllib3!=2.2.0,<3,>=1.25.4; python_version >= "3.10"`."""
+    """Return the name in a requirement: `urllib3` in `urllib3!=2.2.0,<3; python_version >= "3.10"`."""
     name = re.match(r"[A-Za-z0-9._-]+", requirement)
     assert name, requirement
     return name[0]

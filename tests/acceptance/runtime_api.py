@@ -1,11 +1,11 @@
-"""The Lambda Runtime API over HTTP: what `python -m awslambdaric` asks for its invocations.
+"""The Lambda Runtime API over HTTP, from which `python -m awslambdaric` gets invocations.
 
-    with RuntimeApi() as api:
+    with FakeRuntimeApi() as api:
         # start `python -m awslambdaric app.handler` with AWS_LAMBDA_RUNTIME_API=api.address
         response = api.invoke({"Records": []}, timeout=30)
 
-It hands over events and takes answers. Like the real one it enforces nothing: killing a late function is for the
-caller, who gets a TimeoutError.
+It sends events and receives results. Like the real API, it does not enforce the timeout: `invoke` raises TimeoutError,
+and the caller kills the process.
 """
 
 import json
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 VERSION = "/2018-06-01/runtime"
 START_SECONDS = 120
-"""How long a process may take to ask for its first invocation; this only ends what hangs."""
+"""The limit on the start of a process; it only ends a test that hangs."""
 
 
 class FunctionError(Exception):
-    """The function, or the start of its process, ended in an error."""
+    """The function raised an exception, or could not be loaded."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(f"{error.get('errorType')}: {error.get('errorMessage')}")
         self.error = error
 
 
-class ProcessDied(Exception):
-    """The process that runs the function ended, and gave no answer."""
+class ProcessEnded(Exception):
+    """The process of the function ended without a result."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"exit code {exit_code}")
@@ -43,67 +43,71 @@ class ProcessDied(Exception):
 
 
 @dataclass
-class Invocation:
+class FakeInvocation:
+    """An invocation with its result."""
+
     event: Any
     timeout: float
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     began: float | None = None
-    """By the monotonic clock, when the process took it: its start is not on its time, as on Lambda."""
+    """When the process took the invocation (monotonic clock); as on Lambda, its start does not count."""
     answer: Any = None
     error: dict[str, Any] | None = None
     done: threading.Event = field(default_factory=threading.Event)
 
 
-class RuntimeApi:
-    """Serves one function, one invocation at a time, on a free port of this machine."""
+class FakeRuntimeApi:
+    """A Runtime API for one function, on a free local port."""
 
     def __init__(self, function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:function") -> None:
         self.function_arn = function_arn
         self.init_error: dict[str, Any] | None = None
         self.process: subprocess.Popen[bytes] | None = None
-        """What runs the function, when it is started."""
-        self._waiting: queue.SimpleQueue[Invocation | None] = queue.SimpleQueue()
-        self._running: dict[str, Invocation] = {}
-        self._server = Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"api": self}))
+        """The process of the function, once started."""
+        self._waiting: queue.SimpleQueue[FakeInvocation | None] = queue.SimpleQueue()
+        self._running: dict[str, FakeInvocation] = {}
+        self._server = QuietServer(("127.0.0.1", 0), type("Handler", (_RuntimeApiHandler,), {"api": self}))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
 
     @property
     def address(self) -> str:
-        """For the environment variable AWS_LAMBDA_RUNTIME_API."""
+        """The value of the environment variable AWS_LAMBDA_RUNTIME_API."""
         return f"127.0.0.1:{self._server.server_port}"
 
     def invoke(self, event: Any, timeout: float = 30) -> Any:
-        """What the function returned, within `timeout` seconds of its own.
+        """Invoke the function; return its result.
 
-        Raises FunctionError if it raised or could not be loaded, ProcessDied if its process ended, TimeoutError if no
-        answer came.
+        Raises:
+            FunctionError: the function raised an exception or could not be loaded.
+            ProcessEnded: its process ended.
+            TimeoutError: there was no result within ``timeout`` seconds.
         """
-        invocation = Invocation(event, timeout)
+        invocation = FakeInvocation(event, timeout)
         self._running[invocation.id] = invocation
         self._waiting.put(invocation)
         put_at = time.monotonic()
         while self.init_error is None and not invocation.done.wait(0.01):
             exit_code = None if self.process is None else self.process.poll()
             if exit_code is not None and not invocation.done.wait(0.1):
-                raise ProcessDied(exit_code)
+                raise ProcessEnded(exit_code)
             ends_at = put_at + START_SECONDS if invocation.began is None else invocation.began + timeout
             if time.monotonic() > ends_at:
-                raise TimeoutError(f"no answer within {timeout} s")
+                raise TimeoutError(f"no result within {timeout} s")
         if error := self.init_error or invocation.error:
             raise FunctionError(error)
         return invocation.answer
 
-    def next(self) -> Invocation | None:
-        """The next invocation, as soon as there is one; None when the server stops."""
+    def next(self) -> FakeInvocation | None:
+        """Wait for the next invocation; return None when the server stops."""
         invocation = self._waiting.get()
         if invocation is None:
-            self._waiting.put(None)  # for whoever waits beside
+            self._waiting.put(None)  # for other waiting threads
         else:
             invocation.began = time.monotonic()
         return invocation
 
     def finish(self, invocation_id: str, *, answer: Any = None, error: dict[str, Any] | None = None) -> bool:
-        """Takes the answer to an invocation; False if it is unknown or was answered before."""
+        """Set the result of an invocation; return False if it is unknown or already has one."""
         invocation = self._running.pop(invocation_id, None)
         if invocation is None:
             return False
@@ -112,7 +116,7 @@ class RuntimeApi:
         return True
 
     def fail_init(self, error: dict[str, Any]) -> None:
-        """The function could not be loaded: no invocation will be answered."""
+        """Fail all invocations: the function could not be loaded."""
         self.init_error = error
         for invocation in list(self._running.values()):
             invocation.done.set()
@@ -128,19 +132,19 @@ class RuntimeApi:
         self._thread.join()
 
 
-class Server(ThreadingHTTPServer):
-    """One that says nothing of clients that are gone."""
+class QuietServer(ThreadingHTTPServer):
+    """A server that prints no errors about closed connections."""
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Says nothing of a connection that ended with its process, and everything of a bug in here."""
+        """Print the error, unless a connection was closed by a process that ended."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
-class _Handler(BaseHTTPRequestHandler):
-    api: RuntimeApi
+class _RuntimeApiHandler(BaseHTTPRequestHandler):
+    api: FakeRuntimeApi
     protocol_version = "HTTP/1.1"
-    # Without these two each answer is several small packets, and waits 40 ms for an acknowledgement.
+    # Without these two, each response is sent in several small packets and takes 40 ms longer.
     wbufsize = -1
     disable_nagle_algorithm = True
 

@@ -1,4 +1,4 @@
-"""What `sam build` makes of the template, run by Lambda's own runtime client."""
+"""The output of `sam build`, run by the runtime client of Lambda."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def sample(name: str) -> dict[str, Any]:
     return event
 
 
-def test_the_layer_holds_the_runtime_and_nothing_for_a_developers_machine(build: Path) -> None:
+def test_the_layer_contains_the_runtime_and_no_development_tools(build: Path) -> None:
     package = build / "TarryLayer" / "python" / "tarry"
 
     assert (package / "__init__.py").exists()
@@ -39,7 +39,7 @@ def test_the_layer_holds_the_runtime_and_nothing_for_a_developers_machine(build:
     assert not names & {"template", "simulator", "testing", "local", "lint", "cli", "tooling", "__pycache__"}
 
 
-def test_a_built_function_is_its_own_file_only(build: Path) -> None:
+def test_a_built_function_contains_only_its_own_file(build: Path) -> None:
     for name in ("OrdersFunction", "LedgerFunction", "DigestFunction"):
         assert [path.name for path in (build / name).iterdir()] == ["app.py"]
 
@@ -52,15 +52,17 @@ def test_the_built_function_handles_its_sample_event(start: Start, aws: str, ord
     assert {row["order_id"]: row["version"] for row in rows} == {"o-2001": 2, "o-2002": 1, "o-2003": 1}
 
 
-def test_the_built_function_reports_what_is_not_done_and_goes_on(start: Start, aws: str, orders: Table) -> None:
+def test_a_built_function_reports_failed_messages_and_handles_the_next_batch(
+    start: Start, aws: str, orders: Table
+) -> None:
     event = sample("orders")
     with start("OrdersFunction", AWS_ENDPOINT_URL=aws, ORDERS_TABLE="orders") as api:
         first = api.invoke(event)
-        again = api.invoke(sample("all-well"))
+        second = api.invoke(sample("all-well"))
 
     order_of = {record["messageId"]: json.loads(record["body"]) for record in event["Records"]}
     failed = [order_of[failure["itemIdentifier"]] for failure in first["batchItemFailures"]]
-    # The queues do not exist here: what would have been dead-lettered stays reported as failed.
+    # The queues do not exist, so messages that would be dead-lettered are reported as failed.
     assert [(order["order"], order["version"]) for order in failed] == [
         ("o-1003", 4),
         ("o-1003", 3),
@@ -68,10 +70,10 @@ def test_the_built_function_reports_what_is_not_done_and_goes_on(start: Start, a
         ("o-1004", 1),
         ("o-1005", 2),
     ]
-    assert again == {"batchItemFailures": []}
+    assert second == {"batchItemFailures": []}
 
 
-def test_a_built_batch_function_writes_one_object_and_reports_what_is_not_in_it(
+def test_a_built_batch_function_writes_one_object_and_reports_the_other_messages(
     start: Start, aws: str, s3: S3Client
 ) -> None:
     s3.create_bucket(Bucket="digests")
@@ -80,19 +82,19 @@ def test_a_built_batch_function_writes_one_object_and_reports_what_is_not_in_it(
         response = api.invoke(event)
 
     number_of = {record["messageId"]: number for number, record in enumerate(event["Records"], start=1)}
-    # The second scan of a parcel, and what would be in the dead-letter queue if there were one.
+    # The second scan of a parcel, and messages that would be dead-lettered.
     assert [number_of[failure["itemIdentifier"]] for failure in response["batchItemFailures"]] == [4, 5, 6]
     [found] = s3.list_objects_v2(Bucket="digests")["Contents"]
     lines = s3.get_object(Bucket="digests", Key=found["Key"])["Body"].read().splitlines()
     assert [number_of[json.loads(line)["message"]] for line in lines] == [1, 2, 3, 7]
 
 
-def test_a_function_without_a_model_does_without_powertools(start: Start, aws: str) -> None:
+def test_a_function_without_a_model_does_not_need_powertools(start: Start, aws: str) -> None:
     with start("LedgerFunction", AWS_ENDPOINT_URL=aws, ACCOUNTS_TABLE="accounts", ENTRIES_TABLE="entries") as api:
         assert api.invoke({"Records": []}) == {"batchItemFailures": []}
 
 
-def test_an_event_that_is_not_from_sqs_is_an_error_of_the_function(start: Start, aws: str) -> None:
+def test_an_event_that_is_not_from_sqs_is_a_function_error(start: Start, aws: str) -> None:
     with (
         start("OrdersFunction", AWS_ENDPOINT_URL=aws, ORDERS_TABLE="orders") as api,
         pytest.raises(FunctionError, match="InvalidEvent"),
@@ -100,7 +102,7 @@ def test_an_event_that_is_not_from_sqs_is_an_error_of_the_function(start: Start,
         api.invoke(sample("not-sqs"))
 
 
-def test_a_function_that_cannot_be_loaded_says_so(start: Start) -> None:
+def test_a_function_that_cannot_be_loaded_is_a_function_error(start: Start) -> None:
     with (
         start("OrdersFunction") as api,
         pytest.raises(FunctionError, match="ORDERS_TABLE"),

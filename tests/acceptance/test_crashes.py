@@ -1,6 +1,6 @@
-"""Messages that kill their process, for real: under Lambda's own runtime client, a new process after each crash.
+"""Messages that crash their process, under the runtime client of Lambda, with a new process after each crash.
 
-`tests/integration/test_crashes.py` plays the same in virtual time, in many more ways.
+`tests/integration/test_crashes.py` tests many more cases in virtual time.
 """
 
 from collections import Counter
@@ -32,9 +32,9 @@ def runs_out_of_memory():
     libc.malloc.restype = ctypes.c_void_p
     while True:
         block = libc.malloc(ctypes.c_size_t(100_000_000))
-        ctypes.memset(block, 1, 1)  # as C code does that does not look whether there was any left
+        ctypes.memset(block, 1, 1)  # like C code that does not check the result of malloc
 
-def is_killed():  # as Lambda kills what has no memory left
+def is_killed():  # as Lambda does when memory runs out
     os.kill(os.getpid(), signal.SIGKILL)
 
 def loops():
@@ -53,14 +53,14 @@ def takes_all_memory_it_can_get():
 
 @pytest.fixture
 def function(tmp_path: Path, lambda_packages: Path) -> Any:
-    """A function whose handler does something deadly with the message ``poison``."""
+    """Return a function that makes a function whose handler crashes at the message ``poison``."""
 
-    def make(deadly: str, before: str = "") -> Start:
+    def make(crash: str, before: str = "") -> Start:
         handler = f"""
 @consumer
 def handler(message):
     if message.body == "poison":
-        {deadly}()
+        {crash}()
 """
         (tmp_path / "app.py").write_text(f"{before}\n{APP}\n{handler}")
         return lambda **environment: running(tmp_path, [ROOT / "layers" / "tarry"], lambda_packages, environment)
@@ -72,8 +72,8 @@ def ten(place: int) -> list[str]:
     return [*(f"m{number}" for number in range(place)), "poison", *(f"m{number}" for number in range(place, 9))]
 
 
-def assert_only_the_poison_died(played: Redelivery) -> None:
-    assert played.dead == ["poison"], played.crashes
+def assert_only_the_poison_is_dead_lettered(played: Redelivery) -> None:
+    assert played.dead_letters == ["poison"], played.crashes
     times = Counter(body for batch in played.crashes for body in batch)
     assert times.pop("poison") == RECEIVES
     assert max(times.values()) <= A_FEW, played.crashes
@@ -85,28 +85,28 @@ def assert_only_the_poison_died(played: Redelivery) -> None:
 def test_a_message_whose_handler_exits_takes_nobody_with_it(function: Any, is_fifo: bool) -> None:  # SPEC G4
     with Redelivery(function("exits"), timeout=60, receives=RECEIVES, is_fifo=is_fifo) as queue:
         queue.send(*ten(4))
-        assert_only_the_poison_died(queue.play())
+        assert_only_the_poison_is_dead_lettered(queue.play())
     assert queue.exits == [3] * RECEIVES
 
 
-@pytest.mark.parametrize("deadly", ["segfaults", "runs_out_of_memory", "is_killed"])
-def test_a_message_whose_handler_is_killed_takes_nobody_with_it(function: Any, deadly: str) -> None:  # SPEC G4
-    with Redelivery(function(deadly), timeout=60, receives=RECEIVES) as queue:
+@pytest.mark.parametrize("crash", ["segfaults", "runs_out_of_memory", "is_killed"])
+def test_a_message_whose_handler_is_killed_takes_nobody_with_it(function: Any, crash: str) -> None:  # SPEC G4
+    with Redelivery(function(crash), timeout=60, receives=RECEIVES) as queue:
         queue.send(*ten(0))
-        assert_only_the_poison_died(queue.play())
-    assert queue.exits == [-9 if deadly == "is_killed" else -11] * RECEIVES
+        assert_only_the_poison_is_dead_lettered(queue.play())
+    assert queue.exits == [-9 if crash == "is_killed" else -11] * RECEIVES
 
 
 def test_a_message_whose_handler_loops_until_the_timeout_takes_nobody_with_it(function: Any) -> None:  # SPEC G4, I3
-    """One that swallows every interruption; any other has failed alone, before the timeout."""
+    """The handler swallows every interruption; otherwise it would fail alone, before the timeout."""
     with Redelivery(function("loops", before="import boto3"), timeout=3, receives=RECEIVES) as queue:
         queue.send(*ten(9))
-        assert_only_the_poison_died(queue.play())
+        assert_only_the_poison_is_dead_lettered(queue.play())
     assert queue.exits == [None] * RECEIVES
 
 
-def test_a_message_that_gets_no_more_memory_has_failed_and_its_neighbours_have_theirs(function: Any) -> None:
-    """SPEC A2, A5. A `MemoryError` keeps the handler's frames, and with them all that it took."""
+def test_a_message_that_runs_out_of_memory_fails_and_its_neighbours_succeed(function: Any) -> None:
+    """SPEC A2, A5. A `MemoryError` keeps the frames of the handler, and with them the memory."""
     with Redelivery(function("takes_all_memory_it_can_get"), timeout=60, receives=2) as queue:
         queue.send("poison", *(f"m{number}" for number in range(9)))
         queue.play()

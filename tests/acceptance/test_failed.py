@@ -1,4 +1,4 @@
-"""`tarry failed` as a process of its own, against the model of SQS behind a socket: killed, stopped, at a terminal."""
+"""`tarry failed` as a separate process against a served SQS model: killed, stopped by signals, at a terminal."""
 
 import json
 import os
@@ -19,14 +19,14 @@ import pytest
 from tests.command import TARRY
 from tests.processes import PATIENCE_SECONDS, started
 from tests.served import Served, served
-from tests.unit.failed.letters import record_of
+from tests.unit.failed.dead_letters import envelope_of
 from tests.wire import arn
 
 COMMAND = [*TARRY, "failed"]
 
 
-class Shop:
-    """A served SQS with letters in it, and the command."""
+class ServedShop:
+    """A served SQS with dead letters, and the command as a process."""
 
     def __init__(self, sqs: Served, folder: Path) -> None:
         self.sqs = sqs
@@ -41,8 +41,8 @@ class Shop:
             url = self.sqs.sqs.url("orders-dlq")
             for index in range(count):
                 body = json.dumps({"id": index})
-                told = json.dumps(record_of(body, f"id-{index}", **more))
-                attributes = {"Tarry": {"DataType": "String", "StringValue": told}}
+                envelope = json.dumps(envelope_of(body, f"id-{index}", **more))
+                attributes = {"Tarry": {"DataType": "String", "StringValue": envelope}}
                 parameters = {"QueueUrl": url, "MessageBody": body, "MessageAttributes": attributes}
                 self.sqs.sqs.call("SendMessage", parameters)
 
@@ -57,7 +57,7 @@ class Shop:
     def until(self, condition: Callable[[], bool]) -> None:
         ends_at = time.monotonic() + PATIENCE_SECONDS
         while not condition():
-            assert time.monotonic() < ends_at, self.told()
+            assert time.monotonic() < ends_at, self.guidance()
             time.sleep(0.02)
 
     def environment(self) -> dict[str, str]:
@@ -68,7 +68,7 @@ class Shop:
 
     @contextmanager
     def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """Its pipe holds about ten lines: it cannot get far ahead of the test that reads them."""
+        """Start the command. Its pipe takes about ten lines, so it cannot get far ahead of the test."""
         with (
             (self.folder / "stderr").open("w") as stderr,
             started(
@@ -83,22 +83,22 @@ class Shop:
         ):
             yield process
 
-    def told(self) -> str:
-        """The guidance of the last command that was started."""
+    def guidance(self) -> str:
+        """Return the stderr of the last command."""
         return (self.folder / "stderr").read_text()
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
+def shop(tmp_path: Path) -> Iterator[ServedShop]:
     with served() as sqs:
-        shop = Shop(sqs, tmp_path)
+        shop = ServedShop(sqs, tmp_path)
         yield shop
         for terminal in shop.terminals:
             terminal.kill()
 
 
 def rest_of(process: subprocess.Popen[str]) -> list[str]:
-    """The lines that it prints until its end."""
+    """Return the lines that the process prints until it ends."""
     assert process.stdout is not None
     lines = process.stdout.readlines()
     process.wait(PATIENCE_SECONDS)
@@ -106,12 +106,12 @@ def rest_of(process: subprocess.Popen[str]) -> list[str]:
 
 
 def some_lines(process: subprocess.Popen[str], count: int) -> list[str]:
-    """The first lines that it prints: it is in the middle of its work then."""
+    """Return the first lines that the process prints; it is in the middle of its work then."""
     assert process.stdout is not None
     return [process.stdout.readline() for _ in range(count)]
 
 
-def test_killed_in_the_middle_nothing_is_lost_and_run_again_it_goes_on(shop: Shop) -> None:  # SPEC M3, M5
+def test_after_a_kill_no_message_is_lost_and_a_second_run_retries_the_others(shop: ServedShop) -> None:  # SPEC M3, M5
     shop.put(400)
     with shop.started("retry", "--all", "--json", "--keepalive", "1") as process:
         some_lines(process, 40)
@@ -119,13 +119,13 @@ def test_killed_in_the_middle_nothing_is_lost_and_run_again_it_goes_on(shop: Sho
         process.wait()
     both = Counter(shop.bodies("orders")) + Counter(shop.bodies("orders-dlq"))
     assert set(both) == set(range(400))
-    assert sum(both.values()) - 400 <= 10  # what was sent, and not yet deleted
+    assert sum(both.values()) - 400 <= 10  # sent, but not yet deleted
     assert len(shop.bodies("orders-dlq")) >= 300
-    shop.until(lambda: shop.in_flight() == 0)  # what it held is shown again by itself
+    shop.until(lambda: shop.in_flight() == 0)  # the visibility timeouts end
     with shop.started("retry", "--all", "--json") as process:
         rest_of(process)
     assert process.returncode == 0
-    assert "if this process is killed, at most 10 dead letters may arrive twice" in shop.told()
+    assert "if this process is killed, up to 10 messages may be delivered twice" in shop.guidance()
     orders = Counter(shop.bodies("orders"))
     assert set(orders) == set(range(400))
     assert sum(orders.values()) - 400 <= 10
@@ -133,8 +133,8 @@ def test_killed_in_the_middle_nothing_is_lost_and_run_again_it_goes_on(shop: Sho
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
-def test_a_signal_lets_it_finish_what_is_at_hand_and_give_back_the_rest(
-    shop: Shop, number: signal.Signals
+def test_after_a_signal_the_current_messages_are_finished_and_the_others_released(
+    shop: ServedShop, number: signal.Signals
 ) -> None:  # SPEC M5
     shop.put(400)
     with shop.started("retry", "--where", "body.id >= 0", "--json") as process:
@@ -147,20 +147,22 @@ def test_a_signal_lets_it_finish_what_is_at_hand_and_give_back_the_rest(
     assert len(done) == len(set(done)) < 400
     assert sorted(shop.bodies("orders") + shop.bodies("orders-dlq")) == list(range(400))
     assert shop.in_flight() == 0
-    assert f"retried {len(done)}, failed 0" in shop.told()
+    assert f"retried {len(done)}, failed 0" in shop.guidance()
 
 
-def test_where_nobody_reads_on_what_is_at_hand_is_finished_and_counted(shop: Shop) -> None:  # SPEC M5, M6
+def test_when_the_output_is_closed_the_current_messages_are_finished_and_counted(
+    shop: ServedShop,
+) -> None:  # SPEC M5, M6
     shop.put(60)
     with shop.started("retry", "--all", "--json") as process:
         assert process.stdout is not None
         process.stdout.close()
         process.stdout = None
         assert process.wait(PATIENCE_SECONDS) == 1
-    gone = shop.bodies("orders")
-    assert 10 <= len(gone) < 60
-    assert f"retried {len(gone)}, failed 0" in shop.told()
-    assert sorted([*gone, *shop.bodies("orders-dlq")]) == list(range(60))
+    retried = shop.bodies("orders")
+    assert 10 <= len(retried) < 60
+    assert f"retried {len(retried)}, failed 0" in shop.guidance()
+    assert sorted([*retried, *shop.bodies("orders-dlq")]) == list(range(60))
     assert shop.in_flight() == 0
 
 
@@ -168,9 +170,9 @@ def test_where_nobody_reads_on_what_is_at_hand_is_finished_and_counted(shop: Sho
 
 
 class Terminal:
-    """The command at a terminal, with somebody who presses keys."""
+    """The command at a terminal, with keys that are pressed."""
 
-    def __init__(self, shop: Shop, *arguments: str, **environment: str) -> None:
+    def __init__(self, shop: ServedShop, *arguments: str, **environment: str) -> None:
         self._process_id, self._file = pty.fork()
         if self._process_id == 0:
             os.chdir(shop.folder)
@@ -187,12 +189,12 @@ class Terminal:
         os.close(self._file)
 
     def until(self, text: str) -> str:
-        """What was shown since the last time, until this text is."""
+        """Return the output since the last call, up to and including this text."""
         ends_at = time.monotonic() + PATIENCE_SECONDS
         while text not in self.seen[self._read :]:
-            assert time.monotonic() < ends_at, f"{text!r} does not come; there is {self.seen!r}"
+            assert time.monotonic() < ends_at, f"{text!r} was not printed; the output is {self.seen!r}"
             if not self._take(0.5):
-                raise AssertionError(f"it ended without {text!r}: {self.seen!r}")
+                raise AssertionError(f"the command ended without {text!r}: {self.seen!r}")
         end = self.seen.index(text, self._read) + len(text)
         shown, self._read = self.seen[self._read : end], end
         return shown
@@ -206,12 +208,12 @@ class Terminal:
     def exit_code(self) -> int:
         ends_at = time.monotonic() + PATIENCE_SECONDS
         while self._take(0.5):
-            assert time.monotonic() < ends_at, f"it does not end; there is {self.seen!r}"
+            assert time.monotonic() < ends_at, f"the command does not end; the output is {self.seen!r}"
         self._exit_code = os.waitstatus_to_exitcode(os.waitpid(self._process_id, 0)[1])
         return self._exit_code
 
     def _take(self, seconds: float) -> bool:
-        """Whether it still runs."""
+        """Read more output; return whether the command still runs."""
         if select.select([self._file], [], [], seconds)[0]:
             try:
                 data = os.read(self._file, 65_536)
@@ -225,15 +227,15 @@ class Terminal:
 PROMPT = "[q]uit "
 
 
-def test_a_person_decides_by_one_key(shop: Shop) -> None:  # SPEC M3
-    """Retry, skip, delete, quit; each letter is offered once, with what one must know."""
+def test_each_dead_letter_is_decided_by_one_key(shop: ServedShop) -> None:  # SPEC M3
+    """Retry, skip, delete and quit; each dead letter is offered once, with a summary."""
     shop.put(5, traceback='  File "/var/task/app.py", line 12, in handler\n    charge(order)\n', message="\x1b[2Jno")
     terminal = Terminal(shop, "retry")
     first = terminal.until(PROMPT)
     for text in ("id-0", "app.CardDeclined: \\x1b[2Jno", "line 12, in handler", "[r]etry  [e]dit  [d]elete  [s]kip"):
         assert text in first
     assert "\x1b[2J" not in first
-    for key in "rsxdr":  # x is no key
+    for key in "rsxdr":  # x does nothing
         terminal.press(key)
         if key != "x":
             terminal.until(PROMPT)
@@ -246,25 +248,27 @@ def test_a_person_decides_by_one_key(shop: Shop) -> None:  # SPEC M3
     assert shop.in_flight() == 0
 
 
-def test_a_body_is_edited_and_shown_again_before_it_is_sent(shop: Shop) -> None:  # SPEC M3, M4
+def test_an_edited_body_is_shown_before_it_is_sent(shop: ServedShop) -> None:  # SPEC M3, M4
     shop.put(1, reason="undecodable")
     editor = shop.folder / "editor"
     editor.write_text('#!/bin/sh\nprintf \'{"id": 77}\' > "$1"\n')
     editor.chmod(0o755)
     terminal = Terminal(shop, "retry", EDITOR=str(editor), VISUAL="")
-    assert "[r]etry" not in terminal.until(PROMPT)  # not as it is
+    assert "[r]etry" not in terminal.until(PROMPT)  # it cannot be decoded yet
     terminal.press("e")
-    again = terminal.until(PROMPT)
-    assert '{"id": 77}' in again
-    assert "[r]etry" in again
+    edited = terminal.until(PROMPT)
+    assert '{"id": 77}' in edited
+    assert "[r]etry" in edited
     terminal.press("r")
     assert terminal.exit_code() == 0
     assert shop.bodies("orders") == [77]
 
 
 @pytest.mark.parametrize(("how", "code"), [("\x03", 130), ("\x04", 0), ("TERM", 143), ("HUP", 129)])
-def test_at_the_prompt_it_ends_at_once_and_gives_everything_back(shop: Shop, how: str, code: int) -> None:  # SPEC M5
-    """By Ctrl-C, at the end of all input, by a signal."""
+def test_at_the_prompt_the_command_ends_at_once_and_releases_everything(
+    shop: ServedShop, how: str, code: int
+) -> None:  # SPEC M5
+    """It ends at Ctrl-C, at the end of the input, and at a signal."""
     shop.put(3)
     terminal = Terminal(shop, "retry")
     terminal.until(PROMPT)
@@ -278,10 +282,10 @@ def test_at_the_prompt_it_ends_at_once_and_gives_everything_back(shop: Shop, how
     assert sorted(shop.bodies("orders-dlq")) == [0, 1, 2]
 
 
-def test_what_concerns_many_is_asked_for_once(shop: Shop) -> None:  # SPEC M3
+def test_an_operation_on_many_dead_letters_asks_once(shop: ServedShop) -> None:  # SPEC M3
     shop.put(3)
     terminal = Terminal(shop, "remove", "--all")
-    assert "Delete for good all of about 3 dead letters of orders-dlq? [y/N] " in terminal.until("[y/N] ")
+    assert "Permanently delete all dead letters in orders-dlq (about 3)? [y/N] " in terminal.until("[y/N] ")
     terminal.press("n")
     assert terminal.exit_code() == 0
     assert len(shop.bodies("orders-dlq")) == 3
@@ -321,19 +325,19 @@ def handler(message):
 """
 
 
-def test_a_handler_that_does_not_end_is_ended_by_the_second_signal(shop: Shop) -> None:  # SPEC M5
+def test_a_handler_that_does_not_end_is_interrupted_by_the_second_signal(shop: ServedShop) -> None:  # SPEC M5
     shop.put(2)
     (shop.folder / "template.yaml").write_text(TEMPLATE)
     (shop.folder / "app.py").write_text(APP)
     with shop.started("retry", "--all", "--via", "local", "--json") as process:
-        shop.until(lambda: "started" in shop.told())  # what a handler prints is guidance too
+        shop.until(lambda: "started" in shop.guidance())  # the output of a handler goes to stderr
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
-        assert process.poll() is None  # it is to finish what is at hand
+        assert process.poll() is None  # the current message is finished first
         process.send_signal(signal.SIGINT)
         lines = rest_of(process)
     assert process.returncode == 130
-    [told] = [json.loads(line) for line in lines]
-    assert (told["outcome"], told["error"]) == ("failed", "interrupted: it is left as it was")
+    [result] = [json.loads(line) for line in lines]
+    assert (result["outcome"], result["error"]) == ("failed", "interrupted; the dead letter is unchanged")
     assert sorted(shop.bodies("orders-dlq")) == [0, 1]
     assert shop.in_flight() == 0

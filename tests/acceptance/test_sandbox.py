@@ -1,4 +1,4 @@
-"""The sample functions, tested as a user tests functions: the template in the sandbox, tables and buckets in moto."""
+"""The sample functions in the sandbox, as users test functions, with tables and buckets in moto."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ TABLES = {"OrdersTable": "order_id", "AccountsTable": "account", "EntriesTable":
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What the functions find beside their queues."""
+    """Mock AWS with the tables and the bucket of the functions."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     with mock_aws():
         for name, key in TABLES.items():
@@ -48,7 +48,7 @@ def order(id: str, version: int = 1, **changed: Any) -> dict[str, Any]:
     return {"order": id, "version": version, "customer": "ada", "currency": "EUR", "lines": lines, **changed}
 
 
-def test_orders_that_come_in_any_order_are_all_written(system: Sandbox) -> None:
+def test_orders_that_arrive_in_any_order_are_all_written(system: Sandbox) -> None:
     for version in (3, 2, 1):
         system.send("orders", order("o-1", version))
 
@@ -58,18 +58,18 @@ def test_orders_that_come_in_any_order_are_all_written(system: Sandbox) -> None:
     assert [row["version"] for row in rows("OrdersTable")] == [3]
 
 
-def test_an_amendment_of_an_order_that_never_comes_dies_after_four_attempts(system: Sandbox) -> None:
+def test_an_amendment_without_its_order_is_dead_lettered_after_four_attempts(system: Sandbox) -> None:
     system.send("orders", order("o-1", version=2))
 
     system.run()
 
-    [letter] = system.messages("orders-dlq")
-    assert letter.failure is not None
-    assert (letter.failure.reason, letter.failure.attempts) == ("exhausted", 4)
+    [dead_letter] = system.messages("orders-dlq")
+    assert dead_letter.failure is not None
+    assert (dead_letter.failure.reason, dead_letter.failure.attempts) == ("exhausted", 4)
     assert 3_900 < system.elapsed < 7_830  # 20 s, 10 min and 2 h, or half of it
 
 
-def test_a_declined_order_is_in_the_dead_letters_at_once_and_its_neighbours_know_nothing_of_it(system: Sandbox) -> None:
+def test_a_declined_order_is_dead_lettered_at_once_and_its_neighbours_are_committed(system: Sandbox) -> None:
     good = system.send("orders", order("o-1"))
     bad = system.send("orders", order("o-2", currency="XTS"))
     broken = system.send("orders", "{")
@@ -77,13 +77,13 @@ def test_a_declined_order_is_in_the_dead_letters_at_once_and_its_neighbours_know
     report = system.run()
 
     assert [report.state(each) for each in (good, bad, broken)] == ["COMMITTED", "DEAD_LETTERED", "DEAD_LETTERED"]
-    assert {letter.id: letter.failure and letter.failure.reason for letter in system.messages("orders-dlq")} == {
+    assert {each.id: each.failure and each.failure.reason for each in system.messages("orders-dlq")} == {
         bad: "fatal",
         broken: "undecodable",
     }
 
 
-def test_a_throttled_table_gets_a_minute(system: Sandbox) -> None:
+def test_with_a_throttled_table_a_message_is_retried_after_a_minute(system: Sandbox) -> None:
     app = system.module("OrdersFunction")
     sent = system.send("orders", order("o-1"))
     with Stubber(app.dynamodb) as throttled:
@@ -94,8 +94,8 @@ def test_a_throttled_table_gets_a_minute(system: Sandbox) -> None:
     assert system.run().state(sent) == "COMMITTED"
 
 
-def test_orders_survive_whatever_sqs_does(system: Sandbox) -> None:
-    """Answers are lost, requests throttled, processes die, messages come twice: `run` proves that no order is lost."""
+def test_no_order_is_lost_when_sqs_fails(system: Sandbox) -> None:
+    """Responses are lost, requests throttled, processes crash, messages are duplicated; `run` checks for losses."""
     system.faults.add("lost_answer", operation="SendMessageBatch")
     system.faults.add("throttle", times=5, chance=0.5)
     system.faults.add("crash", queue="orders", seconds=0.001)
@@ -107,14 +107,14 @@ def test_orders_survive_whatever_sqs_does(system: Sandbox) -> None:
 
     assert report.settled
     assert len(rows("OrdersTable")) == 16
-    assert len({letter.json()["order"] for letter in system.messages("orders-dlq")}) == 4
+    assert len({dead_letter.json()["order"] for dead_letter in system.messages("orders-dlq")}) == 4
 
 
 def entry(id: str, account: str, amount: int) -> dict[str, Any]:
     return {"entry": id, "account": account, "amount": amount}
 
 
-def test_an_entry_that_overdraws_its_account_does_not_hold_it_up(system: Sandbox) -> None:
+def test_an_entry_that_overdraws_its_account_does_not_block_it(system: Sandbox) -> None:
     for number, amount in enumerate((100, -500, -30)):
         system.send("ledger.fifo", entry(f"e-{number}", "ada", amount), group_id="ada")
 
@@ -124,16 +124,16 @@ def test_an_entry_that_overdraws_its_account_does_not_hold_it_up(system: Sandbox
     assert [row["balance"] for row in rows("AccountsTable")] == [70]
 
 
-def test_an_account_waits_for_its_failed_entry_and_the_others_do_not(system: Sandbox) -> None:
+def test_a_failed_entry_blocks_only_its_account(system: Sandbox) -> None:
     app = system.module("LedgerFunction")
     with Stubber(app.dynamodb) as busy:
         busy.add_client_error("transact_write_items", "ThrottlingException")
-        held = system.send("ledger.fifo", entry("e-1", "ada", 100), group_id="ada")
+        failing = system.send("ledger.fifo", entry("e-1", "ada", 100), group_id="ada")
         system.advance(1)
     behind = system.send("ledger.fifo", entry("e-2", "ada", -100), group_id="ada")
     other = system.send("ledger.fifo", entry("e-3", "bob", 10), group_id="bob")
 
-    states = [system.advance(1).state(each) for each in (held, behind, other)]
+    states = [system.advance(1).state(each) for each in (failing, behind, other)]
     assert states == ["WAITING_RETRY", "READY", "COMMITTED"]
     assert system.run().count("COMMITTED") == 3
     assert 5 <= system.elapsed < 7
@@ -143,10 +143,10 @@ def scan(parcel: str, minute: int = 0, carrier: str = "dhl") -> dict[str, str]:
     return {"parcel": parcel, "carrier": carrier, "status": "in_transit", "at": f"2027-01-15T08:{minute:02}:00Z"}
 
 
-def test_scans_are_collected_into_digests_in_which_no_parcel_is_twice(system: Sandbox) -> None:
+def test_a_digest_has_at_most_one_scan_of_a_parcel(system: Sandbox) -> None:
     for parcel, minute in (("p-1", 0), ("p-2", 0), ("p-1", 1)):
         system.send("scans", scan(parcel, minute))
-    lost = system.send("scans", scan("p-3", carrier="owl"))
+    unknown = system.send("scans", scan("p-3", carrier="owl"))
 
     report = system.run()
 
@@ -155,4 +155,4 @@ def test_scans_are_collected_into_digests_in_which_no_parcel_is_twice(system: Sa
     digests = [s3.get_object(Bucket="digests", Key=key)["Body"].read().decode().splitlines() for key in keys]
     parcels = sorted(sorted(json.loads(line)["parcel"] for line in digest) for digest in digests)
     assert parcels == [["p-1"], ["p-1", "p-2"]]
-    assert report.state(lost) == "DEAD_LETTERED"
+    assert report.state(unknown) == "DEAD_LETTERED"

@@ -1,4 +1,4 @@
-"""Handlers that do not end, under Lambda's own runtime client, for real."""
+"""Handlers that do not end, under the runtime client of Lambda."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.conftest import ROOT
 from tests.acceptance.runtime import running
-from tests.acceptance.runtime_api import ProcessDied, RuntimeApi
+from tests.acceptance.runtime_api import FakeRuntimeApi, ProcessEnded
 from tests.records import batch_of, failed
 
 TIMEOUT = 8.0
@@ -47,7 +47,7 @@ def hangs(message):
 @pytest.fixture
 def invoke(tmp_path: Path, lambda_packages: Path, aws: str):  # type: ignore[no-untyped-def]
     @contextmanager
-    def start(line: str) -> Iterator[RuntimeApi]:
+    def start(line: str) -> Iterator[FakeRuntimeApi]:
         folder = Path(mkdtemp(dir=tmp_path))
         (folder / "app.py").write_text(f"{LOOPS}\n{line}\n")
         with running(folder, [ROOT / "layers" / "tarry"], lambda_packages, {"AWS_ENDPOINT_URL": aws}) as api:
@@ -57,7 +57,7 @@ def invoke(tmp_path: Path, lambda_packages: Path, aws: str):  # type: ignore[no-
 
 
 def test_the_answer_is_out_before_the_deadline_and_the_process_goes_on(invoke) -> None:  # type: ignore[no-untyped-def]
-    """SPEC I2, I3. Three processes side by side: each waits until shortly before its deadline."""
+    """SPEC I2, I3. Three processes in parallel; each runs until shortly before its deadline."""
 
     def play(function: str) -> None:
         with invoke(f"handler = consumer(backoff=Fixed(60))({function})") as api:
@@ -69,9 +69,9 @@ def test_the_answer_is_out_before_the_deadline_and_the_process_goes_on(invoke) -
         list(threads.map(play, ["retries", "blocks", "waits"]))
 
 
-def test_a_process_with_handlers_that_hang_ends_when_all_is_settled(invoke) -> None:  # type: ignore[no-untyped-def]
-    """SPEC I3. Lambda takes that for a function error, and starts a new process."""
+def test_a_process_with_hanging_handlers_ends_after_the_settlement(invoke) -> None:  # type: ignore[no-untyped-def]
+    """SPEC I3. Lambda treats it as a function error and starts a new process."""
     with invoke("handler = consumer(concurrency=2, timeout=1)(hangs)") as api:
         assert failed(api.invoke(batch_of(3), 60)) == ["m1"]
-        with pytest.raises(ProcessDied, match="exit code 1"):
+        with pytest.raises(ProcessEnded, match="exit code 1"):
             api.invoke(batch_of(3), 60)

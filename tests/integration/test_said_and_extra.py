@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tarry import DeadLetter, Failure, Message, Outcome, Reject, Retry, RetryInPlace, consumer, failed
-from tarry.cli.failed.rendering import whole
+from tarry.cli.failed.rendering import details
 from tarry.failed.dead_letters import as_json
 from tarry.testing import Sandbox
 from tests.integration.test_steps import orders
@@ -179,8 +179,8 @@ def test_show_prints_both(shop: Sandbox) -> None:  # SPEC M2, F6
         [letter] = failed.show(look, failed.select(everything=True)).dead_letters
     console = Console(width=200)
     with console.capture() as capture:
-        console.print(whole(letter))
-    assert "said" in capture.get()
+        console.print(details(letter))
+    assert "verdict" in capture.get()
     assert "the customer is gone" in capture.get()
     assert '{"tenant": "acme", "lines": [1, 2.5, null]}' in capture.get()
     shown = as_json(letter)["failure"]

@@ -10,7 +10,7 @@ from tarry import DeadLetter, Message, SendAgain, consumer
 from tarry.envelope.attribute import UnreadableRecord, body_sum, read_envelope
 from tarry.failed.dead_letters import BEGINS_ANEW, fresh_envelope
 from tests.records import Context, event, record
-from tests.unit.failed.letters import letter
+from tests.unit.failed.dead_letters import dead_letter
 from tests.wire import Queue, Wire, arn
 
 RELEASED = sorted((Path(__file__).parents[1] / "data" / "tarry-attributes").glob("*.json"), key=lambda path: path.stem)
@@ -55,7 +55,7 @@ def test_the_released_form_is_read_whole(path: Path) -> None:  # DESIGN 3
 @pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
 def test_the_command_reads_the_released_form_too(path: Path) -> None:  # DESIGN 3, M2
     body, told = released(path)
-    dead = letter(body, told)
+    dead = dead_letter(body, told)
     assert (dead.id, dead.edited) == (told["id"], told.get("edited"))
     assert (dead.failure is None) == ("failure" not in told)
     again = fresh_envelope(dead)
@@ -139,6 +139,6 @@ def test_a_dead_letter_begins_anew() -> None:  # SPEC F2
 
 
 def test_a_dead_letter_that_is_sent_back_keeps_the_keys_of_a_later_version() -> None:  # SPEC F2
-    again = fresh_envelope(letter(BODY, later()))
+    again = fresh_envelope(dead_letter(BODY, later()))
     assert (again["future"], again["failure"], again["extra"]) == (LATER["future"], LATER["failure"], LATER["extra"])
     assert {"carried", "notes"}.isdisjoint(again)

@@ -1,4 +1,4 @@
-"""events/*.json are what SQS would have sent: a reader copies them, and Lambda tools check their digests."""
+"""The sample events in events/*.json are complete SQS events with correct digests."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ FROM_SQS = sorted(path for path in EVENTS.glob("*.json") if path.stem != "not-sq
 
 
 def attributes_md5(attributes: dict[str, Any]) -> str:
-    """The digest that SQS makes of user attributes: name, type and value of each, by name, with their lengths."""
+    """Return the digest of SQS over message attributes: name, type and value of each, with lengths, sorted by name."""
     digest = hashlib.md5()
 
     def add(data: bytes) -> None:
@@ -30,7 +30,7 @@ def attributes_md5(attributes: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("path", FROM_SQS, ids=lambda path: path.stem)
-def test_each_record_is_complete_and_its_digests_are_right(path: Path) -> None:
+def test_each_record_is_complete_with_correct_digests(path: Path) -> None:
     for record in json.loads(path.read_text())["Records"]:
         fifo = record["eventSourceARN"].endswith(".fifo")
         assert record["md5OfBody"] == hashlib.md5(record["body"].encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""`tarry failed` on moto: what it prints where, and how it exits."""
+"""`tarry failed` on moto: output and exit codes."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from moto.core.botocore_stubber import BotocoreStubber
 from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
-from tests.unit.failed.letters import record_of
+from tests.unit.failed.dead_letters import envelope_of
 from tests.wire import arn
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 [bold red]money[/] \u202egnp.exe \x9b31m"
@@ -53,8 +53,8 @@ def handler(message: Message) -> None:
 """
 
 
-class Shop:
-    """Queues on moto, letters in them, and the command."""
+class MotoShop:
+    """Queues on moto with dead letters, and the command."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -68,12 +68,12 @@ class Shop:
         url: str = self.sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
         return url
 
-    def put(self, count: int = 1, first: int = 0, record: bool = True, **more: Any) -> None:
+    def put(self, count: int = 1, first: int = 0, recorded: bool = True, **more: Any) -> None:
         for index in range(first, first + count):
             body = more.get("body", json.dumps({"id": index}))
             fields = {name: value for name, value in more.items() if name != "body"}
-            told = json.dumps(record_of(body, f"id-{index}", **{"attempts": index + 1, **fields}))
-            attributes = {"Tarry": {"DataType": "String", "StringValue": told}} if record else {}
+            envelope = json.dumps(envelope_of(body, f"id-{index}", **{"attempts": index + 1, **fields}))
+            attributes = {"Tarry": {"DataType": "String", "StringValue": envelope}} if recorded else {}
             self.sqs.send_message(QueueUrl=self.dlq, MessageBody=body, MessageAttributes=attributes)
 
     def template(self) -> None:
@@ -86,7 +86,7 @@ class Shop:
         return CliRunner().invoke(app, ["failed", *arguments, *named])
 
     def depths(self) -> tuple[int, int, int]:
-        """What is in orders; in orders-dlq to be seen; in orders-dlq held."""
+        """Return the numbers of messages in orders, visible in orders-dlq, and in flight in orders-dlq."""
         return self._count("orders", ""), self._count("orders-dlq", ""), self._count("orders-dlq", "NotVisible")
 
     def _count(self, queue: str, what: str) -> int:
@@ -96,7 +96,7 @@ class Shop:
 
 
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have moto answer one request after the other: of two deletes at once it may forget one."""
+    """Serialize the requests to moto, which may lose one of two concurrent deletes."""
     lock, answer = threading.RLock(), BotocoreStubber.process_request
 
     def locked(stubber: BotocoreStubber, request: Any) -> Any:
@@ -107,14 +107,14 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MotoShop]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr("tarry.failed.inspection.WAIT_SECONDS", 0)  # real seconds, in which moto would wait
+    monkeypatch.setattr("tarry.failed.inspection.WAIT_SECONDS", 0)  # moto would wait in real time
     one_at_a_time(monkeypatch)
     with mock_aws():
-        yield Shop(tmp_path)
+        yield MotoShop(tmp_path)
 
 
 def objects(result: Result) -> list[dict[str, Any]]:
@@ -124,21 +124,21 @@ def objects(result: Result) -> list[dict[str, Any]]:
 # show
 
 
-def test_show_prints_a_table_to_stdout_and_how_much_it_saw_to_stderr(shop: Shop) -> None:  # SPEC M2, M6
+def test_show_prints_a_table_to_stdout_and_how_many_it_scanned_to_stderr(shop: MotoShop) -> None:  # SPEC M2, M6
     shop.put(3)
-    shop.put(record=False)
+    shop.put(recorded=False)
     result = shop.run("show")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0] == "orders-dlq"
     assert lines[1].split() == ["id", "when", "error", "attempts", "origin"]
     assert any("id-1" in line and "app.CardDeclined: no" in line and "orders" in line for line in lines)
-    assert any("no record: SQS moved it by itself" in line for line in lines)
+    assert any("no failure record (not dead-lettered by tarry)" in line for line in lines)
     assert result.stderr == "orders-dlq: scanned 4 of about 4\n"
     assert shop.depths() == (0, 4, 0)
 
 
-def test_show_twice_shows_the_same(shop: Shop) -> None:  # SPEC M2
+def test_show_twice_shows_the_same(shop: MotoShop) -> None:  # SPEC M2
     shop.put(100)
     first, second = shop.run("show", "--max", "100"), shop.run("show", "--max", "100")
     assert len(first.stdout.splitlines()) == 103
@@ -146,20 +146,20 @@ def test_show_twice_shows_the_same(shop: Shop) -> None:  # SPEC M2
     assert shop.depths() == (0, 100, 0)
 
 
-def test_show_stops_at_its_maximum(shop: Shop) -> None:  # SPEC M2
+def test_show_stops_at_its_maximum(shop: MotoShop) -> None:  # SPEC M2
     shop.put(60)
     assert "scanned 50 of about 60" in shop.run("show").stderr
     assert len(objects(shop.run("show", "--json", "--max", "7"))) == 7
 
 
-def test_show_as_json_is_one_object_a_line(shop: Shop) -> None:  # SPEC M2
+def test_show_with_json_prints_one_object_per_line(shop: MotoShop) -> None:  # SPEC M2
     shop.put(2)
-    told = objects(shop.run("show", "--json", "--where", "attempts = 2"))
-    assert [each["id"] for each in told] == ["id-1"]
-    assert told[0]["origin"] == arn("orders")
+    shown = objects(shop.run("show", "--json", "--where", "attempts = 2"))
+    assert [each["id"] for each in shown] == ["id-1"]
+    assert shown[0]["origin"] == arn("orders")
 
 
-def test_show_with_an_id_shows_all_that_is_known(shop: Shop) -> None:  # SPEC M2
+def test_show_with_an_id_prints_all_details(shop: MotoShop) -> None:  # SPEC M2
     frames = '  File "/var/task/app.py", line 12, in handler\n    charge(order)'
     shop.put(2, traceback=frames, history=[{"attempt": 1, "at": "2026-11-21T08:00:00Z", "error": "Earlier: one"}])
     result = shop.run("show", "id-1")
@@ -168,24 +168,24 @@ def test_show_with_an_id_shows_all_that_is_known(shop: Shop) -> None:  # SPEC M2
         assert text in result.stdout
 
 
-def test_show_with_the_id_of_no_letter_says_so(shop: Shop) -> None:  # SPEC M2
+def test_show_with_an_unknown_id_fails(shop: MotoShop) -> None:  # SPEC M2
     shop.put(1)
-    result = shop.run("show", "nobody")
+    result = shop.run("show", "unknown")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "no dead letter 'nobody' was found in orders-dlq" in result.stderr
+    assert "dead letter 'unknown' was not found in orders-dlq" in result.stderr
 
 
-def test_a_letter_without_a_record_says_so_and_how_to_find_its_log(shop: Shop) -> None:  # SPEC M2
-    shop.put(record=False)
-    [letter] = objects(shop.run("show", "--json"))
-    result = shop.run("show", letter["id"])
-    assert "no record: SQS moved it by itself" in result.stdout
-    assert f'filter @message like "{letter["id"]}"' in result.stdout
+def test_for_a_dead_letter_without_a_failure_record_a_log_query_is_printed(shop: MotoShop) -> None:  # SPEC M2
+    shop.put(recorded=False)
+    [dead_letter] = objects(shop.run("show", "--json"))
+    result = shop.run("show", dead_letter["id"])
+    assert "no failure record (not dead-lettered by tarry)" in result.stdout
+    assert f'filter @message like "{dead_letter["id"]}"' in result.stdout
 
 
 @pytest.mark.parametrize("arguments", [("show",), ("show", "id-0"), ("show", "--json"), ("show", "--event")])
-def test_hostile_text_is_harmless(shop: Shop, arguments: tuple[str, ...]) -> None:  # SPEC M2
-    """No control character of a message reaches the terminal; no markup is taken for one."""
+def test_hostile_text_is_harmless(shop: MotoShop, arguments: tuple[str, ...]) -> None:  # SPEC M2
+    """Control characters in a message do not reach the terminal, and markup in it has no effect."""
     shop.put(body="\u202e \U0001f600 [link=x]body[/link]", message=HOSTILE, type="[red]Type", function=HOSTILE)
     result = shop.run(*arguments)
     assert result.exit_code == 0
@@ -195,33 +195,33 @@ def test_hostile_text_is_harmless(shop: Shop, arguments: tuple[str, ...]) -> Non
         assert "\\x1b[2J" in result.stdout
 
 
-def test_show_as_an_event_is_what_tarry_local_takes(shop: Shop) -> None:  # SPEC M2
+def test_show_with_event_prints_an_sqs_event_for_tarry_local(shop: MotoShop) -> None:  # SPEC M2
     shop.put(2)
     [event] = objects(shop.run("show", "--event", "id-1", "id-0"))
     assert [record["eventSourceARN"] for record in event["Records"]] == [arn("orders")] * 2
     assert [json.loads(record["body"])["id"] for record in event["Records"]] == [1, 0]
 
 
-def test_a_dead_letter_queue_with_a_redrive_policy_is_warned_of(shop: Shop) -> None:  # SPEC M2, PLATFORM 22
+def test_show_warns_of_a_dead_letter_queue_with_a_redrive_policy(shop: MotoShop) -> None:  # SPEC M2, PLATFORM 22
     shop.queue("worse")
     policy = json.dumps({"deadLetterTargetArn": arn("worse"), "maxReceiveCount": 5})
     shop.sqs.set_queue_attributes(QueueUrl=shop.dlq, Attributes={"RedrivePolicy": policy})
-    assert "after 5 of them SQS moves a dead letter to worse" in shop.run("show").stderr
+    assert "after 5 receives SQS moves a dead letter to worse" in shop.run("show").stderr
 
 
 # retry and remove
 
 
-def test_retry_tells_of_each_as_json(shop: Shop) -> None:  # SPEC M6
+def test_retry_with_json_prints_each_result(shop: MotoShop) -> None:  # SPEC M6
     shop.put(30)
-    result = shop.run("retry", "id-20", "nobody", "id-3", "--json")
+    result = shop.run("retry", "id-20", "unknown", "id-3", "--json")
     assert result.exit_code == 1
     assert objects(result) == [
         {"id": "id-20", "outcome": "retried"},
         {
-            "id": "nobody",
+            "id": "unknown",
             "outcome": "failed",
-            "error": "no such dead letter was found in orders-dlq: scanned 30 of about 30",
+            "error": "not found in orders-dlq: scanned 30 of about 30",
         },
         {"id": "id-3", "outcome": "retried"},
     ]
@@ -229,36 +229,36 @@ def test_retry_tells_of_each_as_json(shop: Shop) -> None:  # SPEC M6
     assert shop.depths() == (2, 28, 0)
 
 
-def test_retry_all_of_a_hundred(shop: Shop) -> None:  # SPEC M3
+def test_retry_all_of_a_hundred(shop: MotoShop) -> None:  # SPEC M3
     shop.put(100)
     result = shop.run("retry", "--all", "--concurrency", "4")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr.splitlines()[-1] == "retried 100, failed 0, skipped 0, deleted 0"
-    assert "at most 40 dead letters may arrive twice" in result.stderr
+    assert "up to 40 messages may be delivered twice" in result.stderr
     assert shop.depths() == (100, 0, 0)
 
 
-def test_retry_by_a_filter(shop: Shop) -> None:  # SPEC M3
+def test_retry_by_a_condition(shop: MotoShop) -> None:  # SPEC M3
     shop.put(20)
     result = shop.run("retry", "--where", "attempts > 15", "--json")
     assert sorted(each["id"] for each in objects(result)) == [f"id-{index}" for index in range(15, 20)]
     assert shop.depths() == (5, 15, 0)
 
 
-def test_remove_removes(shop: Shop) -> None:  # SPEC M1
+def test_remove_deletes_the_selected_dead_letters(shop: MotoShop) -> None:  # SPEC M1
     shop.put(20)
     assert objects(shop.run("remove", "id-3", "--json")) == [{"id": "id-3", "outcome": "deleted"}]
     assert shop.run("remove", "--where", "body.id < 10", "--force").exit_code == 0
     assert shop.depths() == (0, 10, 0)
 
 
-def test_retry_of_a_mixed_queue_does_what_it_can_and_exits_1(shop: Shop) -> None:  # SPEC M3, M4
+def test_retry_of_a_mixed_queue_retries_what_it_can_and_exits_with_1(shop: MotoShop) -> None:  # SPEC M3, M4
     shop.put(3)
     shop.put(first=3, reason="undecodable")
-    shop.put(record=False)
+    shop.put(recorded=False)
     result = shop.run("retry", "--all")
     assert result.exit_code == 1
-    assert "id-3  skipped: no handler can read its body" in result.stdout
+    assert "id-3  skipped: its body cannot be decoded: edit or remove it" in result.stdout
     assert "name a queue to send it to (--to QUEUE)" in result.stdout
     assert result.stderr.splitlines()[-1] == "retried 3, failed 1, skipped 1, deleted 0"
     assert shop.depths() == (3, 2, 0)
@@ -271,7 +271,7 @@ path.write_text(path.read_text().replace("{old}", "{new}") + "\\n")
 """
 
 
-def editor(shop: Shop, monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+def editor(shop: MotoShop, monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
     path = shop.folder / "editor"
     path.write_text(EDITOR.format(python=sys.executable, old=old, new=new))
     path.chmod(0o755)
@@ -279,7 +279,7 @@ def editor(shop: Shop, monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> N
     monkeypatch.setenv("EDITOR", str(path))
 
 
-def test_an_edited_body_is_sent(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC M3
+def test_retry_sends_an_edited_body(shop: MotoShop, monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC M3
     shop.put(2, reason="undecodable")
     editor(shop, monkeypatch, "1}", "7}")
     assert objects(shop.run("retry", "id-1", "--edit", "--json")) == [{"id": "id-1", "outcome": "retried"}]
@@ -291,18 +291,20 @@ def test_an_edited_body_is_sent(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> 
     assert (record["id"], "edited" in record) == ("id-1", True)
 
 
-def test_a_body_that_is_no_json_any_more_is_not_sent(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC M3
+def test_retry_refuses_an_edited_body_that_is_no_longer_json(
+    shop: MotoShop, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC M3
     shop.put(1)
     editor(shop, monkeypatch, "}", "")
-    [told] = objects(shop.run("retry", "id-0", "--edit", "--json"))
-    assert (told["outcome"], "was JSON, and is none now" in told["error"]) == ("failed", True)
+    [result] = objects(shop.run("retry", "id-0", "--edit", "--json"))
+    assert (result["outcome"], "was JSON, the edited body is not" in result["error"]) == ("failed", True)
     editor(shop, monkeypatch, "nothing", "")
-    assert "its body was not changed" in shop.run("retry", "id-0", "--edit").stdout
+    assert "you did not change its body" in shop.run("retry", "id-0", "--edit").stdout
     assert shop.depths() == (0, 1, 0)
 
 
-def test_what_an_editor_shows_is_not_among_the_results(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_the_output_of_an_editor_does_not_go_to_stdout(
+    shop: MotoShop, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:  # SPEC M6
     shop.put(1)
     path = shop.folder / "editor"
@@ -314,7 +316,7 @@ def test_what_an_editor_shows_is_not_among_the_results(
     assert capfd.readouterr() == ("", "the screen\n")
 
 
-def test_via_local_runs_the_templates_handler(shop: Shop) -> None:  # SPEC M3
+def test_via_local_runs_the_handler_of_the_template(shop: MotoShop) -> None:  # SPEC M3
     shop.template()
     shop.put(5)
     result = shop.run("retry", "--all", "--via", "local", "--json", queue=None)
@@ -328,8 +330,9 @@ def test_via_local_runs_the_templates_handler(shop: Shop) -> None:  # SPEC M3
     assert {(failure["attempts"], failure["message"]) for failure in failures} == {(5, "too many"), (6, "too many")}
 
 
-def test_via_local_a_queue_of_the_template_need_be_no_source(shop: Shop) -> None:  # SPEC M3
-    """SQS does not tell of it as a source, or tells of none: its handler is known all the same."""
+def test_via_local_accepts_a_queue_of_the_template_that_sqs_does_not_list_as_a_source(
+    shop: MotoShop,
+) -> None:  # SPEC M3
     shop.template()
     shop.sqs.set_queue_attributes(
         QueueUrl=shop.sqs.get_queue_url(QueueName="orders")["QueueUrl"], Attributes={"RedrivePolicy": ""}
@@ -339,7 +342,7 @@ def test_via_local_a_queue_of_the_template_need_be_no_source(shop: Shop) -> None
     assert shop.depths() == (0, 1, 0)
 
 
-def test_via_local_a_letter_of_a_queue_without_a_function_is_exit_2(shop: Shop) -> None:  # SPEC M3
+def test_via_local_exits_with_2_for_a_queue_without_a_function(shop: MotoShop) -> None:  # SPEC M3
     shop.template()
     shop.put(2, origin="orders-dlq-too")
     template = shop.folder / "template.yaml"
@@ -349,24 +352,24 @@ def test_via_local_a_letter_of_a_queue_without_a_function_is_exit_2(shop: Shop) 
     shop.queue("orders-dlq-too")
     result = shop.run("retry", "id-1", "id-0", "--via", "local")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "no function of template.yaml is fed by orders-dlq-too" in result.stderr
+    assert "template.yaml: no function consumes orders-dlq-too" in result.stderr
     result = shop.run("retry", "--all", "--via", "local", "--json")
     assert [each["outcome"] for each in objects(result)] == ["failed", "failed"]
     assert result.exit_code == 2
     assert shop.depths() == (0, 2, 0)
 
 
-def test_a_template_names_its_queues(shop: Shop) -> None:  # SPEC M1
+def test_a_template_selects_its_dead_letter_queues(shop: MotoShop) -> None:  # SPEC M1
     shop.template()
     shop.put(1)
     assert shop.run("show", queue=None).stdout.startswith("orders-dlq\n")
     assert shop.run("show", "--template", "template.yaml", queue="Dead").stdout.startswith("orders-dlq\n")
     result = shop.run("show", "--template", "template.yaml", queue="nope")
-    assert (result.exit_code, result.stderr) == (2, "tarry: there is no queue 'nope'; there are orders-dlq\n")
+    assert (result.exit_code, result.stderr) == (2, "tarry: queue 'nope' does not exist; existing queues: orders-dlq\n")
 
 
 @pytest.mark.parametrize("command", ["retry", "remove"])
-def test_an_id_that_is_in_none_of_several_queues_is_said_of_all(shop: Shop, command: str) -> None:  # SPEC M1
+def test_an_id_that_is_in_none_of_several_queues_is_reported_once(shop: MotoShop, command: str) -> None:  # SPEC M1
     shop.template()
     path = shop.folder / "template.yaml"
     more = """
@@ -378,13 +381,13 @@ def test_an_id_that_is_in_none_of_several_queues_is_said_of_all(shop: Shop, comm
     path.write_text(path.read_text() + more.removeprefix("\n"))
     shop.queue("worse")
     shop.put(1)
-    result = shop.run(command, "nobody", "--json", queue=None)
-    error = "no such dead letter was found in orders-dlq, worse"
-    assert objects(result) == [{"id": "nobody", "outcome": "failed", "error": error}]
+    result = shop.run(command, "unknown", "--json", queue=None)
+    error = "not found in orders-dlq, worse"
+    assert objects(result) == [{"id": "unknown", "outcome": "failed", "error": error}]
     assert result.exit_code == 1
 
 
-def test_a_stack_names_its_queues(shop: Shop) -> None:  # SPEC M1
+def test_a_stack_selects_its_dead_letter_queues(shop: MotoShop) -> None:  # SPEC M1
     plain = {
         "Resources": {
             "Jobs": {
@@ -407,28 +410,34 @@ def test_a_stack_names_its_queues(shop: Shop) -> None:  # SPEC M1
     assert (result.exit_code, result.stdout) == (2, "")
 
 
-# used wrongly: a line, exit 2, nothing touched
+# wrong usage: one line, exit code 2, nothing changed
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("retry",), "say which dead letters: ids, --where or --all; there is no terminal to ask at"),
-        (("remove",), "say which dead letters: ids, --where or --all"),
-        (("retry", "id-0", "--all"), "name ids, or say which by --where or --all: not both"),
-        (("remove", "id-0", "--where", "attempts = 1"), "name ids, or say which by --where or --all: not both"),
-        (("show", "--where", "body.[ = 1"), "the filter 'body.[ = 1' is wrong at column 11: a bracket is not closed"),
-        (("show", "--json", "--event"), "--json or --event: not both"),
-        (("show", "--endpoint-url", "localhost:4576"), "'localhost:4576' is no endpoint URL: it looks like http://"),
-        (("show", "--endpoint-url", "http://[::1"), "'http://[::1' is no endpoint URL"),
+        (("retry",), "no dead letters selected, and no terminal to ask at: give ids, --where or --all"),
+        (("remove",), "no dead letters selected: give ids, --where or --all"),
+        (("retry", "id-0", "--all"), "ids cannot be combined with --where or --all: give one or the other"),
+        (
+            ("remove", "id-0", "--where", "attempts = 1"),
+            "ids cannot be combined with --where or --all: give one or the other",
+        ),
+        (("show", "--where", "body.[ = 1"), "invalid condition 'body.[ = 1' at column 11: unclosed bracket"),
+        (("show", "--json", "--event"), "--json and --event cannot be combined: give one of them"),
+        (
+            ("show", "--endpoint-url", "localhost:4576"),
+            "'localhost:4576' is not an endpoint URL; an example is http://",
+        ),
+        (("show", "--endpoint-url", "http://[::1"), "'http://[::1' is not an endpoint URL"),
         (("retry", "--all", "--edit"), "--edit needs ids"),
-        (("retry", "--all", "--to", "nope"), "there is no queue 'nope'; there are orders-dlq, orders"),
+        (("retry", "--all", "--to", "nope"), "queue 'nope' does not exist; existing queues: orders-dlq, orders"),
         (("retry", "--all", "--to", "orders-dlq"), "orders-dlq is the dead-letter queue itself"),
-        (("retry", "--all", "--via", "local"), "there is no template.yaml here, whose functions are to be run"),
+        (("retry", "--all", "--via", "local"), "there is no template.yaml in this directory to find the handlers in"),
     ],
 )
-def test_used_wrongly_it_says_in_a_line_what_to_do(
-    shop: Shop, arguments: tuple[str, ...], line: str
+def test_wrong_usage_is_one_line_with_the_remedy(
+    shop: MotoShop, arguments: tuple[str, ...], line: str
 ) -> None:  # SPEC M6
     shop.put(1)
     result = shop.run(*arguments)
@@ -438,42 +447,42 @@ def test_used_wrongly_it_says_in_a_line_what_to_do(
     assert shop.depths() == (0, 1, 0)
 
 
-def test_an_unknown_queue_is_an_error_that_names_those_there_are(shop: Shop) -> None:  # SPEC M1
+def test_the_error_for_an_unknown_queue_lists_existing_queues(shop: MotoShop) -> None:  # SPEC M1
     result = shop.run("show", queue="nope")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "tarry: there is no queue 'nope'; there are orders-dlq, orders\n"
+    assert result.stderr == "tarry: queue 'nope' does not exist; existing queues: orders-dlq, orders\n"
 
 
-def test_nothing_to_look_at_is_said(shop: Shop) -> None:  # SPEC M1
+def test_without_a_queue_or_template_the_error_lists_the_options(shop: MotoShop) -> None:  # SPEC M1
     result = shop.run("show", queue=None)
     assert result.exit_code == 2
     assert result.stderr == (
-        "tarry: there is no template.yaml here: name a template (--template FILE), a deployed stack (--stack NAME) or "
-        "a queue (--queue NAME)\n"
+        "tarry: there is no template.yaml in this directory: name a template (--template FILE), a deployed stack "
+        "(--stack NAME) or a queue (--queue NAME)\n"
     )
 
 
 @pytest.mark.parametrize("more", [(), ("--all",)])
-def test_a_letter_that_has_nowhere_to_go_is_exit_2(shop: Shop, more: tuple[str, ...]) -> None:  # SPEC M3
-    shop.put(record=False)
-    [letter] = objects(shop.run("show", "--json"))
-    result = shop.run("retry", *(more or (letter["id"],)))
+def test_a_dead_letter_without_a_target_exits_with_2(shop: MotoShop, more: tuple[str, ...]) -> None:  # SPEC M3
+    shop.put(recorded=False)
+    [dead_letter] = objects(shop.run("show", "--json"))
+    result = shop.run("retry", *(more or (dead_letter["id"],)))
     assert result.exit_code == 2
     assert "--to QUEUE" in result.output
     assert shop.depths() == (0, 1, 0)
     assert shop.run("retry", "--all", "--to", "orders").exit_code == 0
 
 
-def test_an_origin_that_is_no_source_is_exit_2(shop: Shop) -> None:  # SPEC M3
+def test_an_origin_that_is_not_a_source_exits_with_2(shop: MotoShop) -> None:  # SPEC M3
     shop.queue("payroll")
     shop.put(origin="payroll")
     result = shop.run("retry", "id-0")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "which is no source of orders-dlq (its sources: orders)" in result.stderr
+    assert "which is not a source of orders-dlq (sources: orders)" in result.stderr
     assert shop.depths() == (0, 1, 0)
 
 
-def test_without_credentials_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_and_region_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -482,14 +491,14 @@ def test_without_credentials_it_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     result = CliRunner().invoke(app, ["failed", "show", "--queue", "orders-dlq"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("tarry: there are no AWS credentials")
+    assert result.stderr.startswith("tarry: no usable AWS credentials")
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     monkeypatch.delenv("AWS_REGION", raising=False)
     result = CliRunner().invoke(app, ["failed", "show", "--queue", "orders-dlq"])
     assert (result.exit_code, "set AWS_REGION" in result.stderr) == (2, True)
 
 
-def test_where_nobody_answers_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tarry.cli.failed.targets.TRIES", 1)
     result = CliRunner().invoke(app, ["failed", "show", "--queue", "dlq", "--endpoint-url", "http://127.0.0.1:9"])
     assert result.exit_code == 2

@@ -13,7 +13,7 @@ FUNCTIONS = Path(__file__).parents[3] / "functions"
 
 @pytest.fixture(autouse=True)
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty AWS inside this process."""
+    """Mock AWS in this process, without any resources."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
@@ -28,7 +28,7 @@ def sqs() -> SQSClient:
 
 @pytest.fixture
 def load() -> Callable[[str], ModuleType]:
-    """Imports a function's `app.py` as a cold start does: anew, with the environment as it is now."""
+    """Return a function that imports the `app.py` of a function again, as a cold start does."""
 
     def load_function(name: str) -> ModuleType:
         spec = importlib.util.spec_from_file_location(f"{name}_app", FUNCTIONS / name / "app.py")

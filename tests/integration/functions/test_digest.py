@@ -1,4 +1,4 @@
-"""The digest function: one object for a batch, and what becomes of the scans that are not in it."""
+"""The digest function: one object per batch, and the scans that are not in it."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -40,12 +40,12 @@ def scan(message_id: str, parcel: str, hour: int = 8, carrier: str = "dhl", rece
 
 
 def deliver(app: ModuleType, *records: dict[str, Any]) -> list[str]:
-    """Runs the handler on a batch; the ids of what it reported as failed."""
+    """Run the handler on a batch; return the ids of the messages reported as failed."""
     return failed(app.handler(event(*records), Context()))
 
 
 def digests(s3: S3Client) -> dict[str, list[dict[str, Any]]]:
-    """The lines of each object in the bucket, by its key."""
+    """Return the lines of each object in the bucket, by key."""
     keys = [found["Key"] for found in s3.list_objects_v2(Bucket="digests").get("Contents", [])]
     bodies = {key: s3.get_object(Bucket="digests", Key=key)["Body"].read() for key in keys}
     return {key: [json.loads(line) for line in body.splitlines()] for key, body in bodies.items()}
@@ -66,9 +66,7 @@ def test_a_batch_becomes_one_object_in_the_order_of_the_scans(app: ModuleType, s
     assert wire.requests == []
 
 
-def test_a_batch_that_comes_twice_in_another_order_writes_the_same_object_again(
-    app: ModuleType, s3: S3Client, wire: Wire
-) -> None:
+def test_a_batch_redelivered_in_another_order_writes_the_same_object(app: ModuleType, s3: S3Client, wire: Wire) -> None:
     batch = [scan("m1", "p-1"), scan("m2", "p-2"), scan("m3", "p-3", hour=7)]
     deliver(app, *batch)
     before = digests(s3)
@@ -77,7 +75,7 @@ def test_a_batch_that_comes_twice_in_another_order_writes_the_same_object_again(
     assert digests(s3) == before
 
 
-def test_the_second_scan_of_a_parcel_waits_for_another_digest(app: ModuleType, s3: S3Client, wire: Wire) -> None:
+def test_the_second_scan_of_a_parcel_is_retried_for_another_digest(app: ModuleType, s3: S3Client, wire: Wire) -> None:
     later, earlier = scan("m1", "p-1", hour=9), scan("m2", "p-1", hour=8)
 
     assert deliver(app, later, earlier, scan("m3", "p-2")) == ["m1"]
@@ -86,36 +84,34 @@ def test_the_second_scan_of_a_parcel_waits_for_another_digest(app: ModuleType, s
     assert sorted(map(messages, digests(s3).values())) == [["m1"], ["m2", "m3"]]
 
 
-def test_a_scan_of_an_unknown_carrier_is_dead_lettered_and_the_others_go(
+def test_a_scan_of_an_unknown_carrier_is_dead_lettered_and_the_others_are_written(
     app: ModuleType, s3: S3Client, wire: Wire
 ) -> None:
     assert deliver(app, scan("m1", "p-1", carrier="albatross"), scan("m2", "p-2")) == []
 
     [lines] = digests(s3).values()
     assert messages(lines) == ["m2"]
-    [kept] = wire.records()
-    assert (kept["id"], kept["failure"]["reason"]) == ("m1", "fatal")
-    assert kept["failure"]["message"] == "parcel p-1: nobody has told us of 'albatross'"
+    [envelope] = wire.records()
+    assert (envelope["id"], envelope["failure"]["reason"]) == ("m1", "fatal")
+    assert envelope["failure"]["message"] == "parcel p-1: unknown carrier 'albatross'"
 
 
-def test_what_is_no_scan_is_dead_lettered_with_where_and_why(app: ModuleType, s3: S3Client, wire: Wire) -> None:
-    no_scan = record({"parcel": "p-1", "carrier": "dhl", "status": "lost", "at": "2026-07-25T08:00"}, "m1", "scans")
+def test_an_invalid_scan_is_dead_lettered_with_the_validation_errors(app: ModuleType, s3: S3Client, wire: Wire) -> None:
+    invalid = record({"parcel": "p-1", "carrier": "dhl", "status": "lost", "at": "2026-07-25T08:00"}, "m1", "scans")
 
-    assert deliver(app, no_scan, scan("m2", "p-2")) == []
-    [kept] = wire.records()
-    assert kept["failure"]["reason"] == "undecodable"
-    assert "status: Input should be" in kept["failure"]["message"]
-    assert "at: Input should have timezone info" in kept["failure"]["message"]
+    assert deliver(app, invalid, scan("m2", "p-2")) == []
+    [envelope] = wire.records()
+    assert envelope["failure"]["reason"] == "undecodable"
+    assert "status: Input should be" in envelope["failure"]["message"]
+    assert "at: Input should have timezone info" in envelope["failure"]["message"]
 
 
-def test_nothing_is_written_where_nothing_is_left_to_write(app: ModuleType, s3: S3Client, wire: Wire) -> None:
+def test_no_object_is_written_without_valid_scans(app: ModuleType, s3: S3Client, wire: Wire) -> None:
     assert deliver(app, scan("m1", "p-1", carrier="albatross")) == []
     assert digests(s3) == {}
 
 
-def test_a_busy_s3_gives_the_digest_back_for_minutes_and_holds_to_what_was_said_of_others(
-    app: ModuleType, wire: Wire
-) -> None:
+def test_a_busy_s3_delays_the_digest_and_keeps_the_other_verdicts(app: ModuleType, wire: Wire) -> None:
     twice = scan("m3", "p-1", hour=9)
     with Stubber(app.s3) as stub:
         stub.add_client_error("put_object", "SlowDown", http_status_code=503)
@@ -123,20 +119,20 @@ def test_a_busy_s3_gives_the_digest_back_for_minutes_and_holds_to_what_was_said_
 
         assert deliver(app, *batch) == ["m1", "m2", "m3"]
     assert wire.visibilities() == {"handle-m1": 300, "handle-m2": 300, "handle-m3": 2}
-    assert [kept["id"] for kept in wire.records()] == ["m4"]
+    assert [envelope["id"] for envelope in wire.records()] == ["m4"]
 
 
-def test_a_digest_that_stays_unwritten_is_dead_lettered_with_what_s3_said(app: ModuleType, wire: Wire) -> None:
+def test_a_digest_that_is_never_written_is_dead_lettered_with_the_error_of_s3(app: ModuleType, wire: Wire) -> None:
     with Stubber(app.s3) as stub:
         stub.add_client_error("put_object", "SlowDown", "Please reduce your request rate.", http_status_code=503)
 
         assert deliver(app, scan("m1", "p-1", receives=5)) == []
-    [kept] = wire.records()
-    assert (kept["failure"]["reason"], kept["failure"]["attempts"]) == ("exhausted", 5)
-    assert "Please reduce your request rate." in kept["failure"]["message"]
+    [envelope] = wire.records()
+    assert (envelope["failure"]["reason"], envelope["failure"]["attempts"]) == ("exhausted", 5)
+    assert "Please reduce your request rate." in envelope["failure"]["message"]
 
 
-def test_any_other_error_of_s3_is_left_to_the_policy(app: ModuleType, wire: Wire) -> None:
+def test_other_errors_of_s3_are_retried_by_the_policy(app: ModuleType, wire: Wire) -> None:
     with Stubber(app.s3) as stub:
         stub.add_client_error("put_object", "AccessDenied", http_status_code=403)
 

@@ -1,4 +1,4 @@
-"""The ledger function: entries in order for each account, and one that is refused does not block it."""
+"""The ledger function: entries are applied in order, and a rejected entry does not block its account."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -9,7 +9,7 @@ from botocore.stub import Stubber
 from mypy_boto3_dynamodb.service_resource import Table
 from mypy_boto3_sqs import SQSClient
 
-from tests.integration.functions.source import Source
+from tests.integration.functions.source_queue import SourceQueue
 
 
 def create_table(name: str, key: str) -> Table:
@@ -41,8 +41,8 @@ def app(
 
 
 @pytest.fixture
-def queue(sqs: SQSClient) -> Source:
-    return Source(sqs, "ledger", ".fifo", max_receive_count=15)
+def queue(sqs: SQSClient) -> SourceQueue:
+    return SourceQueue(sqs, "ledger", ".fifo", max_receive_count=15)
 
 
 def entry(id: str, account: str, amount: object) -> dict[str, object]:
@@ -53,7 +53,7 @@ def balances(accounts: Table) -> dict[object, object]:
     return {row["account"]: row["balance"] for row in accounts.scan()["Items"]}
 
 
-def test_entries_are_added_up(app: ModuleType, queue: Source, accounts: Table) -> None:
+def test_entries_change_the_balance(app: ModuleType, queue: SourceQueue, accounts: Table) -> None:
     for id, amount in (("e-1", 100), ("e-2", -30), ("e-3", 5)):
         queue.send(entry(id, "ada", amount), group="ada")
 
@@ -61,19 +61,19 @@ def test_entries_are_added_up(app: ModuleType, queue: Source, accounts: Table) -
     assert balances(accounts) == {"ada": 75}
 
 
-def test_an_entry_that_comes_twice_is_applied_once(app: ModuleType, queue: Source, accounts: Table) -> None:
-    app.apply(app.Entry("e-1", "ada", 100))
+def test_a_redelivered_entry_is_applied_once(app: ModuleType, queue: SourceQueue, accounts: Table) -> None:
+    app.apply(app.LedgerEntry("e-1", "ada", 100))
     queue.send(entry("e-1", "ada", 100), group="ada")
 
     assert queue.deliver(app.handler) == []
     assert balances(accounts) == {"ada": 100}
 
 
-def test_an_applied_entry_that_would_overdraw_today_is_not_rejected(
-    app: ModuleType, queue: Source, accounts: Table
+def test_a_redelivered_entry_is_not_rejected_if_it_would_overdraw_now(
+    app: ModuleType, queue: SourceQueue, accounts: Table
 ) -> None:
     for id, amount in (("e-1", 100), ("e-2", -80)):
-        app.apply(app.Entry(id, "ada", amount))
+        app.apply(app.LedgerEntry(id, "ada", amount))
     queue.send(entry("e-2", "ada", -80), group="ada")
 
     assert queue.deliver(app.handler) == []
@@ -81,8 +81,8 @@ def test_an_applied_entry_that_would_overdraw_today_is_not_rejected(
     assert balances(accounts) == {"ada": 20}
 
 
-def test_an_entry_that_overdraws_is_dead_lettered_and_the_account_goes_on(
-    app: ModuleType, queue: Source, accounts: Table, entries: Table
+def test_an_entry_that_overdraws_is_dead_lettered_and_the_next_one_is_applied(
+    app: ModuleType, queue: SourceQueue, accounts: Table, entries: Table
 ) -> None:
     for id, account, amount in (("e-1", "ada", 100), ("e-2", "ada", -101), ("e-3", "ada", -40), ("e-4", "bob", -1)):
         queue.send(entry(id, account, amount), group=account)
@@ -98,7 +98,7 @@ def test_an_entry_that_overdraws_is_dead_lettered_and_the_account_goes_on(
 
 
 @pytest.mark.parametrize("body", [{"account": "ada", "amount": 1}, entry("e-1", "ada", "all of it"), None])
-def test_what_is_no_entry_is_rejected(app: ModuleType, queue: Source, body: object) -> None:
+def test_an_invalid_entry_is_rejected(app: ModuleType, queue: SourceQueue, body: object) -> None:
     queue.send(body, group="ada")
 
     assert queue.deliver(app.handler) == []
@@ -107,7 +107,7 @@ def test_what_is_no_entry_is_rejected(app: ModuleType, queue: Source, body: obje
     assert failure["message"].startswith("not a ledger entry: ")
 
 
-def test_a_transaction_in_conflict_holds_up_its_account_only(app: ModuleType, queue: Source) -> None:
+def test_a_transaction_conflict_blocks_only_its_account(app: ModuleType, queue: SourceQueue) -> None:
     queue.send(entry("e-1", "ada", 100), group="ada")
     queue.send(entry("e-2", "ada", 200), group="ada")
     with Stubber(app.dynamodb) as stub:

@@ -1,4 +1,4 @@
-"""The orders function: what it writes, what it retries, what it declines."""
+"""The orders function: orders that it writes, retries and declines."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -11,7 +11,7 @@ from mypy_boto3_dynamodb.service_resource import Table
 from mypy_boto3_sqs import SQSClient
 
 from tarry import Retry
-from tests.integration.functions.source import Source
+from tests.integration.functions.source_queue import SourceQueue
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def app(load: Callable[[str], ModuleType], table: Table, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def queue(sqs: SQSClient) -> Source:
-    return Source(sqs, "orders", "", max_receive_count=13)
+def queue(sqs: SQSClient) -> SourceQueue:
+    return SourceQueue(sqs, "orders", "", max_receive_count=13)
 
 
 def order(version: object = 1, quantity: int = 2, price: int = 450, **changed: object) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def order(version: object = 1, quantity: int = 2, price: int = 450, **changed: o
     return {"order": "o-1", "version": version, "customer": "ada", "currency": "EUR", "lines": lines, **changed}
 
 
-def test_a_new_order_is_written(app: ModuleType, queue: Source, table: Table) -> None:
+def test_a_new_order_is_written(app: ModuleType, queue: SourceQueue, table: Table) -> None:
     queue.send(order(quantity=3))
 
     assert queue.deliver(app.handler) == []
@@ -49,8 +49,8 @@ def test_a_new_order_is_written(app: ModuleType, queue: Source, table: Table) ->
     ]
 
 
-def test_an_amendment_replaces_the_version_before_it(app: ModuleType, queue: Source, table: Table) -> None:
-    app.save(app.Order.model_validate(order(version=1)))
+def test_an_amendment_replaces_the_previous_version(app: ModuleType, queue: SourceQueue, table: Table) -> None:
+    app.save(app.OrderVersion.model_validate(order(version=1)))
     queue.send(order(version=2, quantity=5))
 
     assert queue.deliver(app.handler) == []
@@ -58,19 +58,19 @@ def test_an_amendment_replaces_the_version_before_it(app: ModuleType, queue: Sou
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_event_that_comes_twice_is_acknowledged_and_changes_nothing(
-    app: ModuleType, queue: Source, table: Table, version: int
+def test_a_redelivered_event_is_acknowledged_and_changes_nothing(
+    app: ModuleType, queue: SourceQueue, table: Table, version: int
 ) -> None:
     for stored in (1, 2, 3):
-        app.save(app.Order.model_validate(order(version=stored)))
+        app.save(app.OrderVersion.model_validate(order(version=stored)))
     queue.send(order(version=version, quantity=99))
 
     assert queue.deliver(app.handler) == []
     assert [(row["version"], row["total"]) for row in table.scan()["Items"]] == [(3, 900)]
 
 
-def test_an_amendment_that_overtook_another_waits_for_it(app: ModuleType, queue: Source, table: Table) -> None:
-    app.save(app.Order.model_validate(order(version=1)))
+def test_an_amendment_that_arrives_before_another_is_retried(app: ModuleType, queue: SourceQueue, table: Table) -> None:
+    app.save(app.OrderVersion.model_validate(order(version=1)))
     queue.send(order(version=3))
 
     assert queue.deliver(app.handler) == [order(version=3)]
@@ -82,12 +82,12 @@ def test_an_amendment_that_overtook_another_waits_for_it(app: ModuleType, queue:
     ("event", "reason"),
     [
         (order(currency="XTS"), "order o-1: unknown currency 'XTS'"),
-        (order(quantity=0), "order o-1: 0 of tea"),
+        (order(quantity=0), "order o-1: quantity 0 of tea"),
         (order(quantity=2, price=250_001), "order o-1: 5,000.02 is over the limit of 5,000.00"),
     ],
 )
 def test_a_declined_order_is_dead_lettered_at_once_with_the_reason(
-    app: ModuleType, queue: Source, table: Table, event: object, reason: str
+    app: ModuleType, queue: SourceQueue, table: Table, event: object, reason: str
 ) -> None:
     queue.send(event)
 
@@ -107,8 +107,8 @@ def test_a_declined_order_is_dead_lettered_at_once_with_the_reason(
         (["o-1"], ["Input should be an object"]),
     ],
 )
-def test_what_is_no_order_is_dead_lettered_with_where_and_why(  # SPEC K2
-    app: ModuleType, queue: Source, table: Table, event: object, problems: list[str]
+def test_an_invalid_order_is_dead_lettered_with_the_validation_errors(  # SPEC K2
+    app: ModuleType, queue: SourceQueue, table: Table, event: object, problems: list[str]
 ) -> None:
     queue.send(event)
 
@@ -120,16 +120,16 @@ def test_what_is_no_order_is_dead_lettered_with_where_and_why(  # SPEC K2
     assert table.scan()["Items"] == []
 
 
-def test_a_throttled_table_is_given_more_time_than_the_policy_would(app: ModuleType) -> None:
+def test_a_throttled_table_is_retried_with_a_longer_delay_than_the_backoff(app: ModuleType) -> None:
     with Stubber(app.dynamodb) as stub:
         stub.add_client_error("put_item", "ThrottlingException")
         with pytest.raises(Retry) as retry:
-            app.save(app.Order.model_validate(order()))
+            app.save(app.OrderVersion.model_validate(order()))
 
     assert retry.value.delay == 60
 
 
-def test_any_other_error_of_the_table_is_left_to_the_policy(app: ModuleType, queue: Source) -> None:
+def test_other_errors_of_the_table_are_retried_by_the_policy(app: ModuleType, queue: SourceQueue) -> None:
     queue.send(order())
     with Stubber(app.dynamodb) as stub:
         stub.add_client_error("put_item", "InternalServerError")

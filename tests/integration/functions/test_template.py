@@ -1,4 +1,4 @@
-"""template.yaml gives each function what its policy stands on."""
+"""The settings in template.yaml fit the retry policies of the functions."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ def properties(name: str) -> dict[str, Any]:
 
 
 def target(arn: dict[str, Any]) -> str:
-    """The resource behind `!GetAtt Resource.Arn`."""
+    """Return the resource of `!GetAtt Resource.Arn`."""
     value: Any = arn["Fn::GetAtt"]
     name: str = value[0] if isinstance(value, list) else value.partition(".")[0]
     return name
@@ -47,20 +47,22 @@ def dead_letters(queue: dict[str, Any]) -> dict[str, Any]:
     return properties(target(queue["RedrivePolicy"]["deadLetterTargetArn"]))
 
 
-def test_failed_messages_are_reported_one_by_one(mapping: dict[str, Any]) -> None:
+def test_failed_messages_are_reported_individually(mapping: dict[str, Any]) -> None:
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
 
 
-def test_a_throttled_batch_has_time_to_be_tried_again(mapping: dict[str, Any], queue: dict[str, Any]) -> None:
+def test_the_visibility_timeout_allows_retries_of_a_throttled_batch(
+    mapping: dict[str, Any], queue: dict[str, Any]
+) -> None:
     timeout = TEMPLATE["Globals"]["Function"]["Timeout"]
     assert queue["VisibilityTimeout"] >= 6 * timeout + mapping.get("MaximumBatchingWindowInSeconds", 0)
 
 
-def test_a_batch_of_more_than_ten_has_a_window_or_lambda_refuses_it(mapping: dict[str, Any]) -> None:
+def test_a_batch_of_more_than_ten_has_a_batching_window(mapping: dict[str, Any]) -> None:
     assert mapping["BatchSize"] <= 10 or mapping["MaximumBatchingWindowInSeconds"] >= 1
 
 
-def test_sqs_moves_a_message_only_long_after_the_policy_would(  # SPEC C9
+def test_max_receive_count_is_well_above_the_attempts_of_the_policy(  # SPEC C9
     function: dict[str, Any],
     mapping: dict[str, Any],
     queue: dict[str, Any],
@@ -83,7 +85,7 @@ def test_dead_letters_are_kept_longer_than_messages_and_in_the_same_kind_of_queu
     assert allowed["Fn::Sub"].split(":")[-1] == queue["QueueName"]
 
 
-def test_the_function_may_do_what_the_runtime_does_and_no_more(
+def test_the_role_allows_what_the_runtime_does_and_no_more(
     function: dict[str, Any], mapping: dict[str, Any], queue: dict[str, Any]
 ) -> None:
     [policy] = properties(target(function["Role"]))["Policies"]
@@ -99,8 +101,10 @@ def test_the_function_may_do_what_the_runtime_does_and_no_more(
     assert "*" not in str(policy).replace("${DigestBucket.Arn}/scans/*", "the objects it writes")
 
 
-def test_recursive_loops_stay_forbidden_where_nothing_is_sent_to_the_own_queue(function: dict[str, Any]) -> None:
-    # SPEC E8; the test above says that no role may
+def test_recursive_loops_stay_forbidden_for_functions_that_do_not_send_to_their_own_queue(
+    function: dict[str, Any],
+) -> None:
+    # SPEC E8; by the test above no role allows it
     assert "RecursiveLoop" not in function
 
 
@@ -112,7 +116,7 @@ def test_powertools_layer_is_built_for_the_runtime_that_loads_it() -> None:
     assert all(f":layer:AWSLambdaPowertoolsPythonV3-{runtime}-{architecture}:" in arn for arn in arns)
 
 
-def test_the_bucket_is_encrypted_closed_to_the_public_and_does_not_grow_for_ever() -> None:
+def test_the_bucket_is_encrypted_private_and_deletes_old_objects() -> None:
     bucket = properties("DigestBucket")
     [encryption] = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     assert encryption["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"

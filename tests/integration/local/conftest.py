@@ -1,4 +1,4 @@
-"""A small project in a temporary folder, and the command run on it."""
+"""A small project in a temporary folder, and the command that runs it."""
 
 import json
 from collections.abc import Iterator
@@ -82,7 +82,7 @@ def handler(message):
 
 
 class Project:
-    """The folder of a project, with an event for its queues."""
+    """A project folder with a template, functions, and an event for its queues."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -109,29 +109,29 @@ class Project:
         self.records.append({"body": json.dumps(wish), "attributes": attributes, "eventSourceARN": arn})
 
     def event(self) -> Path:
-        """The file with all that is to be sent."""
+        """Write the event file with all records; return its path."""
         self.write("event.json", json.dumps({"Records": self.records}))
         return self.folder / "event.json"
 
     def run(self, *options: str) -> Result:
-        """The command's result; stdout is no terminal."""
+        """Run the command with the event; stdout is not a terminal."""
         return self.invoke("--event", str(self.event()), *options)
 
     def invoke(self, *arguments: str) -> Result:
-        """The same, without an event."""
+        """Run the command without an event."""
         return CliRunner().invoke(app, ["local", "--template", str(self.folder / "template.yaml"), *arguments])
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.setenv("AWS_PROFILE", "not-to-be-found")  # a developer's own settings must not matter
+    monkeypatch.setenv("AWS_PROFILE", "not-to-be-found")  # the settings of the developer must have no effect
     monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", "http://127.0.0.1:9")
     return Project(tmp_path)
 
 
 @pytest.fixture(autouse=True)
 def _no_process_is_left() -> Iterator[None]:
-    """What a test has started ends with it, however the test ends."""
+    """Kill the processes that a test has started, however it ends."""
     before = len(STARTED)
     yield
     for local in STARTED[before:]:

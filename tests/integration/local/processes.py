@@ -1,4 +1,4 @@
-"""A function in a temporary folder, hosted as processes, and a look at what is left of them."""
+"""A function in a temporary folder, hosted as processes, and checks of leftover processes."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from tarry.template import TemplateFunction
 from tests.leftovers import MARK
 
 PATIENCE_SECONDS = 120.0
-"""How long a busy machine may take. This limit only ends what hangs."""
+"""The limit of all waits, for a busy machine; it only ends a test that hangs."""
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:jobs"
 
 APP = """
@@ -84,7 +84,7 @@ def handler(event, context):
 
 
 class Hosted:
-    """A function while it is hosted."""
+    """A hosted function."""
 
     def __init__(self, host: ProcessFunction, history: History) -> None:
         self.host = host
@@ -96,7 +96,7 @@ class Hosted:
         return answer
 
     async def value(self, **event: Any) -> Any:
-        """What it returns."""
+        """Invoke the function; return its value."""
         answer = await self.call(**event)
         assert answer.kind == "returned", answer
         return answer.value
@@ -109,8 +109,8 @@ class Hosted:
         return [event.fields["line"] for event in self.events("logged")]
 
 
-class Jobs:
-    """The function. Its code is in ``folder / "app.py"``."""
+class JobsFunction:
+    """A function with its code in ``folder / "app.py"``."""
 
     def __init__(self, folder: Path, client: Client) -> None:
         self.folder = folder
@@ -120,10 +120,12 @@ class Jobs:
     def code(self, text: str, name: str = "app.py") -> None:
         (self.folder / name).write_text(text)
 
-    def play(self, story: Callable[[Hosted], Awaitable[None]], **words: Any) -> Hosted:
-        """Host it, let the story happen, and close it; ``words`` are what a template says of it."""
-        words = {"timeout_seconds": 60, **words}
-        function = TemplateFunction("Jobs", "jobs", ARN, self.folder, words.pop("handler", "app.handler"), **words)
+    def play(self, scenario: Callable[[Hosted], Awaitable[None]], **settings: Any) -> Hosted:
+        """Host the function, run the scenario, and close it; ``settings`` are those of the template."""
+        settings = {"timeout_seconds": 60, **settings}
+        function = TemplateFunction(
+            "Jobs", "jobs", ARN, self.folder, settings.pop("handler", "app.handler"), **settings
+        )
 
         async def hosted() -> Hosted:
             history = History(time.time)
@@ -131,7 +133,7 @@ class Jobs:
             variables = variables_of(function, {MARK: os.environ.get(MARK, "")}, Endpoints(sqs="http://127.0.0.1:9"))
             host = Hosted(ProcessFunction(function, variables, history, launcher, self.client), history)
             try:
-                await asyncio.wait_for(story(host), PATIENCE_SECONDS)
+                await asyncio.wait_for(scenario(host), PATIENCE_SECONDS)
             finally:
                 await host.host.close()
                 launcher.close()
@@ -141,7 +143,7 @@ class Jobs:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process; one that only waits to be told of is none."""
+    """Whether a process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -153,11 +155,11 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_stopped(pid: int) -> None:
-    """Return when a process was stopped by a signal; at once where there is no `/proc` that tells."""
+    """Wait until a process is stopped by a signal; return at once without `/proc`."""
     stat = Path(f"/proc/{pid}/stat")
     until = time.monotonic() + PATIENCE_SECONDS
     while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "T":
-        assert time.monotonic() < until, f"process {pid} goes on"
+        assert time.monotonic() < until, f"process {pid} still runs"
         time.sleep(0.01)
 
 

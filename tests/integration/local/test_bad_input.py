@@ -1,4 +1,4 @@
-"""Wrong use is refused with one clear message and exit code 2, before anything is sent."""
+"""Wrong usage is refused with one line and exit code 2, before any message is sent."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ from .conftest import Project
 Mistake = Callable[[Project], object]
 
 MISTAKES: dict[str, tuple[Mistake, str]] = {
-    "a queue nobody consumes": (
+    "a queue without a consumer": (
         lambda project: project.send("elsewhere"),
-        "record 1 is for the queue elsewhere, which no function of",
+        "record 1 is for queue elsewhere, which no function in",
     ),
     "a FIFO message without its group": (
         lambda project: project.send("Entries.fifo"),
-        "record 1 has no attributes.MessageGroupId",
+        "record 1 needs attributes.MessageGroupId",
     ),
     "failures that would be deleted": (
         lambda project: project.edit(
@@ -27,48 +27,48 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         lambda project: project.write("template.yaml", "Resources: ["),
         "template.yaml is neither YAML nor JSON",
     ),
-    "an intrinsic that names nothing": (
+    "an intrinsic with an unknown name": (
         lambda project: project.edit("template.yaml", "!Ref Jobs", "!Ref Nothing"),
         "Plain.Environment.Variables.QUEUE: Ref Nothing cannot be resolved",
     ),
     "an intrinsic of another stack": (
         lambda project: project.edit("template.yaml", "!Ref Jobs", "!ImportValue other"),
-        "Plain.Environment.Variables.QUEUE: Fn::ImportValue cannot be resolved here: give the variable a value",
+        "Plain.Environment.Variables.QUEUE: Fn::ImportValue cannot be resolved here: set the variable to a value",
     ),
-    "an intrinsic that names what is not made": (
+    "an intrinsic for a resource that is not created": (
         lambda project: project.edit("template.yaml", "!Ref Jobs", "!GetAtt PlainRole.Arn"),
-        "Plain.Environment.Variables.QUEUE: GetAtt PlainRole.Arn cannot be resolved: tarry local makes no PlainRole",
+        "QUEUE: GetAtt PlainRole.Arn cannot be resolved: tarry local does not create PlainRole",
     ),
-    "a bucket that cannot be made": (
+    "a bucket that cannot be created": (
         lambda project: project.edit(
             "template.yaml", "Resources:", "Resources:\n  Bucket: {Type: AWS::S3::Bucket, Properties: {BucketName: X}}"
         ),
-        "moto cannot make Bucket: ",
+        "moto cannot create Bucket: ",
     ),
-    "an attribute that moto does not know": (
+    "an attribute that moto does not support": (
         lambda project: (
             project.edit("template.yaml", "Resources:", "Resources:\n  Topic: {Type: AWS::SNS::Topic}"),
             project.edit("template.yaml", "!Ref Jobs", "!GetAtt Topic.Colour"),
         ),
-        "Plain.Environment.Variables.QUEUE: GetAtt Topic.Colour cannot be resolved: moto does not know it",
+        "Plain.Environment.Variables.QUEUE: GetAtt Topic.Colour cannot be resolved: moto does not support it",
     ),
-    "a folder that is not there": (
+    "a missing folder": (
         lambda project: project.edit("template.yaml", "CodeUri: plain", "CodeUri: plane"),
-        "plane is no directory",
+        "plane is not a directory",
     ),
-    "code that is elsewhere": (
+    "code that is not local": (
         lambda project: project.edit("template.yaml", "CodeUri: plain", "CodeUri: s3://bucket/key"),
-        "Plain has no code here",
+        "Plain cannot run here: it needs a local CodeUri and a Handler",
     ),
-    "a handler that is not there": (
+    "a missing handler": (
         lambda project: project.edit("template.yaml", "app.handler", "app.handle"),
         "its handler app.handle cannot be imported from",
     ),
-    "a handler that does not import": (
+    "a handler that cannot be imported": (
         lambda project: project.write("plain/helper.py", "import no_such_library"),
         "No module named 'no_such_library'",
     ),
-    "a message SQS refuses": (
+    "a message that SQS refuses": (
         lambda project: project.records[0].update(messageAttributes={"AWS.x": {"dataType": "Odd", "stringValue": "1"}}),
         "SQS refuses record 1",
     ),
@@ -77,7 +77,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
 
 @pytest.mark.parametrize("skip", [[], ["--skip-time"]], ids=["real", "virtual"])
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_refused_in_one_line(project: Project, mistake: str, skip: list[str]) -> None:
+def test_wrong_usage_is_refused_in_one_line(project: Project, mistake: str, skip: list[str]) -> None:
     make, text = MISTAKES[mistake]
     project.send()
     make(project)
@@ -92,7 +92,7 @@ def test_a_mistake_is_refused_in_one_line(project: Project, mistake: str, skip: 
     assert "tarry/local" not in result.stderr
 
 
-def test_the_traceback_of_an_import_is_the_handlers_own(project: Project) -> None:
+def test_the_traceback_of_an_import_has_only_frames_of_the_handler(project: Project) -> None:
     project.write("plain/helper.py", "import no_such_library")
     project.send()
     lines = project.run().stderr.splitlines()
@@ -104,11 +104,11 @@ def test_the_traceback_of_an_import_is_the_handlers_own(project: Project) -> Non
 @pytest.mark.parametrize(
     ("names", "text"),
     [
-        (["Nobody"], "template.yaml has no function Nobody; it has Plain, Ordered"),
-        (["Alone"], "no queue feeds Alone: it has no SQS event. Queues feed Plain, Ordered. "),
+        (["Unknown"], "template.yaml has no function Unknown; its functions are Plain, Ordered"),
+        (["Alone"], "Alone has no SQS event; functions with one are Plain, Ordered. "),
     ],
 )
-def test_a_function_that_cannot_be_run_alone_is_refused(project: Project, names: list[str], text: str) -> None:
+def test_a_function_without_a_queue_is_refused(project: Project, names: list[str], text: str) -> None:
     if names == ["Alone"]:
         project.edit(
             "template.yaml",
@@ -120,14 +120,14 @@ def test_a_function_that_cannot_be_run_alone_is_refused(project: Project, names:
     assert text in result.stderr
 
 
-def test_a_template_in_which_no_queue_feeds_a_function_is_refused(project: Project) -> None:
+def test_a_template_without_an_sqs_event_is_refused(project: Project) -> None:
     project.write("template.yaml", "Resources: {Jobs: {Type: AWS::SQS::Queue}}")
     result = project.invoke()
     assert result.exit_code == 2
-    assert "no queue feeds a function here. A function gets one by an event of type SQS" in result.stderr
+    assert "no function has an SQS event. Add one to a function: " in result.stderr
 
 
-def test_what_aws_would_refuse_is_refused(project: Project) -> None:
+def test_settings_that_aws_would_refuse_are_refused(project: Project) -> None:
     project.edit("template.yaml", "VisibilityTimeout: 2\n", "VisibilityTimeout: 1\n")
     result = project.invoke()
     assert result.exit_code == 2
@@ -138,4 +138,4 @@ def test_a_parameter_needs_a_value(project: Project) -> None:
     project.send()
     result = project.run("--parameter", "Stage")
     assert result.exit_code == 2
-    assert "--parameter takes NAME=VALUE, got 'Stage'" in result.stderr
+    assert "--parameter must be NAME=VALUE, got 'Stage'" in result.stderr

@@ -1,6 +1,6 @@
-"""`tarry local` as it is used: a process that serves SQS and runs functions, driven by boto3 from outside.  # SPEC N1
+"""`tarry local` as a process that serves SQS and runs functions, used through boto3 from outside.  # SPEC N1
 
-One cloud serves all of these tests, which wait at the same time; in the end it is told to end, and nothing is left.
+All tests share one cloud, so that they wait at the same time. The last test stops it and checks for leftovers.
 """
 
 import re
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from .process import SOON_SECONDS, Local
+from .process import SOON_SECONDS, LocalProcess
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is left is looked for in /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="leftover processes are found in /proc")
 
 FUNCTIONS = {
     "Plain": (
@@ -59,11 +59,11 @@ FUNCTIONS = {
 
 
 TIMEOUTS = {"Plain": 2, "Delaying": 10, "Ordered": 10, "Crashing": 2, "Slow": 2, "Watched": 2}
-"""In seconds, of a function; its queue's visibility timeout is more than that, but where a test waits for it."""
+"""Function timeouts in seconds. Visibility timeouts are longer, except where a test waits for one."""
 
 
 def template() -> str:
-    """Each function with a queue of its own name in small letters, and one for the dead."""
+    """Return a template in which each function has a queue with its lower-case name, and a dead-letter queue."""
     parts = ["Transform: AWS::Serverless-2016-10-31", "Resources:"]
     for name, timeout in TIMEOUTS.items():
         suffix, kind = (
@@ -87,14 +87,14 @@ def template() -> str:
     return "\n".join(parts)
 
 
-class Sent:
-    """What was sent, by what is to become of it."""
+class SentMessages:
+    """The ids of messages, by their expected outcome."""
 
-    def __init__(self, local: Local) -> None:
+    def __init__(self, local: LocalProcess) -> None:
         self.at = time.time()
         self.once = local.send("plain", "0")
-        self.again = local.send("plain", "1")
-        self.dead = local.send("plain", "9")
+        self.retried = local.send("plain", "1")
+        self.dead_lettered = local.send("plain", "9")
         self.later = local.send("plain", "0", DelaySeconds=2)
         self.delayed = local.send("delaying", "{}")
         self.ordered = [
@@ -106,36 +106,36 @@ class Sent:
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalProcess]:
     folder = tmp_path_factory.mktemp("cloud")
     (folder / "template.yaml").write_text(template())
     for name, code in FUNCTIONS.items():
         (folder / name.lower()).mkdir()
         (folder / name.lower() / "app.py").write_text(code)
-    with Local(folder, "--watch") as local:
-        local.wait("SQS is at ")
+    with LocalProcess(folder, "--watch") as local:
+        local.wait("SQS is running at ")
         yield local
 
 
 @pytest.fixture(scope="module")
-def sent(local: Local) -> Sent:
-    return Sent(local)
+def sent(local: LocalProcess) -> SentMessages:
+    return SentMessages(local)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def watched(local: Local, sent: Sent) -> None:
-    """A function whose code changes while the others are at work."""
+def watched(local: LocalProcess, sent: SentMessages) -> None:
+    """A function whose code changes while the others run."""
     local.send("watched", "{}")
     local.wait("Watched: the old code")
     (local.folder / "watched/app.py").write_text("def handler(event, context):\n    print('the new code')\n")
-    local.wait("Watched: app.py changed: it is loaded anew")
+    local.wait("Watched: app.py changed, function restarts")
     local.send("watched", "{}")
 
 
-def test_a_failed_message_is_retried_alone(local: Local, sent: Sent) -> None:
-    local.until(lambda: local.story(sent.again)[-1:] == ["COMMITTED"], "a retry")
-    assert local.story(sent.once) == ["READY", "IN_FLIGHT 1", "COMMITTED"]
-    assert local.states(sent.again) == [
+def test_only_the_failed_message_is_retried(local: LocalProcess, sent: SentMessages) -> None:
+    local.until(lambda: local.timeline(sent.retried)[-1:] == ["COMMITTED"], "a retry")
+    assert local.timeline(sent.once) == ["READY", "IN_FLIGHT 1", "COMMITTED"]
+    assert local.states(sent.retried) == [
         "READY",
         "IN_FLIGHT 1",
         "WAITING_RETRY  (reported as failed)",
@@ -144,63 +144,65 @@ def test_a_failed_message_is_retried_alone(local: Local, sent: Sent) -> None:
     ]
 
 
-def test_sqs_moves_what_was_received_too_often(local: Local, sent: Sent) -> None:
+def test_sqs_moves_a_message_that_was_received_too_often(local: LocalProcess, sent: SentMessages) -> None:
     local.until(lambda: local.depth("plain-dead") == 1, "a dead letter")
-    local.wait(rf"{sent.dead[:8]} plain  DEAD_LETTERED  \(by SQS itself, after 2 receives\)")
+    local.wait(rf"{sent.dead_lettered[:8]} plain  DEAD_LETTERED  \(by SQS itself, after 2 receives\)")
 
 
-def test_a_delay_is_kept_that_the_sender_asked_for(local: Local, sent: Sent) -> None:
-    local.until(lambda: local.story(sent.later)[-1:] == ["COMMITTED"], "a delayed message")
+def test_the_delay_of_a_sender_is_kept(local: LocalProcess, sent: SentMessages) -> None:
+    local.until(lambda: local.timeline(sent.later)[-1:] == ["COMMITTED"], "a delayed message")
     assert local.states(sent.later) == ["READY", "IN_FLIGHT 1", "COMMITTED"]
 
 
-def test_a_delay_is_kept_that_the_handler_asked_for(local: Local, sent: Sent) -> None:
-    local.until(lambda: local.story(sent.delayed)[-1:] == ["COMMITTED"], "a retried message")
+def test_the_delay_of_a_handler_is_kept(local: LocalProcess, sent: SentMessages) -> None:
+    local.until(lambda: local.timeline(sent.delayed)[-1:] == ["COMMITTED"], "a retried message")
     assert local.states(sent.delayed)[1:3] == ["IN_FLIGHT 1", "WAITING_RETRY  (the handler asked for it)"]
 
 
-def test_a_fifo_group_keeps_its_order_and_its_dead_letter_says_why(local: Local, sent: Sent) -> None:
-    stories = lambda: [local.story(each)[-1:] for each in sent.ordered]  # noqa: E731
+def test_a_fifo_group_keeps_its_order_and_its_dead_letter_has_the_reason(
+    local: LocalProcess, sent: SentMessages
+) -> None:
+    timelines = lambda: [local.timeline(each)[-1:] for each in sent.ordered]  # noqa: E731
     local.until(
-        lambda: all("COMMITTED" in str(each) or "DEAD_LETTERED" in str(each) for each in stories()), "the groups"
+        lambda: all("COMMITTED" in str(each) or "DEAD_LETTERED" in str(each) for each in timelines()), "the groups"
     )
     applied = re.findall(r"Ordered: applies (\w+)", local.text)
     assert [each for each in applied if each in ("first", "second")] == ["first", "first", "second"]
-    assert local.story(sent.ordered[2])[-1] == "DEAD_LETTERED  (exhausted: ValueError: bad)"
+    assert local.timeline(sent.ordered[2])[-1] == "DEAD_LETTERED  (exhausted: ValueError: bad)"
     assert local.depth("ordered-dead.fifo") == 1
     assert "ValueError: bad" in local.text
     assert 'ordered/app.py", line 6, in handler' in local.text
 
 
-def test_the_message_of_a_handler_that_crashes_comes_back(local: Local, sent: Sent) -> None:
-    local.until(lambda: local.story(sent.crashed)[-1:] == ["COMMITTED"], "the crashed message")
+def test_the_message_of_a_handler_that_crashes_is_redelivered(local: LocalProcess, sent: SentMessages) -> None:
+    local.until(lambda: local.timeline(sent.crashed)[-1:] == ["COMMITTED"], "the crashed message")
     assert local.states(sent.crashed)[2] == "WAITING_RETRY  (Runtime exited with error: signal: killed)"
-    assert local.story(sent.crashed)[3:] == ["IN_FLIGHT 2", "COMMITTED"]
+    assert local.timeline(sent.crashed)[3:] == ["IN_FLIGHT 2", "COMMITTED"]
 
 
-def test_a_handler_that_overruns_its_timeout_is_killed(local: Local, sent: Sent) -> None:
-    local.until(lambda: local.story(sent.overran)[-1:] == ["COMMITTED"], "the overrun message")
+def test_a_handler_that_exceeds_its_timeout_is_killed(local: LocalProcess, sent: SentMessages) -> None:
+    local.until(lambda: local.timeline(sent.overran)[-1:] == ["COMMITTED"], "the overrun message")
     assert "Slow: Task timed out after 2.00 seconds" in local.text
     assert re.search(r"^Slow: 1 message in ([2-9]\d{3}|\d{5,}) ms \(timeout\)$", local.text, re.MULTILINE)
 
 
-def test_a_function_whose_code_changed_is_loaded_anew(local: Local) -> None:
+def test_a_function_restarts_when_its_code_changes(local: LocalProcess) -> None:
     local.wait("Watched: the new code")
 
 
-def test_another_cloud_at_the_same_port_is_refused(local: Local, tmp_path: Path) -> None:
+def test_another_cloud_at_the_same_port_is_refused(local: LocalProcess, tmp_path: Path) -> None:
     (tmp_path / "template.yaml").write_text(template())
     for name, code in FUNCTIONS.items():
         (tmp_path / name.lower()).mkdir()
         (tmp_path / name.lower() / "app.py").write_text(code)
-    other = Local(tmp_path, "--port", str(local.port))
+    other = LocalProcess(tmp_path, "--port", str(local.port))
     assert other.process.wait(SOON_SECONDS) == 2
     assert f"tarry: port {local.port} of 127.0.0.1 cannot be listened at" in other.text
-    assert "--port takes another port" in other.text
+    assert "Use --port for another port" in other.text
 
 
-def test_it_ends_when_it_is_told_to_and_nothing_is_left(local: Local, sent: Sent) -> None:
-    """The last one: a handler is at work, and what a crashed one had started would still sleep."""
+def test_on_sigterm_it_stops_and_leaves_nothing_behind(local: LocalProcess, sent: SentMessages) -> None:
+    """The last test: a handler runs, and a process that a crashed handler started would still sleep."""
     local.send("slow", "{}")
     local.wait("Slow: sleeps", times=2)
     assert local.left()

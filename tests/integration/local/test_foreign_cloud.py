@@ -1,4 +1,4 @@
-"""`tarry local --endpoint-url`: an SQS that is not there yet, that goes away in the middle, and comes back."""
+"""`tarry local --endpoint-url` with an SQS that starts later, stops, and comes back."""
 
 import logging
 import signal
@@ -12,11 +12,11 @@ from moto.sqs.models import sqs_backends
 from tests.network import free_port
 
 from .conftest import Project
-from .process import Local
+from .process import LocalProcess
 
 
-class Moto:
-    """moto's server. What it holds is this process's, and outlives it."""
+class RestartingMoto:
+    """A moto server that can be restarted; its messages survive in this process."""
 
     def __init__(self) -> None:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -29,7 +29,7 @@ class Moto:
         self._server.start()
 
     def stop(self) -> None:
-        """Polls that are under way find nothing any more."""
+        """Stop the server; current polls receive no messages."""
         if self._server is not None:
             self._server.stop()
             self._server = None
@@ -39,7 +39,7 @@ class Moto:
                 queue._messages = []
 
     def end_waits(self) -> None:
-        """Show all hidden messages, as if their visibility timeouts had passed."""
+        """Make all messages visible, as if their visibility timeouts had ended."""
         for backend in sqs_backends["123456789012"].values():
             for queue in backend.queues.values():
                 for message in queue._messages:
@@ -47,24 +47,24 @@ class Moto:
 
 
 @pytest.fixture
-def moto(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moto]:
-    monkeypatch.delenv("AWS_PROFILE")  # moto itself would look for it
+def moto(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestartingMoto]:
+    monkeypatch.delenv("AWS_PROFILE")  # moto would use it
     for backend in sqs_backends["123456789012"].values():
         backend.reset()
-    moto = Moto()
+    moto = RestartingMoto()
     yield moto
     moto.stop()
 
 
-def test_nothing_is_lost_when_another_sqs_comes_late_and_is_restarted(project: Project, moto: Moto) -> None:
-    """The messages are hidden for longer than a test takes: no message is shown again before the test shows it."""
+def test_no_message_is_lost_when_sqs_starts_later_and_is_restarted(project: Project, moto: RestartingMoto) -> None:
+    """The visibility timeouts are longer than the test: messages become visible only when the test makes them."""
     project.edit("plain/app.py", 'os.environ["QUEUE"]', 'os.environ["AWS_ENDPOINT_URL"]')
-    project.edit("template.yaml", "Timeout: 2", "Timeout: 900")  # of the functions, and the visibility of the queues
-    local = Local(project.folder, endpoint_url=moto.url)
+    project.edit("template.yaml", "Timeout: 2", "Timeout: 900")  # of the functions and of visibility
+    local = LocalProcess(project.folder, endpoint_url=moto.url)
     local.wait("does not answer: waiting for it")
     moto.start()
-    local.wait(f"made at {moto.url}: ")
-    local.wait("waits for messages to jobs")
+    local.wait(f"created at {moto.url}: ")
+    local.wait("Waiting for messages in jobs")
     ids = [local.send("jobs", '{"fail": 1}') for _ in range(3)]
     local.wait(r"WAITING_RETRY", times=3)
     moto.stop()
@@ -72,10 +72,10 @@ def test_nothing_is_lost_when_another_sqs_comes_late_and_is_restarted(project: P
     moto.end_waits()
     moto.start()
     ids += [local.send("jobs", "{}") for _ in range(3)]
-    local.until(lambda: all(local.story(each)[-1:] == ["COMMITTED"] for each in ids), "all of them done")
-    *before, again, done = local.states(ids[0])
+    local.until(lambda: all(local.timeline(each)[-1:] == ["COMMITTED"] for each in ids), "all messages committed")
+    *before, second, done = local.states(ids[0])
     assert before == ["READY", "IN_FLIGHT 1", "WAITING_RETRY  (reported as failed)"]
-    assert again == "IN_FLIGHT 2"
+    assert second == "IN_FLIGHT 2"
     assert done == "COMMITTED"
     local.until(lambda: local.depth("jobs") == 0, "an empty queue")
     assert f"handled by plain Plain {moto.url}" in local.text

@@ -1,4 +1,4 @@
-"""A mapping on an SQS that is not ours: moto's server, which goes away and comes back."""
+"""A mapping on an external SQS: a moto server that stops and comes back."""
 
 import asyncio
 import logging
@@ -31,8 +31,8 @@ QUEUES = [
 ]
 
 
-class Moto:
-    """moto's server on one port; what it holds is the process's, and outlives a stop."""
+class MotoServer:
+    """A moto server on a fixed port; its queues survive a stop in this process."""
 
     def __init__(self) -> None:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -55,10 +55,10 @@ class Moto:
             backend.reset()
 
 
-class Site:
-    """An SQS, the mapping of ``orders``, and a function that takes what comes."""
+class ForeignSite:
+    """An external SQS, the mapping of ``orders``, and a function that accepts all messages."""
 
-    def __init__(self, moto: Moto, queues: list[TemplateQueue]) -> None:
+    def __init__(self, moto: MotoServer, queues: list[TemplateQueue]) -> None:
         self.timeline = LoopTimeline()
         self.history = History(lambda: self.timeline.now)
         self.notes: list[str] = []
@@ -77,13 +77,13 @@ class Site:
         self.handled += [record["body"] for record in event["Records"]]
         self.timeline.after(0.001, partial(done, InvocationResult("returned")))
 
-    def happened(self, what: str) -> list[str]:
+    def delivery_ids(self, what: str) -> list[str]:
         return [event.fields["delivery_id"] for event in self.history.events if event.what == what]
 
 
 async def until(condition: Callable[[], object], seconds: float = 120) -> None:
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 it is threads that are waited for
+        while not condition():  # noqa: ASYNC110 it waits for threads
             await asyncio.sleep(0.01)
 
 
@@ -92,11 +92,13 @@ def send(client: Any, *bodies: str) -> None:
         client.send_message(QueueUrl=client.get_queue_url(QueueName="orders")["QueueUrl"], MessageBody=body)
 
 
-def play(moto: Moto, story: Callable[[Site], Awaitable[None]], queues: list[TemplateQueue] = QUEUES) -> Site:
-    async def whole() -> Site:
-        site = Site(moto, queues)
+def play(
+    moto: MotoServer, scenario: Callable[[ForeignSite], Awaitable[None]], queues: list[TemplateQueue] = QUEUES
+) -> ForeignSite:
+    async def whole() -> ForeignSite:
+        site = ForeignSite(moto, queues)
         try:
-            await story(site)
+            await scenario(site)
         finally:
             if site.mapping is not None:
                 site.mapping.stop()
@@ -107,91 +109,91 @@ def play(moto: Moto, story: Callable[[Site], Awaitable[None]], queues: list[Temp
 
 
 @pytest.fixture(autouse=True)
-def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(mapping, "PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(foreign, "POLL_SECONDS", 1)
 
 
 @pytest.fixture
-def moto() -> Iterator[Moto]:
-    server = Moto()
+def moto() -> Iterator[MotoServer]:
+    server = MotoServer()
     yield server
     server.stop()
     server.forget()
 
 
-def attributes(moto: Moto, queue: str) -> dict[str, str]:
+def attributes(moto: MotoServer, queue: str) -> dict[str, str]:
     url = moto.client.get_queue_url(QueueName=queue)["QueueUrl"]
-    told: dict[str, str] = moto.client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    return told
+    found: dict[str, str] = moto.client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    return found
 
 
-def test_an_sqs_that_goes_away_is_waited_for_and_nothing_is_lost(moto: Moto) -> None:  # SPEC N1
-    async def story(site: Site) -> None:
+def test_while_sqs_is_stopped_the_mapping_waits_and_loses_no_message(moto: MotoServer) -> None:  # SPEC N1
+    async def scenario(site: ForeignSite) -> None:
         await site.open()
         send(moto.client, "before")
-        await until(lambda: site.happened("deleted"))
+        await until(lambda: site.delivery_ids("deleted"))
         moto.stop()
         await until(lambda: any("waiting for it" in note for note in site.notes))
-        await asyncio.sleep(0.3)  # it is asked again meanwhile, in vain
+        await asyncio.sleep(0.3)  # polls fail in the meantime
         moto.start()
         send(moto.client, "after")
-        await until(lambda: len(site.happened("deleted")) == 2)
+        await until(lambda: len(site.delivery_ids("deleted")) == 2)
 
     moto.start()
-    site = play(moto, story)
+    site = play(moto, scenario)
     assert site.handled == ["before", "after"]
-    assert site.happened("received") == site.happened("deleted")
+    assert site.delivery_ids("received") == site.delivery_ids("deleted")
     where = f"SQS at http://{HOST}:{moto.port}"
     assert site.notes[1:] == [f"{where} does not answer: waiting for it", f"{where} is back"]
 
 
-def test_an_sqs_that_comes_back_empty_gets_its_queues_again(moto: Moto) -> None:
-    async def story(site: Site) -> None:
+def test_an_sqs_that_comes_back_empty_gets_its_queues_again(moto: MotoServer) -> None:
+    async def scenario(site: ForeignSite) -> None:
         await site.open()
         moto.stop()
         moto.forget()
         moto.start()
-        made = f"made at http://{HOST}:{moto.port}: orders, dead"
-        await until(lambda: site.notes.count(made) == 2)
+        created = f"created at http://{HOST}:{moto.port}: orders, dead"
+        await until(lambda: site.notes.count(created) == 2)
         send(moto.client, "again")
-        await until(lambda: site.happened("deleted"))
+        await until(lambda: site.delivery_ids("deleted"))
 
     moto.start()
-    site = play(moto, story)
+    site = play(moto, scenario)
     assert site.handled == ["again"]
-    told = attributes(moto, "orders")
-    assert told["VisibilityTimeout"] == "60"
-    assert f'"deadLetterTargetArn": "{arn("dead")}"' in told["RedrivePolicy"]
+    found = attributes(moto, "orders")
+    assert found["VisibilityTimeout"] == "60"
+    assert f'"deadLetterTargetArn": "{arn("dead")}"' in found["RedrivePolicy"]
 
 
-def test_an_sqs_that_is_not_there_yet_is_waited_for(moto: Moto) -> None:
-    async def story(site: Site) -> None:
+def test_an_sqs_that_starts_later_is_waited_for(moto: MotoServer) -> None:
+    async def scenario(site: ForeignSite) -> None:
         opening = asyncio.ensure_future(site.open())
         await until(lambda: site.notes)
         moto.start()
         await opening
         send(moto.client, "first")
-        await until(lambda: site.happened("deleted"))
+        await until(lambda: site.delivery_ids("deleted"))
 
-    site = play(moto, story)
+    site = play(moto, scenario)
     assert site.handled == ["first"]
     assert site.notes[0].endswith("does not answer: waiting for it")
 
 
-def test_a_queue_that_somebody_else_has_made_is_left_as_it_is(moto: Moto) -> None:
+def test_an_existing_queue_is_not_changed(moto: MotoServer) -> None:
     moto.start()
     moto.client.create_queue(QueueName="orders", Attributes={"VisibilityTimeout": "77"})
     site = play(moto, lambda site: site.sqs.ready())
-    assert site.notes == [f"made at http://{HOST}:{moto.port}: dead"]
-    told = attributes(moto, "orders")
-    assert told["VisibilityTimeout"] == "77"
-    assert "RedrivePolicy" not in told
+    assert site.notes == [f"created at http://{HOST}:{moto.port}: dead"]
+    found = attributes(moto, "orders")
+    assert found["VisibilityTimeout"] == "77"
+    assert "RedrivePolicy" not in found
 
 
-def test_what_a_poll_brings_after_the_end_goes_back_at_once(moto: Moto) -> None:
-    async def story(site: Site) -> None:
+def test_messages_received_after_the_close_are_released_at_once(moto: MotoServer) -> None:
+    async def scenario(site: ForeignSite) -> None:
         await site.open()
         await asyncio.sleep(0.2)
         closing = asyncio.ensure_future(site.sqs.close())
@@ -200,12 +202,12 @@ def test_what_a_poll_brings_after_the_end_goes_back_at_once(moto: Moto) -> None:
         await closing
 
     moto.start()
-    site = play(moto, story)
+    site = play(moto, scenario)
     assert site.handled == []
     assert attributes(moto, "orders")["ApproximateNumberOfMessages"] == "1"
 
 
-def test_what_sqs_refuses_of_the_queues_is_said(moto: Moto) -> None:
+def test_a_queue_that_sqs_refuses_is_reported(moto: MotoServer) -> None:
     moto.start()
     wrong = TemplateQueue("orders!", arn("orders!"))
     with pytest.raises(UsageError, match=f"SQS at http://{HOST}:{moto.port} cannot be used: "):

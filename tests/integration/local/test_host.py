@@ -1,4 +1,4 @@
-"""Functions as processes of this machine, under AWS's runtime client and under our own."""
+"""Functions as local processes, under the runtime client of AWS and under that of tarry."""
 
 import asyncio
 import os
@@ -17,39 +17,42 @@ from tarry.local.functions import environment
 from tarry.tooling.errors import UsageError
 from tests.processes import started
 
-from .processes import Hosted, Jobs, ends_soon, is_alive, wait_until_stopped
+from .processes import Hosted, JobsFunction, ends_soon, is_alive, wait_until_stopped
 
 CLIENTS = [
-    pytest.param("awslambdaric", marks=pytest.mark.skipif(not find_spec("awslambdaric"), reason="has no build here")),
+    pytest.param(
+        "awslambdaric",
+        marks=pytest.mark.skipif(not find_spec("awslambdaric"), reason="it has no build for this system"),
+    ),
     "own",
 ]
 
 
 @pytest.fixture(params=CLIENTS)
-def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Jobs:
-    return Jobs(tmp_path, request.param)
+def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> JobsFunction:
+    return JobsFunction(tmp_path, request.param)
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Jobs:
-    """For what the client has no part in."""
-    return Jobs(tmp_path, "own")
+def own(tmp_path: Path) -> JobsFunction:
+    """A function for tests that do not depend on the client."""
+    return JobsFunction(tmp_path, "own")
 
 
-# answers
+# results
 
 
-def test_what_the_handler_returns_comes_back_as_json_carries_it(jobs: Jobs) -> None:  # PLATFORM 25
-    async def story(hosted: Hosted) -> None:
+def test_return_values_are_converted_to_json(jobs: JobsFunction) -> None:  # PLATFORM 25
+    async def scenario(hosted: Hosted) -> None:
         assert await hosted.value(answer="decimal") == 1.5
         assert await hosted.value(answer="nan") == "NaN"
         assert await hosted.value(answer="bytes") == {"a": 1}
 
-    jobs.play(story)
+    jobs.play(scenario)
 
 
-def test_the_context_is_lambdas(jobs: Jobs) -> None:
-    async def story(hosted: Hosted) -> None:
+def test_the_context_is_that_of_lambda(jobs: JobsFunction) -> None:
+    async def scenario(hosted: Hosted) -> None:
         answer = await hosted.call(answer="context")
         left = answer.value.pop("left")
         assert 100_000 < left <= 200_000
@@ -63,11 +66,11 @@ def test_the_context_is_lambdas(jobs: Jobs) -> None:
             "log_stream_name": "environment-1",
         }
 
-    jobs.play(story, timeout_seconds=200, memory_mb=256)
+    jobs.play(scenario, timeout_seconds=200, memory_mb=256)
 
 
-def test_an_error_is_told_with_its_own_traceback_and_the_process_lives_on(jobs: Jobs) -> None:
-    async def story(hosted: Hosted) -> None:
+def test_an_error_has_the_traceback_of_the_handler_and_the_process_continues(jobs: JobsFunction) -> None:
+    async def scenario(hosted: Hosted) -> None:
         before = await hosted.value()
         answer = await hosted.call(**{"raise": "no luck"})
         assert (answer.kind, answer.text) == ("error", "ValueError: no luck")
@@ -76,31 +79,31 @@ def test_an_error_is_told_with_its_own_traceback_and_the_process_lives_on(jobs: 
         assert [frame.split(",")[0] for frame in answer.value["stackTrace"]] == [f'  File "{jobs.folder}/app.py"']
         assert (await hosted.value())["pid"] == before["pid"]
 
-    jobs.play(story)
+    jobs.play(scenario)
 
 
-def test_what_is_no_json_is_an_error(jobs: Jobs) -> None:
-    async def story(hosted: Hosted) -> None:
+def test_a_return_value_that_is_not_json_is_an_error(jobs: JobsFunction) -> None:
+    async def scenario(hosted: Hosted) -> None:
         answer = await hosted.call(answer="set")
         assert answer.kind == "error"
         assert answer.value["errorType"] == "Runtime.MarshalError"
         assert "Unable to marshal response" in answer.text
 
-    jobs.play(story)
+    jobs.play(scenario)
 
 
-def test_events_of_six_megabytes_pass_and_longer_responses_do_not(jobs: Jobs) -> None:
-    async def story(hosted: Hosted) -> None:
+def test_events_of_six_megabytes_are_accepted_and_longer_responses_are_not(jobs: JobsFunction) -> None:
+    async def scenario(hosted: Hosted) -> None:
         assert await hosted.value(length="x" * 6_000_000) == 6_000_000
         answer = await hosted.call(answer="long")
         assert answer.kind == "error"
         assert answer.text.startswith("Function.ResponseSizeTooLarge: ")
         assert await hosted.value(length="x") == 1
 
-    jobs.play(story)
+    jobs.play(scenario)
 
 
-# deaths
+# crashes
 
 
 @pytest.mark.parametrize(
@@ -113,10 +116,10 @@ def test_events_of_six_megabytes_pass_and_longer_responses_do_not(jobs: Jobs) ->
         ({"signal": signal.SIGSEGV}, "Runtime exited with error: signal: segmentation fault"),
     ],
 )
-def test_a_crash_is_told_as_lambda_tells_it_and_a_new_process_goes_on(
-    own: Jobs, wish: dict[str, int], text: str
+def test_a_crash_has_the_error_of_lambda_and_a_new_process_is_started(
+    own: JobsFunction, wish: dict[str, int], text: str
 ) -> None:
-    async def story(hosted: Hosted) -> None:
+    async def scenario(hosted: Hosted) -> None:
         before = await hosted.value()
         answer = await hosted.call(**wish)
         assert (answer.kind, answer.text) == ("crash", text)
@@ -125,20 +128,20 @@ def test_a_crash_is_told_as_lambda_tells_it_and_a_new_process_goes_on(
         assert (await hosted.value())["pid"] != before["pid"]
         assert [event.fields["cold"] for event in hosted.events("invoked")] == [True, False, True]
 
-    own.play(story)
+    own.play(scenario)
 
 
-def test_a_crash_under_awss_client_too(jobs: Jobs) -> None:
-    async def story(hosted: Hosted) -> None:
+def test_output_before_a_crash_is_not_lost(jobs: JobsFunction) -> None:
+    async def scenario(hosted: Hosted) -> None:
         assert (await hosted.call(exit=3)).text == "Runtime exited with error: exit status 3"
-        assert hosted.lines == ["last words"]  # without an end, and not lost
+        assert hosted.lines == ["last words"]  # without a newline
         assert await hosted.value()
 
-    jobs.play(story)
+    jobs.play(scenario)
 
 
-def test_at_its_timeout_the_process_is_killed_with_all_that_it_started(jobs: Jobs) -> None:  # PLATFORM 28
-    async def story(hosted: Hosted) -> None:
+def test_at_the_timeout_the_process_and_its_children_are_killed(jobs: JobsFunction) -> None:  # PLATFORM 28
+    async def scenario(hosted: Hosted) -> None:
         pid = (await hosted.value())["pid"]
         answer = await hosted.call(**{"stuck with child": 600})
         assert (answer.kind, answer.text) == ("timeout", "Task timed out after 1.00 seconds")
@@ -150,12 +153,12 @@ def test_at_its_timeout_the_process_is_killed_with_all_that_it_started(jobs: Job
         assert report["kind"] == "timeout"
         assert 1 <= report["seconds"] < 600
 
-    jobs.play(story, timeout_seconds=1)
+    jobs.play(scenario, timeout_seconds=1)
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="the system does not tell the environment of processes")
-def test_what_a_handler_started_in_a_session_of_its_own_ends_with_it_too(own: Jobs) -> None:  # SPEC N1
-    async def story(hosted: Hosted) -> None:
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="the environment of processes is not accessible")
+def test_processes_in_their_own_sessions_end_with_the_handler(own: JobsFunction) -> None:  # SPEC N1
+    async def scenario(hosted: Hosted) -> None:
         daemons.append(await hosted.value(daemon=60))
         await hosted.call(exit=1)
         assert ends_soon(daemons[0])
@@ -163,7 +166,7 @@ def test_what_a_handler_started_in_a_session_of_its_own_ends_with_it_too(own: Jo
         assert is_alive(daemons[1])
 
     daemons: list[int] = []
-    own.play(story)
+    own.play(scenario)
     assert ends_soon(daemons[1])
 
 
@@ -182,60 +185,60 @@ def handler(event, context):
 """
 
 
-def test_a_first_start_costs_nothing_and_one_after_a_crash_the_invocations_own_time(own: Jobs) -> None:  # PLATFORM 28
-    """By the order of events: the time of an invocation, at the end of which is its deadline, has begun by then or not.
+def test_only_a_restart_counts_towards_the_time_of_an_invocation(own: JobsFunction) -> None:  # PLATFORM 28
+    """The deadline shows when the time of an invocation began: before or after the handler was loaded.
 
-    The deadline is known to be between two times.
+    The deadline is known to lie between two times.
     """
     own.code(LOADS_SLOWLY)
     timeout = 200
 
-    async def story(hosted: Hosted) -> None:
+    async def scenario(hosted: Hosted) -> None:
         first = await hosted.value()
         seconds_since_load = time.time() - first["load"][1]
         await hosted.call(exit=1)
-        reborn = await hosted.value()
+        restarted = await hosted.value()
         assert first["deadline"][1] - timeout > first["load"][1] - 0.01
-        assert reborn["deadline"][0] - timeout < reborn["load"][0]
-        first_report, _, reborn_report = (event.fields for event in hosted.events("report"))
+        assert restarted["deadline"][0] - timeout < restarted["load"][0]
+        first_report, _, restarted_report = (event.fields for event in hosted.events("report"))
         assert first_report["init_seconds"] > 0.2
         assert first_report["seconds"] < seconds_since_load + 0.01
-        assert reborn_report["init_seconds"] is None
-        assert reborn_report["seconds"] > 0.2
+        assert restarted_report["init_seconds"] is None
+        assert restarted_report["seconds"] > 0.2
 
-    own.play(story, timeout_seconds=timeout)
+    own.play(scenario, timeout_seconds=timeout)
 
 
 # environments
 
 
-def test_there_are_as_many_environments_as_run_at_once_and_more_than_reserved_are_throttled(own: Jobs) -> None:
-    async def story(hosted: Hosted) -> None:
+def test_invocations_above_the_reserved_concurrency_are_throttled(own: JobsFunction) -> None:
+    async def scenario(hosted: Hosted) -> None:
         both = [hosted.call(sleep=0.2), hosted.call(sleep=0.2)]
         third = await hosted.call()
         assert (third.kind, third.text) == ("throttled", "Rate Exceeded.")
         pids = {(await answer).value["pid"] for answer in both}
         assert len(pids) == 2
         assert len(hosted.host.environments) == 2
-        # The last used is the first reused, and the other one stays warm beside it.
+        # The last used environment is reused first; the other one stays warm.
         assert len({(await hosted.value())["pid"] for _ in range(3)}) == 1
         assert len(hosted.events("invoked")) == 5
 
-    own.play(story, reserved_concurrency=2)
+    own.play(scenario, reserved_concurrency=2)
 
 
-def test_a_thread_that_outlives_its_invocation_wakes_up_in_the_next_one_only(jobs: Jobs) -> None:  # PLATFORM 26
-    async def story(hosted: Hosted) -> None:
+def test_a_thread_that_outlives_its_invocation_is_frozen_until_the_next_one(jobs: JobsFunction) -> None:  # PLATFORM 26
+    async def scenario(hosted: Hosted) -> None:
         pid = (await hosted.value(beat=True))["pid"]
         await asyncio.to_thread(wait_until_stopped, pid)
         await asyncio.sleep(0.3)
         assert await hosted.value(pause=True) >= 0.3
 
-    jobs.play(story)
+    jobs.play(scenario)
 
 
-def test_after_a_restart_the_handler_is_loaded_anew_and_what_runs_ends_with_what_it_has(own: Jobs) -> None:
-    async def story(hosted: Hosted) -> None:
+def test_a_restart_loads_new_code_while_running_invocations_keep_the_old(own: JobsFunction) -> None:
+    async def scenario(hosted: Hosted) -> None:
         await hosted.host.warm()
         running = hosted.call(sleep=0.2)
         await asyncio.sleep(0.05)
@@ -246,91 +249,94 @@ def test_after_a_restart_the_handler_is_loaded_anew_and_what_runs_ends_with_what
         assert (await hosted.call()).value == "new"
         assert await asyncio.to_thread(ends_soon, old)
 
-    own.play(story)
+    own.play(scenario)
 
 
-# what is recorded
+# history
 
 
-def test_each_line_is_recorded_with_its_invocation_before_the_report(jobs: Jobs) -> None:
-    async def story(hosted: Hosted) -> None:
+def test_each_line_is_recorded_with_its_invocation_before_the_report(jobs: JobsFunction) -> None:
+    async def scenario(hosted: Hosted) -> None:
         await hosted.host.warm()
         answer = await hosted.call(say="hello", Records=[{"messageId": "m-1"}, {"messageId": "m-2"}])
-        told = [event for event in hosted.history.events if event.fields["function"] == "jobs"]
-        assert [event.what for event in told] == ["invoked", "logged", "logged", "logged", "report"]
-        assert {event.fields["request_id"] for event in told} == {answer.request_id}
-        invoked, out, err, logged, report = (event.fields for event in told)
+        events = [event for event in hosted.history.events if event.fields["function"] == "jobs"]
+        assert [event.what for event in events] == ["invoked", "logged", "logged", "logged", "report"]
+        assert {event.fields["request_id"] for event in events} == {answer.request_id}
+        invoked, out, err, logged, report = (event.fields for event in events)
         assert invoked["delivery_ids"] == ["m-1", "m-2"]
         assert invoked["cold"] is False
         assert (out["line"], err["line"], out["fields"]) == ("hello", "hello", None)
-        said = logged["fields"]
-        assert (said["message"], said["level"], said["logger"], said["count"]) == ("logged hello", "WARNING", "jobs", 3)
-        assert said["requestId"] == answer.request_id
+        fields = logged["fields"]
+        assert (fields["message"], fields["level"], fields["logger"], fields["count"]) == (
+            "logged hello",
+            "WARNING",
+            "jobs",
+            3,
+        )
+        assert fields["requestId"] == answer.request_id
         assert (report["kind"], report["batch"], report["init_seconds"]) == ("returned", 2, None)
         assert 0 < report["seconds"] < 60
         assert report["memory_mb"] is None or report["memory_mb"] > 5
 
-    jobs.play(story)
+    jobs.play(scenario)
 
 
-def test_lines_longer_than_the_log_takes_come_in_parts(own: Jobs) -> None:
+def test_long_lines_are_split(own: JobsFunction) -> None:
     own.code("def handler(event, context): print('x' * 600_000)")
 
-    async def story(hosted: Hosted) -> None:
+    async def scenario(hosted: Hosted) -> None:
         await hosted.value()
         assert sum(map(len, hosted.lines)) == 600_000
         assert max(map(len, hosted.lines)) <= 256 * 1024
 
-    own.play(story)
+    own.play(scenario)
 
 
 # handlers that cannot be loaded
 
 BROKEN = {
-    "a module that is missing": ("import helper", "No module named 'no_such_library'", "import no_such_library"),
-    "an error while it is loaded": ("int('x')", "ValueError: invalid literal for int()", "app.py"),
-    "a mistake in its syntax": ("def handler(:", "Syntax error in module 'app'", "app.py"),
-    "no such function": ("other = 1", "Handler 'handler' missing on module 'app'", ""),
+    "a missing module": ("import helper", "No module named 'no_such_library'", "import no_such_library"),
+    "an error during the import": ("int('x')", "ValueError: invalid literal for int()", "app.py"),
+    "a syntax error": ("def handler(:", "Syntax error in module 'app'", "app.py"),
+    "a missing function": ("other = 1", "Handler 'handler' missing on module 'app'", ""),
     "an exit": ("import sys; sys.exit(5)", "the process ended, exit status 5", ""),
 }
 
 
 @pytest.mark.parametrize("mistake", BROKEN)
-def test_a_handler_that_cannot_be_imported_is_refused_with_its_own_traceback(jobs: Jobs, mistake: str) -> None:
+def test_a_handler_that_cannot_be_imported_is_refused_with_its_traceback(jobs: JobsFunction, mistake: str) -> None:
     code, text, traceback = BROKEN[mistake]
     jobs.code(code)
     jobs.code("import no_such_library", "helper.py")
 
-    async def story(hosted: Hosted) -> None:
+    async def scenario(hosted: Hosted) -> None:
         with pytest.raises(UsageError, match=r"Jobs: its handler app\.handler cannot be imported from") as refusal:
             await hosted.host.warm()
         assert text in str(refusal.value)
         assert traceback in refusal.value.details
         assert not any(part in refusal.value.details for part in ("awslambdaric", "tarry/local", "importlib"))
-        assert hosted.lines == []  # the client's own words would say it twice
+        assert hosted.lines == []  # the line of the client would repeat the error
         assert hosted.host.environments == []
 
-    jobs.play(story)
+    jobs.play(scenario)
 
 
-def test_what_a_handler_prints_before_it_fails_to_load_is_shown(own: Jobs) -> None:
+def test_output_before_a_failed_import_is_shown(own: JobsFunction) -> None:
     own.code("print('connecting'); int('x')")
 
-    async def story(hosted: Hosted) -> None:
+    async def scenario(hosted: Hosted) -> None:
         with pytest.raises(UsageError):
             await hosted.host.warm()
         assert hosted.lines == ["connecting"]
 
-    own.play(story)
+    own.play(scenario)
 
 
-def test_a_handler_that_fails_to_load_later_is_an_error_and_not_started_in_a_hot_loop(
-    own: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_failed_start_the_next_one_is_delayed(own: JobsFunction, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "FIRST_PAUSE_SECONDS", 0.3)
     own.code("import time; print(time.monotonic()); int('x')")
 
-    async def story(hosted: Hosted) -> None:
+    async def scenario(hosted: Hosted) -> None:
         for _ in range(3):
             answer = await hosted.call()
             assert answer.kind == "error"
@@ -340,15 +346,15 @@ def test_a_handler_that_fails_to_load_later_is_an_error_and_not_started_in_a_hot
         assert began[1] - began[0] > 0.3
         assert began[2] - began[1] > 0.6
 
-    own.play(story)
+    own.play(scenario)
 
 
-def test_a_restart_ends_the_pause_after_a_failed_start(own: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_ends_the_pause_after_a_failed_start(own: JobsFunction, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "MAX_PAUSE_SECONDS", 3_600)
     monkeypatch.setattr(environment, "FIRST_PAUSE_SECONDS", 3_600)
     own.code("int('x')")
 
-    async def story(hosted: Hosted) -> None:
+    async def scenario(hosted: Hosted) -> None:
         assert (await hosted.call()).kind == "error"
         own.code("def handler(event, context): return 'repaired'")
         waiting = hosted.call()
@@ -356,17 +362,17 @@ def test_a_restart_ends_the_pause_after_a_failed_start(own: Jobs, monkeypatch: p
         hosted.host.restart()
         assert (await waiting).value == "repaired"
 
-    own.play(story)
+    own.play(scenario)
 
 
-# the end
+# cleanup
 
 
-def test_nothing_is_left_when_it_is_closed_not_even_in_the_middle_of_an_invocation(jobs: Jobs) -> None:
+def test_close_leaves_no_process_behind_even_during_an_invocation(jobs: JobsFunction) -> None:
     pids: list[int] = []
     ports: list[int] = []
 
-    async def story(hosted: Hosted) -> None:
+    async def scenario(hosted: Hosted) -> None:
         pids.extend([(await hosted.value())["pid"], await hosted.value(child=30)])
         ports.append(int((await hosted.value(answer="api")).rpartition(":")[2]))
         running = hosted.call(sleep=30)
@@ -374,7 +380,7 @@ def test_nothing_is_left_when_it_is_closed_not_even_in_the_middle_of_an_invocati
         assert is_alive(pids[0])
         assert not running.done()
 
-    jobs.play(story)
+    jobs.play(scenario)
     assert all(ends_soon(pid) for pid in pids)
     for port in ports:
         with socket.socket() as free:
@@ -383,33 +389,33 @@ def test_nothing_is_left_when_it_is_closed_not_even_in_the_middle_of_an_invocati
 
 
 @pytest.mark.parametrize("state", ["warm", "starting"])
-def test_nothing_outlives_the_process_that_started_it_though_it_is_killed(own: Jobs, state: str) -> None:
+def test_no_process_outlives_a_killed_parent(own: JobsFunction, state: str) -> None:
     if state == "starting":
         own.code("import os, time; print(os.getpid()); time.sleep(30)")
     program = textwrap.dedent(f"""
         import asyncio
         from pathlib import Path
-        from tests.integration.local.processes import Jobs
+        from tests.integration.local.processes import JobsFunction
 
-        async def story(hosted):
+        async def scenario(hosted):
             hosted.history.listen(lambda event: print(event.fields.get("line", ""), flush=True))
             answer = await hosted.call(child=30)
             print((await hosted.value())["pid"], answer.value, flush=True)
             await asyncio.sleep(30)
 
-        jobs = Jobs.__new__(Jobs)
+        jobs = JobsFunction.__new__(JobsFunction)
         jobs.folder, jobs.client = Path({str(own.folder)!r}), "own"
-        jobs.play(story, timeout_seconds=60)
+        jobs.play(scenario, timeout_seconds=60)
     """)
     root = Path(__file__).parents[3]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "layers/tarry/python"), str(root)])}
     with started([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment) as parent:
         assert parent.stdout is not None
-        words: list[str] = []
-        while not words:
+        printed: list[str] = []
+        while not printed:
             assert parent.poll() is None
-            words = parent.stdout.readline().split()
-        pids = [int(word) for word in words]
+            printed = parent.stdout.readline().split()
+        pids = [int(each) for each in printed]
         time.sleep(0.05)
         assert all(map(is_alive, pids))
         parent.kill()

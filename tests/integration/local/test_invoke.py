@@ -1,4 +1,4 @@
-"""`tarry invoke`: one call of a handler, in a process of its own."""
+"""`tarry invoke`: one invocation of a function in a new process."""
 
 import json
 import subprocess
@@ -78,16 +78,16 @@ def invoke(project: Path, event: object, *options: str, function: str = "Plain")
     return CliRunner().invoke(app, ["invoke", function, "-e", "-", *template, *options], input=text)
 
 
-def test_the_answer_is_on_stdout_and_the_log_on_stderr(project: Path) -> None:
+def test_the_response_goes_to_stdout_and_the_log_to_stderr(project: Path) -> None:
     result = invoke(project, {"a": ["ü", 1]})
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == {"event": {"a": ["ü", 1]}}
     lines = result.stderr.splitlines()
     assert lines[0] == "hello prints"
-    assert "cold start" not in lines[1]  # it was loaded before
+    assert "cold start" not in lines[1]  # the handler was loaded before
 
 
-def test_the_event_may_be_a_file(project: Path) -> None:
+def test_the_event_can_be_a_file(project: Path) -> None:
     (project / "event.json").write_text('{"n": 1}')
     files = ["-e", str(project / "event.json"), "-t", str(project / "template.yaml")]
     assert json.loads(CliRunner().invoke(app, ["invoke", "Plain", *files]).stdout) == {"event": {"n": 1}}
@@ -101,7 +101,7 @@ def test_the_event_may_be_a_file(project: Path) -> None:
         ({"exit": 3}, "Runtime.ExitError", "tarry: Plain: Runtime exited with error: exit status 3"),
     ],
 )
-def test_an_invocation_that_fails_is_answered_as_by_lambda(
+def test_a_failed_invocation_has_the_response_of_lambda(
     project: Path, event: object, error_type: str, text: str
 ) -> None:
     result = invoke(project, event)
@@ -110,7 +110,7 @@ def test_an_invocation_that_fails_is_answered_as_by_lambda(
     assert result.stderr.splitlines()[-1] == text
 
 
-def test_an_errors_traceback_is_the_handlers_own(project: Path) -> None:
+def test_the_traceback_of_an_error_has_only_frames_of_the_handler(project: Path) -> None:
     lines = invoke(project, {"raise": "no luck"}).stderr.splitlines()
     assert "Traceback (most recent call last):" in lines
     assert [line.split(",")[0].strip() for line in lines if "File" in line] == [f'File "{project}/code/app.py"']
@@ -129,18 +129,18 @@ def test_an_errors_traceback_is_the_handlers_own(project: Path) -> None:
         ("_HANDLER", [], "app.handler"),
     ],
 )
-def test_its_environment_is_lambdas_with_what_was_given(
+def test_the_environment_is_that_of_lambda_with_the_overrides(
     project: Path, name: str, options: list[str], value: str
 ) -> None:
     assert json.loads(invoke(project, {"variable": name}, *options).stdout) == value
 
 
-def test_a_variable_that_the_template_cannot_tell_may_be_given(project: Path) -> None:
+def test_a_variable_that_cannot_be_resolved_can_be_overridden(project: Path) -> None:
     result = invoke(project, {"variable": "ROLE"}, "--env", "ROLE=mine", function="Unresolved")
     assert json.loads(result.stdout) == "mine"
 
 
-def test_nothing_reaches_aws_and_the_error_says_why(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_request_reaches_aws_and_the_error_has_the_reason(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "production")
     result = invoke(project, {}, function="Sender")
     assert result.exit_code == 1
@@ -150,54 +150,57 @@ def test_nothing_reaches_aws_and_the_error_says_why(project: Path, monkeypatch: 
 MISTAKES = {
     "an unknown function": (
         {"function": "Nope"},
-        "template.yaml has no function Nope; it has Plain, Sender, Broken, Elsewhere, Unresolved",
+        "template.yaml has no function Nope; its functions are Plain, Sender, Broken, Elsewhere, Unresolved",
     ),
-    "no JSON": ({"event": "{"}, "stdin is no JSON: "),
-    "code that is elsewhere": ({"function": "Elsewhere"}, "Elsewhere has no code here"),
-    "a handler that does not import": (
+    "an event that is not JSON": ({"event": "{"}, "stdin is not JSON: "),
+    "code that is not local": (
+        {"function": "Elsewhere"},
+        "Elsewhere cannot run here: it needs a local CodeUri and a Handler",
+    ),
+    "a handler that cannot be imported": (
         {"function": "Broken"},
         "Broken: its handler broken.handler cannot be imported from",
     ),
     "an intrinsic that cannot be resolved": (
         {"function": "Unresolved"},
-        "Unresolved.Environment.Variables.ROLE: GetAtt PlainRole.Arn cannot be resolved here",
+        "Unresolved.Environment.Variables.ROLE: GetAtt PlainRole.Arn cannot be resolved: set the variable to a value",
     ),
-    "no such file of variables": ({"options": ["--env", "nowhere.env"]}, "--env takes NAME=VALUE or a file"),
-    "no URL": ({"options": ["--endpoint-url", "localhost"]}, "'localhost' is no endpoint URL"),
-    "no such parameter": ({"options": ["--parameter", "X=1"]}, "the template has no parameter X"),
+    "a missing file of variables": ({"options": ["--env", "nowhere.env"]}, "--env must be NAME=VALUE or a file"),
+    "an invalid URL": ({"options": ["--endpoint-url", "localhost"]}, "'localhost' is not an endpoint URL"),
+    "an unknown parameter": ({"options": ["--parameter", "X=1"]}, "the template has no parameter X"),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_refused_in_one_line(project: Path, mistake: str) -> None:
-    words, text = MISTAKES[mistake]
-    words = {"event": "{}", "options": [], "function": "Plain", **words}
-    result = invoke(project, words["event"], *words["options"], function=str(words["function"]))
+def test_wrong_usage_of_invoke_is_refused_in_one_line(project: Path, mistake: str) -> None:
+    changes, text = MISTAKES[mistake]
+    arguments = {"event": "{}", "options": [], "function": "Plain", **changes}
+    result = invoke(project, arguments["event"], *arguments["options"], function=str(arguments["function"]))
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
     last = result.stderr.splitlines()[-1]
     assert last.startswith("tarry: ")
     assert text in last
-    if mistake != "a handler that does not import":
+    if mistake != "a handler that cannot be imported":
         assert len(result.stderr.splitlines()) == 1
 
 
-def test_without_its_libraries_it_says_what_to_install() -> None:
+def test_without_its_libraries_tarry_invoke_names_what_to_install() -> None:
     code = "import sys; sys.modules['aiohttp'] = None; from tarry.cli import main; main()"
     command = [sys.executable, "-c", code, "invoke", "Plain", "-e", "-"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == 'tarry: tarry invoke needs aiohttp: pip install "tarry[local]"\n'
+    assert result.stderr == 'tarry: tarry invoke needs aiohttp; install it with: pip install "tarry[local]"\n'
 
 
-def test_the_traceback_of_an_import_is_the_handlers_own(project: Path) -> None:
+def test_the_traceback_of_a_failed_import_has_only_frames_of_the_handler(project: Path) -> None:
     lines = invoke(project, {}, function="Broken").stderr.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[1] == f'  File "{project}/code/broken.py", line 1, in <module>'
     assert lines[-2].endswith("No module named 'no_such_library'")
 
 
-def test_a_consumer_of_the_repository_answers_a_sample_event() -> None:
+def test_a_consumer_of_the_repository_handles_a_sample_event() -> None:
     files = ["-e", str(REPOSITORY / "events/undecodable.json"), "-t", str(REPOSITORY / "template.yaml")]
     result = CliRunner().invoke(app, ["invoke", "OrdersFunction", *files])
     assert result.exit_code == 0, result.output

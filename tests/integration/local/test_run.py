@@ -1,6 +1,6 @@
-"""`tarry local --event` from the event file to the summary, in real time: functions as processes.  # SPEC N2
+"""`tarry local --event` in real time, from the event file to the summary.  # SPEC N2
 
-Whole lives of messages are played in test_skip_time.py, and here only once: real time is dear.
+Most behaviour is tested in virtual time, in test_skip_time.py.
 """
 
 import re
@@ -10,16 +10,16 @@ import time
 import pytest
 
 from .conftest import Project
-from .process import Local
+from .process import LocalProcess
 
 
-def stories(stdout: str) -> dict[str, str]:
-    """The story of each message in the summary, by its number in the event."""
+def timelines(stdout: str) -> dict[str, str]:
+    """Return the timeline of each message in the summary, by its number in the event."""
     summary = stdout.partition("\nMessages\n")[2]
     return dict(re.findall(r"^ *#(\d+) \w{8} \S+  (\S.*)$", summary.partition("\n\n")[0], re.MULTILINE))
 
 
-def test_messages_are_delivered_until_all_have_settled_and_each_story_is_told(project: Project) -> None:
+def test_messages_are_delivered_until_all_have_settled_and_each_timeline_is_printed(project: Project) -> None:
     project.send()
     project.send(fail=1)
     project.send(fail=9)
@@ -27,11 +27,11 @@ def test_messages_are_delivered_until_all_have_settled_and_each_story_is_told(pr
     project.send("Entries.fifo", group="a", discard=True)
     result = project.run()
     assert result.exit_code == 0, result.output
-    told = {
-        number: re.sub(r"WAITING_RETRY [\d.]+ s", "WAITING_RETRY", story)
-        for number, story in stories(result.stdout).items()
+    shown = {
+        number: re.sub(r"WAITING_RETRY [\d.]+ s", "WAITING_RETRY", timeline)
+        for number, timeline in timelines(result.stdout).items()
     }
-    assert told == {
+    assert shown == {
         "1": "IN_FLIGHT 1 -> COMMITTED",
         "2": "IN_FLIGHT 1 -> WAITING_RETRY -> IN_FLIGHT 2 -> COMMITTED",
         "3": " -> ".join([f"IN_FLIGHT {attempt} -> WAITING_RETRY" for attempt in (1, 2, 3)] + ["DEAD_LETTERED"]),
@@ -45,20 +45,20 @@ def test_messages_are_delivered_until_all_have_settled_and_each_story_is_told(pr
     assert re.search(r"^5 messages settled in [\d.]+ s, none lost\.$", result.stdout, re.MULTILINE)
 
 
-def test_a_function_that_raises_gets_the_whole_batch_again(project: Project) -> None:
+def test_after_an_exception_the_whole_batch_is_redelivered(project: Project) -> None:
     project.edit("template.yaml", "maxReceiveCount: 3", "maxReceiveCount: 1")
     project.send()
     project.send(boom="\x1b[31mboom")
     result = project.run()
     assert result.exit_code == 0
-    assert stories(result.stdout)["1"] == stories(result.stdout)["2"]
+    assert timelines(result.stdout)["1"] == timelines(result.stdout)["2"]
     assert "(RuntimeError: \\x1b[31mboom)" in result.stdout
     assert "\x1b" not in result.output
     assert 'app.py", line 12, in handler' in result.stderr
     assert "tarry/local" not in result.stderr
 
 
-def test_what_cannot_settle_in_time_is_not_waited_for_and_the_exit_code_is_1(project: Project) -> None:
+def test_a_message_that_cannot_settle_in_time_is_not_waited_for(project: Project) -> None:
     project.edit("template.yaml", "VisibilityTimeout: 2\n      Redrive", "VisibilityTimeout: 900\n      Redrive")
     project.send(fail=1)
     began = time.monotonic()
@@ -68,7 +68,7 @@ def test_what_cannot_settle_in_time_is_not_waited_for_and_the_exit_code_is_1(pro
     assert time.monotonic() - began < 200
 
 
-def test_a_message_that_is_deleted_while_tarry_says_it_waits_is_lost(project: Project) -> None:
+def test_a_message_deleted_while_it_waits_for_a_retry_is_lost(project: Project) -> None:
     project.write(
         "plain/app.py",
         "import logging\n"
@@ -83,7 +83,7 @@ def test_a_message_that_is_deleted_while_tarry_says_it_waits_is_lost(project: Pr
     assert "1 of 1 message LOST" in result.stdout
 
 
-def test_a_handlers_environment_knows_what_was_made_and_what_was_given(project: Project) -> None:
+def test_the_environment_of_a_handler_has_created_resources_and_overrides(project: Project) -> None:
     table = (
         "Resources:\n  Table: {Type: AWS::Serverless::SimpleTable}\n"
         "  Bucket: {Type: AWS::S3::Bucket, Properties: {BucketName: !Sub 'b-${AWS::Region}'}}\n"
@@ -112,11 +112,11 @@ def test_a_handlers_environment_knows_what_was_made_and_what_was_given(project: 
     assert result.exit_code == 0, result.output
 
 
-def test_receive_counts_cannot_be_sent_which_is_said(project: Project) -> None:
+def test_receive_counts_in_the_event_are_ignored_with_a_hint(project: Project) -> None:
     project.send(count=4)
     result = project.run()
-    assert stories(result.stdout)["1"] == "IN_FLIGHT 1 -> COMMITTED"
-    assert "receive counts are left out" in result.stderr
+    assert timelines(result.stdout)["1"] == "IN_FLIGHT 1 -> COMMITTED"
+    assert "The receive counts in the event are ignored" in result.stderr
 
 
 def test_an_empty_event_is_a_success(project: Project) -> None:
@@ -126,11 +126,11 @@ def test_an_empty_event_is_a_success(project: Project) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_a_run_with_what_is_known_so_far(project: Project, number: int) -> None:
+def test_ctrl_c_ends_a_run_with_a_summary(project: Project, number: int) -> None:
     project.edit("template.yaml", "VisibilityTimeout: 2\n      Redrive", "VisibilityTimeout: 600\n      Redrive")
     project.send()
     project.send(fail=1)
-    local = Local(project.folder, "--event", str(project.event()), "--give-up", "900")
+    local = LocalProcess(project.folder, "--event", str(project.event()), "--give-up", "900")
     local.wait("COMMITTED")
     assert local.end(number) == 130
     assert "1 of 2 messages did not settle" in local.text

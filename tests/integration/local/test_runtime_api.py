@@ -1,4 +1,4 @@
-"""The Runtime API where its client is not a well-behaved one."""
+"""The Runtime API with a misbehaving client."""
 
 import asyncio
 
@@ -7,18 +7,18 @@ import pytest
 from tarry.local.functions.runtime_api import RuntimeApi
 
 
-def test_what_two_processes_garble_at_one_connection_is_refused_in_silence(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> bytes:
+def test_garbled_requests_are_refused_without_a_log_record(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> bytes:
         api = RuntimeApi("arn", lambda: None)
         host, _, port = (await api.open()).partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(b"GET /2018-06-01/runtime/nothing HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b" 404 " in await reader.readline()
         writer.write(b"8\r\n{}\r\nPOST /2018-06-01/runtime/invocation HTTP/1.1\r\n\r\n")
-        said = await asyncio.wait_for(reader.read(), 60)
+        response = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         await api.close()
-        return said
+        return response
 
-    assert b" 400 " in asyncio.run(story())
+    assert b" 400 " in asyncio.run(scenario())
     assert caplog.records == []

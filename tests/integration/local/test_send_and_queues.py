@@ -1,4 +1,4 @@
-"""`tarry send` and `tarry queues`, against a server as `tarry local` runs one."""
+"""`tarry send` and `tarry queues` against an SQS server as in `tarry local`."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from tests.wire import ACCOUNT
 
 @pytest.fixture(autouse=True)
 def own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A developer's own, which must not matter."""
+    """Set AWS variables of a developer, which must have no effect."""
     monkeypatch.setenv("AWS_PROFILE", "not-to-be-found")
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SQS", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
@@ -28,7 +28,7 @@ def own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """A server with two queues, which the environment names."""
+    """A server with queues, as the endpoint in the environment."""
     with served() as here:
         monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", here.url)
         here.queue("dead")
@@ -56,7 +56,7 @@ def received(site: Served, queue: str) -> list[dict[str, Any]]:
 # sending
 
 
-def test_a_message_is_sent_and_its_id_told(site: Served) -> None:
+def test_a_message_is_sent_and_its_id_printed(site: Served) -> None:
     result = tarry("send", "orders", '{"id": 1}', "--attribute", "tenant=acme=1")
     assert result.exit_code == 0, result.stderr
     [message] = received(site, "orders")
@@ -65,7 +65,7 @@ def test_a_message_is_sent_and_its_id_told(site: Served) -> None:
     assert result.stdout == f"sent to orders at {site.url}: {message['MessageId']}\n"
 
 
-def test_a_body_comes_from_a_file_or_from_stdin_byte_for_byte(site: Served, tmp_path: Path) -> None:
+def test_a_body_from_a_file_or_stdin_is_sent_unchanged(site: Served, tmp_path: Path) -> None:
     (tmp_path / "body.json").write_bytes('{"name": "Zoë"}\n'.encode())
     assert tarry("send", "orders", f"@{tmp_path}/body.json").exit_code == 0
     assert tarry("send", "orders", "-", stdin=b"from stdin\r\n").exit_code == 0
@@ -78,12 +78,12 @@ def test_a_message_is_sent_many_times(site: Served) -> None:
     assert site.on_the_loop(lambda: site.sqs.depth("orders").ready) == 25
 
 
-def test_ids_are_told_as_json_one_object_a_line(site: Served) -> None:
+def test_send_with_json_prints_one_object_per_line(site: Served) -> None:
     result = tarry("send", "orders", "x", "--count", "2", "--json")
-    told = [json.loads(line) for line in result.stdout.splitlines()]
+    printed = [json.loads(line) for line in result.stdout.splitlines()]
     ids = {message["MessageId"] for message in received(site, "orders")}
-    assert [each["queue"] for each in told] == ["orders", "orders"]
-    assert {each["message_id"] for each in told} == ids
+    assert [each["queue"] for each in printed] == ["orders", "orders"]
+    assert {each["message_id"] for each in printed} == ids
 
 
 def test_a_fifo_queue_gets_group_and_deduplication_id(site: Served) -> None:
@@ -94,14 +94,14 @@ def test_a_fifo_queue_gets_group_and_deduplication_id(site: Served) -> None:
     assert (attributes["MessageGroupId"], attributes["MessageDeduplicationId"]) == ("a", "once")
 
 
-def test_a_delay_beyond_what_sqs_keeps_is_the_consumers_to_keep(site: Served) -> None:  # SPEC J4
+def test_a_delay_above_the_limit_of_sqs_is_kept_by_the_consumer(site: Served) -> None:  # SPEC J4
     assert tarry("send", "orders", "x", "--delay", "3600").exit_code == 0
     [message] = site.on_the_loop(lambda: site.sqs.peek("orders"))
     assert message.visible_at - message.sent_at == 900
     assert "due" in json.loads(message.attributes[ATTRIBUTE]["StringValue"])
 
 
-def test_a_queues_url_and_its_arn_are_taken_for_its_name(site: Served) -> None:
+def test_a_queue_can_be_given_by_url_or_arn(site: Served) -> None:
     for queue in (f"{site.url}/{ACCOUNT}/orders", f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders"):
         assert tarry("send", queue, "x").exit_code == 0
     assert len(received(site, "orders")) == 2
@@ -110,19 +110,22 @@ def test_a_queues_url_and_its_arn_are_taken_for_its_name(site: Served) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["nowhere", "x"], "there are dead, ledger.fifo, orders"),
+        (["nowhere", "x"], "existing queues: dead, ledger.fifo, orders"),
         (["ledger.fifo", "x"], "needs a group_id"),
         (["orders", "x" * 1_048_577], "1048576"),  # SPEC J2
         (["orders", "x", "--delay", "43201"], "43200"),  # SPEC J4
-        (["orders", "x", "--attribute", "tenant"], "--attribute takes NAME=VALUE, got 'tenant'"),
+        (["orders", "x", "--attribute", "tenant"], "--attribute must be NAME=VALUE, got 'tenant'"),
         (["orders", "x", "--attribute", "AWS.tenant=1"], "AWS."),
         (["orders", "@missing.json"], "missing.json cannot be read: No such file or directory"),
         (["orders", "x", "--count", "0"], "--count"),
-        (["orders", "x", "--endpoint-url", "localhost:4576"], "'localhost:4576' is no endpoint URL"),
-        (["orders", "x", "--endpoint-url", "http://127.0.0.1:1", "--aws"], "--aws and --endpoint-url are two places"),
+        (["orders", "x", "--endpoint-url", "localhost:4576"], "'localhost:4576' is not an endpoint URL"),
+        (
+            ["orders", "x", "--endpoint-url", "http://127.0.0.1:1", "--aws"],
+            "--aws and --endpoint-url cannot be combined",
+        ),
     ],
 )
-def test_what_is_given_wrong_is_one_message(site: Served, arguments: list[str], text: str) -> None:
+def test_wrong_usage_of_send_is_refused_in_one_message(site: Served, arguments: list[str], text: str) -> None:
     result = tarry("send", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert text in result.stderr
@@ -130,26 +133,26 @@ def test_what_is_given_wrong_is_one_message(site: Served, arguments: list[str], 
     assert site.on_the_loop(lambda: sum(site.sqs.depth(queue).ready for queue in site.sqs.queues())) == 0
 
 
-def test_stdin_that_is_no_text_is_refused(site: Served) -> None:
+def test_stdin_that_is_not_text_is_refused(site: Served) -> None:
     result = tarry("send", "orders", "-", stdin=b"ab\xff")
     assert (result.exit_code, result.stderr) == (
         2,
-        "tarry: stdin is no text: byte 2 is not UTF-8, and SQS takes text alone\n",
+        "tarry: stdin is not text: byte 2 is not UTF-8, and SQS accepts only text\n",
     )
 
 
 @pytest.mark.parametrize("command", [["send", "orders", "x"], ["queues"]])
-def test_where_no_sqs_answers_it_says_what_to_do(command: list[str]) -> None:
+def test_if_no_sqs_answers_the_error_has_the_remedy(command: list[str]) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     result = tarry(*command, "--endpoint-url", url)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"tarry: no SQS answers at {url}: start tarry local, or say ")
+    assert result.stderr.startswith(f"tarry: no SQS answers at {url}: start tarry local, or give ")
 
 
-# the queues
+# queues
 
 
-def test_the_queues_are_told_with_what_they_hold(site: Served) -> None:
+def test_queues_are_listed_with_their_numbers_of_messages(site: Served) -> None:
     for delay in ("0", "0", "60"):
         tarry("send", "orders", "x", "--delay", delay)
     received(site, "orders")
@@ -157,28 +160,28 @@ def test_the_queues_are_told_with_what_they_hold(site: Served) -> None:
     result = tarry("queues")
     assert result.exit_code == 0, result.stderr
     lines = [line.split() for line in result.stdout.splitlines()]
-    assert lines[0] == "QUEUE READY IN FLIGHT DELAYED OLDEST DEAD LETTERS TO".split()
+    assert lines[0] == "QUEUE READY IN FLIGHT DELAYED OLDEST DEAD-LETTER QUEUE".split()
     assert lines[1] == ["dead", "0", "0", "0", "-", "-"]
     assert lines[2] == ["ledger.fifo", "0", "0", "0", "-", "-"]
     assert lines[3][:4] == ["orders", "1", "2", "1"]
     assert lines[3][-2:] == ["s", "dead"]
 
 
-def test_the_queues_are_told_as_json_one_object_a_line(site: Served) -> None:
+def test_queues_with_json_prints_one_object_per_line(site: Served) -> None:
     tarry("send", "orders", "x")
-    told = [json.loads(line) for line in tarry("queues", "--json").stdout.splitlines()]
-    assert [each["name"] for each in told] == ["dead", "ledger.fifo", "orders"]
-    assert told[2]["oldest_seconds"] in range(5)
-    del told[2]["oldest_seconds"]
+    listed = [json.loads(line) for line in tarry("queues", "--json").stdout.splitlines()]
+    assert [each["name"] for each in listed] == ["dead", "ledger.fifo", "orders"]
+    assert listed[2]["oldest_seconds"] in range(5)
+    del listed[2]["oldest_seconds"]
     counts = {"ready": 1, "in_flight": 0, "delayed": 0}
     url = f"{site.url}/{ACCOUNT}/orders"
-    assert told[2] == {"name": "orders", "url": url, **counts, "dead_letter_queue": "dead"}
+    assert listed[2] == {"name": "orders", "url": url, **counts, "dead_letter_queue": "dead"}
 
 
 @pytest.fixture
 def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of another SQS."""
-    monkeypatch.delenv("AWS_PROFILE")  # moto, in this process, would look for it
+    """The URL of an external SQS."""
+    monkeypatch.delenv("AWS_PROFILE")  # moto, in this process, would use it
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     yield f"http://127.0.0.1:{server.get_host_and_port()[1]}"
@@ -187,14 +190,14 @@ def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         backend.reset()
 
 
-def test_of_another_sqs_the_age_is_not_known(moto: str) -> None:
+def test_the_age_of_messages_in_an_external_sqs_is_unknown(moto: str) -> None:
     sqs_client(moto).create_queue(QueueName="elsewhere")
     assert tarry("send", "elsewhere", "x", "--endpoint-url", moto).exit_code == 0
     result = tarry("queues", "--endpoint-url", moto, "--json")
-    told = json.loads(result.stdout)
-    assert (told["name"], told["ready"], told["oldest_seconds"]) == ("elsewhere", 1, None)
+    listed = json.loads(result.stdout)
+    assert (listed["name"], listed["ready"], listed["oldest_seconds"]) == ("elsewhere", 1, None)
 
 
-def test_an_sqs_without_queues_is_told_so(moto: str) -> None:
+def test_an_sqs_without_queues_is_reported(moto: str) -> None:
     result = tarry("queues", "--endpoint-url", moto)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"no queues at {moto}\n")

@@ -1,4 +1,4 @@
-"""`tarry local --skip-time`: the same system in virtual time."""
+"""`tarry local --skip-time`: a run in virtual time."""
 
 import json
 import os
@@ -19,28 +19,28 @@ from tests.command import TARRY
 from tests.processes import PATIENCE_SECONDS, started
 
 from .conftest import Project
-from .test_run import stories
+from .test_run import timelines
 
 REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.fixture
 def project(project: Project) -> Project:
-    """With visibility timeouts that AWS would accept, and a backoff of 1.5 hours."""
+    """The project with visibility timeouts that AWS accepts, and a backoff of 1.5 hours."""
     for rest in ("\n      Redrive", "}"):
         project.edit("template.yaml", f"VisibilityTimeout: 2{rest}", f"VisibilityTimeout: 30{rest}")
     project.edit("ordered/app.py", "Fixed(1)", "Fixed(5400)")
     return project
 
 
-def test_hours_of_retries_are_told_in_no_time(project: Project) -> None:  # SPEC N3
+def test_hours_of_retries_take_no_real_time(project: Project) -> None:  # SPEC N3
     project.send("Entries.fifo", group="a", fail=3)
     began = time.monotonic()
     result = project.run("--skip-time")
-    assert time.monotonic() - began < 1.5 * 3600  # one of the waits
+    assert time.monotonic() - began < 1.5 * 3600  # a single wait
     assert result.exit_code == 0, result.output
     waits = " -> ".join(f"IN_FLIGHT {attempt} -> WAITING_RETRY 1 h 30 min" for attempt in (1, 2, 3))
-    assert stories(result.stdout) == {"1": f"{waits} -> IN_FLIGHT 4 -> COMMITTED"}
+    assert timelines(result.stdout) == {"1": f"{waits} -> IN_FLIGHT 4 -> COMMITTED"}
     assert "1 message to Entries.fifo; no wait takes real time." in result.stdout
     assert "+1 h 30 min  #1  IN_FLIGHT 2\n" in result.stdout
     assert "+4 h 30 min  #1  COMMITTED\n" in result.stdout
@@ -49,13 +49,13 @@ def test_hours_of_retries_are_told_in_no_time(project: Project) -> None:  # SPEC
     )
 
 
-def test_a_plain_function_is_told_of_too_and_what_sqs_does_by_itself(project: Project) -> None:
+def test_the_timeline_includes_functions_without_tarry_and_moves_by_sqs(project: Project) -> None:
     project.send()
     project.send(fail=1)
     project.send(fail=9)
     result = project.run("--skip-time")
     assert result.exit_code == 0, result.output
-    assert stories(result.stdout) == {
+    assert timelines(result.stdout) == {
         "1": "IN_FLIGHT 1 -> COMMITTED",
         "2": "IN_FLIGHT 1 -> WAITING_RETRY 30 s -> IN_FLIGHT 2 -> COMMITTED",
         "3": " -> ".join([f"IN_FLIGHT {attempt} -> WAITING_RETRY 30 s" for attempt in (1, 2, 3)] + ["DEAD_LETTERED"]),
@@ -63,7 +63,7 @@ def test_a_plain_function_is_told_of_too_and_what_sqs_does_by_itself(project: Pr
     assert "Dead  moved by SQS itself after 3 deliveries, without a record" in result.stdout
 
 
-def test_what_functions_print_stands_on_stderr_at_its_time(project: Project) -> None:
+def test_the_output_of_functions_goes_to_stderr_with_its_time(project: Project) -> None:
     project.send(fail=1)
     result = project.run("--skip-time")
     lines = [line.strip() for line in result.output.splitlines()]
@@ -75,7 +75,7 @@ def test_what_functions_print_stands_on_stderr_at_its_time(project: Project) -> 
     assert "handled by" not in result.stdout
 
 
-def test_a_function_that_raises_is_told_with_its_own_traceback(project: Project) -> None:
+def test_an_exception_is_printed_with_the_traceback_of_the_function(project: Project) -> None:
     project.send(boom="\x1b[31mboom")
     result = project.run("--skip-time")
     assert result.exit_code == 0
@@ -85,7 +85,7 @@ def test_a_function_that_raises_is_told_with_its_own_traceback(project: Project)
     assert "\x1b" not in result.output
 
 
-def test_a_function_that_takes_real_time_is_named(project: Project) -> None:
+def test_a_function_that_takes_real_time_is_reported(project: Project) -> None:
     project.write("plain/app.py", "import time\ndef handler(event, context):\n    time.sleep(3)\n")
     project.send()
     result = project.run("--skip-time")
@@ -93,11 +93,11 @@ def test_a_function_that_takes_real_time_is_named(project: Project) -> None:
     first, *_, last = result.stderr.splitlines()
     where = f"tarry: {project.folder}/plain/app.py:3 in handler() calls time.sleep(3), which takes real time"
     assert first.startswith(where)
-    assert last == "Without --skip-time a run takes real time."
+    assert last == "To run in real time, leave out --skip-time."
     assert "#1  IN_FLIGHT 1" in result.stdout
 
 
-def test_what_a_function_sends_with_boto3_reaches_the_next_function(project: Project) -> None:
+def test_a_message_that_a_function_sends_with_boto3_reaches_the_next_function(project: Project) -> None:
     project.write(
         "plain/app.py",
         "import boto3\n"
@@ -112,7 +112,7 @@ def test_what_a_function_sends_with_boto3_reaches_the_next_function(project: Pro
     assert re.search(r"^ +\w{8} Entries\.fifo  READY -> IN_FLIGHT 1 -> COMMITTED$", result.stdout, re.MULTILINE)
 
 
-def test_what_is_sent_to_a_queue_that_no_function_consumes_has_settled_there(project: Project) -> None:
+def test_a_message_in_a_queue_without_a_function_has_settled(project: Project) -> None:
     project.write(
         "ordered/app.py",
         "from tarry import Queue, consumer\n@consumer\ndef handler(message):\n    Queue('Dead').send('done')\n",
@@ -122,7 +122,7 @@ def test_what_is_sent_to_a_queue_that_no_function_consumes_has_settled_there(pro
     assert result.exit_code == 0, result.output
 
 
-def test_a_function_is_imported_when_its_first_message_comes(project: Project) -> None:
+def test_a_function_is_imported_for_its_first_message(project: Project) -> None:
     project.write("ordered/app.py", "import no_such_library")
     project.send()
     assert project.run("--skip-time").exit_code == 0
@@ -136,7 +136,7 @@ def test_a_function_is_imported_when_its_first_message_comes(project: Project) -
     assert result.stdout == ""
 
 
-def test_a_function_whose_environment_cannot_be_filled_in_is_left_out_if_nobody_needs_it(project: Project) -> None:
+def test_a_function_with_an_unresolved_variable_is_left_out_if_the_event_does_not_need_it(project: Project) -> None:
     project.edit(
         "template.yaml",
         "      CodeUri: ordered\n",
@@ -156,7 +156,7 @@ def test_filters_are_applied(project: Project) -> None:
     project.send(kind="order")
     project.send(kind="other")
     result = project.run("--skip-time")
-    assert stories(result.stdout)["2"] == "DISCARDED  (no filter of the mapping matches it)"
+    assert timelines(result.stdout)["2"] == "DISCARDED  (no filter of the mapping matches it)"
     assert "not applied" not in result.stderr
 
 
@@ -173,14 +173,14 @@ def test_a_message_that_expires_is_lost(project: Project) -> None:
     assert "1 of 1 message LOST." in result.stdout
 
 
-def test_a_run_that_is_given_up_says_what_has_not_settled(project: Project) -> None:
+def test_after_give_up_the_messages_that_did_not_settle_are_reported(project: Project) -> None:
     project.send("Entries.fifo", group="a", fail=1)
     result = project.run("--skip-time", "--give-up", "3600")
     assert result.exit_code == 1
     assert "1 of 1 message did not settle. The run took 1 h of virtual time (" in result.stdout
 
 
-def test_what_aws_would_refuse_is_refused(project: Project) -> None:
+def test_settings_that_aws_would_refuse_are_refused_in_virtual_time(project: Project) -> None:
     project.edit("template.yaml", "VisibilityTimeout: 30\n", "VisibilityTimeout: 1\n")
     project.send()
     result = project.run("--skip-time")
@@ -189,7 +189,7 @@ def test_what_aws_would_refuse_is_refused(project: Project) -> None:
 
 
 @pytest.mark.parametrize("skip", [["--skip-time"], []])
-def test_an_end_that_is_not_as_expected_is_a_failure_that_says_both(project: Project, skip: list[str]) -> None:
+def test_unexpected_states_fail_with_expected_and_actual_numbers(project: Project, skip: list[str]) -> None:
     project.send()
     project.send()
     result = project.run("--expect", "committed=1, dead_lettered=1", *skip)  # SPEC N2
@@ -199,20 +199,20 @@ def test_an_end_that_is_not_as_expected_is_a_failure_that_says_both(project: Pro
 
 
 @pytest.mark.parametrize("wrong", ["lost=1", "committed", "committed=-1", "committed=x"])
-def test_what_can_be_expected_is_said(project: Project, wrong: str) -> None:
+def test_an_invalid_expect_option_lists_the_states(project: Project, wrong: str) -> None:
     result = project.run("--skip-time", "--expect", wrong)
     assert result.exit_code == 2
-    assert "--expect takes STATE=N" in result.stderr
+    assert "--expect must be STATE=N" in result.stderr
     assert "dead_lettered" in result.stderr
 
 
-def test_without_tables_there_is_no_moto(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moto_is_not_needed_without_tables(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "moto.server", None)
     project.send()
     assert project.run("--skip-time").exit_code == 0
 
 
-def test_the_process_is_left_as_it_was(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_of_the_process_is_restored(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write("plain/app.py", "import boto3\ndef handler(event, context): boto3.client('sqs').list_queues()\n")
     project.send()
     monkeypatch.delenv("AWS_PROFILE")
@@ -224,7 +224,7 @@ def test_the_process_is_left_as_it_was(project: Project, monkeypatch: pytest.Mon
     assert boto3.DEFAULT_SESSION is session
 
 
-def test_ctrl_c_ends_it_with_what_has_happened_so_far(project: Project) -> None:
+def test_ctrl_c_ends_it_with_the_timeline_so_far(project: Project) -> None:
     project.write(
         "plain/app.py", "import sys\ndef handler(event, context):\n    open('now', 'w').close()\n    sys.stdin.read()\n"
     )
@@ -251,13 +251,15 @@ def test_ctrl_c_ends_it_with_what_has_happened_so_far(project: Project) -> None:
         ("undecodable", "dead_lettered=3"),
     ],
 )
-def test_the_shipped_events_end_as_they_should(name: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shipped_events_end_in_the_expected_states(
+    name: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(REPOSITORY)
     result = CliRunner().invoke(app, ["local", "--event", f"events/{name}.json", "--skip-time", "--expect", expected])
     assert result.exit_code == 0, result.output
 
 
-def test_the_readme_shows_what_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme_shows_the_actual_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
@@ -271,5 +273,5 @@ def test_the_readme_shows_what_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_seconds(text: str) -> str:
-    """But for the time it really took, the same event always plays the same way."""
+    """Remove the real duration, the only part of the output that varies."""
     return re.sub(r"\(\d+\.\d s\)", "(... s)", text)

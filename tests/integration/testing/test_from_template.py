@@ -232,7 +232,7 @@ def test_a_handler_that_cannot_be_imported_is_an_error_when_it_is_needed(project
 def test_a_variable_without_a_name_here_is_an_error_until_the_test_gives_it(tmp_path: Path, project: Path) -> None:
     secret = "\n  Secret: {Type: AWS::SecretsManager::Secret}\n"
     project.write_text(project.read_text().replace("NAME: shipments", "NAME: !Ref Secret") + secret)
-    text = r"ShipmentsFunction\.Environment\.Variables\.NAME: Ref Secret cannot be resolved here: give the variable"
+    text = r"ShipmentsFunction\.Environment\.Variables\.NAME: Ref Secret cannot be resolved: set the variable"
     with pytest.raises(TemplateError, match=text):
         Sandbox.from_template(project)
     with Sandbox.from_template(project, environment={"ShipmentsFunction": {"NAME": "given"}}) as sandbox:

@@ -1,4 +1,4 @@
-"""The command without the libraries it is made of, and its help."""
+"""The command without its libraries, its help, and options that cannot be combined."""
 
 import subprocess
 import sys
@@ -11,19 +11,21 @@ from tarry.cli.app import app
 
 
 def tarry_without(library: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command where a library is not installed."""
+    """Run the command as if a library were not installed."""
     code = f"import sys; sys.modules[{library!r}] = None; from tarry.cli import main; main()"
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("library", ["typer", "rich"])
-def test_without_the_extra_it_says_what_to_install(library: str) -> None:
+def test_without_its_extra_the_command_names_what_to_install(library: str) -> None:
     result = tarry_without(library, "local")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == f'tarry: the command needs {library}: pip install "tarry[local,local-aws]"\n'
+    assert (
+        result.stderr == f'tarry: the command needs {library}; install it with: pip install "tarry[local,local-aws]"\n'
+    )
 
 
-def test_ctrl_c_while_it_is_still_loading_is_no_traceback() -> None:
+def test_ctrl_c_during_the_import_prints_no_traceback() -> None:
     code = """
 import sys
 class Interrupted:
@@ -38,7 +40,7 @@ from tarry.cli import main; main()
 
 
 @pytest.mark.parametrize("library", ["aiohttp", "samtranslator", "yaml", "boto3"])
-def test_a_command_without_its_libraries_says_so(library: str) -> None:
+def test_without_its_libraries_tarry_local_names_what_to_install(library: str) -> None:
     result = tarry_without(library, "local", "--event", "event.json")
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("tarry: tarry local needs ")
@@ -46,12 +48,12 @@ def test_a_command_without_its_libraries_says_so(library: str) -> None:
 
 
 @pytest.mark.parametrize("skip", [["--skip-time"], []])
-def test_moto_is_wanted_only_for_what_it_makes(skip: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moto_is_needed_only_for_resources_that_it_creates(skip: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[3])
     result = tarry_without("moto", "local", "--event", "events/ledger.json", *skip)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("tarry: for OrdersTable, AccountsTable, ")
-    assert result.stderr.endswith('tarry local needs moto: pip install "tarry[local,local-aws]"\n')
+    assert result.stderr.startswith("tarry: tarry local needs moto for OrdersTable, AccountsTable, ")
+    assert result.stderr.endswith('; install it with: pip install "tarry[local,local-aws]"\n')
 
 
 def test_the_help_has_an_example() -> None:
@@ -61,23 +63,23 @@ def test_the_help_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("option", [["--skip-time"], ["--expect", "committed=1"], ["--give-up", "3"]])
-def test_what_is_about_an_event_wants_one(option: list[str]) -> None:
+def test_options_for_an_event_need_event(option: list[str]) -> None:
     result = CliRunner().invoke(app, ["local", *option])
     assert result.exit_code == 2
-    assert "is about the messages of an event" in result.stderr
+    assert "needs an event: add --event FILE" in result.stderr
 
 
 @pytest.mark.parametrize("option", [["--endpoint-url", "http://127.0.0.1:4566"], ["--port", "0"]])
-def test_skipped_time_has_no_sqs_that_others_could_reach(option: list[str]) -> None:
+def test_skip_time_cannot_be_combined_with_an_address_of_sqs(option: list[str]) -> None:
     result = CliRunner().invoke(app, ["local", "--event", "event.json", "--skip-time", *option])
     assert result.exit_code == 2
-    assert f"{option[0]} is for real time" in result.stderr
+    assert f"{option[0]} cannot be combined with --skip-time" in result.stderr
 
 
-def test_an_event_is_over_before_any_code_could_change() -> None:
+def test_watch_cannot_be_combined_with_event() -> None:
     result = CliRunner().invoke(app, ["local", "--event", "event.json", "--watch"])
     assert result.exit_code == 2
-    assert "--watch is for a cloud that goes on" in result.stderr
+    assert "--watch cannot be combined with --event" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -88,10 +90,10 @@ def test_an_event_is_over_before_any_code_could_change() -> None:
         ("samtranslator", ("show",)),
     ],
 )
-def test_failed_without_its_libraries_says_so(
+def test_without_its_libraries_tarry_failed_names_what_to_install(
     library: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(Path(__file__).parents[3])
     result = tarry_without(library, "failed", *arguments)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(f'tarry: this needs {library}: pip install "tarry[')
+    assert result.stderr.startswith(f'tarry: this command needs {library}; install it with: pip install "tarry[')

@@ -1,4 +1,4 @@
-"""Which SQS a command speaks to: never AWS by mistake."""
+"""The SQS of a command: never AWS by mistake."""
 
 import pytest
 
@@ -19,23 +19,23 @@ LOCAL = "http://127.0.0.1:4576"
         ("http://c", {"AWS_ENDPOINT_URL_SQS": "http://b"}, "http://c"),
     ],
 )
-def test_it_is_the_one_that_is_named_or_tarry_local(
+def test_the_endpoint_is_the_given_one_or_tarry_local(
     given: str | None, environment: dict[str, str], expected: str
 ) -> None:
     assert endpoint_of(given, environment) == expected
 
 
-def test_aws_is_asked_for_by_name() -> None:
+def test_aws_is_used_only_on_request() -> None:
     assert endpoint_of(None, {"AWS_ENDPOINT_URL": "http://a"}, aws=True) is None
 
 
 @pytest.mark.parametrize("wrong", ["localhost:4576", "ftp://localhost", "http://", "x"])
-def test_what_is_no_url_is_refused(wrong: str) -> None:
-    with pytest.raises(UsageError, match=f"is no endpoint URL: it looks like {LOCAL}$"):
+def test_an_invalid_url_is_refused(wrong: str) -> None:
+    with pytest.raises(UsageError, match=f"is not an endpoint URL; an example is {LOCAL}$"):
         endpoint_of(wrong, {})
 
 
-def test_no_profile_is_read_for_a_server_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_profile_is_read_for_a_local_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "not-to-be-found")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     client = sqs_client(LOCAL)
@@ -43,14 +43,14 @@ def test_no_profile_is_read_for_a_server_of_this_machine(monkeypatch: pytest.Mon
     assert client._request_signer._credentials.access_key == "local"
 
 
-def test_an_emulator_gets_the_keys_that_the_environment_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "000000000042")  # LocalStack takes it for the account
+def test_an_emulator_gets_the_keys_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "000000000042")  # LocalStack uses it as the account
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     assert sqs_client(LOCAL)._request_signer._credentials.access_key == "000000000042"
 
 
 @pytest.mark.parametrize("url", [None, "https://sqs.eu-west-1.amazonaws.com"])
-def test_aws_is_aws_whatever_the_environment_names(url: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_aws_a_configured_endpoint_is_ignored(url: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", LOCAL)

@@ -1,4 +1,4 @@
-"""The event file: what is sent of it, and what is refused."""
+"""Event files: the messages sent, and the records refused."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ def write(folder: Path, *records: Any) -> Path:
     return path
 
 
-def test_a_record_is_sent_with_all_that_a_sender_could_have_given(tmp_path: Path) -> None:
+def test_a_record_is_sent_with_all_parameters_of_send_message(tmp_path: Path) -> None:
     record = {
         "body": "text",
         "eventSourceARN": f"{ARN}.fifo",
@@ -51,7 +51,7 @@ def test_a_record_is_sent_with_all_that_a_sender_could_have_given(tmp_path: Path
     ]
 
 
-def test_an_empty_batch_is_no_error(tmp_path: Path) -> None:
+def test_an_empty_batch_is_valid(tmp_path: Path) -> None:
     assert read_samples(write(tmp_path)) == []
 
 
@@ -59,12 +59,15 @@ def test_an_empty_batch_is_no_error(tmp_path: Path) -> None:
     ("record", "text"),
     [
         ("text", "record 1 is 'text'"),
-        ({"body": "x"}, "record 1 has no eventSourceARN"),
-        ({"body": "x", "eventSourceARN": "arn:aws:sns:us-east-1:1:topic"}, "record 1 has no eventSourceARN of a queue"),
-        ({"eventSourceARN": ARN}, "record 1 has no body"),
-        ({"body": "x", "eventSourceARN": f"{ARN}.fifo"}, "record 1 has no attributes.MessageGroupId"),
+        ({"body": "x"}, "record 1: eventSourceARN must be the ARN of a queue"),
+        (
+            {"body": "x", "eventSourceARN": "arn:aws:sns:us-east-1:1:topic"},
+            "record 1: eventSourceARN must be the ARN of a queue",
+        ),
+        ({"eventSourceARN": ARN}, "record 1: body must be a string"),
+        ({"body": "x", "eventSourceARN": f"{ARN}.fifo"}, "record 1 needs attributes.MessageGroupId"),
         ({"body": "x", "eventSourceARN": ARN, "attributes": [1]}, "must be objects"),
-        ({"body": "x", "eventSourceARN": ARN, "messageAttributes": {"a": {}}}, "attribute a has no dataType"),
+        ({"body": "x", "eventSourceARN": ARN, "messageAttributes": {"a": {}}}, "attribute a needs a dataType"),
         (
             {
                 "body": "x",
@@ -75,7 +78,7 @@ def test_an_empty_batch_is_no_error(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_record_that_cannot_be_sent_is_refused_by_its_number(tmp_path: Path, record: Any, text: str) -> None:
+def test_a_record_that_cannot_be_sent_is_refused_with_its_number(tmp_path: Path, record: Any, text: str) -> None:
     with pytest.raises(UsageError, match=text):
         read_samples(write(tmp_path, record))
 
@@ -84,7 +87,7 @@ def test_a_record_that_cannot_be_sent_is_refused_by_its_number(tmp_path: Path, r
     ("content", "text"),
     [("no json", "is not JSON"), ("[]", "not an SQS event"), ('{"Records": {}}', "not an SQS event")],
 )
-def test_a_file_that_is_no_event_is_refused(tmp_path: Path, content: str, text: str) -> None:
+def test_a_file_that_is_not_an_event_is_refused(tmp_path: Path, content: str, text: str) -> None:
     path = tmp_path / "event.json"
     path.write_text(content)
     with pytest.raises(UsageError, match=text):

@@ -1,4 +1,4 @@
-"""The environment variables of a function's processes."""
+"""The environment variables of function processes."""
 
 import os
 from pathlib import Path
@@ -28,7 +28,7 @@ def variables(endpoints: Endpoints, **own: str) -> dict[str, str]:
     return variables_of(function(), own, endpoints, DEVELOPER)
 
 
-def test_lambdas_own_are_there() -> None:
+def test_the_variables_of_lambda_are_set() -> None:
     found = variables(Endpoints(HERE))
     assert found["_HANDLER"] == "app.handler"
     assert found["LAMBDA_TASK_ROOT"] == str(Path("code").resolve())
@@ -38,7 +38,7 @@ def test_lambdas_own_are_there() -> None:
     assert found["TZ"] == ":UTC"
 
 
-def test_of_the_developers_environment_little_is_left_and_no_credentials() -> None:
+def test_few_variables_and_no_credentials_of_the_developer_are_passed_on() -> None:
     found = variables(Endpoints(HERE))
     assert found["PATH"] == "/bin"
     assert found["NO_PROXY"] == "intranet,127.0.0.1"
@@ -48,32 +48,32 @@ def test_of_the_developers_environment_little_is_left_and_no_credentials() -> No
     assert "secret" not in found.values()
 
 
-def test_the_functions_own_go_before_all_else() -> None:
+def test_the_variables_of_the_function_have_precedence() -> None:
     assert variables(Endpoints(HERE), AWS_LAMBDA_LOG_LEVEL="DEBUG", PATH="/")["AWS_LAMBDA_LOG_LEVEL"] == "DEBUG"
 
 
-def test_other_services_may_be_elsewhere() -> None:
+def test_other_services_can_have_another_endpoint() -> None:
     found = variables(Endpoints(HERE, others="http://127.0.0.1:5000"))
     assert (found["AWS_ENDPOINT_URL"], found["AWS_ENDPOINT_URL_SQS"]) == ("http://127.0.0.1:5000", HERE)
 
 
-def test_a_foreign_endpoint_gets_the_keys_that_were_given_and_no_profile() -> None:
+def test_a_foreign_endpoint_gets_the_keys_of_the_environment_and_no_profile() -> None:
     found = variables(Endpoints("http://localstack:4566", is_foreign=True))
     assert found["AWS_ACCESS_KEY_ID"] == "key"
     assert "AWS_PROFILE" not in found
     assert found["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull
 
 
-def test_aws_itself_gets_the_developers_profile_and_is_asked_for_sqs_alone_there() -> None:
+def test_aws_gets_the_profile_of_the_developer_and_only_sqs_has_an_endpoint() -> None:
     found = variables(Endpoints("https://sqs.eu-west-1.amazonaws.com", is_foreign=True))
     assert (found["AWS_PROFILE"], found["HOME"]) == ("production", "/home/me")
     assert found["AWS_ENDPOINT_URL_SQS"] == "https://sqs.eu-west-1.amazonaws.com"
     assert "AWS_ENDPOINT_URL" not in found
 
 
-def test_code_goes_before_layers_and_later_layers_before_earlier_ones(tmp_path: Path) -> None:
+def test_code_precedes_layers_and_later_layers_precede_earlier_ones(tmp_path: Path) -> None:
     (tmp_path / "first" / "python").mkdir(parents=True)
-    (tmp_path / "built").mkdir()  # sam build puts what it builds under python/
+    (tmp_path / "built").mkdir()  # sam build creates python/
     given = function(tmp_path / "code", tmp_path / "first", tmp_path / "built")
     path = variables_of(given, {}, Endpoints(HERE), {"PYTHONPATH": "mine"})["PYTHONPATH"].split(os.pathsep)
     wanted = [tmp_path / "code", tmp_path / "built", tmp_path / "first" / "python", Path("mine").resolve()]

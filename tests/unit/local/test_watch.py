@@ -1,11 +1,11 @@
-"""Which changes of a function's folder count."""
+"""The changes in the folder of a function that count."""
 
 from pathlib import Path
 
 from tarry.local.background import stamps_of
 
 
-def test_all_files_below_count_but_for_what_python_and_editors_leave_there(tmp_path: Path) -> None:
+def test_all_files_count_except_compiled_hidden_and_backup_files(tmp_path: Path) -> None:
     for name in ("app.py", "lib/rules.json", "lib/__pycache__/x.pyc", ".git/index", "app.py~", "lib/.app.py.swp"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -16,5 +16,5 @@ def test_all_files_below_count_but_for_what_python_and_editors_leave_there(tmp_p
     assert {name for name, stamp in stamps_of(tmp_path).items() if stamp != before[name]} == {"lib/rules.json"}
 
 
-def test_a_folder_that_is_not_there_has_no_files(tmp_path: Path) -> None:
-    assert stamps_of(tmp_path / "gone") == {}
+def test_a_missing_folder_has_no_files(tmp_path: Path) -> None:
+    assert stamps_of(tmp_path / "missing") == {}

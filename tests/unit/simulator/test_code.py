@@ -47,7 +47,7 @@ def test_two_functions_have_an_app_each(tmp_path: Path) -> None:
             "its handler app.handler cannot be imported from .*no_such_library",
         ),
         ("", "app.handler", "its handler app.handler cannot be imported from .*AttributeError"),
-        ("", "", "F has no code here: it needs a local CodeUri and a Handler"),
+        ("", "", "F cannot run here: it needs a local CodeUri and a Handler"),
     ],
 )
 def test_what_cannot_be_imported_is_an_error_when_it_is_needed(

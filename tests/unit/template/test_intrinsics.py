@@ -1,4 +1,4 @@
-"""Intrinsic functions are answered from the template alone, or refused with the place where they stand."""
+"""Intrinsic functions are resolved from the template, or refused with their place."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ SCOPE = Intrinsics(
         ({"Fn::If": ["NotProd", 1, 2]}, 2),
         ({"a": {"Fn::If": ["IsTest", 1, {"Ref": "AWS::NoValue"}]}, "b": 2}, {"b": 2}),
         ([{"Ref": "AWS::NoValue"}, {"Ref": "Stage"}], ["prod"]),
-        # what only an endpoint knows stays an intrinsic, with everything around it resolved
+        # pending references stay intrinsics, with everything around them resolved
         ({"Ref": "Table"}, {"Ref": "Table"}),
         ({"Fn::Sub": "${Stage}/${Table}"}, {"Fn::Join": ["", ["", "prod", "/", {"Ref": "Table"}, ""]]}),
         ({"Fn::GetAtt": ["Table", "Arn"]}, {"Fn::GetAtt": ["Table", "Arn"]}),
@@ -58,19 +58,19 @@ def test_an_intrinsic_becomes_its_value(value: Any, expected: Any) -> None:
         ({"Fn::Sub": "${Nowhere}"}, "here: Ref Nowhere cannot be resolved"),
         ({"Fn::GetAtt": ["Nowhere", "Arn"]}, "here: GetAtt Nowhere.Arn cannot be resolved"),
         ({"Fn::ImportValue": "other"}, "here: Fn::ImportValue cannot be resolved"),
-        ({"Fn::FindInMap": ["Sizes", "test", "batch"]}, "FindInMap finds nothing at Sizes, test, batch"),
+        ({"Fn::FindInMap": ["Sizes", "test", "batch"]}, "FindInMap finds no value for Sizes, test, batch"),
         ({"Fn::If": ["Missing", 1, 2]}, "no condition Missing"),
         ({"Fn::Select": [5, ["a"]]}, "here: Fn::Select cannot be resolved with"),
         ({"Fn::Join": "a"}, "here: Fn::Join cannot be resolved with"),
         ({"in": {"a": {"Ref": "Nowhere"}}}, "here.in.a: Ref Nowhere"),
     ],
 )
-def test_what_cannot_be_resolved_is_refused_with_its_place(value: Any, text: str) -> None:
+def test_an_intrinsic_that_cannot_be_resolved_is_refused_with_its_place(value: Any, text: str) -> None:
     with pytest.raises(TemplateError) as refusal:
         SCOPE.resolve(value, "here")
     assert text in str(refusal.value)
 
 
-def test_a_pending_reference_is_no_settled_value() -> None:
+def test_a_pending_reference_is_not_settled() -> None:
     with pytest.raises(TemplateError, match="here: Ref Table cannot be resolved from the template alone"):
         SCOPE.settled({"Fn::Sub": "${Table}"}, "here")

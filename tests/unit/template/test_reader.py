@@ -97,13 +97,13 @@ def test_queues_have_their_names_attributes_and_redrive(tmp_path: Path) -> None:
     assert entries.dead_letter_arn is None
 
 
-def test_a_parameter_given_rules_over_its_default(tmp_path: Path) -> None:
+def test_a_parameter_value_overrides_its_default(tmp_path: Path) -> None:
     template = read(tmp_path, Stage="prod")
     assert template.queues["prod-jobs"].visibility_timeout_seconds == 600
     assert "OnlyInProd" in template.queues
 
 
-def test_functions_have_the_globals_and_their_own_code_and_settings(tmp_path: Path) -> None:
+def test_functions_have_global_and_own_settings(tmp_path: Path) -> None:
     template = read(tmp_path)
     worker, bookkeeper = template.functions["Worker"], template.functions["Bookkeeper"]
     assert (worker.code, worker.handler, worker.timeout_seconds) == (tmp_path / "worker", "app.handler", 20)
@@ -128,7 +128,7 @@ def test_functions_have_the_globals_and_their_own_code_and_settings(tmp_path: Pa
         ("InlineCode: pass", None),
     ],
 )
-def test_code_is_where_sam_would_look_for_it(tmp_path: Path, code: str, folder: str | None) -> None:
+def test_the_code_path_is_that_of_sam(tmp_path: Path, code: str, folder: str | None) -> None:
     properties = ", ".join(filter(None, ["Handler: app.handler", "Runtime: python3.13", code]))
     text = f"Resources: {{F: {{Type: AWS::Serverless::Function, Properties: {{{properties}}}}}}}"
     assert read(tmp_path, text).functions["F"].code == (folder and tmp_path / folder)
@@ -142,8 +142,8 @@ def test_mappings_come_from_sam_events_and_from_resources(tmp_path: Path) -> Non
     assert (by_resource.batch_size, by_resource.window_seconds, by_resource.reports_failures) == (10, 0, False)
 
 
-def test_a_function_fed_by_a_stream_is_no_hindrance(tmp_path: Path) -> None:
-    """SPEC N1: the template's queues run, whatever else is in it."""
+def test_a_function_with_a_stream_as_source_is_read(tmp_path: Path) -> None:
+    """SPEC N1: the queues run, whatever else is in the template."""
     template = read(
         tmp_path,
         TEMPLATE
@@ -166,14 +166,14 @@ def test_a_function_fed_by_a_stream_is_no_hindrance(tmp_path: Path) -> None:
     assert {mapping.function for mapping in template.mappings} == {m.function for m in read(tmp_path).mappings}
 
 
-def test_a_mapping_has_its_concurrency_and_the_patterns_of_its_filters(tmp_path: Path) -> None:
+def test_a_mapping_has_its_concurrency_and_filter_patterns(tmp_path: Path) -> None:
     by_events, by_resource = sorted(read(tmp_path).mappings, key=lambda mapping: mapping.queue, reverse=True)
     assert by_events.maximum_concurrency == 7
     assert by_events.filters == ('{"body": {"stage": ["dev"]}}', '{"body": {"total": [{"numeric": [">", 100]}]}}')
     assert (by_resource.maximum_concurrency, by_resource.filters) == (None, ())
 
 
-def test_the_shipped_template_feeds_each_function() -> None:
+def test_in_the_shipped_template_each_function_has_a_queue() -> None:
     template = read_template(REPOSITORY / "template.yaml")
     fed = {mapping.queue: template.functions[mapping.function] for mapping in template.mappings}
     assert set(fed) == {"orders", "ledger.fifo", "scans"}
@@ -186,14 +186,14 @@ def test_the_shipped_template_feeds_each_function() -> None:
     ("text", "expected"),
     [
         ("Resources: [", "neither YAML nor JSON"),
-        ("just text", "is no template"),
-        ("Resources: {Q: {Properties: {}}}", "is no template"),
+        ("just text", "is not a template"),
+        ("Resources: {Q: {Properties: {}}}", "is not a template"),
         ("Resources: {F: {Type: AWS::Serverless::Function, Properties: {CodeUri: f}}}", "SAM refuses the template"),
         ("Resources: {Q: {Type: AWS::SQS::Queue, Properties: {QueueName: !Ref Name}}}", "Q.QueueName: Ref Name"),
         ("Resources: {Q: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: soon}}}", "Q.VisibilityTimeout must"),
     ],
 )
-def test_a_bad_template_is_refused_in_one_line(tmp_path: Path, text: str, expected: str) -> None:
+def test_an_invalid_template_is_refused_in_one_line(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(TemplateError) as refusal:
         read(tmp_path, text)
     assert expected in str(refusal.value)
@@ -207,7 +207,7 @@ def test_a_missing_template_and_an_unknown_parameter_are_refused(tmp_path: Path)
         read(tmp_path, Colour="red")
 
 
-def test_the_layers_on_this_machine_are_known_those_of_all_functions_first(tmp_path: Path) -> None:
+def test_local_layers_are_listed_with_global_ones_first(tmp_path: Path) -> None:
     (tmp_path / "template.yaml").write_text("""
 Transform: AWS::Serverless-2016-10-31
 Globals:
@@ -224,7 +224,7 @@ Resources:
     assert worker.layers == (tmp_path / "layers/shared", tmp_path / "layers/own")
 
 
-def test_numbers_and_truth_are_text_in_the_environment_as_cloudformation_has_them(tmp_path: Path) -> None:
+def test_numbers_and_booleans_in_the_environment_become_text(tmp_path: Path) -> None:
     (tmp_path / "template.yaml").write_text("""
 Transform: AWS::Serverless-2016-10-31
 Resources:

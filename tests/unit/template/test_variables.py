@@ -1,4 +1,4 @@
-"""What functions find in their environment variables where nothing is made for them."""
+"""Environment variables with the names of resources that need not exist."""
 
 from pathlib import Path
 
@@ -52,24 +52,24 @@ def value_of(value: str, tmp_path: Path, **given: str) -> str:
         ("!GetAtt Key.Arn", "arn:aws:kms:us-east-1:123456789012:key/Key"),
     ],
 )
-def test_a_value_has_the_name_of_what_it_refers_to(value: str, found: str, tmp_path: Path) -> None:
+def test_a_reference_becomes_the_name_of_its_resource(value: str, found: str, tmp_path: Path) -> None:
     assert value_of(value, tmp_path) == found
 
 
 @pytest.mark.parametrize("value", ["!ImportValue other", "!GetAtt Secret.Arn", "'{{resolve:ssm:x}}'", "!Ref Nothing"])
-def test_what_is_given_goes_before_what_nobody_can_answer(value: str, tmp_path: Path) -> None:
+def test_an_override_replaces_a_value_that_cannot_be_resolved(value: str, tmp_path: Path) -> None:
     assert value_of(value, tmp_path, VALUE="mine") == "mine"
 
 
-def test_what_nobody_can_answer_must_be_given(tmp_path: Path) -> None:
+def test_a_value_that_cannot_be_resolved_needs_an_override(tmp_path: Path) -> None:
     text = (
-        r"Function\.Environment\.Variables\.VALUE: Fn::ImportValue cannot be resolved here: give the variable a value"
+        r"Function\.Environment\.Variables\.VALUE: Fn::ImportValue cannot be resolved here: set the variable to a value"
     )
     with pytest.raises(TemplateError, match=text):
         value_of("!ImportValue other", tmp_path)
 
 
-def test_what_has_no_name_here_must_be_given(tmp_path: Path) -> None:
-    with pytest.raises(TemplateError, match=r"Variables\.VALUE: Ref Secret cannot be resolved here"):
+def test_a_reference_to_a_resource_without_a_known_name_needs_an_override(tmp_path: Path) -> None:
+    with pytest.raises(TemplateError, match=r"Variables\.VALUE: Ref Secret cannot be resolved: "):
         value_of("!Ref Secret", tmp_path)
     assert value_of("!Ref Secret", tmp_path, VALUE="given") == "given"

@@ -5,18 +5,18 @@ from io import TextIOWrapper
 
 
 def main() -> None:
-    """Run the command; without the libraries it is made of, say what to install."""
+    """Run the command, or report the library that must be installed first."""
     try:
         from tarry.cli.app import app
     except ModuleNotFoundError as error:
         library = (error.name or "").partition(".")[0]
         if library not in {"typer", "rich"}:
             raise
-        sys.stderr.write(f'tarry: the command needs {library}: pip install "tarry[local,local-aws]"\n')
+        sys.stderr.write(f'tarry: the command needs {library}; install it with: pip install "tarry[local,local-aws]"\n')
         sys.exit(2)
-    except KeyboardInterrupt:  # from now on the app sees to it
+    except KeyboardInterrupt:  # from here on, the commands handle it
         sys.exit(130)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # where a character cannot be shown, its number is
+            stream.reconfigure(errors="backslashreplace")  # escape characters that the encoding does not have
     app()

@@ -1,4 +1,4 @@
-"""The commands of `tarry`, put together."""
+"""The Typer app of the `tarry` command."""
 
 import typer
 
@@ -15,7 +15,7 @@ app = typer.Typer(
 
 @app.callback()
 def tarry() -> None:
-    """SQS consumers on AWS Lambda: retries with growing delays, dead letters that say why."""
+    """Run, test and operate SQS consumers on AWS Lambda."""
 
 
 app.command("local", epilog=local.EXAMPLE)(local.local)

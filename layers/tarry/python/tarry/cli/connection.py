@@ -1,4 +1,4 @@
-"""The way from a command to the SQS that its options name."""
+"""The connection of a command to the SQS that its options select."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def sqs_at(command: str, endpoint_url: str | None, *, aws: bool) -> Iterator[Any]:
-    """A client of the SQS that the options name.
+    """Yield a boto3 client for the SQS that the options select.
 
-    What is raised within becomes one line on stderr: exit 2 if something given is wrong, 1 if SQS fails.
+    An error within the context becomes one line on stderr, with exit code 2 for wrong input, 1 for an error of SQS.
     """
     with libraries(command, "local"):
         from botocore.exceptions import BotoCoreError, ClientError
-        from botocore.exceptions import ConnectionError as NobodyAnswers
+        from botocore.exceptions import ConnectionError as NotConnected
 
         from tarry.local.aws.client import endpoint_of, sqs_client
         from tarry.sqs.refusals import error_code, is_no_queue
@@ -29,25 +29,25 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool) -> Iterator[Any
     from tarry.errors import SendError
 
     if aws and endpoint_url:
-        refuse("--aws and --endpoint-url are two places: name one of them")
+        refuse("--aws and --endpoint-url cannot be combined: give one of them")
     client: Any = None
     try:
         client = sqs_client(endpoint_of(endpoint_url, os.environ, aws=aws))
         yield client
-    except NobodyAnswers as error:
-        refuse(f"no SQS answers at {place(client)}: start tarry local, or say --endpoint-url or --aws ({error})", 1)
+    except NotConnected as error:
+        refuse(f"no SQS answers at {place(client)}: start tarry local, or give --endpoint-url or --aws ({error})", 1)
     except ClientError as error:
         if is_no_queue(error_code(error)):
-            refuse(f"there is no such queue at {place(client)}: {_queues(client)}")
+            refuse(f"the queue does not exist at {place(client)}: {_queues(client)}")
         refuse(f"SQS at {place(client)}: {error}", 1)
     except (BotoCoreError, SendError) as error:
         refuse(str(error), 1)
-    except (UsageError, ValueError, TypeError) as error:  # the producer's, which say what is wrong with what was given
+    except (UsageError, ValueError, TypeError) as error:
         refuse(str(error))
 
 
 def place(client: Any) -> str:
-    """Where a client's SQS is."""
+    """Return the endpoint URL of a client."""
     url: str = client.meta.endpoint_url
     return url
 
@@ -58,6 +58,6 @@ def _queues(client: Any) -> str:
     try:
         urls = client.list_queues(MaxResults=20).get("QueueUrls") or []
     except (BotoCoreError, ClientError):
-        return "and its queues may not be listed"
+        return "its queues cannot be listed"
     names = ", ".join(sorted(queue_name(url) for url in urls))
-    return f"there are {names}" if names else "there are none"
+    return f"existing queues: {names}" if names else "it has no queues"

@@ -1,6 +1,6 @@
-"""Errors of all commands: a line on stderr that says what to do, and exit code 2, or 1 if work was done before.
+"""The errors of all commands: one line on stderr with the remedy, and exit code 2, or 1 if work was done before.
 
-What is shown is printable: no text of a message or an error can move the cursor.
+Control characters are escaped, so no text of a message or an error can move the cursor.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ EXTRAS = {
     "samtranslator": "local",
     "yaml": "local",
 }
-"""Which extra of tarry's brings a library."""
-CREDENTIALS = "log in (aws sso login), set AWS_PROFILE, or name a profile (--profile)"
+"""The extras of tarry that install each library."""
+CREDENTIALS = "log in (aws sso login), set AWS_PROFILE, or give a profile (--profile)"
 
 
 def note(text: str) -> None:
@@ -37,37 +37,37 @@ def note(text: str) -> None:
 
 
 def refuse(text: str, code: int = 2) -> NoReturn:
-    """Write the reason to stderr, and end the command."""
+    """Write the error to stderr and end the command."""
     note(f"tarry: {text}")
     raise typer.Exit(code)
 
 
 @contextmanager
 def refusals(something_was_done: Callable[[], bool] = lambda: False, *, aws: bool = False) -> Iterator[None]:
-    """Turn errors of the input into a line on stderr and exit code 2, or 1 if something was done before.
+    """Turn errors in the input into a line on stderr and exit code 2, or 1 if something was done before.
 
-    ``aws``: also errors of AWS, of `tarry.failed` and of libraries that are not installed.
+    ``aws``: also errors of AWS and of `tarry.failed`, and missing libraries.
     """
     try:
         yield
     except Exception as error:
         line = _line(error) or (_aws_line(error) if aws else None)
         if line is None:
-            raise  # a bug of tarry's
+            raise  # a bug in tarry
         note(getattr(error, "details", ""))
         refuse(" ".join(line.split()) if aws else line, 1 if something_was_done() else 2)
 
 
 @contextmanager
 def libraries(command: str, extras: str) -> Iterator[None]:
-    """Where a library cannot be imported, say which extras bring it."""
+    """Turn a missing library into a line on stderr that names the extras to install."""
     try:
         yield
     except ModuleNotFoundError as error:
         library = (error.name or "").partition(".")[0]
         if library == "tarry":
             raise
-        refuse(f'{command} needs {library}: pip install "tarry[{extras}]"')
+        refuse(f'{command} needs {library}; install it with: pip install "tarry[{extras}]"')
 
 
 def _line(error: Exception) -> str | None:
@@ -80,35 +80,35 @@ def _aws_line(error: Exception) -> str | None:
     if isinstance(error, (TarryError, *_loaded("tarry.simulator.code", "CodeError"))):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and (library := (error.name or "").partition(".")[0]) in EXTRAS:
-        return f'this needs {library}: pip install "tarry[{EXTRAS[library]}]"'
+        return f'this command needs {library}; install it with: pip install "tarry[{EXTRAS[library]}]"'
     if isinstance(error, _loaded("botocore.exceptions", "BotoCoreError", "ClientError")):
-        return _said(error)
+        return _aws_error_text(error)
     return None
 
 
 def _loaded(module: str, *names: str) -> tuple[type[Exception], ...]:
-    """Classes of a module, if it is loaded: else there can be no such error, and it takes long to load."""
+    """Return exception classes of a module if it is loaded; otherwise none of them can have been raised."""
     found = sys.modules.get(module)
     return () if found is None else tuple(getattr(found, name) for name in names)
 
 
-def _said(error: Exception) -> str:
-    """AWS's error, and what to do about it."""
+def _aws_error_text(error: Exception) -> str:
+    """Return the text of an AWS error, with the remedy."""
     name = type(error).__name__
     response = getattr(error, "response", None)
     code = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
     if name in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"):
-        return f"there are no AWS credentials ({error}): {CREDENTIALS}"
+        return f"no usable AWS credentials ({error}): {CREDENTIALS}"
     if name in ("TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOTokenLoadError") or "Expired" in code:
         return f"the AWS credentials have expired ({error}): {CREDENTIALS}"
     if code in ("InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch"):
-        return f"AWS does not know these credentials ({error}): {CREDENTIALS}"
+        return f"AWS rejects the credentials ({error}): {CREDENTIALS}"
     if name == "NoRegionError":
-        return "it is not said which AWS region: set AWS_REGION, or name one (--region)"
+        return "no AWS region is set: set AWS_REGION, or give a region (--region)"
     if "AccessDenied" in code or code in ("AuthorizationError", "UnauthorizedOperation"):
-        return f"AWS does not allow it: {error}; the credentials need that permission"
+        return f"AWS denies access: {error}; the credentials need this permission"
     if name in ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError"):
-        return f"AWS cannot be reached: {error}; is the endpoint or the region right?"
+        return f"AWS cannot be reached: {error}; check the endpoint and the region"
     if code == "ValidationError" and "does not exist" in str(error):
-        return f"there is no such stack: {error}"
+        return f"the stack does not exist: {error}"
     return str(error)

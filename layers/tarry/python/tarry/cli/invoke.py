@@ -1,4 +1,4 @@
-"""`tarry invoke`: call a handler once, as Lambda does."""
+"""`tarry invoke`: invoke a function once, as Lambda does."""
 
 from __future__ import annotations
 
@@ -21,31 +21,34 @@ EXAMPLE = "[bold]Examples[/]: tarry invoke OrdersFunction -e events/orders.json;
 
 
 def invoke(  # noqa: PLR0917 the options of the command
-    function: Annotated[str, typer.Argument(metavar="FUNCTION", help="Its logical id or name.")],
+    function: Annotated[str, typer.Argument(metavar="FUNCTION", help="The logical id or name of the function.")],
     event: Annotated[
-        str, typer.Option("--event", "-e", metavar="FILE|-", help="The event, JSON, given to the handler as it is.")
+        str, typer.Option("--event", "-e", metavar="FILE|-", help="The event as JSON, in a file or on stdin.")
     ],
     template: Template = Path("template.yaml"),
     parameter: Parameters = None,
     env: Env = None,
     region: Annotated[
-        str | None, typer.Option("--region", help="The region that AWS::Region stands for.", show_default=False)
+        str | None, typer.Option("--region", help="The value of AWS::Region in the template.", show_default=False)
     ] = None,
     endpoint_url: Annotated[
         str | None,
         typer.Option(
-            "--endpoint-url", metavar="URL", help="Where the function finds AWS; else nowhere.", show_default=False
+            "--endpoint-url",
+            metavar="URL",
+            help="The AWS endpoint of the function; by default it can reach none.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Call a function's handler once, as Lambda does, and print what it answers.
+    """Invoke a function once, as Lambda does, and print its response.
 
-    The answer is JSON on stdout; what the handler logs goes to stderr. It runs
-    in a process of its own, from which nothing reaches AWS: what it asks of SQS
-    or of a table fails at once, unless --endpoint-url says where they are.
+    The response goes to stdout as JSON, the log of the handler to stderr. The
+    function runs in a separate process that cannot reach AWS: calls to SQS or to
+    a table fail at once, unless you give --endpoint-url.
 
     Exit code: 0 the handler returned, 1 it failed, timed out or crashed,
-    2 something given is wrong.
+    2 wrong usage.
     """
     with libraries("tarry invoke", "local"):
         from tarry.local.aws.client import endpoint_of
@@ -58,7 +61,7 @@ def invoke(  # noqa: PLR0917 the options of the command
 
     log = LogReader(verbose=True)
 
-    def hear(event: HistoryEvent) -> None:
+    def print_log(event: HistoryEvent) -> None:
         for line in log.lines(event):
             note(line.text)
 
@@ -67,8 +70,8 @@ def invoke(  # noqa: PLR0917 the options of the command
             found = read_template(template, pairs(parameter or [], "--parameter"), region or usual_region())
             called: TemplateFunction = function_named(function, found)
             url = endpoint_url and endpoint_of(endpoint_url, os.environ)
-            given = variables(called, found, read_overrides(env or []), url)
-            answer = asyncio.run(call(called, given, read_event(event), hear))
+            environment = variables(called, found, read_overrides(env or []), url)
+            answer = asyncio.run(call(called, environment, read_event(event), print_log))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     typer.echo(_shown(answer.value))
@@ -77,6 +80,6 @@ def invoke(  # noqa: PLR0917 the options of the command
 
 
 def _shown(value: Any) -> str:
-    """JSON that cannot move a terminal's cursor."""
+    """Return JSON without control characters."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return text if text.replace("\n", "").isprintable() else json.dumps(value, indent=2)

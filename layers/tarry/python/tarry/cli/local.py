@@ -1,4 +1,4 @@
-"""`tarry local`: run a template's system on this machine."""
+"""`tarry local`: run the queues and functions of a template on this machine."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ EXAMPLE = (
 def local(  # noqa: PLR0913, PLR0917 the options of the command
     function: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FUNCTION", help="Functions to run; else all that a queue feeds.", show_default=False),
+        typer.Argument(
+            metavar="FUNCTION", help="The functions to run; by default all that consume a queue.", show_default=False
+        ),
     ] = None,
     event: Annotated[
         Path | None,
         typer.Option(
-            "--event", "-e", metavar="FILE", help="An SQS event: its records are sent, and the run ends with them."
+            "--event", "-e", metavar="FILE", help="An SQS event: send its records, and stop when they have settled."
         ),
     ] = None,
     template: Template = Path("template.yaml"),
@@ -44,23 +46,21 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
             "--port",
             min=0,
             max=65535,
-            help="Where SQS answers: 4576, with --event any that is free.",
+            help="The port of SQS; by default 4576, with --event a free one.",
             show_default=False,
         ),
     ] = None,
     endpoint_url: Annotated[
         str | None,
-        typer.Option("--endpoint-url", metavar="URL", help="Another SQS; missing queues are made there."),
+        typer.Option("--endpoint-url", metavar="URL", help="Use another SQS; missing queues are created there."),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Load a function anew when its code changes.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Restart a function when its code changes.")] = False,
     skip_time: Annotated[
-        bool, typer.Option("--skip-time", help="With --event: skip all waits, hours of retries take a second or two.")
+        bool, typer.Option("--skip-time", help="With --event: run in virtual time; hours of retries take seconds.")
     ] = False,
     expect: Annotated[
         str | None,
-        typer.Option(
-            "--expect", metavar="STATE=N,...", help="How many messages should end in which state; else exit 1."
-        ),
+        typer.Option("--expect", metavar="STATE=N,...", help="The expected final states; exit 1 if they differ."),
     ] = None,
     give_up: Annotated[
         float | None,
@@ -68,20 +68,24 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
             "--give-up",
             metavar="SECONDS",
             min=0,
-            help="Wait no longer than this for all to settle: 300 s, or with --skip-time 15 days.",
+            help="Stop waiting after this time; by default 300 s, with --skip-time 15 days.",
             show_default=False,
         ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show tarry's log lines with tracebacks.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the log lines of tarry, with tracebacks.")
+    ] = False,
 ) -> None:
-    """Run the template's queues and functions on this machine, until Ctrl-C.
+    """Run the queues and functions of a template on this machine, until Ctrl-C.
 
-    SQS is served at http://127.0.0.1:4576 for any AWS SDK or CLI, each
-    function runs in processes of its own, as on Lambda. Nothing reaches AWS.
+    SQS is served at http://127.0.0.1:4576 for any AWS SDK or CLI. Each function
+    runs in processes of its own, as on Lambda. Nothing reaches AWS.
 
-    With --event, until its messages have settled. Exit code then: 0 every
-    message settled, 1 one was lost or still waits, or the end is not as
-    expected, 130 after Ctrl-C. Always: 2 something given is wrong.
+    With --event, the command ends when the messages of the event have settled.
+
+    Exit code with --event: 0 all messages settled, 1 a message was lost or did
+    not settle, or the states are not as expected, 130 after Ctrl-C. In all
+    cases: 2 wrong usage.
     """
     with libraries("tarry local", "local,local-aws"):
         from tarry.local.aws.client import endpoint_of, region
@@ -99,7 +103,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         endpoint_url=endpoint_url,
         port=port,
     )
-    console = Console(file=sys.stdout, highlight=False)  # stdout as it is now: it is turned aside while a handler runs
+    console = Console(file=sys.stdout, highlight=False)  # bound now: stdout is redirected while a handler runs
     try:
         with refusals():
             settings = RunSettings(
@@ -129,7 +133,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
 
 
 def _run(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport | None:
-    """In real time, shown while it happens."""
+    """Run in real time, with a live view."""
     from tarry.local.runs.report import RunReport
     from tarry.local.session import run
     from tarry.local.show.screen import PlainView, Screen
@@ -141,14 +145,14 @@ def _run(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport | 
 
 
 def _play(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport:
-    """In virtual time, told when it is over: that is soon."""
+    """Run in virtual time, then print the timeline."""
     from tarry.local.runs.printing import print_timeline
     from tarry.local.runs.virtual import play
 
     played = play(plan, settings, note)
     print_timeline(console, played.report.stories, played.said, played.began)
     if played.problem:
-        refuse(f"{played.problem}\nWithout --skip-time a run takes real time.", 1)
+        refuse(f"{played.problem}\nTo run in real time, leave out --skip-time.", 1)
     return played.report
 
 
@@ -162,11 +166,11 @@ def _check_together(
     endpoint_url: str | None,
     port: int | None,
 ) -> None:
-    for given, name in ((skip_time, "--skip-time"), (expect, "--expect"), (give_up is not None, "--give-up")):
-        if given and event is None:
-            raise typer.BadParameter(f"{name} is about the messages of an event: give it by --event FILE")
-    for given, name in ((endpoint_url, "--endpoint-url"), (port is not None, "--port")):
-        if given and skip_time:
-            raise typer.BadParameter(f"{name} is for real time: with --skip-time SQS is in this process, at no address")
+    for is_set, name in ((skip_time, "--skip-time"), (expect, "--expect"), (give_up is not None, "--give-up")):
+        if is_set and event is None:
+            raise typer.BadParameter(f"{name} needs an event: add --event FILE")
+    for is_set, name in ((endpoint_url, "--endpoint-url"), (port is not None, "--port")):
+        if is_set and skip_time:
+            raise typer.BadParameter(f"{name} cannot be combined with --skip-time, which needs no address for SQS")
     if watch and event is not None:
-        raise typer.BadParameter("--watch is for a cloud that goes on: leave --event out")
+        raise typer.BadParameter("--watch cannot be combined with --event, which ends when its messages have settled")

@@ -1,4 +1,4 @@
-"""The options of all commands, and how their values are parsed."""
+"""The options of all commands, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tarry.sqs.client import MAX_PARALLEL
 Template = Annotated[Path, typer.Option("--template", "-t", metavar="FILE", help="The SAM template.")]
 Parameters = Annotated[
     list[str] | None,
-    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A template parameter's value; repeatable."),
+    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="The value of a template parameter; repeatable."),
 ]
 Env = Annotated[
     list[str] | None,
     typer.Option(
-        "--env", metavar="FILE|NAME=VALUE", help="Environment variables that override the template's; repeatable."
+        "--env", metavar="FILE|NAME=VALUE", help="Environment variables that override the template; repeatable."
     ),
 ]
 LocalEndpointUrl = Annotated[
@@ -27,19 +27,19 @@ LocalEndpointUrl = Annotated[
     typer.Option(
         "--endpoint-url",
         metavar="URL",
-        help="Another SQS than that of tarry local (http://127.0.0.1:4576); by default AWS_ENDPOINT_URL_SQS or "
-        "AWS_ENDPOINT_URL.",
+        help="The SQS to use; by default AWS_ENDPOINT_URL_SQS, AWS_ENDPOINT_URL, or tarry local "
+        "(http://127.0.0.1:4576).",
         show_default=False,
     ),
 ]
-Aws = Annotated[bool, typer.Option("--aws", help="Use AWS itself, with your usual AWS settings.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+Aws = Annotated[bool, typer.Option("--aws", help="Use AWS, with your usual AWS settings.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 # of `tarry failed`
 
 
 class Via(StrEnum):
-    """How a dead letter is retried."""
+    """The ways to retry a dead letter."""
 
     queue = "queue"
     local = "local"
@@ -47,13 +47,16 @@ class Via(StrEnum):
 
 Ids = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ID]...", help="Stable ids or SQS message ids of dead letters.", show_default=False),
+    typer.Argument(metavar="[ID]...", help="Stable ids or SQS message ids.", show_default=False),
 ]
 QueueName = Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME|URL", help="The dead-letter queue.")]
 TemplateFile = Annotated[
     Path | None,
     typer.Option(
-        "--template", "-t", metavar="FILE", help="All dead-letter queues of a SAM template; by default template.yaml."
+        "--template",
+        "-t",
+        metavar="FILE",
+        help="All dead-letter queues of a SAM template; by default of template.yaml.",
     ),
 ]
 StackName = Annotated[
@@ -65,15 +68,13 @@ Conditions = Annotated[
         "--where",
         "-w",
         metavar="'FIELD OP VALUE'",
-        help="Select by a condition; repeatable, all must hold. FIELD: type, reason, attempts, failed_at, origin, "
+        help="Select by a condition; repeatable, all must match. FIELD: type, reason, attempts, failed_at, origin, "
         "fingerprint, message, body, attributes, or a JMESPath into them; OP: = != < <= > >= ~ (regular expression).",
     ),
 ]
-EndpointUrl = Annotated[
-    str | None, typer.Option("--endpoint-url", metavar="URL", help="Use another SQS than that of AWS.")
-]
+EndpointUrl = Annotated[str | None, typer.Option("--endpoint-url", metavar="URL", help="Use this SQS instead of AWS.")]
 Region = Annotated[str | None, typer.Option("--region", metavar="REGION", help="The AWS region.")]
-Profile = Annotated[str | None, typer.Option("--profile", metavar="NAME", help="The profile of your AWS settings.")]
+Profile = Annotated[str | None, typer.Option("--profile", metavar="NAME", help="The AWS profile.")]
 Keepalive = Annotated[
     float,
     typer.Option(
@@ -81,7 +82,7 @@ Keepalive = Annotated[
         metavar="SECONDS",
         min=1,
         max=14400,
-        help="Extend the visibility of inspected dead letters every SECONDS, to three times as long.",
+        help="Extend the visibility timeout of inspected dead letters every SECONDS, to three times that.",
     ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Select all dead letters.")]
@@ -94,21 +95,21 @@ Concurrency = Annotated[
 # parsing
 
 
-def pairs(given: list[str], option: str) -> dict[str, str]:
+def pairs(values: list[str], option: str) -> dict[str, str]:
     """Parse the values of an option that takes ``NAME=VALUE``, such as ``--parameter``."""
-    for each in given:
+    for each in values:
         if not each.partition("=")[0] or "=" not in each:
-            raise typer.BadParameter(f"{option} takes NAME=VALUE, got {each!r}")
-    return {name: value for name, _, value in (each.partition("=") for each in given)}
+            raise typer.BadParameter(f"{option} must be NAME=VALUE, got {each!r}")
+    return {name: value for name, _, value in (each.partition("=") for each in values)}
 
 
-def expected_states(given: str) -> dict[str, int]:
-    """Parse the value of ``--expect``, how many messages should end in each state: ``committed=8,dead_lettered=2``."""
+def expected_states(text: str) -> dict[str, int]:
+    """Parse the value of ``--expect``: the number of messages by final state, as in ``committed=8,dead_lettered=2``."""
     expected: dict[str, int] = {}
-    for each in filter(None, given.split(",")):
+    for each in filter(None, text.split(",")):
         state, _, number = (part.strip() for part in each.partition("="))
         if state.upper() not in State.__members__ or not number.isdecimal():
             states = ", ".join(state.lower() for state in State)
-            raise typer.BadParameter(f"--expect takes STATE=N, got {each!r}; the states are {states}")
+            raise typer.BadParameter(f"--expect must be STATE=N,..., got {each!r}; the states are {states}")
         expected[state.upper()] = int(number)
     return expected

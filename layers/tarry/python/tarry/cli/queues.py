@@ -1,4 +1,4 @@
-"""`tarry queues`: what the queues hold."""
+"""`tarry queues`: list the queues with their numbers of messages."""
 
 import json
 import time
@@ -23,13 +23,13 @@ WIDE_ENOUGH = 250  # names are up to 80 characters long
 
 
 def queues(endpoint_url: LocalEndpointUrl = None, aws: Aws = False, as_json: AsJson = False) -> None:
-    """List the queues of `tarry local`, and how many messages each holds.
+    """List the queues of `tarry local` with their numbers of messages.
 
-    Ready, in flight (received, or waiting for a retry), delayed, and how long
-    the oldest is there, which only `tarry local` tells. The numbers are SQS's
-    approximate ones.
+    The columns are messages ready, in flight (received, or waiting for a retry)
+    and delayed, and the age of the oldest, which only `tarry local` provides.
+    SQS counts messages approximately.
 
-    Exit code: 0, 1 SQS is not there or refuses, 2 something given is wrong.
+    Exit code: 0 success, 1 SQS cannot be reached or refuses, 2 wrong usage.
     """
     with sqs_at("tarry queues", endpoint_url, aws=aws) as client:
         from tarry.local.aws.client import queue_depths
@@ -38,9 +38,9 @@ def queues(endpoint_url: LocalEndpointUrl = None, aws: Aws = False, as_json: AsJ
     now = time.time()
     if as_json:
         for depth in depths:
-            told = asdict(depth)
-            told["oldest_seconds"] = _age(told.pop("oldest"), now)
-            typer.echo(json.dumps(told))
+            fields = asdict(depth)
+            fields["oldest_seconds"] = _age(fields.pop("oldest"), now)
+            typer.echo(json.dumps(fields))
     elif depths:
         _print(depths, now)
     else:
@@ -57,7 +57,7 @@ def _print(depths: "Sequence[QueueDepth]", now: float) -> None:
     table.add_column("QUEUE", overflow="fold")
     for name in ("READY", "IN FLIGHT", "DELAYED", "OLDEST"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("DEAD LETTERS TO", overflow="fold")
+    table.add_column("DEAD-LETTER QUEUE", overflow="fold")
     for depth in depths:
         age = _age(depth.oldest, now)
         table.add_row(
@@ -70,5 +70,5 @@ def _print(depths: "Sequence[QueueDepth]", now: float) -> None:
 
 
 def _age(oldest: float | None, now: float) -> int | None:
-    """In whole seconds."""
+    """Return the age of the oldest message in whole seconds."""
     return None if oldest is None else max(0, int(now - oldest))

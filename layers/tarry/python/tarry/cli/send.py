@@ -1,4 +1,4 @@
-"""`tarry send`: put a message into a queue."""
+"""`tarry send`: send a message to a queue."""
 
 import json
 from typing import Annotated
@@ -14,35 +14,37 @@ EXAMPLE = (
 
 
 def send(  # noqa: PLR0913, PLR0917 the options of the command
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Its name, URL or ARN.")],
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The name, URL or ARN of the queue.")],
     body: Annotated[
-        str, typer.Argument(metavar="BODY|@FILE|-", help="The body: as it stands here, in a file, or from stdin.")
+        str, typer.Argument(metavar="BODY|@FILE|-", help="The body: text, the content of a file, or stdin.")
     ],
     delay: Annotated[
         float | None,
-        typer.Option("--delay", "-d", metavar="SECONDS", help="Not before; else the queue's own delay.", min=0),
+        typer.Option(
+            "--delay", "-d", metavar="SECONDS", help="Delay the message; by default as the queue is configured.", min=0
+        ),
     ] = None,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", metavar="ID", help="The message group; a FIFO queue needs one.")
+        str | None, typer.Option("--group", "-g", metavar="ID", help="The message group id; required on FIFO.")
     ] = None,
     attribute: Annotated[
         list[str] | None,
-        typer.Option("--attribute", "-a", metavar="NAME=VALUE", help="A message attribute; repeatable."),
+        typer.Option("--attribute", "-a", metavar="NAME=VALUE", help="A message attribute of type String; repeatable."),
     ] = None,
     dedup: Annotated[
-        str | None, typer.Option("--dedup", metavar="ID", help="The deduplication id (FIFO); else a fresh one.")
+        str | None, typer.Option("--dedup", metavar="ID", help="The deduplication id (FIFO); by default a new one.")
     ] = None,
-    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Send it so many times.")] = 1,
+    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Send the message N times.")] = 1,
     endpoint_url: LocalEndpointUrl = None,
     aws: Aws = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send a message, or many alike, to a queue of `tarry local`.
+    """Send a message, once or many times, to a queue of `tarry local`.
 
-    Limits are checked before anything is sent. Nothing goes to AWS but with
-    --aws, or an endpoint URL that is AWS's.
+    The limits of SQS are checked before the message is sent. It goes to AWS only
+    with --aws or an endpoint URL of AWS.
 
-    Exit code: 0 sent, 1 SQS is not there or refuses, 2 something given is wrong.
+    Exit code: 0 sent, 1 SQS cannot be reached or refuses, 2 wrong usage.
     """
     attributes = pairs(attribute or [], "--attribute")
     with sqs_at("tarry send", endpoint_url, aws=aws) as client:

@@ -1,4 +1,4 @@
-"""Inspect dead letters, send them back, remove them: what `tarry failed` does, for programs.
+"""Inspect dead letters, send them back, and remove them: the operations of `tarry failed`, for programs.
 
     from tarry import failed
 
@@ -8,8 +8,8 @@
         for result in failed.retry(inspection, failed.select(ids), failed.Routes(inspection.queue)):
             ...
 
-It talks to SQS through the current `tarry.world`. Nothing is printed. It needs ``jmespath`` (which boto3 brings) for
-conditions alone.
+Requests go to SQS through the current `tarry.world`. The functions print nothing. Conditions need ``jmespath``, which
+boto3 installs.
 """
 
 from tarry.failed.conditions import Condition, condition, matches

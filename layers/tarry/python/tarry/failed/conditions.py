@@ -1,8 +1,8 @@
 """``FIELD OP VALUE``: conditions that select dead letters, as pure functions.
 
-FIELD is a JMESPath expression over what `document` makes of a letter; OP one of ``= != < <= > >= ~`` (a regular
-expression that is found somewhere in the text); VALUE is JSON if it parses, else the text. What a letter lacks matches
-nothing, ``!=`` included.
+FIELD is a JMESPath expression over the `document` of a dead letter. OP is one of ``= != < <= > >= ~``; ``~`` searches
+the text for a regular expression. VALUE is JSON if it parses, otherwise text. A field that the dead letter does not
+have matches no condition, not even ``!=``.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ OPENING, CLOSING, QUOTES = "([{", ")]}", "\"'`"
 
 
 class Condition(Value):
-    """One ``FIELD OP VALUE``. Made by `condition`."""
+    """A parsed ``FIELD OP VALUE``. Made by `condition`."""
 
     text: str
     field: str
     operator: str
     value: Any
-    _found_by: Any
+    _path: Any
     _pattern: re.Pattern[str] | None
 
     def __init__(
-        self, text: str, field: str, operator: str, value: Any, found_by: Any, pattern: re.Pattern[str] | None
+        self, text: str, field: str, operator: str, value: Any, path: Any, pattern: re.Pattern[str] | None
     ) -> None:
-        self._freeze(text=text, field=field, operator=operator, value=value, _found_by=found_by, _pattern=pattern)
+        self._freeze(text=text, field=field, operator=operator, value=value, _path=path, _pattern=pattern)
 
-    def holds(self, about: Mapping[str, Any]) -> bool:
-        """Whether it does of a letter's `document`."""
+    def matches(self, about: Mapping[str, Any]) -> bool:
+        """Whether the `document` of a dead letter meets the condition."""
         from jmespath.exceptions import JMESPathError
 
         try:
-            found = self._found_by.search(about)
-        except JMESPathError:  # a function that wants another type
+            found = self._path.search(about)
+        except JMESPathError:  # a JMESPath function called on a wrong type
             return False
         if found is None:
             return False
@@ -64,7 +64,12 @@ class Condition(Value):
 
 
 def condition(text: str) -> Condition:
-    """The condition that a text says. Raises `BadFilter`, and `ModuleNotFoundError` where jmespath is not installed."""
+    """Parse a condition.
+
+    Raises:
+        BadFilter: the text is not a valid condition.
+        ModuleNotFoundError: jmespath is not installed.
+    """
     import jmespath
     from jmespath.exceptions import JMESPathError
 
@@ -72,40 +77,39 @@ def condition(text: str) -> Condition:
     field = text[:start].strip()
     before = len(text[:start]) - len(text[:start].lstrip())
     if not field:
-        raise BadFilter(text, start + 1, f"no field stands before {operator}")
+        raise BadFilter(text, start + 1, f"there is no field before {operator}")
     first = re.match(r"([A-Za-z_]\w*)\s*(\(?)", field)
     if first and not first[2] and first[1] not in FIELDS:
-        raise BadFilter(text, before + 1, f"there is no field {first[1]!r}; there are {', '.join(FIELDS)}")
+        raise BadFilter(text, before + 1, f"unknown field {first[1]!r}; the fields are {', '.join(FIELDS)}")
     try:
-        found_by = jmespath.compile(field)
+        path = jmespath.compile(field)
     except JMESPathError as error:
         column = before + (getattr(error, "lex_position", None) or 0) + 1
-        raise BadFilter(text, column, f"{field!r} is no JMESPath expression") from error
-    given = text[start + len(operator) :].strip()
+        raise BadFilter(text, column, f"{field!r} is not a valid JMESPath expression") from error
+    value = text[start + len(operator) :].strip()
     if operator != "~":
-        return Condition(text, field, operator.replace("==", "="), _value(given), found_by, None)
+        return Condition(text, field, operator.replace("==", "="), _value(value), path, None)
     try:
-        return Condition(text, field, operator, given, found_by, re.compile(given))
+        return Condition(text, field, operator, value, path, re.compile(value))
     except re.error as error:
         column = len(text) - len(text[start + 1 :].lstrip()) + (error.pos or 0) + 1
-        raise BadFilter(text, column, f"{given!r} is no regular expression: {error.msg}") from error
+        raise BadFilter(text, column, f"{value!r} is not a valid regular expression: {error.msg}") from error
 
 
 def matches(dead_letter: DeadLetterMessage, conditions: Iterable[Condition]) -> bool:
-    """Whether all of them hold."""
+    """Whether the dead letter meets all conditions."""
     conditions = list(conditions)
     if not conditions:
         return True
     about = document(dead_letter)
-    return all(each.holds(about) for each in conditions)
+    return all(each.matches(about) for each in conditions)
 
 
 def document(dead_letter: DeadLetterMessage) -> dict[str, Any]:
-    """What conditions see of a letter; the body decoded if it is JSON."""
+    """Return the fields that conditions can select by. The body is decoded if it is JSON."""
     failure = dead_letter.failure
-    told = {name: getattr(failure, name) for name in FIELDS if hasattr(failure, name)}
     return {
-        **told,
+        **{name: getattr(failure, name) for name in FIELDS if hasattr(failure, name)},
         "origin": dead_letter.origin,
         "body": _decoded(dead_letter.body),
         "attributes": plain(dead_letter.attributes),
@@ -120,7 +124,7 @@ def _decoded(body: str) -> Any:
 
 
 def _operator(text: str) -> tuple[int, str]:
-    """Where the first operator stands that is not within quotes or brackets, and which it is."""
+    """Return the position of the first operator outside quotes and brackets, and the operator."""
     depth, quote, index = 0, "", 0
     while index < len(text):
         character = text[index]
@@ -136,28 +140,30 @@ def _operator(text: str) -> tuple[int, str]:
         elif depth == 0 and (found := next((each for each in OPERATORS if text.startswith(each, index)), None)):
             return index, found
         index += 1
-    what = f"a {quote} is not closed" if quote else "a bracket is not closed" if depth > 0 else "there is no operator"
-    raise BadFilter(text, len(text) + 1, f"{what}: it is FIELD OP VALUE, such as 'type = orders.CardDeclined'")
+    problem = f"unclosed {quote}" if quote else "unclosed bracket" if depth > 0 else "there is no operator"
+    raise BadFilter(
+        text, len(text) + 1, f"{problem}; a condition is FIELD OP VALUE, such as 'type = orders.CardDeclined'"
+    )
 
 
-def _value(given: str) -> Any:
+def _value(text: str) -> Any:
     try:
-        return json.loads(given)
+        return json.loads(text)
     except ValueError:
-        return given
+        return text
 
 
 def _equal(found: Any, value: Any) -> bool:
     if isinstance(found, bool) != isinstance(value, bool):
-        return False  # True is no 1
+        return False  # in Python True == 1
     return bool(found == value)
 
 
 def _ordered(operator: str, found: Any, value: Any) -> bool:
-    """Numbers with numbers, texts with texts, moments by when they are; nothing else has an order."""
+    """Compare two numbers, two texts, or two times; values of other or different types match nothing."""
     if isinstance(found, str) and isinstance(value, str):
-        moments = _moment(found), _moment(value)
-        left, right = moments if None not in moments else (found, value)
+        times = _time(found), _time(value)
+        left, right = times if None not in times else (found, value)
     elif _is_number(found) and _is_number(value):
         left, right = found, value
     else:
@@ -170,14 +176,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _moment(text: str) -> Any:
-    """A date or time, in UTC unless it says otherwise; None if it is none."""
+def _time(text: str) -> Any:
+    """Parse a date or time, in UTC if it has no time zone; return None for any other text."""
     from datetime import UTC, datetime
 
     if not re.match(r"\d{4}-\d\d-\d\d", text):
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

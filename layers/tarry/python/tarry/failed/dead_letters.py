@@ -1,4 +1,4 @@
-"""A dead letter, as a value: what is known of a message in a dead-letter queue."""
+"""Dead letters as values: read from SQS, edited, and converted to a JSON object or an SQS event."""
 
 from __future__ import annotations
 
@@ -35,47 +35,50 @@ if TYPE_CHECKING:
     from tarry.support.arn import QueueArn
 
 BEGINS_ANEW = frozenset({"carried", "due", "hops", "steps", "notes"})
-"""What a letter that was sent back does not bring along (SPEC F2): it would die of it at once, or wait again."""
+"""Keys of the envelope that a message sent back does not keep (SPEC F2).
+
+With them the message would be dead-lettered again at once, or wait again.
+"""
 
 
 class DeadLetterMessage(Value):
     """A message in a dead-letter queue."""
 
     delivery_id: str
-    """SQS's own id."""
+    """The SQS message id."""
     id: str
-    """The stable id; SQS's where no record says another."""
+    """The stable id; the SQS message id if there is no tarry envelope."""
     queue: str
     """The name of the dead-letter queue."""
     origin: str | None
-    """The ARN of the queue it was dead-lettered from; None if neither its record nor SQS says it."""
+    """The ARN of the queue it was dead-lettered from; None if neither the envelope nor SQS tells it."""
     sent_at: str | None
     """When it was first sent, in UTC, ISO 8601."""
     body: str
     attributes: Mapping[str, Any]
-    """The user's, as `Message.attributes` has them; the record is not among them."""
+    """The user's attributes, as in `Message.attributes`; without the `Tarry` attribute."""
     failure: FailureRecord | None
-    """Why it died, or failed last; None if it has no record: SQS moved it, bare."""
+    """The failure record: why the message was dead-lettered. None if SQS moved the message without one."""
     history: tuple[Mapping[str, Any], ...]
-    """Its failures as far as they were recorded: ``attempt``, ``at``, ``error``, ``delay``."""
+    """The recorded failures, oldest first: ``attempt``, ``at``, ``error``, ``delay``."""
     group_id: str | None
     receive_count: int
-    """How often SQS has delivered it, this look included."""
+    """The number of deliveries by SQS, including this inspection."""
     edited: str | None
-    """When its body or attributes were last changed, by hand or by a failure step, in UTC; None if they never were."""
+    """When the body or an attribute was last changed, by hand or by a failure step, in UTC; None if never."""
 
     _source: QueueArn
     record: Mapping[str, Any]
-    """As the event source mapping would hand it over."""
-    _told: Mapping[str, Any]
-    """What its `Tarry` attribute says; empty if there is none that can be read."""
+    """The SQS record, as in the event of an event source mapping."""
+    _envelope: Mapping[str, Any]
+    """The keys of the `Tarry` attribute; empty if there is none, or none that can be read."""
 
     def __hash__(self) -> int:
         return hash(self.delivery_id)
 
     @property
     def is_undecodable(self) -> bool:
-        """Whether it died of its body, which no handler can read. Somebody has to edit it first."""
+        """Whether it was dead-lettered because its body cannot be decoded, and the body was not edited since."""
         is_changed = self.body != self.record["body"]
         return self.failure is not None and self.failure.reason == "undecodable" and not is_changed
 
@@ -84,15 +87,15 @@ class DeadLetterMessage(Value):
         return self._changed(body=body, edited=edited)
 
     def __repr__(self) -> str:
-        why = "without a record" if self.failure is None else self.failure.reason
+        why = "no failure record" if self.failure is None else self.failure.reason
         return f"<DeadLetterMessage {self.id!r} in {self.queue}: {why}>"
 
 
 def read_dead_letter(received: Mapping[str, Any], source: QueueArn, now: float) -> DeadLetterMessage:
-    """The letter that SQS answered a receive with."""
+    """Make a dead letter of a message that ReceiveMessage returned."""
     record = event_record(received, source.text, region_of(source.text))
     attribute = record["messageAttributes"].get(ATTRIBUTE)
-    envelope, told = _read(attribute, record["body"], now)
+    envelope, envelope_keys = _read(attribute, record["body"], now)
     system = record["attributes"]
     failure = envelope.failure if envelope else None
     sent = epoch_seconds(system.get("SentTimestamp"))
@@ -115,12 +118,12 @@ def read_dead_letter(received: Mapping[str, Any], source: QueueArn, now: float) 
         edited=envelope.edited if envelope else None,
         _source=source,
         record=record,
-        _told=told,
+        _envelope=envelope_keys,
     )
 
 
 def _read(attribute: Mapping[str, Any] | None, body: str, now: float) -> tuple[Envelope | None, Mapping[str, Any]]:
-    """A record that cannot be read is treated as absent, as a consumer does."""
+    """Read the envelope; like a consumer, treat one that cannot be read as absent."""
     if attribute is None:
         return None, {}
     try:
@@ -131,22 +134,26 @@ def _read(attribute: Mapping[str, Any] | None, body: str, now: float) -> tuple[E
 
 
 def edit(dead_letter: DeadLetterMessage, body: str, now: float) -> DeadLetterMessage:
-    """The letter with another body; what is sent of it says when it was edited (``now``, in epoch seconds).
+    """Return the dead letter with another body, marked as edited at ``now`` (epoch seconds).
 
-    The same body is no edit. Raises `CannotEdit` for a body that is no JSON where the letter's was, and for one that
-    SQS would refuse.
+    With an unchanged body, return the same object.
+
+    Raises:
+        CannotEdit: SQS would refuse the body, or the old body was JSON and the new one is not.
     """
     if body == dead_letter.body:
         return dead_letter
     try:
         check_body(body)
     except ValueError as error:
-        raise CannotEdit(f"dead letter {dead_letter.id} cannot have that body: {error}") from error
+        raise CannotEdit(f"dead letter {dead_letter.id}: SQS would refuse the new body: {error}") from error
     if _is_json(dead_letter.body):
         try:
             json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise CannotEdit(f"the body of dead letter {dead_letter.id} was JSON, and is none now: {error}") from error
+            raise CannotEdit(
+                f"dead letter {dead_letter.id}: the body was JSON, the edited body is not: {error}"
+            ) from error
     return dead_letter.with_body(body, timestamp(now))
 
 
@@ -159,27 +166,28 @@ def _is_json(body: str) -> bool:
 
 
 def fresh_envelope(dead_letter: DeadLetterMessage) -> dict[str, Any]:
-    """The record with which it is sent back: who it is and all its failures, and nothing of its attempts.
+    """Return the envelope of a dead letter that is sent back: its id and failures, without attempts and counters.
 
-    So does SQS's own redrive, which moves a letter as it is, since a letter of tarry's has none of that in it. What SQS
-    moved by itself may have: a copy that was sent again, and then killed its process.
+    A dead letter that tarry wrote has no counters anyway, so SQS's own redrive has the same effect. A message that the
+    redrive policy moved may have some: for example a copy that crashed its function.
     """
-    record: dict[str, Any] = {
+    envelope: dict[str, Any] = {
         "v": VERSION,
         "sum": "",
         "id": dead_letter.id,
         "origin": dead_letter.origin,
         "sent": dead_letter.sent_at,
     }
-    record |= {name: value for name, value in dead_letter._told.items() if name not in BEGINS_ANEW}
-    record |= {"sum": body_sum(dead_letter.body), "edited": dead_letter.edited}
-    return {name: value for name, value in record.items() if value is not None}
+    envelope |= {name: value for name, value in dead_letter._envelope.items() if name not in BEGINS_ANEW}
+    envelope |= {"sum": body_sum(dead_letter.body), "edited": dead_letter.edited}
+    return {name: value for name, value in envelope.items() if value is not None}
 
 
-def as_record(dead_letter: DeadLetterMessage, origin: str, now: float, record: str | None) -> dict[str, Any]:
-    """The record of the event that its function would get if it were sent back to ``origin`` (an ARN).
+def as_record(dead_letter: DeadLetterMessage, origin: str, now: float, envelope: str | None) -> dict[str, Any]:
+    """Return the SQS record that a function would get if the dead letter were sent back to ``origin`` (an ARN).
 
-    ``record`` is its `Tarry` attribute. It has no receipt handle: nothing that is made of it can reach the letter.
+    ``envelope`` is the text of its `Tarry` attribute. The receipt handle is empty, so the record cannot be used to
+    change or delete the dead letter.
     """
     milliseconds = str(int(now * 1000))
     system = {
@@ -191,8 +199,8 @@ def as_record(dead_letter: DeadLetterMessage, origin: str, now: float, record: s
     if header := without_lineage(dead_letter.record["attributes"].get("AWSTraceHeader")):
         system["AWSTraceHeader"] = header
     attributes = user_attributes(dead_letter)
-    if record is not None:
-        text = {"stringListValues": [], "binaryListValues": [], "dataType": "String", "stringValue": record}
+    if envelope is not None:
+        text = {"stringListValues": [], "binaryListValues": [], "dataType": "String", "stringValue": envelope}
         attributes = {**attributes, ATTRIBUTE: text}
     source = queue_arn(origin)
     return {
@@ -209,26 +217,31 @@ def as_record(dead_letter: DeadLetterMessage, origin: str, now: float, record: s
 
 
 def user_attributes(dead_letter: DeadLetterMessage) -> dict[str, Any]:
-    """Its attributes as an event has them, without our record."""
+    """Return the attributes in the format of an event, without the `Tarry` attribute."""
     attributes: Mapping[str, Any] = dead_letter.record["messageAttributes"]
     return {name: value for name, value in attributes.items() if not (name == ATTRIBUTE and is_ours(value))}
 
 
 def without_lineage(trace_header: str | None) -> str | None:
-    """The trace header without what Lambda counts hops by: sent back by hand, a letter is at its first again."""
+    """Return the trace header without ``Lineage``, by which Lambda counts hops.
+
+    Lambda's recursive loop detection would otherwise count a message that was sent back by hand.
+    """
     parts = [part for part in (trace_header or "").split(";") if part and not part.startswith("Lineage=")]
     return ";".join(parts) or None
 
 
-# as others read it
+# other formats
 
 
 def as_json(dead_letter: DeadLetterMessage) -> dict[str, Any]:
-    """The letter as JSON has it: what is known of it, by name."""
+    """Return the dead letter as a JSON object."""
     failure = dead_letter.failure
-    told = None
+    failure_fields = None
     if failure is not None:
-        told = {name: value for name, value in fields_of(failure).items() if value is not None and name != "history"}
+        failure_fields = {
+            name: value for name, value in fields_of(failure).items() if value is not None and name != "history"
+        }
     return {
         "delivery_id": dead_letter.delivery_id,
         "id": dead_letter.id,
@@ -237,15 +250,15 @@ def as_json(dead_letter: DeadLetterMessage) -> dict[str, Any]:
         "sent_at": dead_letter.sent_at,
         "body": dead_letter.body,
         "attributes": plain(dead_letter.attributes),
-        "failure": told,
+        "failure": failure_fields,
         "history": [dict(entry) for entry in dead_letter.history],
     }
 
 
 def as_event(dead_letters: Iterable[DeadLetterMessage]) -> dict[str, Any]:
-    """The SQS event that the letters' function would get if they were sent back: for `tarry invoke`, or a test.
+    """Return the SQS event that a function would get if the dead letters were sent back, for `tarry invoke` or a test.
 
-    Where a letter does not say where it came from, it is its dead-letter queue that the event names.
+    For a dead letter of unknown origin the event names the dead-letter queue.
     """
     now = world.current().clock.time()
     return {"Records": [_event_record(dead_letter, now) for dead_letter in dead_letters]}
@@ -253,12 +266,12 @@ def as_event(dead_letters: Iterable[DeadLetterMessage]) -> dict[str, Any]:
 
 def _event_record(dead_letter: DeadLetterMessage, now: float) -> dict[str, Any]:
     has_room = len(user_attributes(dead_letter)) < MAX_ATTRIBUTES
-    record = dump(fresh_envelope(dead_letter)) if has_room else None
-    return as_record(dead_letter, dead_letter.origin or dead_letter._source.text, now, record)
+    envelope = dump(fresh_envelope(dead_letter)) if has_room else None
+    return as_record(dead_letter, dead_letter.origin or dead_letter._source.text, now, envelope)
 
 
 def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as JSON has them: binary values as base64 text."""
+    """Return attributes as JSON values; binary values as base64."""
     return {name: _plain(value) for name, value in attributes.items()}
 
 

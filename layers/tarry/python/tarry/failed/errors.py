@@ -1,4 +1,4 @@
-"""What `tarry.failed` refuses before anything is touched: one line that says what is wrong, and what to do."""
+"""The errors of `tarry.failed`. Each is one line: the problem and the remedy. No message was changed before."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from tarry.errors import TarryError
 
 
 class UnknownQueue(TarryError):
-    """There is no such queue. ``known`` are names of queues that there are, as far as SQS tells them."""
+    """The queue does not exist. ``known`` are names of existing queues, as far as SQS lists them."""
 
     def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
         self.known = known
-        there_are = f"; there are {', '.join(known)}" if known else ""
-        super().__init__(f"there is no queue {name!r}{there_are}")
+        existing = f"; existing queues: {', '.join(known)}" if known else ""
+        super().__init__(f"queue {name!r} does not exist{existing}")
 
 
 class BadFilter(TarryError):
-    """A condition that does not parse; ``column`` is the place, from 1."""
+    """A condition cannot be parsed. ``column`` is the position of the error, from 1."""
 
     def __init__(self, text: str, column: int, why: str) -> None:
         self.column = column
-        super().__init__(f"the filter {text!r} is wrong at column {column}: {why}")
+        super().__init__(f"invalid condition {text!r} at column {column}: {why}")
 
 
 class NowhereToGo(TarryError):
-    """The queue a dead letter came from is unknown, or not confirmed by SQS: name one by ``to``."""
+    """The queue a dead letter came from is unknown, or SQS does not confirm it: pass ``to``."""
 
 
 class NotAllowed(TarryError):
-    """A permission is missing."""
+    """An IAM permission is missing."""
 
 
 class CannotEdit(TarryError):

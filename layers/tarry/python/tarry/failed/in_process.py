@@ -1,4 +1,4 @@
-"""Run dead letters through their handlers in this process: a success is deleted, a failure is recorded in its place."""
+"""Run dead letters through their handlers in this process: delete them on success, update them on failure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tarry.failed.errors import NowhereToGo
 from tarry.failed.removing import GONE, check_may_delete, delete_patiently
 from tarry.failed.requests import LOG
 from tarry.failed.result import Result, failed, skipped
-from tarry.failed.retrying import UNDECODABLE, carrier, envelope_text, send_patiently
+from tarry.failed.retrying import UNDECODABLE, envelope_text, outgoing_delivery, send_patiently
 from tarry.failed.selection import Selection, by_ids, not_found, offered
 from tarry.outcome import Outcome
 from tarry.policy.failure import Failure
@@ -43,17 +43,21 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Any, Any], Any]
     HandlerOf = Callable[[str], Handler]
-    """The Lambda handler for what comes from a queue, by its name; raises `NowhereToGo` if there is none."""
+    """Return the Lambda handler that consumes a queue, by the queue's name; raises `NowhereToGo` if there is none."""
 
 
 def run(inspection: Inspection, selection: Selection, routes: Routes, handler_of: HandlerOf) -> Iterator[Result]:
-    """Runs the letters that are meant through their handlers, one by one; what came of each.
+    """Run the selected dead letters through their handlers, one at a time; yield the result of each.
 
-    A handler gets the event that its function would get, and no context. What failed, whatever is to
-    follow by its failure steps, gets a new letter with the new error and one attempt more; once that is confirmed, the
-    one it was is deleted. What is deferred is left as it was, but on a standard queue: the consumer sends it there.
+    A handler gets the event that its function would get, and None as the context. Failure steps do not run. A failed
+    message is replaced by a new dead letter with the new error and one more attempt; the old one is deleted once SQS
+    has confirmed the new one. A deferred message goes back to its standard queue; on FIFO the dead letter stays
+    unchanged.
 
-    Raises what `tarry.failed.retry` raises.
+    Raises:
+        NowhereToGo: a dead letter selected by id has no origin that can be trusted, or no handler.
+        NotAllowed: the permission to delete is missing.
+        botocore.exceptions.ClientError: SQS refuses another request.
     """
     check_may_delete(inspection)
     if not selection.ids:
@@ -81,9 +85,9 @@ def run(inspection: Inspection, selection: Selection, routes: Routes, handler_of
 def run_dead_letter(
     inspection: Inspection, dead_letter: DeadLetterMessage, routes: Routes, handler_of: HandlerOf, *, by_id: bool = True
 ) -> Result:
-    """Runs one. ``by_id``: it was named, so that it is a failure if it cannot be run."""
+    """Run one dead letter. ``by_id``: it was selected by id, so not being able to run it is a failure."""
     if dead_letter.id in inspection.done:
-        return skipped(dead_letter, "this id was run already: it is a duplicate")
+        return skipped(dead_letter, "another dead letter with this id was already run")
     if dead_letter.is_undecodable:
         return failed(dead_letter, UNDECODABLE, "undecodable") if by_id else skipped(dead_letter, UNDECODABLE)
     try:
@@ -94,63 +98,63 @@ def run_dead_letter(
     if inspection.delivery(dead_letter) is None:
         return failed(dead_letter, GONE)
     inspection.done.add(dead_letter.id)
-    ran = _run(dead_letter, origin, handler)
-    if ran.failure is not None:
-        return _left_dead(inspection, dead_letter, ran)
-    if ran.stays:
-        return skipped(dead_letter, "its handler put it off: it is left as it was")
+    run = _run(dead_letter, origin, handler)
+    if run.failure is not None:
+        return _record_failure(inspection, dead_letter, run)
+    if run.is_deferred:
+        return skipped(dead_letter, "its handler deferred it; the dead letter is unchanged")
     if why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id):
-        return failed(dead_letter, f"its handler is done with it, and it could not be deleted ({why}): remove it")
+        return failed(dead_letter, f"its handler succeeded, but it could not be deleted ({why}): remove it")
     return Result(dead_letter.id, "retried", dead_letter=dead_letter)
 
 
-class Ran:
-    """What came of a run: the failure, if it was one, and how its consumer writes records."""
+class InProcessRun:
+    """One run of a handler: its failure, if any, and the settings of its consumer that write failure records."""
 
     def __init__(self) -> None:
         self.failure: Failure | None = None
-        self.stays = False
-        """Whether the handler reported it as failed, though it did not fail."""
+        self.is_deferred = False
+        """Whether the consumer reported the message as failed without a failure."""
         self.is_tarry = False
         self.was_interrupted = False
         self.steps = FailureSteps()
         self.log: Log = LOG
 
     def watch(self, consumer: Consumer[Any]) -> Consumer[Any]:
-        """The consumer that runs in its place, wherever it was called: what fails is noted, and nothing else done."""
+        """Return the consumer to run instead, wherever it is called: it records a failure and does nothing else."""
         if not self.is_tarry:
             self.is_tarry, self.steps, self.log = True, consumer.steps, consumer.log
         return consumer.replace(on_failure=[self, RetryInPlace()], max_attempts=1, keepalive=None, ack="on_return")
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
-        """A failure step: takes note."""
+        """Record the failure, as a failure step, and release the message."""
         self.failure = failure
         return Outcome.release()
 
 
-def _run(dead_letter: DeadLetterMessage, origin: QueueArn, handler: Handler) -> Ran:
-    here, ran = world.current(), Ran()
+def _run(dead_letter: DeadLetterMessage, origin: QueueArn, handler: Handler) -> InProcessRun:
+    here, run = world.current(), InProcessRun()
     now = here.clock.time()
     text = envelope_text(dead_letter, MAX_REQUEST_BYTES)
     record = as_record(dead_letter, origin.text, now, text)
-    inside = World(here.clock, here.random, lambda: client_of(here), here.threads, ran.watch)
+    inside = World(here.clock, here.random, lambda: client_of(here), here.threads, run.watch)
     raised: BaseException | None = None
     answer: Any = None
-    called = ran.watch(handler) if isinstance(handler, Consumer) else handler
+    called = run.watch(handler) if isinstance(handler, Consumer) else handler
     with use(inside), _quiet(dead_letter.delivery_id):
         try:
             answer = called({"Records": [record]}, None)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 whatever it is, the letter stays
+        except BaseException as error:  # noqa: BLE001 the dead letter stays, whatever the error
             raised = error
-    ran.was_interrupted = ran.failure is not None and isinstance(ran.failure.error, KeyboardInterrupt)
-    if ran.failure is None:
-        reported = raised is not None or _reports(answer)
-        if reported and (raised is not None or not ran.is_tarry):
-            ran.failure = Failure(_message(dead_letter, record, inside), raised, "exhausted")
-        ran.stays = reported
-    return ran
+    run.was_interrupted = run.failure is not None and isinstance(run.failure.error, KeyboardInterrupt)
+    if run.failure is None:
+        reported = raised is not None or _reports_failure(answer)
+        if reported and (raised is not None or not run.is_tarry):
+            run.failure = Failure(_message(dead_letter, record, inside), raised, "exhausted")
+        run.is_deferred = reported
+    return run
 
 
 def _message(dead_letter: DeadLetterMessage, record: dict[str, Any], inside: World) -> Message[Any]:
@@ -159,51 +163,53 @@ def _message(dead_letter: DeadLetterMessage, record: dict[str, Any], inside: Wor
     return message_of(record, dead_letter.delivery_id, Invocation(inside, None, lambda _: None, LOG), LOG)
 
 
-def _reports(answer: Any) -> bool:
-    """Whether the answer says that it failed, as far as Lambda would understand it."""
+def _reports_failure(answer: Any) -> bool:
+    """Whether the response of a handler lists the message as failed."""
     listed = answer.get("batchItemFailures") if isinstance(answer, dict) else None
     return bool(listed)
 
 
-def _left_dead(inspection: Inspection, dead_letter: DeadLetterMessage, ran: Ran) -> Result:
-    """Writes the letter anew, with what it died of this time; then the one it was is deleted."""
-    failure = ran.failure
+def _record_failure(inspection: Inspection, dead_letter: DeadLetterMessage, run: InProcessRun) -> Result:
+    """Send a new dead letter with the new failure, then delete the old one."""
+    failure = run.failure
     assert failure is not None
-    error = "its handler wants it to be retried" if failure.error is None else one_line(failure.error)
-    if ran.was_interrupted:
-        return failed(dead_letter, "interrupted: it is left as it was")
-    held = inspection.delivery(dead_letter)
-    if held is None:
-        return failed(dead_letter, f"{error}; {GONE}, so this is not in its record")
+    error = "its handler asked for a retry" if failure.error is None else one_line(failure.error)
+    if run.was_interrupted:
+        return failed(dead_letter, "interrupted; the dead letter is unchanged")
+    delivery = inspection.delivery(dead_letter)
+    if delivery is None:
+        return failed(dead_letter, f"{error}; this failure is not recorded: {GONE}")
     try:
-        copy = _new_letter(inspection, dead_letter, failure, ran)
-    except Exception as trouble:  # noqa: BLE001 a hook of the user's, a body that does not fit: it is where it was
-        return failed(dead_letter, f"{error}; that could not be written into its record: {trouble}")
-    copy = Copy(carrier(dead_letter, held), copy.target, copy.variants, copy.delay, record=copy.record)
+        copy = _new_dead_letter(inspection, dead_letter, failure, run)
+    except Exception as problem:  # noqa: BLE001 a hook of the user's, or a body that does not fit: it stays unchanged
+        return failed(dead_letter, f"{error}; this failure could not be recorded: {problem}")
+    copy = Copy(outgoing_delivery(dead_letter, delivery), copy.target, copy.variants, copy.delay, record=copy.record)
     [sent] = send_patiently(inspection, [copy])
     if sent.error is not None:
-        return failed(dead_letter, f"{error}; that could not be written into its record: {sent.error}")
+        return failed(dead_letter, f"{error}; this failure could not be recorded: {sent.error}")
     if sent.not_deleted is not None and (
         why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
     ):
-        return failed(dead_letter, f"{error}; the dead letter without that record could not be deleted: {why}")
+        return failed(dead_letter, f"{error}; recorded in a copy, but the old dead letter could not be deleted: {why}")
     inspection.forget([dead_letter])
     return failed(dead_letter, error)
 
 
-def _new_letter(inspection: Inspection, dead_letter: DeadLetterMessage, failure: Failure, ran: Ran) -> Copy:
+def _new_dead_letter(
+    inspection: Inspection, dead_letter: DeadLetterMessage, failure: Failure, run: InProcessRun
+) -> Copy:
     here, queue, invocation = world.current(), inspection.queue.arn, failure.delivery.invocation
     now, limits = here.clock.time(), {queue: SizeLimit(*inspection.lookups.maximum_message_size(queue))}
     situation = Situation(now, lambda: math.inf, QueueFacts(), limits, here.random, invocation.diagnoses.of)
-    writer = CopyWriter(ran.steps, situation)
+    writer = CopyWriter(run.steps, situation)
     copy = writer.dead_letter(failure, Outcome.dead_letter(failure.reason, queue.text), now, origin=dead_letter.origin)
-    ran.log.notices(failure.delivery, writer.notices)
+    run.log.notices(failure.delivery, writer.notices)
     return copy
 
 
 @contextmanager
 def _quiet(delivery_id: str) -> Iterator[None]:
-    """Without the line that it was given back: it was not."""
+    """Suppress the log line about the released message: no message is released here."""
 
     def is_wanted(line: logging.LogRecord) -> bool:
         return (getattr(line, "event", None), getattr(line, "delivery_id", None)) != ("released", delivery_id)

@@ -1,7 +1,8 @@
-"""The inspection of a dead-letter queue: its messages are received, kept invisible, and released in the end.
+"""The inspection of a dead-letter queue: receive its messages, keep them in flight, release them at the end.
 
-SQS shows a message only by delivering it. However an inspection ends, its messages are released. Only a killed process
-leaves that to the visibility timeout, which is therefore short, and extended for as long as the inspection lasts.
+SQS can show a message only by delivering it. However an inspection ends, its messages are released. If the process is
+killed, they become visible when their visibility timeouts end; these are therefore short, and extended during the
+inspection.
 """
 
 from __future__ import annotations
@@ -33,46 +34,46 @@ if TYPE_CHECKING:
 
 KEEPALIVE_SECONDS = 5.0
 INTERVALS = 3
-"""What is held is held for so many keepalives: two extensions may fail."""
-HELD_A_SECOND = 50
-"""Held longer where many are held, so that extending them takes at most five requests a second."""
+"""A visibility timeout lasts this many keepalive intervals, so two extensions may fail."""
+MESSAGES_PER_SECOND = 50
+"""Timeouts get longer with more messages in flight, so that at most this many (five requests) are extended a second."""
 WAIT_SECONDS = 1
-"""How long a poll waits for a letter; one that waits asks all of SQS's servers."""
-POLLS_IN_VAIN = 2
-"""Polls that bring nothing new, after which there is nothing more to be seen."""
-MOST_HELD = 100_000
-"""Of the 120,000 that a queue can have in flight: consumers of the queue, if it has any, keep some."""
+"""The wait of a poll; a long poll asks all servers of SQS."""
+MAX_EMPTY_POLLS = 2
+"""The number of polls in a row without a new message that end an inspection."""
+MAX_IN_FLIGHT = 100_000
+"""Below SQS's limit of 120,000 messages in flight, to leave some to other consumers of the queue."""
 
 
-class HeldDeadLetter(NamedTuple):
-    """A dead letter that was received, and until when it is invisible to other consumers."""
+class InFlightDeadLetter(NamedTuple):
+    """The last delivery of a dead letter, and when its visibility timeout ends (epoch seconds)."""
 
     delivery: Delivery
     until: float
 
 
 class Inspection:
-    """A dead-letter queue that is being inspected. Made by `opened`."""
+    """A dead-letter queue under inspection. Made by `opened`."""
 
     def __init__(self, queue: DeadLetterQueue, keepalive: float, stop: Callable[[], bool]) -> None:
         if isinstance(keepalive, bool) or not 1 <= keepalive <= MAX_VISIBILITY_SECONDS / INTERVALS:
-            raise ConfigurationError(f"keepalive is from 1 to 14400 seconds, got {keepalive!r}")
+            raise ConfigurationError(f"keepalive must be from 1 to 14400 seconds, got {keepalive!r}")
         self.queue = queue
         self.is_full = False
-        """Whether it has ended since SQS, or tarry, lets no more be held at once."""
+        """Whether it has ended because no more messages can be in flight at once."""
         self.done: set[str] = set()
-        """The stable ids that were handled: not offered again, even if dead-lettered again meanwhile."""
+        """The stable ids that were handled, and are not offered again, even if dead-lettered again in the meantime."""
         self.not_offered = 0
-        """Dead letters that were skipped for that reason: duplicates, or dead-lettered again."""
+        """The number of dead letters skipped for that reason: duplicates, or dead-lettered again."""
         self.stopped_groups: dict[tuple[str, str], str] = {}
-        """Groups of FIFO queues (by ARN and group id) in which nothing more is sent, since this letter was not."""
+        """FIFO groups (queue ARN and group id) that are sent no more messages, and the id of the one that failed."""
         self.not_released = 0
-        """Dead letters that could not be released: they become visible when their visibility timeout ends."""
+        """The number of dead letters that were not released: they become visible when their visibility timeout ends."""
         self.lookups = lookups()
         self._stop = stop
         self._every = keepalive
         self._world = world.current()
-        self._held: dict[str, HeldDeadLetter] = {}
+        self._in_flight: dict[str, InFlightDeadLetter] = {}
         self._seen: set[str] = set()
         self._counted: set[str] = set()
         self._ended: Event | None = None
@@ -83,29 +84,34 @@ class Inspection:
 
     @property
     def scanned(self) -> int:
-        """How many dead letters were received, each counted once."""
+        """The number of dead letters received, each counted once."""
         return len(self._counted)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the inspection was told to stop."""
+        """Whether the inspection should stop."""
         return self._stop()
 
-    # looking
+    # receiving
 
     def polls(self, most: int = MAX_ENTRIES, total: float = math.inf) -> Iterator[list[DeadLetterMessage]]:
         """Receive new dead letters, ``most`` at a time and ``total`` in all, until no more come."""
-        in_vain, left = 0, total
-        while left > 0 and in_vain < POLLS_IN_VAIN and not self.is_stopped and not self.is_full:
+        empty_polls, left = 0, total
+        while left > 0 and empty_polls < MAX_EMPTY_POLLS and not self.is_stopped and not self.is_full:
             dead_letters = [
-                dead_letter for received in self._receive(int(min(most, left))) for dead_letter in self._take(received)
+                dead_letter
+                for received in self._receive(int(min(most, left)))
+                for dead_letter in self._register(received)
             ]
-            in_vain, left = 0 if dead_letters else in_vain + 1, left - len(dead_letters)
+            empty_polls, left = 0 if dead_letters else empty_polls + 1, left - len(dead_letters)
             if dead_letters:
                 yield dead_letters
 
     def dead_letters(self) -> Iterator[DeadLetterMessage]:
-        """The same one by one, each received when it is asked for; on FIFO ten, since none follows a held one."""
+        """Receive new dead letters one at a time, each when it is asked for.
+
+        On FIFO ten are received at a time: SQS delivers no further message of a group that has one in flight.
+        """
         for dead_letters in self.polls(MAX_ENTRIES if self.queue.arn.is_fifo else 1):
             for dead_letter in dead_letters:
                 if self.is_stopped:
@@ -135,71 +141,72 @@ class Inspection:
         for answer in answers:
             if isinstance(answer, Exception):
                 if error_code(answer) != "OverLimit":
-                    for each in received:  # they are held, and nobody else knows of them
-                        self._take(each)
+                    for each in received:  # to be released in the end
+                        self._register(each)
                     raise answer
                 self.is_full = True
         return received
 
-    def _take(self, received: dict[str, Any]) -> list[DeadLetterMessage]:
-        """Return the dead letter if it is new; remember the newest receipt handle of one that came back."""
+    def _register(self, received: dict[str, Any]) -> list[DeadLetterMessage]:
+        """Record the delivery, with its receipt handle; return the dead letter if it is new."""
         dead_letter = read_dead_letter(received, self.queue.arn, self._world.clock.time())
         delivery = Delivery(dict(dead_letter.record), dead_letter.delivery_id, self.lookups.requests.invocation)
-        self._held[dead_letter.delivery_id] = HeldDeadLetter(delivery, received["until"])
-        self.is_full = self.is_full or len(self._held) >= MOST_HELD
+        self._in_flight[dead_letter.delivery_id] = InFlightDeadLetter(delivery, received["until"])
+        self.is_full = self.is_full or len(self._in_flight) >= MAX_IN_FLIGHT
         if dead_letter.delivery_id in self._seen:
             return []
         self._seen.add(dead_letter.delivery_id)
         self._counted.add(dead_letter.delivery_id)
         return [dead_letter]
 
-    # holding
+    # in flight
 
     def delivery(self, dead_letter: DeadLetterMessage) -> Delivery | None:
-        """The dead letter as it was received last; None if it was deleted, or another consumer received it."""
-        held = self._held.get(dead_letter.delivery_id)
-        if held is not None and held.until - self._world.clock.time() < self._every:
-            self._extend([held])
-            held = self._held.get(dead_letter.delivery_id)
-        return None if held is None else held.delivery
+        """Return the last delivery; None if the message was deleted, or another consumer received it."""
+        in_flight = self._in_flight.get(dead_letter.delivery_id)
+        if in_flight is not None and in_flight.until - self._world.clock.time() < self._every:
+            self._extend([in_flight])
+            in_flight = self._in_flight.get(dead_letter.delivery_id)
+        return None if in_flight is None else in_flight.delivery
 
     def forget(self, dead_letters: Iterable[DeadLetterMessage]) -> None:
-        """Forget deleted dead letters: there is nothing to release."""
+        """Forget deleted dead letters, which need no release."""
         for dead_letter in dead_letters:
-            self._held.pop(dead_letter.delivery_id, None)
+            self._in_flight.pop(dead_letter.delivery_id, None)
 
     def delete(self, dead_letters: Sequence[DeadLetterMessage]) -> dict[str, Exception | None]:
         """Delete dead letters; return the errors by delivery id (None: another consumer has it)."""
-        kept: dict[str, Exception | None] = {}
+        errors: dict[str, Exception | None] = {}
         messages = []
         for dead_letter in dead_letters:
             delivery = self.delivery(dead_letter)
             if delivery is None:
-                kept[dead_letter.delivery_id] = None
+                errors[dead_letter.delivery_id] = None
             else:
                 messages.append(delivery)
         chunks = list(tens(messages))
         answers = self.lookups.requests.all([partial(delete, chunk, self.lookups) for chunk in chunks])
         for chunk, answer in zip(chunks, answers, strict=True):
             if isinstance(answer, Exception):
-                kept |= dict.fromkeys((each.delivery_id for each in chunk), answer)
+                errors |= dict.fromkeys((each.delivery_id for each in chunk), answer)
             else:
-                kept |= answer
-        self.forget(dead_letter for dead_letter in dead_letters if dead_letter.delivery_id not in kept)
-        return kept
+                errors |= answer
+        self.forget(dead_letter for dead_letter in dead_letters if dead_letter.delivery_id not in errors)
+        return errors
 
-    def release(self, but: Collection[str] = ()) -> None:
-        """Release all dead letters but these; one that fails waits for its visibility timeout."""
+    def release(self, keep: Collection[str] = ()) -> None:
+        """Release all dead letters but those with the delivery ids in ``keep``; count the failures."""
         with self._not_extending():
-            going = [held for delivery_id, held in self._held.items() if delivery_id not in but]
-            changes = [VisibilityChange(held.delivery, 0) for held in going]
-            for hidden in change_visibility(changes, self.queue.arn, self.lookups):
-                self._held.pop(hidden.change.delivery.delivery_id, None)
-                self._seen.discard(hidden.change.delivery.delivery_id)  # and can be seen again
-                self.not_released += hidden.error is not None and not is_stale_handle(hidden.error)
+            released = [each for delivery_id, each in self._in_flight.items() if delivery_id not in keep]
+            changes = [VisibilityChange(each.delivery, 0) for each in released]
+            for changed in change_visibility(changes, self.queue.arn, self.lookups):
+                self._in_flight.pop(changed.change.delivery.delivery_id, None)
+                self._seen.discard(changed.change.delivery.delivery_id)  # it can be offered again
+                self.not_released += changed.error is not None and not is_stale_handle(changed.error)
 
     def _lease_seconds(self) -> int:
-        return min(MAX_VISIBILITY_SECONDS, math.ceil(max(self._every * INTERVALS, len(self._held) / HELD_A_SECOND)))
+        seconds = max(self._every * INTERVALS, len(self._in_flight) / MESSAGES_PER_SECOND)
+        return min(MAX_VISIBILITY_SECONDS, math.ceil(seconds))
 
     # the thread that extends
 
@@ -209,7 +216,7 @@ class Inspection:
         self._thread = self._world.threads.start(partial(self._keep_alive, self._ended))
 
     def close(self) -> None:
-        """Stop extending, and wait for a request under way: a later extension would hide what was released."""
+        """Stop extending, and wait for the current request: a later extension would undo a release."""
         if self._ended is not None and self._thread is not None:
             self._ended.set()
             self._thread.join()
@@ -229,24 +236,24 @@ class Inspection:
         while not ended.wait(self._every):
             try:
                 horizon = self._world.clock.time() + self._every * (INTERVALS - 1)
-                self._extend([held for held in list(self._held.values()) if held.until <= horizon])
-            except Exception as error:  # noqa: BLE001 it must not end with one bad answer
-                LOG.problem("runtime_failed", "visibility of dead letters was not extended", error=error, level=WARNING)
+                self._extend([each for each in list(self._in_flight.values()) if each.until <= horizon])
+            except Exception as error:  # noqa: BLE001 the thread goes on after an error
+                LOG.problem("runtime_failed", "visibility of dead letters not extended", error=error, level=WARNING)
 
-    def _extend(self, due: Sequence[HeldDeadLetter]) -> None:
+    def _extend(self, due: Sequence[InFlightDeadLetter]) -> None:
         if not due:
             return
         seconds, asked_at = self._lease_seconds(), self._world.clock.time()
-        changes = [VisibilityChange(held.delivery, seconds) for held in due]
-        for hidden in change_visibility(changes, self.queue.arn, self.lookups):
-            delivery = hidden.change.delivery
-            held = self._held.get(delivery.delivery_id)
-            if held is None or held.delivery is not delivery:
-                continue  # done with meanwhile, or received once more
-            if hidden.error is None:
-                self._held[delivery.delivery_id] = HeldDeadLetter(delivery, asked_at + hidden.change.seconds)
-            elif hidden.is_lost:
-                del self._held[delivery.delivery_id]
+        changes = [VisibilityChange(each.delivery, seconds) for each in due]
+        for changed in change_visibility(changes, self.queue.arn, self.lookups):
+            delivery = changed.change.delivery
+            current = self._in_flight.get(delivery.delivery_id)
+            if current is None or current.delivery is not delivery:
+                continue  # deleted, released or received again in the meantime
+            if changed.error is None:
+                self._in_flight[delivery.delivery_id] = InFlightDeadLetter(delivery, asked_at + changed.change.seconds)
+            elif changed.is_lost:
+                del self._in_flight[delivery.delivery_id]
 
 
 @contextmanager
@@ -256,13 +263,18 @@ def opened(
     keepalive: float = KEEPALIVE_SECONDS,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Inspection]:
-    """Opens a dead-letter queue for a look; in the end, however it comes, what is held is shown again.
+    """Open a dead-letter queue for inspection; release all messages when the context ends.
 
-    ``keepalive``: every so many seconds what is held is held anew, for three times as long: so long what was held stays
-    hidden if this process is killed. ``stop`` is asked before each step: True ends the work when what is at hand is
-    done.
+    Args:
+        name_or_url: The name, URL or ARN of the queue, or the result of `find`.
+        keepalive: The interval in seconds, 1 to 14400, at which visibility timeouts are extended. They last three
+            intervals; messages stay invisible that long if the process is killed.
+        stop: Called before each step; if it returns True, the operation ends after the current messages.
 
-    Raises `UnknownQueue`, and whatever botocore raises.
+    Raises:
+        UnknownQueue: the queue does not exist.
+        ConfigurationError: ``keepalive`` is out of range.
+        botocore.exceptions.ClientError: SQS refuses a request.
     """
     inspection = Inspection(name_or_url if not isinstance(name_or_url, str) else find(name_or_url), keepalive, stop)
     inspection.open()

@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.sqs.lookups import Lookups
 
-NAMES_TOLD = 10
+MAX_NAMES = 10
 ALL = ["All"]
 
 
 class DeadLetterQueue(Value):
-    """A queue whose messages are dead letters. Made by `find`."""
+    """A dead-letter queue. Made by `find`."""
 
     arn: QueueArn
     name: str
     about: int
-    """About how many messages are in it: SQS does not know exactly."""
+    """The approximate number of messages, in flight or not."""
     in_flight: int
-    """About how many of these somebody else holds."""
+    """The approximate number of messages that other consumers have in flight."""
     visibility_timeout: int
     """In seconds."""
     sources: tuple[QueueArn, ...] | None
-    """The queues whose dead-letter queue it is; None if SQS does not tell."""
+    """The queues that have it as their dead-letter queue; None without the permission to list them."""
     moves_to: str | None
-    """The name of its own dead-letter queue: a look can move a letter there. None if it has none."""
+    """The name of its own dead-letter queue, to which an inspection can move messages; None if it has none."""
     moves_after: int | None
-    """After how many receives."""
+    """The number of receives after which SQS moves a message to ``moves_to``."""
 
     def __init__(self, attributes: dict[str, str], sources: tuple[QueueArn, ...] | None) -> None:
         arn, redrive, counts = queue_arn(attributes["QueueArn"]), redrive_of(attributes), counts_of(attributes)
@@ -59,64 +59,65 @@ class DeadLetterQueue(Value):
 
 
 def find(name_or_url: str) -> DeadLetterQueue:
-    """The queue of a name, URL or ARN, and the queues that it is the dead-letter queue of.
+    """Find a dead-letter queue by name, URL or ARN.
 
-    Raises `UnknownQueue`, and whatever botocore raises.
+    Raises:
+        UnknownQueue: the queue does not exist.
+        botocore.exceptions.ClientError: SQS refuses a request.
     """
-    ways = lookups()
-    url = url_of(name_or_url, ways)
+    sqs = lookups()
+    url = url_of(name_or_url, sqs)
     try:
-        told = ways.requests.call("get_queue_attributes", QueueUrl=url, AttributeNames=ALL)["Attributes"]
+        attributes = sqs.requests.call("get_queue_attributes", QueueUrl=url, AttributeNames=ALL)["Attributes"]
     except Exception as error:
         if is_no_queue(error_code(error)):
-            raise UnknownQueue(name_or_url, _names(ways)) from error
+            raise UnknownQueue(name_or_url, _names(sqs)) from error
         raise
-    return DeadLetterQueue(told, _sources(url, queue_arn(told["QueueArn"]), ways))
+    return DeadLetterQueue(attributes, _sources(url, queue_arn(attributes["QueueArn"]), sqs))
 
 
-def url_of(name_or_url: str, ways: Lookups) -> str:
-    """The URL of a queue. Raises `UnknownQueue` for a name that SQS does not know."""
+def url_of(name_or_url: str, sqs: Lookups) -> str:
+    """Return the URL of a queue. Raises `UnknownQueue` if it does not exist."""
     if "://" in name_or_url:
         return name_or_url
     arn = queue_arn(name_or_url)
     owner = {"QueueOwnerAWSAccountId": arn.account} if arn.account else {}
     try:
-        answer = ways.requests.call("get_queue_url", QueueName=arn.name or name_or_url, **owner)
+        answer = sqs.requests.call("get_queue_url", QueueName=arn.name or name_or_url, **owner)
     except Exception as error:
         if is_no_queue(error_code(error)):
-            raise UnknownQueue(name_or_url, _names(ways)) from error
+            raise UnknownQueue(name_or_url, _names(sqs)) from error
         raise
     return str(answer["QueueUrl"])
 
 
 def arn_of(name_or_url: str, beside: QueueArn) -> QueueArn:
-    """The ARN of a queue that is there, in the region of another. Raises `UnknownQueue`."""
-    ways = lookups()
+    """Return the ARN of an existing queue in the region of ``beside``. Raises `UnknownQueue`."""
+    sqs = lookups()
     try:
-        url = url_of(name_or_url, ways)
-        told = ways.requests.call("get_queue_attributes", QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]
+        url = url_of(name_or_url, sqs)
+        attributes = sqs.requests.call("get_queue_attributes", QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]
     except Exception as error:
-        if is_denied(error_code(error)):  # it may be allowed to send to it all the same
+        if is_denied(error_code(error)):  # sending to the queue may still be allowed
             return named_queue(name_or_url, beside)
         if is_no_queue(error_code(error)):
-            raise UnknownQueue(name_or_url, _names(ways)) from error
+            raise UnknownQueue(name_or_url, _names(sqs)) from error
         raise
-    return queue_arn(told["QueueArn"])
+    return queue_arn(attributes["QueueArn"])
 
 
 def is_dead_letter_queue_of(queue: QueueArn, source: QueueArn) -> bool:
-    """Whether the source's own redrive policy says so; False where it cannot be read."""
-    ways = lookups()
-    facts = world.current().keep(Topology).source(source, ways.requests)
+    """Whether the redrive policy of ``source`` names ``queue``; False if the policy cannot be read."""
+    facts = world.current().keep(Topology).source(source, lookups().requests)
     return facts.error is None and facts.dead_letter == queue
 
 
-def _sources(url: str, arn: QueueArn, ways: Lookups) -> tuple[QueueArn, ...] | None:
+def _sources(url: str, arn: QueueArn, sqs: Lookups) -> tuple[QueueArn, ...] | None:
     urls: list[str] = []
     more: dict[str, Any] = {}
     try:
         while True:
-            answer = ways.requests.call("list_dead_letter_source_queues", QueueUrl=url, **more)
+            answer = sqs.requests.call("list_dead_letter_source_queues", QueueUrl=url, **more)
             urls += answer.get("queueUrls", [])
             if not (token := answer.get("NextToken")):
                 return tuple(named_queue(each, arn) for each in urls)
@@ -127,19 +128,29 @@ def _sources(url: str, arn: QueueArn, ways: Lookups) -> tuple[QueueArn, ...] | N
         raise
 
 
-def _names(ways: Lookups) -> tuple[str, ...]:
-    """Names of queues that there are, to be told to whom has named another."""
+def _names(sqs: Lookups) -> tuple[str, ...]:
+    """Return names of existing queues, for the error about an unknown one."""
     try:
-        urls = ways.requests.call("list_queues").get("QueueUrls", [])
-    except Exception:  # noqa: BLE001 it was only to help
+        urls = sqs.requests.call("list_queues").get("QueueUrls", [])
+    except Exception:  # noqa: BLE001 the error is reported without names
         return ()
     names = [queue_name(url) for url in urls]
-    more = (f"and {len(names) - NAMES_TOLD} more",) if len(names) > NAMES_TOLD else ()
-    return (*names[:NAMES_TOLD], *more)
+    more = (f"and {len(names) - MAX_NAMES} more",) if len(names) > MAX_NAMES else ()
+    return (*names[:MAX_NAMES], *more)
 
 
 class Routes(Value):
-    """The ways back from one dead-letter queue. ``known`` are names of queues that are trusted too."""
+    """The queues that the messages of a dead-letter queue go back to.
+
+    Args:
+        queue: The dead-letter queue.
+        to: Send all messages to this queue (name, URL or ARN) instead of the one each came from.
+        known: Names of queues that are trusted as origins although SQS does not list them as sources.
+
+    Raises:
+        UnknownQueue: ``to`` does not exist.
+        NowhereToGo: ``to`` is the dead-letter queue itself.
+    """
 
     queue: DeadLetterQueue
     to: QueueArn | None
@@ -148,16 +159,16 @@ class Routes(Value):
     def __init__(self, queue: DeadLetterQueue, to: str | None = None, known: Iterable[str] = ()) -> None:
         target = None if to is None else arn_of(to, queue.arn)
         if target == queue.arn:
-            raise NowhereToGo(f"{queue.name} is the dead-letter queue itself: send its dead letters to another queue")
+            raise NowhereToGo(f"{queue.name} is the dead-letter queue itself: name another queue to send to")
         self._freeze(queue=queue, to=target, known=frozenset(known))
 
     def target(self, dead_letter: DeadLetterMessage) -> QueueArn:
-        """The queue that the letter goes back to. Raises `NowhereToGo`."""
+        """Return the queue to send the dead letter to. Raises `NowhereToGo`."""
         if self.to is not None:
             return self.to
         if dead_letter.origin is None:
             raise NowhereToGo(
-                f"dead letter {dead_letter.id} does not say which queue it came from (it has no tarry envelope): "
+                f"the origin of dead letter {dead_letter.id} is unknown (it has no tarry envelope): "
                 "name a queue to send it to (--to QUEUE)"
             )
         origin, queue = queue_arn(dead_letter.origin), self.queue
@@ -166,11 +177,11 @@ class Routes(Value):
         elif queue.sources is not None and origin in queue.sources:
             return origin
         elif origin.name and origin.name in self.known:
-            return queue.arn.sibling(origin.name)  # the one beside it, whatever account and region the letter names
+            return queue.arn.sibling(origin.name)  # in this account and region, whatever ARN the envelope has
         elif queue.sources is None and origin.name and is_dead_letter_queue_of(queue.arn, origin):
             return origin
-        sources = ", ".join(source.name for source in queue.sources or ()) or "none that SQS tells of"
+        sources = ", ".join(source.name for source in queue.sources or ()) or "none listed by SQS"
         raise NowhereToGo(
-            f"dead letter {dead_letter.id} says that it came from {dead_letter.origin!r:.200}, which is no source of "
-            f"{queue.name} (its sources: {sources}): name a queue to send it to (--to QUEUE)"
+            f"dead letter {dead_letter.id} names {dead_letter.origin!r:.200} as its origin, which is not a source of "
+            f"{queue.name} (sources: {sources}): name a queue to send it to (--to QUEUE)"
         )

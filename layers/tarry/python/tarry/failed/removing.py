@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.inspection import Inspection
 
-GONE = "somebody else has received it meanwhile, or it is deleted"
+GONE = "another consumer has received or deleted it in the meantime"
 NO_HANDLE = "tarry-asks-whether-it-may-delete"
 
 
@@ -54,22 +54,24 @@ def check_may_delete(inspection: Inspection) -> None:
 
 
 def remove(inspection: Inspection, selection: Selection, *, concurrency: int = 1) -> Iterator[Result]:
-    """Delete the selected dead letters; yield the result of each. ``concurrency``: how many requests go out at once.
+    """Delete the selected dead letters; yield the result of each. ``concurrency``: requests sent at once.
 
-    Raises `NotAllowed`, and whatever botocore raises.
+    Raises:
+        NotAllowed: the permission to delete is missing.
+        botocore.exceptions.ClientError: SQS refuses another request.
     """
     check_may_delete(inspection)
     if not selection.ids:
         for dead_letters in inspection.polls(MAX_ENTRIES * concurrency):
-            yield from remove_dead_letters(inspection, [each for each in dead_letters if selection.holds(each)])
+            yield from remove_dead_letters(inspection, [each for each in dead_letters if selection.matches(each)])
         return
     found = by_ids(inspection, selection.ids)
     if inspection.is_stopped:
         return
     dead_letters = list(dict.fromkeys(found.values()))
-    by_letter = dict(zip(dead_letters, remove_dead_letters(inspection, dead_letters), strict=True))
+    results = dict(zip(dead_letters, remove_dead_letters(inspection, dead_letters), strict=True))
     for name in selection.ids:
-        yield by_letter[found[name]] if name in found else Result(name, "failed", not_found(inspection))
+        yield results[found[name]] if name in found else Result(name, "failed", not_found(inspection))
 
 
 def remove_dead_letters(inspection: Inspection, dead_letters: Sequence[DeadLetterMessage]) -> list[Result]:

@@ -1,4 +1,4 @@
-"""Requests without a deadline, made again when SQS throttles them."""
+"""Requests without a deadline, repeated when SQS throttles them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tarry.telemetry.logs import Log, LogOptions
 
 TRIES = 6
 BACKOFF = Exponential(0.5, 2, maximum=8, jitter="equal")
-"""Between them; the client's own tries come on top."""
+"""The delays between tries; the boto3 client retries in addition."""
 
 LOG = Log("tarry.failed", LogOptions())
 
 
 class PatientRequests(Requests):
-    """A request that was throttled is made again: nothing was done."""
+    """Requests that are repeated when throttled, which is safe: a throttled request had no effect."""
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
         for number in range(1, TRIES):
@@ -34,12 +34,12 @@ class PatientRequests(Requests):
 
 
 def wait(number: int) -> None:
-    """The wait after the ``number``-th try."""
+    """Sleep after the ``number``-th try, counted from 1."""
     here = world.current()
     here.clock.sleep(BACKOFF.delay(number, here.random))
 
 
 def lookups() -> Lookups:
-    """A way to SQS, in the current world."""
+    """Return lookups and requests for the SQS of the current world."""
     invocation = Invocation(world.current(), None, lambda _: None, LOG)
     return Lookups(PatientRequests(invocation), LOG)

@@ -18,16 +18,16 @@ class Result(Value):
 
     id: str
     outcome: Outcome
-    """``retried``: it is in its queue again, or its handler is done with it. ``deleted``. ``skipped``: it was not to be
-    touched. ``failed``: it is where it was, or may be."""
+    """``retried``: sent back to its queue, or handled in this process. ``deleted``: removed. ``skipped``: left in the
+    dead-letter queue on purpose. ``failed``: not retried or deleted, or not with certainty."""
     error: str | None
     """Why it failed."""
     note: str | None
-    """What else is to be known of it."""
+    """An explanation that is not an error."""
     dead_letter: DeadLetterMessage | None
     hindrance: Hindrance | None
-    """Why nothing was done for it, where that is for the caller to change: it is not known where it is to go, sending
-    there is not allowed, or no handler can read it."""
+    """Why nothing was done, if the caller can change it: no queue is known to send it to, sending is not allowed, or
+    the body cannot be decoded."""
 
     def __init__(
         self,
@@ -48,5 +48,5 @@ def failed(dead_letter: DeadLetterMessage, error: str, hindrance: Hindrance | No
 
 
 def skipped(dead_letter: DeadLetterMessage, note: str) -> Result:
-    """Return the result of a dead letter that was not touched."""
+    """Return the result of a dead letter that was left alone on purpose."""
     return Result(dead_letter.id, "skipped", note=note, dead_letter=dead_letter)

@@ -1,8 +1,8 @@
 """Send dead letters back to their queues: send, confirm, then delete.
 
-Whatever fails, a dead letter is in its queue, or in both queues under one id. Dead letters are sent ten at a
-time, and each ten are confirmed and deleted before the next: a process that is killed leaves at most those that were
-under way in both queues.
+Whatever fails, a message is in the dead-letter queue, or in both queues under one stable id. Messages are sent ten at
+a time, and each ten are confirmed and deleted before the next ten: if the process is killed, at most the current ones
+are in both queues.
 """
 
 from __future__ import annotations
@@ -37,76 +37,80 @@ if TYPE_CHECKING:
 
 
 class DoesNotFit(Exception):
-    """The target takes no message of that size."""
+    """The message is larger than the maximum message size of the target queue."""
 
 
-def copy_of(dead_letter: DeadLetterMessage, held: Delivery, target: QueueArn, lookups: Lookups) -> Copy:
-    """The copy to send; ``held`` is the letter as it was received last. Raises `DoesNotFit`."""
-    delivery = carrier(dead_letter, held)
+def copy_of(dead_letter: DeadLetterMessage, received: Delivery, target: QueueArn, lookups: Lookups) -> Copy:
+    """Return the copy to send; ``received`` is the last delivery of the dead letter. Raises `DoesNotFit`."""
+    delivery = outgoing_delivery(dead_letter, received)
     attributes = sendable_attributes(delivery)
     limit, _ = world.current().keep(Topology).maximum_message_size(target, lookups.requests)
     room = limit - message_size(dead_letter.body, attributes)
     if room < 0:
-        raise DoesNotFit(f"it is {limit - room} bytes, and {target.name} takes at most {limit}")
+        raise DoesNotFit(f"its size is {limit - room} bytes; the limit of {target.name} is {limit} bytes")
     text = envelope_text(dead_letter, room)
-    with_record: Attributes = {**attributes, ATTRIBUTE: {"DataType": "String", "StringValue": text or ""}}
+    with_envelope: Attributes = {**attributes, ATTRIBUTE: {"DataType": "String", "StringValue": text or ""}}
     return Copy(
         delivery,
         target,
-        [attributes if text is None else with_record],
+        [attributes if text is None else with_envelope],
         delay=0,
         transfer=_transfer(dead_letter, target),
     )
 
 
-def carrier(dead_letter: DeadLetterMessage, held: Delivery) -> Delivery:
-    """Return the dead letter as a message of its queue, with the body that is to be sent."""
-    record = held.record
+def outgoing_delivery(dead_letter: DeadLetterMessage, received: Delivery) -> Delivery:
+    """Return the received delivery with the body and attributes to send."""
+    record = received.record
     system = {name: value for name, value in record["attributes"].items() if name != "AWSTraceHeader"}
     if header := without_lineage(record["attributes"].get("AWSTraceHeader")):
         system["AWSTraceHeader"] = header
     attributes = user_attributes(dead_letter)
     changed = {**record, "body": dead_letter.body, "attributes": system, "messageAttributes": attributes}
-    return Delivery(changed, held.delivery_id, held.invocation)
+    return Delivery(changed, received.delivery_id, received.invocation)
 
 
 def envelope_text(dead_letter: DeadLetterMessage, room: int) -> str | None:
-    """Its record, as long as there is room for; None where there is none."""
+    """Return the envelope as text of at most ``room`` bytes; None if there is no room for one."""
     attributes = user_attributes(dead_letter)
     if len(attributes) >= MAX_ATTRIBUTES or ATTRIBUTE in attributes:
         return None
-    record = fresh_envelope(dead_letter)
-    if "failure" in record:
-        return fit(record, room - utf8_length(ATTRIBUTE) - utf8_length("String"))
-    text = dump(record)
+    envelope = fresh_envelope(dead_letter)
+    if "failure" in envelope:
+        return fit(envelope, room - utf8_length(ATTRIBUTE) - utf8_length("String"))
+    text = dump(envelope)
     return text if len(text) <= room - utf8_length(ATTRIBUTE) - utf8_length("String") else None
 
 
 def _transfer(dead_letter: DeadLetterMessage, target: QueueArn) -> str:
-    """On FIFO another body is another transfer: SQS must not take it for the one before."""
+    """Return the key of the deduplication id on FIFO: SQS must not drop an edited body as a duplicate."""
     edited = f" {body_sum(dead_letter.body)}" if dead_letter.body != dead_letter.record["body"] else ""
     return f"{dead_letter.delivery_id} {target}{edited}"
 
 
-UNDECODABLE = "no handler can read its body: edit it, or remove it"
+UNDECODABLE = "its body cannot be decoded: edit or remove it"
 
 
 def retry(inspection: Inspection, selection: Selection, routes: Routes, *, concurrency: int = 1) -> Iterator[Result]:
     """Send the selected dead letters back to their queues, ten at a time; yield the result of each.
 
-    Those with ids go in the order of these. Before anything is sent it is found out whether letters may be deleted, and
-    for ids where each of them goes. ``concurrency``: how many requests go out at once.
+    Dead letters selected by id are sent in the order of the ids. The permission to delete is checked before the first
+    send, and for ids also the queue of each. ``concurrency``: requests sent at once.
 
-    Raises `NowhereToGo` for an id whose letter cannot go back, `NotAllowed`, and whatever botocore raises.
+    Raises:
+        NowhereToGo: the queue of a dead letter that was selected by id is unknown.
+        NotAllowed: the permission to delete is missing.
+        botocore.exceptions.ClientError: SQS refuses another request.
     """
     check_may_delete(inspection)
     at_once = MAX_ENTRIES * concurrency
     if not selection.ids:
         for dead_letters in inspection.polls(at_once):
-            results = retry_dead_letters(inspection, offered(inspection, dead_letters, selection), routes, by_id=False)
-            yield from results
-            if results and all(result.hindrance == "denied" for result in results):
-                return  # nor will the others be
+            batch = offered(inspection, dead_letters, selection)
+            answers = retry_dead_letters(inspection, batch, routes, by_id=False)
+            yield from answers
+            if answers and all(result.hindrance == "denied" for result in answers):
+                return  # the others would be denied as well
         return
     found = by_ids(inspection, selection.ids)
     for dead_letter in found.values():
@@ -115,15 +119,15 @@ def retry(inspection: Inspection, selection: Selection, routes: Routes, *, concu
     named = iter(selection.ids)
     while not inspection.is_stopped and (some := list(islice(named, at_once))):
         dead_letters = list(dict.fromkeys(found[name] for name in some if name in found))
-        by_letter = dict(zip(dead_letters, retry_dead_letters(inspection, dead_letters, routes), strict=True))
+        results = dict(zip(dead_letters, retry_dead_letters(inspection, dead_letters, routes), strict=True))
         for name in some:
-            yield by_letter[found[name]] if name in found else Result(name, "failed", not_found(inspection))
+            yield results[found[name]] if name in found else Result(name, "failed", not_found(inspection))
 
 
 def retry_dead_letters(
     inspection: Inspection, dead_letters: Sequence[DeadLetterMessage], routes: Routes, *, by_id: bool = True
 ) -> list[Result]:
-    """Send these dead letters back. ``by_id``: they were named, so that one that cannot be sent is a failure."""
+    """Send these dead letters back. ``by_id``: they were selected by id, so one that cannot be decoded is a failure."""
     results: dict[str, Result] = {}
     sendable: list[tuple[DeadLetterMessage, Copy]] = []
     for dead_letter in dead_letters:
@@ -140,13 +144,15 @@ def retry_dead_letters(
 
 def _prepared(inspection: Inspection, dead_letter: DeadLetterMessage, routes: Routes, *, by_id: bool) -> Copy | Result:
     if dead_letter.id in inspection.done:
-        return skipped(dead_letter, "this id was retried already: it is a duplicate, or was dead-lettered again")
+        return skipped(dead_letter, "this id was already retried: it is a duplicate, or was dead-lettered again")
     if dead_letter.is_undecodable:
         return failed(dead_letter, UNDECODABLE, "undecodable") if by_id else skipped(dead_letter, UNDECODABLE)
     try:
         target = routes.target(dead_letter)
-        held = inspection.delivery(dead_letter)
-        return failed(dead_letter, GONE) if held is None else copy_of(dead_letter, held, target, inspection.lookups)
+        received = inspection.delivery(dead_letter)
+        if received is None:
+            return failed(dead_letter, GONE)
+        return copy_of(dead_letter, received, target, inspection.lookups)
     except NowhereToGo as error:
         return failed(dead_letter, str(error), "nowhere")
     except DoesNotFit as error:
@@ -154,7 +160,7 @@ def _prepared(inspection: Inspection, dead_letter: DeadLetterMessage, routes: Ro
 
 
 def _in_order(sendable: list[tuple[DeadLetterMessage, Copy]]) -> Iterator[list[tuple[DeadLetterMessage, Copy]]]:
-    """Split into batches with one message of a FIFO group each, so that none overtakes one that was not sent."""
+    """Split into batches with at most one message of each FIFO group, so that none overtakes a failed one."""
     rest = sendable
     while rest:
         taken: set[tuple[str, str]] = set()
@@ -181,11 +187,11 @@ def _send(inspection: Inspection, batch: list[tuple[DeadLetterMessage, Copy]]) -
             copies.append(copy)
         else:
             results[dead_letter.delivery_id] = failed(
-                dead_letter, f"it stands behind {ahead} in its group, which was not sent"
+                dead_letter, f"not sent: it is behind {ahead} in its message group, which was not sent"
             )
     for sent in send_patiently(inspection, copies):
         dead_letter = dead_letters[sent.copy.delivery.delivery_id]
-        results[dead_letter.delivery_id] = _told(inspection, dead_letter, sent)
+        results[dead_letter.delivery_id] = _result(inspection, dead_letter, sent)
         if sent.error is not None and sent.copy.target.is_fifo:
             inspection.stopped_groups[_group(dead_letter, sent.copy)] = dead_letter.id
     return results
@@ -211,20 +217,20 @@ def send_patiently(inspection: Inspection, copies: list[Copy]) -> list[Sent]:
     return done
 
 
-def _told(inspection: Inspection, dead_letter: DeadLetterMessage, sent: Sent) -> Result:
+def _result(inspection: Inspection, dead_letter: DeadLetterMessage, sent: Sent) -> Result:
     queue, target = inspection.queue.name, sent.copy.target.name
     if sent.error is not None:
         if is_denied(error_code(sent.error)):
             return failed(dead_letter, f"sqs:SendMessage on {target} is not allowed: {sent.error}", "denied")
         if may_be_applied(sent.error):
-            error = f"not confirmed ({sent.error}): it may be in {target}, and is still in {queue}"
+            error = f"SQS did not confirm the send ({sent.error}): it is still in {queue}, and may also be in {target}"
             return failed(dead_letter, error)
-        return failed(dead_letter, f"{target}: {sent.error}")
+        return failed(dead_letter, f"not sent to {target}: {sent.error}")
     if sent.not_deleted is not None and (
         why := delete_patiently(inspection, [dead_letter]).get(dead_letter.delivery_id)
     ):
-        return failed(dead_letter, f"it is in {target}, and could not be deleted from {queue} ({why}): remove it there")
+        return failed(dead_letter, f"sent to {target}, but not deleted from {queue} ({why}): remove it from {queue}")
     inspection.forget([dead_letter])
-    has_record = len(sent.copy.variants[0]) > len(dead_letter.attributes)
-    note = None if has_record else "it went without a record, for which there is no room: it has a new id"
+    has_envelope = len(sent.copy.variants[0]) > len(dead_letter.attributes)
+    note = None if has_envelope else "sent without its tarry envelope, which does not fit: it gets a new stable id"
     return Result(dead_letter.id, "retried", note=note, dead_letter=dead_letter)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tarry.failed.inspection import Inspection
 
 
-MOST_SHOWN = 50
+MAX_SHOWN = 50
 
 
 class Selection(Value):
@@ -30,33 +30,35 @@ class Selection(Value):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was selected: no ids, no conditions, not all."""
+        """Whether there are no ids and no conditions, and not all are selected."""
         return not (self.ids or self.conditions or self.everything)
 
-    def holds(self, dead_letter: DeadLetterMessage) -> bool:
-        """Whether the conditions select the dead letter."""
+    def matches(self, dead_letter: DeadLetterMessage) -> bool:
+        """Whether the dead letter meets all conditions."""
         return matches(dead_letter, self.conditions)
 
 
 def select(ids: Iterable[str] = (), where: Iterable[str] = (), *, everything: bool = False) -> Selection:
-    """The letters with these ids (stable ones, or SQS's), or those for which all conditions hold, or all.
+    """Select dead letters by stable or SQS message ids, by conditions that must all be met, or all of them.
 
-    Raises `ConfigurationError` for ids together with conditions or with all, `BadFilter` for a wrong condition.
+    Raises:
+        ConfigurationError: ids are combined with conditions or with ``everything``.
+        BadFilter: a condition cannot be parsed.
     """
     ids = tuple(dict.fromkeys(ids))
     conditions = tuple(condition(text) for text in where)
     if ids and (conditions or everything):
-        raise ConfigurationError("name ids, or say which by --where or --all: not both")
+        raise ConfigurationError("ids cannot be combined with --where or --all: give one or the other")
     return Selection(ids, conditions, everything)
 
 
 def offered(
     inspection: Inspection, dead_letters: Iterable[DeadLetterMessage], selection: Selection
 ) -> list[DeadLetterMessage]:
-    """Return the selected dead letters whose ids were not handled before in this inspection."""
+    """Return the selected dead letters whose ids were not yet handled in this inspection."""
     chosen: dict[str, DeadLetterMessage] = {}
     for dead_letter in dead_letters:
-        if selection.holds(dead_letter):
+        if selection.matches(dead_letter):
             if dead_letter.id in inspection.done or dead_letter.id in chosen:
                 inspection.not_offered += 1
             else:
@@ -65,7 +67,7 @@ def offered(
 
 
 def by_ids(inspection: Inspection, ids: Iterable[str]) -> dict[str, DeadLetterMessage]:
-    """Find dead letters by their ids; they stay invisible, all others are released."""
+    """Find dead letters by id. They stay in flight; all others are released."""
     wanted = set(ids)
     found: dict[str, DeadLetterMessage] = {}
     for dead_letters in inspection.polls():
@@ -75,22 +77,22 @@ def by_ids(inspection: Inspection, ids: Iterable[str]) -> dict[str, DeadLetterMe
                     found.setdefault(name, dead_letter)
         if len(found) == len(wanted):
             break
-    inspection.release(but={dead_letter.delivery_id for dead_letter in found.values()})
+    inspection.release(keep={dead_letter.delivery_id for dead_letter in found.values()})
     return found
 
 
 def not_found(inspection: Inspection) -> str:
     """Return the error for an id that was not found."""
-    return f"no such dead letter was found in {inspection.queue.name}: {scanned(inspection)}"
+    return f"not found in {inspection.queue.name}: {scanned(inspection)}"
 
 
 def scanned(inspection: Inspection) -> str:
-    """Return how many dead letters were received, of about how many."""
+    """Return the progress as text: dead letters received, of about how many."""
     return f"scanned {inspection.scanned:,} of about {max(inspection.queue.about, inspection.scanned):,}"
 
 
 class Shown(Value):
-    """The dead letters that were found, and the ids that were not."""
+    """The dead letters to show, and the ids that were not found."""
 
     dead_letters: tuple[DeadLetterMessage, ...]
     missing: tuple[str, ...]
@@ -99,10 +101,10 @@ class Shown(Value):
         self._freeze(dead_letters=dead_letters, missing=missing)
 
 
-def show(inspection: Inspection, selection: Selection, most: int = MOST_SHOWN) -> Shown:
-    """The letters that are meant: those with ids in the order of these, else at most so many, the oldest first.
+def show(inspection: Inspection, selection: Selection, most: int = MAX_SHOWN) -> Shown:
+    """Return the selected dead letters: in the order of the ids, otherwise at most ``most``, oldest first.
 
-    Without conditions it looks at no more than it shows; with some it looks on until it has found so many.
+    Without conditions, receive no more than ``most``; with conditions, receive until ``most`` match or no more come.
     """
     if selection.ids:
         found = by_ids(inspection, selection.ids)
@@ -110,12 +112,12 @@ def show(inspection: Inspection, selection: Selection, most: int = MOST_SHOWN) -
         return Shown(tuple(dead_letters), tuple(name for name in selection.ids if name not in found))
     chosen: list[DeadLetterMessage] = []
     for polled in inspection.polls() if selection.conditions else inspection.polls(total=most):
-        chosen += [dead_letter for dead_letter in polled if selection.holds(dead_letter)]
+        chosen += [dead_letter for dead_letter in polled if selection.matches(dead_letter)]
         if len(chosen) >= most:
             break
     return Shown(tuple(sorted(chosen[:most], key=_age)))
 
 
 def _age(dead_letter: DeadLetterMessage) -> tuple[str, str]:
-    died_at = dead_letter.failure.failed_at if dead_letter.failure else None
-    return died_at or dead_letter.sent_at or "", dead_letter.delivery_id
+    failed_at = dead_letter.failure.failed_at if dead_letter.failure else None
+    return failed_at or dead_letter.sent_at or "", dead_letter.delivery_id

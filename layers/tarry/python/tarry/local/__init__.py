@@ -1,1 +1,1 @@
-"""A template's system on this machine: queues in an embedded SQS, functions as processes. Or all in virtual time."""
+"""`tarry local`: the queues and functions of a template on this machine, in real or virtual time."""

@@ -1,4 +1,4 @@
-"""Work beside a running cloud: tasks that end with it, and the watch for changed code."""
+"""Background tasks of a local cloud, and the detection of changed code."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Let it go on for as long as the context lasts, which is over when it fails: it then raises what that raised."""
+    """Run a coroutine within the context; if it fails, the context is cancelled and raises its exception."""
     task, owner = asyncio.create_task(work), asyncio.current_task()
 
     def ended(task: asyncio.Task[None]) -> None:
@@ -26,22 +26,22 @@ async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             await task
 
 
-LOOK_SECONDS = 0.5
+SCAN_SECONDS = 0.5
 IGNORED = frozenset({"__pycache__", "node_modules"})
 
 Stamps = dict[str, tuple[int, int]]
-"""When each file was changed, and its size: a second change within a clock's tick still shows."""
+"""The modification time and size of each file; the size shows a second change within one clock tick."""
 
 
 async def watch(directories: Mapping[str, Path], changed: Callable[[str, list[str]], None]) -> None:
-    """Look again and again, until cancelled. ``changed`` gets the key of a directory, and the files that have changed.
+    """Poll the directories until cancelled; call ``changed`` with the key of a directory and its changed files.
 
-    Looking, unlike being told, works on every system, and over network and container mounts; a function has few files.
+    Polling, unlike notifications, works on every system and on network and container mounts; functions have few files.
     """
     before = {key: stamps_of(directory) for key, directory in directories.items()}
     loop = asyncio.get_running_loop()
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(SCAN_SECONDS)
         for key, directory in directories.items():
             now = await loop.run_in_executor(None, stamps_of, directory)
             if now != before[key]:
@@ -53,14 +53,14 @@ async def watch(directories: Mapping[str, Path], changed: Callable[[str, list[st
 
 
 def stamps_of(directory: Path) -> Stamps:
-    """The files below, but for what Python compiles and what is hidden, by their paths from there."""
+    """Return the stamps of all files in a directory by relative path, without hidden and compiled files."""
     return dict(_stamps(directory, ""))
 
 
 def _stamps(directory: Path, prefix: str) -> Iterator[tuple[str, tuple[int, int]]]:
     try:
         entries = list(os.scandir(directory))
-    except OSError:  # it was just removed, or is being written anew
+    except OSError:  # just removed, or being rewritten
         return
     for entry in entries:
         if entry.name in IGNORED or entry.name.startswith(".") or entry.name.endswith((".pyc", "~")):

@@ -1,4 +1,4 @@
-"""A template's system, running on this machine: its queues, what its functions need beside them, its functions, fed."""
+"""The local cloud: SQS, other AWS resources, function processes, and the mappings between them."""
 
 import asyncio
 import traceback
@@ -31,18 +31,18 @@ from tarry.template.variables import variables_of as own_variables_of
 from tarry.tooling.errors import UsageError
 
 Resolve = Callable[[TemplateFunction], Mapping[str, str]]
-"""A function's own environment variables, with what they refer to and what ``--env`` gives.
+"""Return the environment variables of a function, resolved, with the overrides of ``--env``.
 
 Raises `UsageError` or `TemplateError`.
 """
 
 SETTLE_SECONDS = 1.0
-"""How often what time does to messages that nobody looks at (it expires them) is done."""
+"""The interval at which the SQS model expires messages."""
 
 
 @dataclass(frozen=True)
-class Cloud:
-    """What runs. ``url`` is where SQS answers."""
+class LocalCloud:
+    """A running local cloud. ``url`` is the endpoint of SQS."""
 
     url: str
     plan: RunPlan
@@ -54,39 +54,39 @@ class Cloud:
     mappings: Sequence[EventSourceMapping]
 
     def start(self) -> None:
-        """Let the queues feed the functions."""
+        """Start the event source mappings."""
         for mapping in self.mappings:
             mapping.start()
 
     def stop(self) -> None:
-        """Receive no more messages."""
+        """Stop the event source mappings: no more messages are received."""
         for mapping in self.mappings:
             mapping.stop()
 
 
 @asynccontextmanager
 async def running(
-    plan: RunPlan, settings: RunSettings, hear: Callable[[HistoryEvent], None], note: Note
-) -> AsyncIterator[Cloud]:
-    """A cloud on the running loop, for as long as the context lasts. Whatever ends it, nothing of it is left.
+    plan: RunPlan, settings: RunSettings, on_event: Callable[[HistoryEvent], None], note: Note
+) -> AsyncIterator[LocalCloud]:
+    """Run a local cloud on the running loop within the context. However the context ends, everything is cleaned up.
 
-    Its queues feed nobody before it is told to `start`.
+    No messages are received until you call `LocalCloud.start`.
 
     Args:
-        plan: What is to run.
-        settings: How.
-        hear: Gets all that happens, as it does.
-        note: Told what is worth knowing before anything happens.
+        plan: The queues and functions to run.
+        settings: The settings of the run.
+        on_event: Called with each event of the history.
+        note: Called with hints for the developer, before anything runs.
 
     Raises:
-        UsageError: the port is taken, a queue or a table cannot be made, a variable not be resolved, a handler not be
-            imported. No message has been received then.
+        UsageError: the port is in use, a queue or a table cannot be created, a variable cannot be resolved, or a
+            handler cannot be imported. No message has been received.
     """
     async with AsyncExitStack() as stack:
         timeline = LoopTimeline()
         stack.callback(timeline.close)
         history = History(lambda: timeline.now, keep=False)
-        history.listen(hear)
+        history.listen(on_event)
         asyncio.get_running_loop().set_exception_handler(partial(_bug, history))
         sqs, url = await _sqs(plan, settings, timeline, history, stack)
         await sqs.ready()
@@ -103,7 +103,7 @@ async def running(
 
         functions = await _functions(plan, resolve, host, note)
         mappings = _mappings(plan, sqs, timeline, history, functions)
-        cloud = Cloud(url, plan, sqs, timeline, history, functions, mappings)
+        cloud = LocalCloud(url, plan, sqs, timeline, history, functions, mappings)
         stack.callback(cloud.stop)
         if isinstance(sqs, EmbeddedSqs):
             await stack.enter_async_context(in_background(_settling(sqs)))
@@ -113,16 +113,16 @@ async def running(
 
 
 def _bug(history: History, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What a callback raised, where it is seen: the screen has the terminal."""
+    """Record an exception of a callback in the history, where the screen shows it."""
     error = context.get("exception")
-    told = "".join(traceback.format_exception(error)).rstrip() if isinstance(error, Exception) else ""
-    history.record("noted", text=f"a bug of tarry local: {context['message']}\n{told}".rstrip(), style="red")
+    details = "".join(traceback.format_exception(error)).rstrip() if isinstance(error, Exception) else ""
+    history.record("noted", text=f"a bug in tarry local: {context['message']}\n{details}".rstrip(), style="red")
 
 
 async def _sqs(
     plan: RunPlan, settings: RunSettings, timeline: LoopTimeline, history: History, stack: AsyncExitStack
 ) -> tuple[EmbeddedSqs | ForeignSqs, str]:
-    """The SQS, and where it answers."""
+    """Return the SQS and its endpoint URL."""
     queues = with_foreign_queues(plan.template).values()
     if settings.endpoint_url is not None:
         client = sqs_client(settings.endpoint_url)
@@ -133,17 +133,17 @@ async def _sqs(
     try:
         url = await stack.enter_async_context(serve(model, timeline, port=settings.port or 0))
     except PortTaken as error:
-        raise UsageError(f"{error}: is tarry local running already? --port takes another port") from error
+        raise UsageError(f"{error}: is tarry local already running? Use --port for another port") from error
     return EmbeddedSqs(model, timeline, queues), url
 
 
 async def _variables(
     plan: RunPlan, given: Overrides, sqs: EmbeddedSqs | ForeignSqs, stack: AsyncExitStack
 ) -> tuple[Resolve, str | None]:
-    """What fills in the functions' own variables, and where AWS's services beside SQS are, if that is elsewhere.
+    """Return the resolver of variables, and the endpoint URL of the other AWS services; None if it is that of SQS.
 
-    The template's tables, buckets and topics are made in moto, which is slow to start and asked nothing else. Beside
-    another SQS the rest of AWS is taken to be there too: what is named there is not made.
+    The tables, buckets and topics of the template are created in moto, which is started only for them. With
+    ``--endpoint-url``, they are expected to exist at that endpoint.
     """
     template, loop = plan.template, asyncio.get_running_loop()
     if isinstance(sqs, ForeignSqs):
@@ -154,7 +154,7 @@ async def _variables(
     moto = moto_for(template)
     url = await loop.run_in_executor(None, moto.__enter__)
     stack.push_async_callback(loop.run_in_executor, None, moto.__exit__, None, None, None)
-    stack.enter_context(isolated_from_aws(template.region, url))  # moto itself makes clients of boto3
+    stack.enter_context(isolated_from_aws(template.region, url))  # moto makes boto3 clients itself
     resources = await loop.run_in_executor(None, Resources, template, sqs.urls)
     return lambda function: resources.environment(function, given.of(function)), url
 
@@ -165,9 +165,9 @@ async def _functions(
     finish: Callable[[TemplateFunction, Mapping[str, str]], ProcessFunction],
     note: Note,
 ) -> dict[str, ProcessFunction]:
-    """The functions, each with one process that has imported its handler.
+    """Return the functions by name, each with one process that has imported its handler.
 
-    Those that the plan can do without are left out if they do not work.
+    Leave out a function that does not work if the plan does not need it.
     """
     needed = {mapping.function for mapping in plan.mappings}
     functions: dict[str, ProcessFunction] = {}
@@ -178,10 +178,10 @@ async def _functions(
         except (UsageError, TemplateError) as error:
             if name in needed:
                 raise
-            note(f"{function.logical_id} is left out: {error}")
+            note(f"{function.logical_id} is not run: {error}")
     for name, problem in zip(list(functions), await _warmed(functions.values()), strict=True):
         if isinstance(problem, UsageError) and name not in needed:
-            note(f"{functions.pop(name).function.logical_id} is left out: {problem}")
+            note(f"{functions.pop(name).function.logical_id} is not run: {problem}")
         elif problem is not None:
             raise problem
     return functions
@@ -218,7 +218,7 @@ async def _watching(functions: Mapping[str, ProcessFunction], history: History) 
     def changed(name: str, files: list[str]) -> None:
         functions[name].restart()
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        history.record("noted", text=f"{name}: {files[0]}{more} changed: it is loaded anew", style="cyan")
+        history.record("noted", text=f"{name}: {files[0]}{more} changed, function restarts", style="cyan")
 
     await watch({name: _directory(host.function) for name, host in functions.items()}, changed)
 

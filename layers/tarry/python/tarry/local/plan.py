@@ -1,4 +1,4 @@
-"""What a run is asked for, checked against the template before anything is started."""
+"""The settings and the plan of a run, checked against the template before anything starts."""
 
 import base64
 import binascii
@@ -19,7 +19,7 @@ from tarry.tooling.errors import UsageError
 
 @dataclass(frozen=True)
 class Sample:
-    """One record of the event, as it is to be sent. ``number`` is its place in the file, from 1."""
+    """A record of the event, to be sent as a message. ``number`` is its position in the file, from 1."""
 
     number: int
     queue: str
@@ -31,7 +31,7 @@ class Sample:
     receive_count: int = 1
 
     def request(self, queue: TemplateQueue, url: str) -> dict[str, Any]:
-        """What `SendMessage` takes to put it in its queue."""
+        """Return the parameters of SendMessage."""
         request: dict[str, Any] = {
             "QueueUrl": url,
             "MessageBody": self.body,
@@ -48,10 +48,10 @@ class Sample:
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """The records of an SQS event file.
+    """Read the records of an SQS event file.
 
     Raises:
-        UsageError: there is no such file, or it is no SQS event; says which record and what of it.
+        UsageError: the file cannot be read, or is not an SQS event; with the number of the record and the problem.
     """
     try:
         event = json.loads(path.read_text(encoding="utf-8"))
@@ -61,7 +61,7 @@ def read_samples(path: Path) -> list[Sample]:
         raise UsageError(f"{path} is not JSON: {error}") from error
     records = event.get("Records") if isinstance(event, dict) else None
     if not isinstance(records, list):
-        raise UsageError(f"{path} is not an SQS event: it has no list of Records")
+        raise UsageError(f"{path} is not an SQS event: it needs a list of Records")
     return [_sample(number, record, path) for number, record in enumerate(records, start=1)]
 
 
@@ -72,15 +72,15 @@ def _sample(number: int, record: Any, path: Path) -> Sample:
     source = record.get("eventSourceARN")
     arn = queue_arn(source if isinstance(source, str) else "")
     if not arn.name:
-        raise UsageError(f"{where} has no eventSourceARN of a queue, got {source!r}")
+        raise UsageError(f"{where}: eventSourceARN must be the ARN of a queue, got {source!r}")
     if not isinstance(record.get("body"), str):
-        raise UsageError(f"{where} has no body")
+        raise UsageError(f"{where}: body must be a string")
     system = record.get("attributes") or {}
     attributes = record.get("messageAttributes") or {}
     if not isinstance(system, dict) or not isinstance(attributes, dict):
         raise UsageError(f"{where}: attributes and messageAttributes must be objects")
     if arn.is_fifo and not system.get("MessageGroupId"):
-        raise UsageError(f"{where} has no attributes.MessageGroupId, which the FIFO queue {arn.name} demands")
+        raise UsageError(f"{where} needs attributes.MessageGroupId: {arn.name} is a FIFO queue")
     count = str(system.get("ApproximateReceiveCount", ""))
     return Sample(
         number=number,
@@ -95,10 +95,10 @@ def _sample(number: int, record: Any, path: Path) -> Sample:
 
 
 def _attribute(value: Any, where: str) -> dict[str, Any]:
-    """A message attribute as `SendMessage` takes it, from one as an event has it."""
+    """Convert a message attribute of an event to one of SendMessage."""
     kind = value.get("dataType") if isinstance(value, dict) else None
     if not isinstance(kind, str):
-        raise UsageError(f"{where} has no dataType")
+        raise UsageError(f"{where} needs a dataType")
     if not kind.startswith("Binary"):
         return {"DataType": kind, "StringValue": str(value.get("stringValue", ""))}
     try:
@@ -108,54 +108,54 @@ def _attribute(value: Any, where: str) -> dict[str, Any]:
 
 
 Note = Callable[[str], None]
-"""Tells the developer something beside the messages' states."""
+"""Print a hint for the developer."""
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What to run, and how."""
+    """The settings of a run."""
 
     template: Path
     event: Path | None = None
-    """An SQS event to play; without one the cloud runs until it is told to end."""
+    """The SQS event to send; None to run until interrupted."""
     functions: Sequence[str] = ()
-    """The functions to run, by name or logical id; none for all that a queue feeds."""
+    """The functions to run, by name or logical id; empty for all that consume a queue."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     overrides: Overrides = field(default_factory=Overrides)
-    """Environment variables that go before the template's."""
+    """Environment variables that override the template."""
     region: str = "us-east-1"
     endpoint_url: str | None = None
-    """Another SQS than the embedded one."""
+    """The endpoint of another SQS, to use instead of the embedded one."""
     port: int | None = None
     watch: bool = False
     give_up_seconds: float | None = None
-    """How long at most; None for 300 seconds, or all the virtual time that any message could take."""
+    """The time limit; None for 300 seconds, or in virtual time for as long as any message could take."""
     verbose: bool = False
     skip_time: bool = False
     expected: Mapping[str, int] = field(default_factory=dict)
-    """How many messages should be in each state in the end."""
+    """The expected number of messages in each final state."""
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run needs of the template."""
+    """The samples, the template, and the mappings of a run."""
 
     samples: Sequence[Sample]
     template: Template
     mappings: Sequence[TemplateMapping]
-    """Those that must run: of the functions named, of the queues of the event, else all."""
+    """The required mappings: of the named functions, or of the queues in the event, or all."""
 
     @property
     def all_mappings(self) -> list[TemplateMapping]:
-        """Those that must run, and those that can."""
+        """The required mappings, and all others that can run."""
         return [each for each in self.template.mappings if each in self.mappings or _problem(each, self.template) == ""]
 
 
 def make_plan(settings: RunSettings, note: Note) -> RunPlan:
-    """Read the template and the event, and find who consumes what.
+    """Read the template and the event, and find the mappings to run.
 
     Raises:
-        UsageError: they do not fit together, or something in them cannot work here.
+        UsageError: the event and the template do not match, or a function cannot run here.
         TemplateError: the template cannot be read.
     """
     samples = read_samples(settings.event) if settings.event is not None else []
@@ -163,85 +163,85 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
     if settings.functions:
         template = _only(template, settings.functions)
     if settings.event is not None:
-        mappings = _fed_by(samples, template, settings.event)
+        mappings = _mappings_of(samples, template, settings.event)
     else:
         mappings = _runnable(template, settings.functions, note)
     for mapping in mappings:
         if problem := _problem(mapping, template):
             raise UsageError(problem)
     if any(sample.receive_count > 1 for sample in samples):
-        note("The event's receive counts are left out: SQS counts from 1 here.")
+        note("The receive counts in the event are ignored: the embedded SQS starts at 1.")
     return RunPlan(samples, template, mappings)
 
 
 def function_named(name: str, template: Template) -> TemplateFunction:
-    """The function of this name or logical id.
+    """Return the function with this name or logical id.
 
     Raises:
-        UsageError: the template has none.
+        UsageError: the template has no such function.
     """
     for function in template.functions.values():
         if name in (function.name, function.logical_id):
             return function
     known = _listed(function.logical_id for function in template.functions.values())
-    raise UsageError(f"{template.path} has no function {name}; it has {known}")
+    raise UsageError(f"{template.path} has no function {name}; its functions are {known}")
 
 
 def _only(template: Template, names: Sequence[str]) -> Template:
-    """The template with the mappings of these functions alone."""
+    """Return the template with only the mappings of these functions."""
     named = [function_named(name, template) for name in names]
     for function in named:
         if all(mapping.function != function.name for mapping in template.mappings):
-            fed = _listed(template.functions[each.function].logical_id for each in template.mappings)
+            consumers = _listed(template.functions[each.function].logical_id for each in template.mappings)
             raise UsageError(
-                f"{template.path}: no queue feeds {function.logical_id}: it has no SQS event. "
-                f"Queues feed {fed}. To call a function once: tarry invoke {function.logical_id} -e FILE"
+                f"{template.path}: {function.logical_id} has no SQS event; functions with one are {consumers}. "
+                f"To invoke it once: tarry invoke {function.logical_id} -e FILE"
             )
     wanted = {function.name for function in named}
     return replace(template, mappings=tuple(each for each in template.mappings if each.function in wanted))
 
 
-def _fed_by(samples: Sequence[Sample], template: Template, event: Path) -> list[TemplateMapping]:
-    """The mappings of the event's queues."""
+def _mappings_of(samples: Sequence[Sample], template: Template, event: Path) -> list[TemplateMapping]:
+    """Return the mappings of the queues in the event."""
     consumed = {mapping.queue for mapping in template.mappings}
     for sample in samples:
         if sample.queue not in consumed:
             raise UsageError(
-                f"{event}: record {sample.number} is for the queue {sample.queue}, which no function of "
-                f"{template.path} consumes; consumed are: {_listed(sorted(consumed))}"
+                f"{event}: record {sample.number} is for queue {sample.queue}, which no function in "
+                f"{template.path} consumes; queues with a function: {_listed(sorted(consumed))}"
             )
     wanted = {sample.queue for sample in samples}
     return [mapping for mapping in template.mappings if mapping.queue in wanted]
 
 
 def _runnable(template: Template, named: Collection[str], note: Note) -> list[TemplateMapping]:
-    """All mappings; those whose code is elsewhere are left out, unless they were named."""
+    """Return all mappings, without functions whose code is not here, unless they are named."""
     found = []
     for mapping in template.mappings:
         function = template.functions.get(mapping.function)
         if not named and (function is None or function.code is None):
-            note(f"{mapping.logical_id} is left out: the code of {mapping.function} is not on this machine.")
+            note(f"{mapping.logical_id} is not run: the code of {mapping.function} is not on this machine.")
         else:
             found.append(mapping)
     if not found:
         raise UsageError(
-            f"{template.path}: no queue feeds a function here. A function gets one by an event of type SQS: "
+            f"{template.path}: no function has an SQS event. Add one to a function: "
             "Events: {Name: {Type: SQS, Properties: {Queue: !GetAtt Queue.Arn}}}"
         )
     return found
 
 
 def _problem(mapping: TemplateMapping, template: Template) -> str:
-    """Why the mapping cannot run here; empty if it can."""
+    """Return why the mapping cannot run here; an empty text if it can."""
     function = template.functions.get(mapping.function)
     if function is None:
         return f"{mapping.logical_id}: {template.path} has no function {mapping.function}"
     if function.code is None or not function.handler:
-        return f"{function.logical_id} has no code here: it needs a local CodeUri and a Handler"
+        return f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler"
     if not mapping.reports_failures:
         return (
-            f"{template.path}: {mapping.logical_id} (queue {mapping.queue}) would have every failed message deleted; "
-            f"add to its event: FunctionResponseTypes: [ReportBatchItemFailures]"
+            f"{template.path}: {mapping.logical_id} (queue {mapping.queue}) lacks ReportBatchItemFailures, so Lambda "
+            f"would delete every failed message; add to its event: FunctionResponseTypes: [ReportBatchItemFailures]"
         )
     try:
         settings_of(mapping, template)
@@ -251,7 +251,7 @@ def _problem(mapping: TemplateMapping, template: Template) -> str:
 
 
 def settings_of(mapping: TemplateMapping, template: Template) -> MappingSettings:
-    """The mapping as the simulator takes it. Raises `InvalidParameterValue` for what Lambda refuses."""
+    """Return the settings of a mapping. Raises `InvalidParameterValue` for settings that Lambda refuses."""
     return MappingSettings(
         mapping.queue_arn,
         mapping.function,

@@ -1,4 +1,4 @@
-"""`tarry local` in real time: a cloud from its start to Ctrl-C, SIGTERM or the end of an event's messages."""
+"""`tarry local` in real time: run a local cloud until Ctrl-C, SIGTERM, or until all messages of an event settled."""
 
 import asyncio
 import signal
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tarry.local.aws.client import DEFAULT_PORT
 from tarry.local.aws.embedded import EmbeddedSqs
-from tarry.local.cloud import Cloud, running
+from tarry.local.cloud import LocalCloud, running
 from tarry.local.plan import Note, RunPlan, RunSettings
 from tarry.local.runs.report import RunReport, dead_letters_of
 from tarry.local.show.board import Board, Outlook, View
@@ -16,13 +16,13 @@ from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
 
 GIVE_UP_SECONDS = 300.0
-LOOK_SECONDS = 0.1
+CHECK_SECONDS = 0.1
 
 
-async def play(cloud: Cloud, outlook: Outlook, settings: RunSettings, note: Note) -> RunReport:
-    """Send the event's records, and wait until every message has settled, or nothing more can happen in time.
+async def play(cloud: LocalCloud, outlook: Outlook, settings: RunSettings, note: Note) -> RunReport:
+    """Send the records of the event and wait until all messages have settled, or cannot settle in time.
 
-    Cancelled, it tells what is known so far.
+    When cancelled, return the report of the run so far.
 
     Raises:
         UsageError: SQS refuses a record.
@@ -47,8 +47,8 @@ async def play(cloud: Cloud, outlook: Outlook, settings: RunSettings, note: Note
     return RunReport(stories, dead_letters, took, is_interrupted, expected=settings.expected)
 
 
-async def _send(cloud: Cloud, board: Board, note: Note) -> None:
-    """Put the records in their queues, in the order of the event."""
+async def _send(cloud: LocalCloud, board: Board, note: Note) -> None:
+    """Send the records to their queues, in the order of the event."""
     queues = with_foreign_queues(cloud.plan.template)
     for sample in cloud.plan.samples:
         request = sample.request(queues[sample.queue], cloud.sqs.urls[sample.queue])
@@ -60,22 +60,25 @@ async def _send(cloud: Cloud, board: Board, note: Note) -> None:
         finally:
             board.number = None
         if board.numbers.setdefault(message_id, sample.number) != sample.number:
-            note(f"SQS swallows record {sample.number}: its deduplication id was sent before.")
+            note(f"SQS drops record {sample.number} as a duplicate: its deduplication id was sent before.")
 
 
-async def _until_settled(cloud: Cloud, outlook: Outlook, until: float) -> None:
+async def _until_settled(cloud: LocalCloud, outlook: Outlook, until: float) -> None:
     while not (outlook.board.is_settled and outlook.tallies.is_idle):
         if isinstance(cloud.sqs, EmbeddedSqs) and outlook.tallies.is_idle and outlook.board.is_hopeless(until):
             return
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(CHECK_SECONDS)
 
 
 def run(plan: RunPlan, settings: RunSettings, view: View, note: Note) -> RunReport | None:
-    """Run the plan: with an event until that is over, which is reported; else until the cloud is told to end.
+    """Run the plan: with an event, until its messages have settled; otherwise until interrupted.
+
+    Returns:
+        The report, or None without an event.
 
     Raises:
         UsageError: see `tarry.local.cloud.running`.
-        KeyboardInterrupt: it was told to end before it had begun.
+        KeyboardInterrupt: the run was interrupted before it started.
     """
     try:
         return asyncio.run(_session(plan, settings, view, note))
@@ -84,7 +87,7 @@ def run(plan: RunPlan, settings: RunSettings, view: View, note: Note) -> RunRepo
 
 
 async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note) -> RunReport | None:
-    _end_by_sigterm()
+    _stop_on_sigterm()
     if settings.port is None and settings.event is None:
         settings = replace(settings, port=DEFAULT_PORT)
     board = Board({mapping.queue for mapping in plan.template.mappings}, view.step, forgetful=settings.event is None)
@@ -99,17 +102,19 @@ async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note)
     return None
 
 
-async def _serve(cloud: Cloud) -> None:
-    """Until it is told to end."""
+async def _serve(cloud: LocalCloud) -> None:
+    """Run until interrupted."""
     queues = ", ".join(dict.fromkeys(mapping.queue for mapping in cloud.plan.all_mappings))
-    cloud.history.record("noted", text=f"SQS is at {cloud.url}, and waits for messages to {queues}", style="bold")
+    cloud.history.record(
+        "noted", text=f"SQS is running at {cloud.url}. Waiting for messages in {queues}.", style="bold"
+    )
     cloud.start()
     with suppress(asyncio.CancelledError):
         await asyncio.get_running_loop().create_future()
 
 
-def _end_by_sigterm() -> None:
-    """SIGTERM ends it as Ctrl-C does, which asyncio sees to."""
+def _stop_on_sigterm() -> None:
+    """Stop on SIGTERM as on Ctrl-C, which asyncio handles."""
     task = asyncio.current_task()
     assert task is not None
     with suppress(NotImplementedError):  # Windows

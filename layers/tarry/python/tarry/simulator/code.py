@@ -95,9 +95,9 @@ class Code:
 
     def _import(self, function: TemplateFunction) -> ModuleType:
         if function.code is None or not function.handler:
-            raise CodeError(f"{function.logical_id} has no code here: it needs a local CodeUri and a Handler")
+            raise CodeError(f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler")
         if not function.code.is_dir():
-            raise CodeError(f"{function.logical_id}: its CodeUri {function.code} is no directory")
+            raise CodeError(f"{function.logical_id}: its CodeUri {function.code} is not a directory")
         importlib.invalidate_caches()
         with self.active():
             try:

@@ -1,4 +1,4 @@
-"""A SAM template, read into values: its queues, its functions, and the mappings between them."""
+"""SAM templates as frozen values: queues, functions, and event source mappings."""
 
 from tarry.template.intrinsics import Intrinsics
 from tarry.template.model import Template, TemplateError, TemplateFunction, TemplateMapping, TemplateQueue

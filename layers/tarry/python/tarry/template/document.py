@@ -1,4 +1,4 @@
-"""The template file: YAML or JSON with CloudFormation's short tags, translated from SAM to CloudFormation."""
+"""Template files: reading YAML or JSON with short tags, and translating SAM to CloudFormation."""
 
 import copy
 import json
@@ -14,13 +14,13 @@ from samtranslator.translator.translator import Translator
 from tarry.template.model import TemplateError
 
 CODE_KEYS = ("CodeUri", "ContentUri", "DefinitionUri", "Location")
-"""Where SAM resources point at local files, which `sam deploy` would have uploaded before the translation."""
+"""Properties with local paths. `sam deploy` uploads these files before the translation."""
 CODE_ELSEWHERE = {"InlineCode", "ImageUri"}
 PLACEHOLDER = "s3://bucket/key"
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads ``!Ref X`` as ``{"Ref": "X"}``, and dates such as a policy's version as the text they are."""
+    """A loader that reads ``!Ref X`` as ``{"Ref": "X"}``, and dates, such as the version of a policy, as text."""
 
 
 def _tag(loader: yaml.SafeLoader, name: str, node: yaml.Node) -> dict[str, Any]:
@@ -41,10 +41,10 @@ _Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_st
 
 
 def load_document(path: Path) -> dict[str, Any]:
-    """The template as written.
+    """Read a template file.
 
     Raises:
-        TemplateError: there is no such file, it is no YAML or JSON, or it has no resources.
+        TemplateError: the file cannot be read, is neither YAML nor JSON, or has no resources.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -55,13 +55,13 @@ def load_document(path: Path) -> dict[str, Any]:
         raise TemplateError(f"{path} is neither YAML nor JSON: {' '.join(str(error).split())}") from error
     resources = document.get("Resources") if isinstance(document, dict) else None
     if not isinstance(resources, dict) or not all(isinstance(r, dict) and "Type" in r for r in resources.values()):
-        raise TemplateError(f"{path} is no template: it needs Resources, each with a Type")
+        raise TemplateError(f"{path} is not a template: it needs Resources, each with a Type")
     return {**document, "Resources": resources}
 
 
 def code_paths(document: dict[str, Any]) -> dict[str, str | None]:
-    """The local code of each SAM function, by logical id, as written; None where it is elsewhere."""
-    default = _properties(document.get("Globals", {}), "Function").get("CodeUri", ".")  # as SAM CLI has it
+    """Return the code path of each SAM function as written, by logical id; None if the code is not local."""
+    default = _properties(document.get("Globals", {}), "Function").get("CodeUri", ".")  # the default of SAM CLI
     paths: dict[str, str | None] = {}
     for name, properties in _functions(document).items():
         uri = properties.get("CodeUri", default) if not CODE_ELSEWHERE & properties.keys() else None
@@ -70,7 +70,7 @@ def code_paths(document: dict[str, Any]) -> dict[str, str | None]:
 
 
 def layer_paths(document: dict[str, Any]) -> dict[str, list[str]]:
-    """The local layers of each SAM function, by logical id, in their order, as written; others are left out."""
+    """Return the paths of the local layers of each SAM function as written, by logical id, in order."""
     of_all = _listed(_properties(document.get("Globals", {}), "Function").get("Layers"))
     paths = {
         name: _properties(each).get("ContentUri", ".")
@@ -95,10 +95,10 @@ def _local(layer: Any, paths: dict[str, Any]) -> str | None:
 
 
 def translate(document: dict[str, Any], region: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The template in CloudFormation's own resources: Globals merged, SQS events turned into mappings.
+    """Translate a SAM template to CloudFormation: Globals are merged, SQS events become event source mappings.
 
     Raises:
-        TemplateError: SAM refuses it.
+        TemplateError: SAM refuses the template.
     """
     document = copy.deepcopy(document)
     for holder in (_properties(document.get("Globals", {}), "Function"), *map(_properties, _serverless(document))):
@@ -108,7 +108,7 @@ def translate(document: dict[str, Any], region: str, parameters: dict[str, Any])
     for properties in _functions(document).values():
         if not CODE_ELSEWHERE & properties.keys():
             properties.setdefault("CodeUri", PLACEHOLDER)
-    # The session serves only to say the region.
+    # The session only provides the region.
     translator = Translator({}, Parser(), boto_session=SimpleNamespace(region_name=region))
     try:
         translated: dict[str, Any] = translator.translate(document, dict(parameters))
@@ -116,7 +116,7 @@ def translate(document: dict[str, Any], region: str, parameters: dict[str, Any])
         causes = "; ".join(cause.message for cause in error.causes) or error.message
         raise TemplateError(f"SAM refuses the template: {causes}") from error
     finally:
-        translator.metrics.publish()  # to nobody; it would warn of it later that they are unpublished
+        translator.metrics.publish()  # without a publisher this sends nothing; it avoids a later warning
     return translated
 
 

@@ -1,4 +1,4 @@
-"""CloudFormation's intrinsic functions, as far as the template itself can answer them."""
+"""CloudFormation intrinsic functions, as far as they can be resolved from the template."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,16 +7,17 @@ from typing import Any, NamedTuple
 from tarry.template.model import TemplateError
 
 NO_VALUE = object()
-"""What ``AWS::NoValue`` becomes: the property is as good as not written."""
+"""The value of ``AWS::NoValue``: the property is left out."""
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
 class Intrinsics:
-    """Replaces intrinsics by their values.
+    """The resolver of intrinsic functions.
 
-    What is in ``pending`` (logical ids that only an endpoint can answer, such as a table's name) stays an intrinsic: a
-    Ref, a GetAtt, or a Join around them. Whatever else cannot be answered is a `TemplateError` that says where it is.
+    References to logical ids in ``pending`` stay intrinsics (a Ref, a GetAtt, or a Join around them): only an endpoint
+    knows their values, such as the name of a table. Any other intrinsic that cannot be resolved raises `TemplateError`
+    with its place in the template.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Intrinsics:
         }
 
     def resolve(self, value: Any, where: str) -> Any:
-        """The value with all its intrinsics replaced but those that are pending."""
+        """Return the value with all intrinsics resolved, except pending ones."""
         if isinstance(value, list):
             return [each for each in (self.resolve(one, where) for one in value) if each is not NO_VALUE]
         if not isinstance(value, dict):
@@ -61,30 +62,30 @@ class Intrinsics:
             raise TemplateError(f"{where}: {name} cannot be resolved with {value[name]!r}") from error
 
     def settled(self, value: Any, where: str) -> Any:
-        """The value with all its intrinsics replaced; a pending one is an error too."""
+        """Return the value with all intrinsics resolved; raise `TemplateError` for a pending one too."""
         value = self.resolve(value, where)
         for reference in references(value):
             raise TemplateError(f"{where}: {reference} cannot be resolved from the template alone")
         return value
 
     def condition(self, name: str, where: str) -> bool:
-        """Whether the condition of that name holds."""
+        """Return the value of a condition of the template."""
         if name not in self.conditions:
             raise TemplateError(f"{where}: the template has no condition {name}")
-        return self._holds(self.conditions[name], f"Conditions.{name}")
+        return self._evaluate(self.conditions[name], f"Conditions.{name}")
 
-    def _holds(self, value: Any, where: str) -> bool:
+    def _evaluate(self, value: Any, where: str) -> bool:
         match value:
             case {"Condition": str(name)}:
                 return self.condition(name, where)
             case {"Fn::Equals": [one, other]}:
                 return _text(self.settled(one, where)) == _text(self.settled(other, where))
             case {"Fn::Not": [one]}:
-                return not self._holds(one, where)
+                return not self._evaluate(one, where)
             case {"Fn::And": [*several]}:
-                return all(self._holds(each, where) for each in several)
+                return all(self._evaluate(each, where) for each in several)
             case {"Fn::Or": [*several]}:
-                return any(self._holds(each, where) for each in several)
+                return any(self._evaluate(each, where) for each in several)
             case _:
                 raise TemplateError(f"{where} is not a condition")
 
@@ -96,7 +97,7 @@ class Intrinsics:
         if name in self.pending:
             return {"Ref": name}
         raise TemplateError(
-            f"{where}: Ref {name} cannot be resolved: no resource, no parameter with a value or a default"
+            f"{where}: Ref {name} cannot be resolved: it is neither a resource nor a parameter with a value"
         )
 
     def _get_att(self, argument: str | list[str], where: str) -> Any:
@@ -133,7 +134,7 @@ class Intrinsics:
         name, *keys = [_text(key) for key in self.settled(argument, where)]
         found = self.mappings.get(name, {}).get(keys[0], {}).get(keys[1])
         if found is None:
-            raise TemplateError(f"{where}: FindInMap finds nothing at {name}, {', '.join(keys)}")
+            raise TemplateError(f"{where}: FindInMap finds no value for {name}, {', '.join(keys)}")
         return found
 
     def _select(self, argument: list[Any], where: str) -> Any:
@@ -146,7 +147,7 @@ class Intrinsics:
 
 
 class Reference(NamedTuple):
-    """A Ref (without an attribute) or a GetAtt to a resource."""
+    """A reference to a resource: a GetAtt, or a Ref if the attribute is empty."""
 
     name: str
     attribute: str = ""
@@ -156,7 +157,7 @@ class Reference(NamedTuple):
 
 
 def references(value: Any) -> list[Reference]:
-    """The references left in a resolved value."""
+    """Return the references that are left in a resolved value."""
     match value:
         case {"Ref": str(name)}:
             return [Reference(name)]

@@ -1,4 +1,4 @@
-"""What a template says, as frozen values."""
+"""The parts of a template as frozen values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any, Literal
 from tarry.support.arn import queue_arn
 
 ACCOUNT = "123456789012"
-"""The account a template is read for: no real one, and moto's own."""
+"""The account in ARNs: not a real one, and the default of moto."""
 
 DEFAULT_VISIBILITY_SECONDS = 30
 DEFAULT_TIMEOUT_SECONDS = 3
@@ -18,14 +18,14 @@ DEFAULT_MAX_RECEIVE_COUNT = 10
 
 
 class TemplateError(Exception):
-    """The template cannot be read, or does not say what is needed: one line that says where and what."""
+    """The template cannot be read, or lacks a value. The text is one line with the place and the problem."""
 
 
 @dataclass(frozen=True)
 class TemplateQueue:
-    """An SQS queue. ``attributes`` is what ``CreateQueue`` takes but for the redrive policy, which stands apart.
+    """An SQS queue. ``attributes`` are those of ``CreateQueue``, without the redrive policy.
 
-    ``max_receive_count`` means nothing without a ``dead_letter_arn``.
+    ``max_receive_count`` has no meaning without a ``dead_letter_arn``.
     """
 
     name: str
@@ -50,9 +50,9 @@ class TemplateQueue:
 
 @dataclass(frozen=True)
 class TemplateFunction:
-    """A Lambda function. ``environment`` may still hold intrinsics that only an endpoint can answer (a table's name).
+    """A Lambda function. ``environment`` may contain intrinsics that only an endpoint can resolve (a table name).
 
-    ``code`` is the directory of its ``CodeUri``, None where the code is not on this machine.
+    ``code`` is the directory of its ``CodeUri``, None if the code is not on this machine.
     """
 
     logical_id: str
@@ -64,39 +64,39 @@ class TemplateFunction:
     memory_mb: int = DEFAULT_MEMORY_MB
     reserved_concurrency: int | None = None
     recursive_loop: Literal["Allow", "Terminate"] = "Terminate"
-    """Whether Lambda stops it when it keeps sending to a queue that feeds it."""
+    """Whether Lambda stops the function when it sends to its own queue in a loop."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     unresolved: Mapping[str, str] = field(default_factory=dict)
-    """Of its environment what nobody can answer, by name, with the reason: to run it, these must be given a value."""
+    """The variables that cannot be resolved, by name, with the reason. To run the function, set their values."""
     layers: tuple[Path, ...] = ()
-    """The directories of those of its layers that are on this machine. What a later one holds goes before the rest."""
+    """The directories of the local layers. A later one has precedence."""
 
 
 @dataclass(frozen=True)
 class TemplateMapping:
-    """What feeds a function from a queue."""
+    """An event source mapping from a queue to a function."""
 
     logical_id: str
     queue_arn: str
     function: str
-    """The function's name."""
+    """The name of the function."""
     batch_size: int = DEFAULT_BATCH_SIZE
     window_seconds: int = 0
     reports_failures: bool = False
-    """Whether ``ReportBatchItemFailures`` is set; without it Lambda deletes what the function reports as failed."""
+    """Whether ``ReportBatchItemFailures`` is set; without it Lambda deletes messages reported as failed."""
     maximum_concurrency: int | None = None
     filters: tuple[str, ...] = ()
-    """The patterns of its ``FilterCriteria``, as JSON; Lambda deletes what matches none of them."""
+    """The patterns of ``FilterCriteria`` as JSON; Lambda deletes messages that match none of them."""
 
     @property
     def queue(self) -> str:
-        """The queue's name."""
+        """The name of the queue."""
         return queue_arn(self.queue_arn).name
 
 
 @dataclass(frozen=True)
 class Template:
-    """A template read for one region, all in the account `ACCOUNT`. Queues and functions are by name."""
+    """A template for one region and the account `ACCOUNT`, with queues and functions by name."""
 
     path: Path
     region: str
@@ -104,4 +104,4 @@ class Template:
     functions: Mapping[str, TemplateFunction]
     mappings: tuple[TemplateMapping, ...]
     backing: Mapping[str, Mapping[str, Any]]
-    """The tables, buckets, topics and keys, by logical id, as CloudFormation takes them."""
+    """The CloudFormation resources of tables, buckets, topics and keys, by logical id."""

@@ -1,4 +1,4 @@
-"""A template's queues, made at an SQS."""
+"""The queues of a template, and their creation at an SQS."""
 
 import json
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ FIFO = {"FifoQueue": "true"}
 
 
 def with_foreign_queues(template: Template) -> dict[str, TemplateQueue]:
-    """The template's queues, and with SQS's defaults those that it names by ARN alone, by name."""
+    """Return the queues of the template by name, with default attributes for those it names only by ARN."""
     named = [mapping.queue for mapping in template.mappings]
     named += [queue_arn(queue.dead_letter_arn).name for queue in template.queues.values() if queue.dead_letter_arn]
     arn = f"arn:aws:sqs:{template.region}:{ACCOUNT}:"
@@ -22,11 +22,7 @@ def with_foreign_queues(template: Template) -> dict[str, TemplateQueue]:
 
 
 def make_queues(sqs: Any, queues: Iterable[TemplateQueue]) -> dict[str, str]:
-    """Create the queues, all of them before any redrive policy that names one; doing it twice does nothing more.
-
-    Returns:
-        Their URLs by name.
-    """
+    """Create the queues, then set their redrive policies; return their URLs by name. Idempotent."""
     queues = list(queues)
     urls = {
         queue.name: sqs.create_queue(QueueName=queue.name, Attributes=dict(queue.attributes))["QueueUrl"]

@@ -1,4 +1,4 @@
-"""From a template's translated resources to values."""
+"""Reading a template into values."""
 
 import json
 import re
@@ -35,27 +35,27 @@ QUEUE_ATTRIBUTES = (
     "DeduplicationScope",
     "FifoThroughputLimit",
 )
-"""What of a queue matters to its messages' lives; encryption, tags and policies do not."""
+"""The queue attributes that affect messages; encryption, tags and policies do not."""
 
 BACKING_TYPES = frozenset({"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SNS::Topic", "AWS::KMS::Key"})
-"""What may be made beside the queues. Functions, alarms, dashboards and policies have no place on a laptop."""
+"""The types of resources that can be created on a developer machine, besides queues and functions."""
 
 OF_OTHER_EVENTS = frozenset({"StartingPosition", "Queues", "SelfManagedEventSource"})
-"""What only mappings of streams, brokers and Kafka have: they feed functions, but not from SQS."""
+"""Properties that only mappings of streams, message brokers and Kafka have."""
 
 Resources = Mapping[str, Mapping[str, Any]]
 
 
 def read_template(path: Path | str, parameters: Mapping[str, str] | None = None, region: str = "us-east-1") -> Template:
-    """Read a SAM (or CloudFormation) template. Queues and functions without a name are named by their logical id.
+    """Read a SAM or CloudFormation template. Queues and functions without a name get their logical id as name.
 
     Args:
         path: The template file.
-        parameters: Values for its parameters, where their defaults will not do.
-        region: The region that ``AWS::Region`` stands for.
+        parameters: Values of parameters; the others have their defaults.
+        region: The value of ``AWS::Region``.
 
     Raises:
-        TemplateError: it cannot be read, or an intrinsic in what matters cannot be resolved.
+        TemplateError: the file cannot be read, or a required intrinsic cannot be resolved.
     """
     path = Path(path)
     document = load_document(path)
@@ -112,7 +112,7 @@ def _pseudo_parameters(region: str) -> dict[str, Any]:
 
 
 def _names(resources: Resources, scope: Intrinsics, region: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What queues and functions are called: the values of Ref and of GetAtt, for the rest of the template."""
+    """Return the names and ARNs of queues and functions: the values of Ref and of GetAtt."""
     refs: dict[str, str] = {}
     attributes: dict[str, str] = {}
     for logical_id, properties in _of_type(resources, "AWS::SQS::Queue"):
@@ -137,7 +137,7 @@ def _queues(resources: Resources, scope: Intrinsics) -> Iterable[TemplateQueue]:
             if name in properties
         }
         if attributes.get("FifoQueue") == "false":
-            del attributes["FifoQueue"]  # SQS refuses the word on a standard queue
+            del attributes["FifoQueue"]  # SQS refuses the attribute on a standard queue
         _integer(attributes, "VisibilityTimeout", DEFAULT_VISIBILITY_SECONDS, logical_id)
         where = f"{logical_id}.RedrivePolicy"
         redrive = scope.settled(properties.get("RedrivePolicy") or {}, where)
@@ -180,7 +180,7 @@ def _functions(
 
 
 def _environment(variables: Mapping[str, Any], scope: Intrinsics, where: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values, and why the others have none: only who runs the function knows whether it is given one instead."""
+    """Return the resolved variables, and the reasons why the others cannot be resolved."""
     values: dict[str, Any] = {}
     unresolved: dict[str, str] = {}
     for name, value in variables.items():
@@ -194,7 +194,7 @@ def _environment(variables: Mapping[str, Any], scope: Intrinsics, where: str) ->
 def _mappings(resources: Resources, scope: Intrinsics) -> Iterable[TemplateMapping]:
     for logical_id, properties in _of_type(resources, "AWS::Lambda::EventSourceMapping"):
         if OF_OTHER_EVENTS & properties.keys():
-            continue  # its source, such as a table's stream, often has no name before it is made
+            continue  # the ARN of its source, such as a stream, is often unknown
         plain = {
             key: scope.settled(value, f"{logical_id}.{key}")
             for key, value in properties.items()

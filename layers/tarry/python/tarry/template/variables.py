@@ -1,4 +1,4 @@
-"""The environment variables of a template's functions, as far as names go: nothing is made for them."""
+"""The environment variables of functions, with the names of resources that need not exist."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,18 +16,18 @@ NAMES = {
 def variables_of(
     function: TemplateFunction, template: Template, urls: Mapping[str, str], given: Mapping[str, str]
 ) -> dict[str, str]:
-    """A function's environment variables: queues by their URLs, tables and buckets by their names.
+    """Return the environment variables of a function, with queue URLs and the names of tables and buckets.
 
-    What the template gives no name has its logical id (a bucket in small letters, as S3 demands).
+    A resource without a name in the template gets its logical id as name; a bucket in lower case, as S3 requires.
 
     Args:
         function: The function.
         template: Its template.
-        urls: The queues' URLs, by name.
-        given: Values that go before the template's.
+        urls: The queue URLs by name.
+        given: Values that override the template.
 
     Raises:
-        TemplateError: a value refers to something that has no name here.
+        TemplateError: a value refers to a resource without a known name.
     """
     scope = _scope(template, urls)
     found = dict(given)
@@ -35,20 +35,20 @@ def variables_of(
         where = f"{function.logical_id}.Environment.Variables.{name}"
         resolved = scope.resolve(value, where)
         if left := references(resolved):
-            raise TemplateError(f"{where}: {left[0]} cannot be resolved here: give the variable a value")
+            raise TemplateError(f"{where}: {left[0]} cannot be resolved: set the variable to a value")
         found[name] = str(resolved)
     return found
 
 
 def values_of(function: TemplateFunction, given: Mapping[str, str]) -> dict[str, Any]:
-    """What the template says of the variables that are not given; it may refer to resources.
+    """Return the variables of the template that are not in ``given``; values may refer to resources.
 
     Raises:
-        TemplateError: one of them nobody can answer.
+        TemplateError: a variable cannot be resolved.
     """
     for name, why in function.unresolved.items():
         if name not in given:
-            raise TemplateError(f"{why}: give the variable a value")
+            raise TemplateError(f"{why}: set the variable to a value")
     return {name: value for name, value in function.environment.items() if name not in given}
 
 
@@ -68,7 +68,7 @@ def _scope(template: Template, urls: Mapping[str, str]) -> Intrinsics:
 
 
 def physical_name(logical_id: str, resource: Mapping[str, Any]) -> str:
-    """What a table, bucket, topic or key is called: what the template says, else its logical id."""
+    """Return the name of a table, bucket, topic or key: from the template, or its logical id."""
     name = (resource.get("Properties") or {}).get(NAMES.get(resource["Type"], ""))
     if isinstance(name, str):
         return name
@@ -88,6 +88,6 @@ def _arn(kind: str, name: str, region: str) -> str:
 
 
 def _others(template: Template) -> set[str]:
-    """The resources that functions refer to, and that are none of these."""
+    """Return the names of all resources that functions refer to."""
     values = [value for function in template.functions.values() for value in function.environment.values()]
     return {reference.name for value in values for reference in references(value)}

@@ -1,1 +1,1 @@
-"""What the tools share: text for a terminal, the names of queues, and the error for wrong input."""
+"""Helpers of all tools: text for a terminal, queue attributes, and the error for wrong usage."""

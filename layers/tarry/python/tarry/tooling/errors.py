@@ -1,10 +1,10 @@
-"""The error of every tool for wrong input."""
+"""The error of the tools for wrong usage."""
 
 
 class UsageError(Exception):
-    """An argument, a file or a template is wrong: one line that says what, and what to do.
+    """An argument, a file or a template is wrong. The text is one line: the problem and the remedy.
 
-    ``details`` (a traceback, for example) is shown before that line.
+    ``details``, such as a traceback, is shown before that line.
     """
 
     def __init__(self, text: str, details: str = "") -> None:

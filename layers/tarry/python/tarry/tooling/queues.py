@@ -1,4 +1,4 @@
-"""What the URLs, ARNs and attributes of queues say: names, regions, hosts, counts, redrive policies."""
+"""Parsing of queue URLs, ARNs and attributes: names, regions, hosts, counts, redrive policies."""
 
 import json
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from tarry.tooling.errors import UsageError
 
 
 class Redrive(NamedTuple):
-    """A queue's redrive policy: its dead-letter queue, and the receives after which SQS moves a message there."""
+    """The redrive policy of a queue: its dead-letter queue, and the receives after which SQS moves a message there."""
 
     target: QueueArn
     max_receive_count: int | None
 
 
 class MessageCounts(NamedTuple):
-    """About how many messages a queue holds: SQS does not know exactly."""
+    """The approximate numbers of messages in a queue."""
 
     ready: int
     in_flight: int
@@ -25,37 +25,37 @@ class MessageCounts(NamedTuple):
 
 
 def queue_name(name_url_or_arn: str) -> str:
-    """Return the name of a queue that is given by its name, URL or ARN."""
+    """Return the name of a queue, from its name, URL or ARN."""
     arn = queue_arn(name_url_or_arn)
     return arn.name or name_url_or_arn.rpartition("/")[2].rpartition(":")[2]
 
 
 def region_of(arn: str) -> str:
-    """Return the region of an ARN, of a queue or of a function."""
+    """Return the region of an ARN."""
     return arn.split(":")[3]
 
 
 def endpoint_host(url: str) -> str:
-    """Return the host of the endpoint URL of an SQS. Raises `UsageError` if it is not one."""
+    """Return the host of an endpoint URL. Raises `UsageError` if it is not one."""
     try:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return parts.hostname
-    except ValueError:  # a port that is not a number, a bracket that is not closed
+    except ValueError:  # a port that is not a number, an unclosed bracket
         pass
-    raise UsageError(f"{url!r} is no endpoint URL: it looks like http://127.0.0.1:4576")
+    raise UsageError(f"{url!r} is not an endpoint URL; an example is http://127.0.0.1:4576")
 
 
 def redrive_of(attributes: Mapping[str, str]) -> Redrive | None:
-    """Return the redrive policy among a queue's attributes; None if there is none."""
+    """Return the redrive policy in the attributes of a queue; None if there is none."""
     policy = json.loads(attributes.get("RedrivePolicy") or "{}")
     target, count = queue_arn(policy.get("deadLetterTargetArn")), policy.get("maxReceiveCount")
     return Redrive(target, int(count) if count else None) if target.name else None
 
 
 def counts_of(attributes: Mapping[str, str]) -> MessageCounts:
-    """Return the counts among a queue's attributes."""
+    """Return the numbers of messages in the attributes of a queue."""
     ready, in_flight, delayed = (
-        int(attributes.get(f"ApproximateNumberOfMessages{which}", 0)) for which in ("", "NotVisible", "Delayed")
+        int(attributes.get(f"ApproximateNumberOfMessages{kind}", 0)) for kind in ("", "NotVisible", "Delayed")
     )
     return MessageCounts(ready, in_flight, delayed)

@@ -1,14 +1,14 @@
-"""Text for a terminal: control characters escaped, durations in words, errors without their modules."""
+"""Text for a terminal: control characters escaped, readable durations, errors without module names."""
 
 import re
 
-_OF_UNDECODABLE = re.compile(r"undecodable: Undecodable: the body of message \S+")
+_UNDECODABLE_PREFIX = re.compile(r"undecodable: Undecodable: the body of message \S+")
 _MODULES = re.compile(r"(?<![\w.])(?:\w+\.)+(?=[A-Z]\w*(?:: |$))")
-"""The modules before the name of an error: the failure record has them, a line has no room for them."""
+"""The modules before the name of an error, which are left out to save space; the failure record has them."""
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Escape control characters, except those in ``keep``, so that no text can move the cursor."""
+    """Escape control characters except those in ``keep``, so that no text can move the cursor."""
     return "".join(
         each if each.isprintable() or each in keep else each.encode("unicode_escape").decode() for each in text
     )
@@ -21,9 +21,9 @@ def shortened(text: str, most: int) -> str:
 
 
 def brief(text: str) -> str:
-    """Shorten the reason of a state: no modules of errors, and no words that tarry's own errors repeat."""
+    """Shorten the reason of a state: leave out modules of errors, and prefixes of tarry's own errors."""
     text = _MODULES.sub("", text).replace("rejected: Reject: ", "rejected: ")
-    return _OF_UNDECODABLE.sub("undecodable: the body", text)
+    return _UNDECODABLE_PREFIX.sub("undecodable: the body", text)
 
 
 def clock(seconds: float) -> str:
@@ -33,7 +33,7 @@ def clock(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in words: ``90`` is ``1 min 30 s``."""
+    """Return a duration with units: ``90`` becomes ``1 min 30 s``."""
     whole = round(seconds)
     if whole < 1:
         return f"{seconds:.1g} s"

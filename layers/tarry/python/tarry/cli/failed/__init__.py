@@ -1,4 +1,4 @@
-"""`tarry failed`: show dead letters, send them back, remove them."""
+"""`tarry failed`: show, retry and remove dead letters."""
 
 import typer
 

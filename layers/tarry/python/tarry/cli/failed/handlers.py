@@ -1,4 +1,4 @@
-"""The handlers of a template's functions, to run dead letters in this process."""
+"""The handlers of a template's functions, for `tarry failed retry --via local`."""
 
 from __future__ import annotations
 
@@ -26,15 +26,19 @@ if TYPE_CHECKING:
     Handler = Callable[[Any, Any], Any]
 
 TIMEOUT_SECONDS = 900
-"""What a handler is told it has left: Lambda's longest. Nothing ends it here but a second Ctrl-C."""
+"""The remaining time that a handler sees: the maximum of Lambda. Only a second Ctrl-C interrupts a handler."""
 
 
 class Handlers:
-    """The handlers by the names of the queues that feed them.
+    """The handlers of the functions that consume the queues.
 
-    They are imported now, and see this process's environment, with the template's variables where it has none of these.
+    They are imported at construction. They see the environment of this process, and variables of the template that it
+    does not set.
 
-    Raises `CodeError` for one that cannot be imported, `UsageError`, `TemplateError`.
+    Raises:
+        CodeError: a handler cannot be imported.
+        UsageError: no template is given, or it is not clear which function consumes a queue.
+        TemplateError: a variable cannot be resolved.
     """
 
     def __init__(
@@ -46,7 +50,7 @@ class Handlers:
         stopping: Stopping,
     ) -> None:
         if targets.template is None:
-            raise UsageError("--via local needs the template whose functions it is to run (--template FILE)")
+            raise UsageError("--via local needs a template, to find the handlers: name one (--template FILE)")
         self._stopping = stopping
         self._template = targets.template
         self._names = targets.template_names
@@ -58,11 +62,12 @@ class Handlers:
             self._load(queue)
 
     def of(self, queue: str) -> Handler:
-        """The handler for what comes from a queue.
+        """Return the handler of the function that consumes a queue.
 
-        A letter may come from a queue that SQS does not tell of as a source: its handler is imported when it is wanted.
+        The handler of a queue that SQS does not list as a source is imported on first use.
 
-        Raises `NowhereToGo` if there is none.
+        Raises:
+            NowhereToGo: no handler can be found or imported.
         """
         try:
             function, code = self._codes.get(queue) or self._load(queue)
@@ -92,8 +97,10 @@ class Handlers:
             return functions[0]
         path, several = self._template.path, ", ".join(function.logical_id for function in functions)
         if functions:
-            raise UsageError(f"{queue} feeds {several} in {path}: it is not clear whose handler is to run")
-        raise UsageError(f"no function of {path} is fed by {queue}: --via local has no handler to run")
+            raise UsageError(
+                f"{path}: several functions consume {queue} ({several}): --via local cannot choose a handler"
+            )
+        raise UsageError(f"{path}: no function consumes {queue}: --via local has no handler to run")
 
 
 def _context(function: TemplateFunction) -> LambdaContext:

@@ -1,4 +1,4 @@
-"""A person at the terminal: each dead letter shown and asked for by one key, its body opened in an editor."""
+"""Prompts at a terminal: choices by one key, and the editor for a body."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from tarry import world
-from tarry.cli.failed.rendering import in_short
+from tarry.cli.failed.rendering import summary
 from tarry.failed import CannotEdit, edit
 from tarry.tooling.text import printable
 
@@ -30,17 +30,17 @@ KEYS = {"r": "retry", "e": "edit", "d": "delete", "s": "skip", "q": "quit"}
 END_OF_INPUT = ("", "\x04")
 
 
-def someone_is_there() -> bool:
-    """Whether there is a person to ask, at a terminal that can be asked by one key."""
+def has_terminal() -> bool:
+    """Whether stdin and stderr are a terminal that supports prompts by one key."""
     try:
-        import termios  # noqa: F401 there is none on Windows
+        import termios  # noqa: F401 does not exist on Windows
     except ModuleNotFoundError:
         return False
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-class Asking:
-    """What a person decides of each letter. ``retry`` and ``delete`` do it."""
+class DeadLetterPrompt:
+    """The prompt for each dead letter: retry, edit, delete, skip or quit."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Asking:
     ) -> None:
         self._console = console
         self._stopping = stopping
-        self._does = {"r": retry, "d": delete, "s": skip}
+        self._actions = {"r": retry, "d": delete, "s": skip}
 
     def dead_letters(self, inspection: Inspection) -> Iterator[Result]:
-        """Offers each letter once; ends when the person wants to, or nothing more is to be seen."""
+        """Show each dead letter once and carry out the choice, until there are no more or the user quits."""
         for dead_letter in inspection.dead_letters():
             if dead_letter.id in inspection.done:
                 inspection.not_offered += 1
@@ -66,12 +66,12 @@ class Asking:
             yield result
 
     def _decide(self, dead_letter: DeadLetterMessage) -> Result | None:
-        """What came of it; None to quit."""
+        """Return the result of the chosen action; None to quit."""
         shown: DeadLetterMessage | None = None
         while True:
             if shown != dead_letter:
                 self._console.print()
-                self._console.print(in_short(dead_letter))
+                self._console.print(summary(dead_letter))
                 self._console.print()
                 shown = dead_letter
             keys = "edsq" if dead_letter.is_undecodable else "redsq"
@@ -81,7 +81,7 @@ class Asking:
                 case "e":
                     dead_letter = self._edited(dead_letter)
                 case key:
-                    return self._does[key](dead_letter)
+                    return self._actions[key](dead_letter)
 
     def _edited(self, dead_letter: DeadLetterMessage) -> DeadLetterMessage:
         try:
@@ -92,13 +92,13 @@ class Asking:
 
 
 def confirms(console: Console, stopping: Stopping, question: str) -> bool:
-    """Whether the answer is yes."""
+    """Ask a yes-or-no question; return whether the answer is yes."""
     return ask(console, stopping, f"{question} [y/N] ", "yn") == "y"
 
 
 def ask(console: Console, stopping: Stopping, question: str, keys: str) -> str:
-    """The key that was pressed; at the end of all input the last one."""
-    with stopping.at_prompt(), _by_key():  # before the question: whoever has read it may press a key
+    """Ask a question and return the pressed key; at the end of the input, return the last of ``keys``."""
+    with stopping.at_prompt(), _by_key():  # before the question is printed: the key may come at once
         console.print(Text(printable(question)), end="", soft_wrap=True)
         console.file.flush()
         while True:
@@ -112,21 +112,21 @@ def ask(console: Console, stopping: Stopping, question: str, keys: str) -> str:
 
 @contextmanager
 def _by_key() -> Iterator[None]:
-    """Keys come as they are pressed, and are not shown; signals come as ever."""
+    """Read single keys without echo; signals still work."""
     import termios
     import tty
 
     file = sys.stdin.fileno()
     before = termios.tcgetattr(file)
     try:
-        tty.setcbreak(file, termios.TCSADRAIN)  # what was typed ahead is not thrown away
+        tty.setcbreak(file, termios.TCSADRAIN)  # keep keys that were typed ahead
         yield
     finally:
         termios.tcsetattr(file, termios.TCSADRAIN, before)
 
 
 def _read_key() -> str:
-    """One key; of what a key sends that is no character (an arrow's escape sequence), nothing is taken for one."""
+    """Read one key; return an escape sequence, such as that of an arrow key, as a single ESC."""
     import select
 
     file = sys.stdin.fileno()
@@ -139,21 +139,21 @@ def _read_key() -> str:
 
 
 class NoEditor(Exception):
-    """There is none, or it failed."""
+    """No editor is set, or it failed."""
 
 
 STDERR = 2
 
 
 def in_editor(body: str) -> str:
-    """The body as it is when the editor is closed; the newline that an editor puts at the end is not its.
+    """Open the body in the editor and return the edited body, without the newline that editors add at the end.
 
     Raises:
         NoEditor: neither VISUAL nor EDITOR is set, or the editor failed.
     """
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not editor:
-        raise NoEditor("set EDITOR to the editor that is to open the body, such as EDITOR=nano")
+        raise NoEditor("no editor is set: set EDITOR, for example EDITOR=nano")
     suffix = ".json" if body.lstrip()[:1] in ("{", "[") else ".txt"
     with tempfile.TemporaryDirectory(prefix="tarry-") as folder:
         path = Path(folder) / f"body{suffix}"
@@ -163,11 +163,11 @@ def in_editor(body: str) -> str:
         except (OSError, ValueError) as error:
             raise NoEditor(f"the editor {editor!r} cannot be started: {error}") from error
         if done.returncode != 0:
-            raise NoEditor(f"the editor {editor!r} failed (exit code {done.returncode}): the body is as it was")
+            raise NoEditor(f"the editor {editor!r} failed (exit code {done.returncode}): the body is unchanged")
         try:
             edited = path.read_bytes().decode("utf-8", "surrogatepass")
         except (OSError, UnicodeDecodeError) as error:
-            raise NoEditor(f"what the editor {editor!r} left cannot be read: {error}") from error
+            raise NoEditor(f"the file that the editor {editor!r} saved cannot be read: {error}") from error
     for newline in ("\r\n", "\n"):
         if edited.endswith(newline) and not body.endswith(newline):
             return edited.removesuffix(newline)
@@ -175,5 +175,5 @@ def in_editor(body: str) -> str:
 
 
 def _screen() -> int | None:
-    """Where an editor shows itself: results that are piped on must not be mixed with it."""
+    """Return the output for the editor: stderr if stdout is piped, so that the results stay clean."""
     return None if sys.stdout.isatty() else STDERR

@@ -1,4 +1,4 @@
-"""Dead letters as text for a terminal: no markup, and no control characters of theirs, take effect."""
+"""Dead letters as text for a terminal. Markup and control characters in messages have no effect."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 BRIEF_LENGTH = 200
 LINES_SHOWN = 12
-"""Lines of a traceback where it is to be short: the last ones, with where it was raised."""
+"""Lines of a traceback in a summary: the last ones, which show where the error was raised."""
 BODY_SHOWN = 2_000
-"""Characters of a body where it is to be short."""
-WIDTH_ELSEWHERE = 200
-NO_RECORD = "no record: SQS moved it by itself"
+"""Characters of a body in a summary."""
+WIDTH_WITHOUT_TERMINAL = 200
+NO_RECORD = "no failure record (not dead-lettered by tarry)"
 
 
 def table(dead_letters: Sequence[DeadLetterMessage], console: Console) -> RenderableType:
-    """One line a letter."""
+    """Return a table with one row for each dead letter."""
     found = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     found.add_column("id", no_wrap=True)
     found.add_column("when", no_wrap=True)
@@ -51,25 +51,25 @@ def table(dead_letters: Sequence[DeadLetterMessage], console: Console) -> Render
 
 
 def brief(dead_letter: DeadLetterMessage) -> str:
-    """Why it died, in a line."""
+    """Return why the message was dead-lettered, as one line."""
     failure = dead_letter.failure
     if failure is None:
         return NO_RECORD
     error = ": ".join(filter(None, [failure.type, failure.message]))
     if failure.reason in (None, "exhausted", "error") and error:
         return printable(_cut(error))
-    return printable(_cut(": ".join(filter(None, [failure.reason, error])) or "it is not said why"))
+    return printable(_cut(": ".join(filter(None, [failure.reason, error])) or "no reason recorded"))
 
 
-def whole(dead_letter: DeadLetterMessage) -> RenderableType:
-    """All that is known of a letter."""
+def details(dead_letter: DeadLetterMessage) -> RenderableType:
+    """Return all details of a dead letter."""
     return Group(
         *_about(dead_letter), *_history(dead_letter), *_traceback(dead_letter, None), *_body(dead_letter, None)
     )
 
 
-def in_short(dead_letter: DeadLetterMessage) -> RenderableType:
-    """What one must know to decide: the message, its error, the last frames, its history."""
+def summary(dead_letter: DeadLetterMessage) -> RenderableType:
+    """Return the details of a dead letter, with traceback and body shortened."""
     return Group(
         *_about(dead_letter),
         *_history(dead_letter),
@@ -82,15 +82,15 @@ def _about(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
     yield Text.assemble((printable(dead_letter.id), "bold"), f"  in {printable(dead_letter.queue)}")
     failure = dead_letter.failure
     facts: list[tuple[str, Any]] = [
-        ("SQS's id", dead_letter.delivery_id if dead_letter.delivery_id != dead_letter.id else None),
-        ("from", origin_name(dead_letter) or "it does not say"),
+        ("SQS message id", dead_letter.delivery_id if dead_letter.delivery_id != dead_letter.id else None),
+        ("origin", origin_name(dead_letter) or "unknown"),
         ("group", dead_letter.group_id),
         ("sent", dead_letter.sent_at),
         ("edited", dead_letter.edited),
         ("attributes", json.dumps(as_json(dead_letter)["attributes"]) if dead_letter.attributes else None),
     ]
     if failure is None:
-        facts += [("died", NO_RECORD), ("look for it by", insights_query(dead_letter))]
+        facts += [("dead-lettered", NO_RECORD), ("log query", insights_query(dead_letter))]
     else:
         attempts = (
             "" if failure.attempts is None else f", after {failure.attempts} attempt{'s'[: failure.attempts != 1]}"
@@ -98,9 +98,12 @@ def _about(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
         ran = " ".join(filter(None, [failure.function, failure.request_id and f"(request {failure.request_id})"]))
         facts += [
             ("first failed", failure.first_failed_at),
-            ("died", f"{failure.failed_at or 'at some time'}: {failure.reason or 'no reason is told'}{attempts}"),
+            (
+                "dead-lettered",
+                f"{failure.failed_at or 'time unknown'}: {failure.reason or 'no reason recorded'}{attempts}",
+            ),
             ("error", ": ".join(filter(None, [failure.type, failure.message])) or None),
-            ("said", failure.said),
+            ("verdict", failure.said),
             ("fingerprint", failure.fingerprint),
             ("function", ran or None),
             ("extra", json.dumps(failure.extra) if failure.extra else None),
@@ -123,7 +126,7 @@ def _history(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
 
 def _entry(entry: Mapping[str, Any]) -> str:
     delay = entry.get("delay")
-    waited = "" if delay is None else f", then a wait of {delay} s"
+    waited = "" if delay is None else f", retried after {delay} s"
     return f"{entry.get('at', '')}  attempt {entry.get('attempt', '?')}  {entry.get('error', '')}{waited}"
 
 
@@ -132,7 +135,7 @@ def _traceback(dead_letter: DeadLetterMessage, most: int | None) -> Iterable[Ren
     if text:
         lines = text.rstrip("\n").split("\n")
         shown = lines if most is None else lines[-most:]
-        yield Text("\ntraceback" if len(shown) == len(lines) else "\ntraceback, its end", "dim")
+        yield Text("\ntraceback" if len(shown) == len(lines) else "\ntraceback (last lines)", "dim")
         yield Text(printable("\n".join(shown), keep="\n\t"))
 
 
@@ -140,16 +143,16 @@ def _body(dead_letter: DeadLetterMessage, most: int | None) -> Iterable[Renderab
     yield Text("\nbody", "dim")
     yield Text(printable(dead_letter.body[:most], keep="\n\t"))
     if most is not None and (left := len(dead_letter.body) - most) > 0:
-        yield Text(f"... and {left:,} characters more", "dim")
+        yield Text(f"... and {left:,} more characters", "dim")
 
 
 def insights_query(dead_letter: DeadLetterMessage) -> str:
-    """Where a letter has no record, the log may tell: for CloudWatch Logs Insights, on its function's log group."""
+    """Return a CloudWatch Logs Insights query that finds the message in the log group of its function."""
     return f'fields @timestamp, @message | filter @message like "{dead_letter.delivery_id}" | sort @timestamp asc'
 
 
 def origin_name(dead_letter: DeadLetterMessage) -> str:
-    """The name of the queue it came from."""
+    """Return the name of the queue it came from; empty if unknown."""
     return queue_name(dead_letter.origin or "")
 
 

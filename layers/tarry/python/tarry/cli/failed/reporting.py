@@ -1,4 +1,4 @@
-"""The results of a command: one line each on stdout, guidance on stderr, totals at the end."""
+"""The output of a command: one line per result on stdout, guidance on stderr, totals at the end."""
 
 from __future__ import annotations
 
@@ -27,68 +27,70 @@ FRAME_EVERY_SECONDS = 0.1
 
 
 def write_json(value: Any) -> None:
-    """One object a line; in ASCII, so that nothing in it can move a cursor."""
+    """Write a JSON object as one line of ASCII, so that it contains no control characters."""
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 
-def about(queue: DeadLetterQueue) -> None:
+def warn_about(queue: DeadLetterQueue) -> None:
     """Warn about a queue before it is inspected."""
     if queue.moves_to is not None:
         note(
-            f"warning: {queue.name} has a redrive policy of its own: each inspection counts as a receive, and after "
-            f"{queue.moves_after} of them SQS moves a dead letter to {queue.moves_to}"
+            f"warning: {queue.name} has a redrive policy: each inspection counts as a receive, and after "
+            f"{queue.moves_after} receives SQS moves a dead letter to {queue.moves_to}"
         )
     if queue.sources == ():
-        note(f"warning: SQS lists no queue that has {queue.name} as its dead-letter queue")
+        note(f"warning: SQS lists no source queue of {queue.name}: no redrive policy names it as the dead-letter queue")
     if queue.in_flight:
         note(
-            f"{queue.in_flight:,} of about {queue.about:,} dead letters in {queue.name} are in flight: "
-            "another consumer holds them, or a process that was killed; they become visible when their timeout ends"
+            f"{queue.name}: {queue.in_flight:,} of about {queue.about:,} dead letters are in flight (received by "
+            "another consumer or by a killed process); they become visible when their visibility timeout ends"
         )
 
 
-def afterwards(inspection: Inspection) -> None:
-    """Say how much of the queue was inspected, and what was not."""
+def report_inspection(inspection: Inspection) -> None:
+    """Write how much of the queue was inspected, and why not all of it."""
     note(f"{inspection.queue.name}: {scanned(inspection)}")
     if inspection.is_full:
-        note(f"{inspection.queue.name}: no more can be in flight at once: remove or retry some, then run this again")
+        note(f"{inspection.queue.name}: too many messages in flight; retry or remove some, then run the command again")
     elif inspection.queue.arn.is_fifo and inspection.scanned < inspection.queue.about:
-        note(f"{inspection.queue.name} is FIFO: SQS shows no more of a group while its first messages are in flight")
+        note(
+            f"{inspection.queue.name}: FIFO delivers no more of a message group while its first messages are in flight"
+        )
     if inspection.not_offered:
-        note(f"skipped, their ids were handled before (duplicates, or dead-lettered again): {inspection.not_offered:,}")
+        note(f"skipped {inspection.not_offered:,} whose ids were already handled (duplicates, or dead-lettered again)")
 
 
 class ResultReport:
-    """The results of all dead letters of one command."""
+    """The results of a command, counted and written."""
 
     def __init__(self, console: Console, *, as_json: bool, shows_all: bool) -> None:
         self.counts: Counter[str] = Counter()
         self.hindered = 0
-        """Dead letters for which nothing was done, for a reason that the caller can remove."""
+        """The number of dead letters that failed for a reason that the user can change."""
         self.is_cut_off = False
-        """Whether the output was closed: the current dead letters are finished, and no others begun."""
+        """Whether the output was closed; the command then stops after the current dead letters."""
         self._as_json = as_json
         self._shows_all = shows_all
         self._progress = console
-        self._told_at = time.monotonic()
+        self._written_at = time.monotonic()
 
     def add(self, result: Result) -> None:
-        """Count a result, and write it where it is to be shown."""
+        """Count a result, and write it if it should be shown."""
         self.counts[result.outcome] += 1
         self.hindered += result.hindrance in ("nowhere", "denied")
         if self._as_json:
-            told = {"id": result.id, "outcome": result.outcome}
-            self._tell(json.dumps(told if result.error is None else {**told, "error": result.error}))
+            fields = {"id": result.id, "outcome": result.outcome}
+            self._write(json.dumps(fields if result.error is None else {**fields, "error": result.error}))
             if result.note:
                 note(printable(f"{result.id}: {result.note}"))
         elif self._shows_all or result.outcome in ("failed", "skipped") or result.note:
             why = result.error or result.note
             line = f"{result.id}  {result.outcome}" + (f": {why}" if why else "")
             self._clear()
-            self._tell(printable(line))
+            self._write(printable(line))
 
-    def _tell(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         if self.is_cut_off:
             return
         try:
@@ -96,11 +98,11 @@ class ResultReport:
             sys.stdout.flush()
         except BrokenPipeError:
             self.is_cut_off = True
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the next flush must not fail
 
     @contextmanager
     def progress(self) -> Iterator[None]:
-        """Show progress by `tick` for as long as the context lasts."""
+        """Clear the progress line when the context ends."""
         try:
             yield
         finally:
@@ -108,13 +110,13 @@ class ResultReport:
             sys.stdout.flush()
 
     def tick(self, inspection: Inspection) -> None:
-        """Show progress, at most every few moments; not at all if each result is shown anyway."""
+        """Show the progress, at a limited rate, unless each result is shown."""
         if self._shows_all:
             return
         now = time.monotonic()
-        if now - self._told_at < (FRAME_EVERY_SECONDS if self._progress.is_terminal else LINE_EVERY_SECONDS):
+        if now - self._written_at < (FRAME_EVERY_SECONDS if self._progress.is_terminal else LINE_EVERY_SECONDS):
             return
-        self._told_at = now
+        self._written_at = now
         text = f"{inspection.queue.name}: {scanned(inspection)}; {self}"
         if self._progress.is_terminal:
             sys.stderr.write("\r\x1b[K" + printable(text)[: self._progress.width - 1])
@@ -132,7 +134,7 @@ class ResultReport:
 
     @property
     def exit_code(self) -> int:
-        """0 if all went well, 1 if something failed, 2 if nothing was done and the input has to change."""
+        """0 without failures; 2 if nothing was done and all failures are for the user to change; otherwise 1."""
         failures = self.counts["failed"]
         if failures and failures == self.hindered and not self.counts["retried"] and not self.counts["deleted"]:
             return 2

@@ -1,4 +1,4 @@
-"""How dead letters are retried: in their queues or in this process; in bulk, edited, or one by one."""
+"""Retry dead letters through their queues or in this process: in bulk, edited, or one by one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tarry import failed
 from tarry.cli.errors import note
-from tarry.cli.failed.prompts import Asking, NoEditor, in_editor
+from tarry.cli.failed.prompts import DeadLetterPrompt, NoEditor, in_editor
 from tarry.failed.result import Result, skipped
 from tarry.sqs.topology import Topology
 from tarry.world import current
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class RetryMethod:
-    """How dead letters are retried: back to their queues, or through their handlers in this process."""
+    """The way to retry dead letters: back to their queues, or through their handlers in this process."""
 
     def __init__(self, run: CommandSession, to: str | None, *, local: bool) -> None:
         self._to = to
@@ -35,7 +35,7 @@ class RetryMethod:
             return failed.run(inspection, selection, routes, self._handlers.of)
         if not selection.ids:
             most = 10 * concurrency
-            note(f"if this process is killed, at most {most} dead letters may arrive twice, under one stable id")
+            note(f"if this process is killed, up to {most} messages may be delivered twice, under the same stable id")
         return failed.retry(inspection, selection, routes, concurrency=concurrency)
 
     def one(self, inspection: Inspection, dead_letter: DeadLetterMessage, routes: Routes) -> Result:
@@ -44,7 +44,7 @@ class RetryMethod:
         return failed.retry_dead_letters(inspection, [dead_letter], routes)[0]
 
     def _load(self) -> Handlers:
-        """Load all handlers that may be needed, before anything is sent or deleted."""
+        """Import all handlers that may be needed, before any message is sent or deleted."""
         from tarry.cli.failed.handlers import Handlers
 
         run = self._run
@@ -60,23 +60,23 @@ class RetryMethod:
         return Handlers(run.targets, dict.fromkeys(each.name for each in targets), url_of, run.where, run.stopping)
 
 
-def asked(run: CommandSession, inspection: Inspection, method: RetryMethod, routes: Routes) -> Iterator[Result]:
-    """Ask a person about each dead letter."""
+def ask_for_each(run: CommandSession, inspection: Inspection, method: RetryMethod, routes: Routes) -> Iterator[Result]:
+    """Show each dead letter and carry out the user's choice."""
     failed.check_may_delete(inspection)
-    asking = Asking(
+    prompt = DeadLetterPrompt(
         run.guidance,
         run.stopping,
         retry=lambda dead_letter: method.one(inspection, dead_letter, routes),
         delete=lambda dead_letter: failed.remove_dead_letters(inspection, [dead_letter])[0],
-        skip=lambda dead_letter: skipped(dead_letter, "as you said"),
+        skip=lambda dead_letter: skipped(dead_letter, "you chose to skip it"),
     )
-    return asking.dead_letters(inspection)
+    return prompt.dead_letters(inspection)
 
 
-def edited(
+def edit_and_retry(
     run: CommandSession, inspection: Inspection, ids: Iterable[str], method: RetryMethod, routes: Routes
 ) -> Iterator[Result]:
-    """Retry the dead letters with these ids, each after its body was edited."""
+    """Open the body of each of these dead letters in the editor, then retry it."""
     failed.check_may_delete(inspection)
     shown = failed.show(inspection, failed.select(ids))
     for dead_letter in shown.dead_letters:
@@ -90,7 +90,7 @@ def edited(
             yield Result(dead_letter.id, "failed", str(error), dead_letter=dead_letter)
             continue
         yield (
-            skipped(dead_letter, "its body was not changed")
+            skipped(dead_letter, "you did not change its body")
             if edited is dead_letter
             else method.one(inspection, edited, routes)
         )

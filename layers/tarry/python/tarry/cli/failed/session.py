@@ -1,4 +1,4 @@
-"""What every command of `tarry failed` works with: the AWS client, the queues, the signals."""
+"""The session of a `tarry failed` command: the AWS client, the queues, the signals."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.console import Console
 
 from tarry import failed
 from tarry.cli.errors import note, refusals
-from tarry.cli.failed.reporting import ResultReport, about
-from tarry.cli.failed.signals import Stopped, Stopping
+from tarry.cli.failed.reporting import ResultReport, warn_about
+from tarry.cli.failed.signals import StoppedBySignal, Stopping
 from tarry.cli.failed.targets import AwsAccess, TargetOptions, Targets, find_targets
 from tarry.world import use
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class CommandSession:
-    """What every command needs: its options, the queues, and whether to stop."""
+    """The options of a command, its queues and results, and whether to stop."""
 
     where: TargetOptions
     account: AwsAccess
@@ -33,34 +33,35 @@ class CommandSession:
     queues: list[DeadLetterQueue]
     stopping: Stopping
     guidance: Console
-    told: ResultReport | None = None
+    results: ResultReport | None = None
 
     def something_was_done(self) -> bool:
-        return self.told is not None and bool(self.told.counts["retried"] or self.told.counts["deleted"])
+        return self.results is not None and bool(self.results.counts["retried"] or self.results.counts["deleted"])
 
     @contextmanager
     def opened(self, queue: DeadLetterQueue, keepalive: float) -> Iterator[Inspection]:
-        about(queue)
+        warn_about(queue)
         try:
-            with failed.opened(queue, keepalive=keepalive, stop=self._is_to_end) as inspection:
+            with failed.opened(queue, keepalive=keepalive, stop=self._should_stop) as inspection:
                 yield inspection
         finally:
             if inspection.not_released:
                 note(
-                    f"{queue.name}: not released, hidden until their visibility times out: {inspection.not_released:,}"
+                    f"{queue.name}: {inspection.not_released:,} dead letters could not be released; "
+                    "they become visible when their visibility timeout ends"
                 )
 
-    def _is_to_end(self) -> bool:
-        return self.stopping() or (self.told is not None and self.told.is_cut_off)
+    def _should_stop(self) -> bool:
+        return self.stopping() or (self.results is not None and self.results.is_cut_off)
 
     def report(self, *, as_json: bool, shows_all: bool) -> ResultReport:
-        self.told = ResultReport(self.guidance, as_json=as_json, shows_all=shows_all)
-        return self.told
+        self.results = ResultReport(self.guidance, as_json=as_json, shows_all=shows_all)
+        return self.results
 
     def end(self, report: ResultReport) -> None:
-        """Write the totals, and end the command."""
+        """Write the totals and end the command."""
         if report.is_cut_off:
-            note("output closed; stopped after the current dead letters")
+            note("Output closed; stopped after the current dead letters.")
         note(str(report))
         self.exit(report.exit_code)
 
@@ -70,7 +71,7 @@ class CommandSession:
 
 @contextmanager
 def session(where: TargetOptions, *, needs_handlers: bool = False) -> Iterator[CommandSession]:
-    """Find the queues, and turn every error of the input or of AWS into a line on stderr."""
+    """Find the queues; turn errors in the input and errors of AWS into a line on stderr."""
     stopping = Stopping()
     guidance = Console(file=sys.stderr, highlight=False)
     run: CommandSession | None = None
@@ -78,12 +79,12 @@ def session(where: TargetOptions, *, needs_handlers: bool = False) -> Iterator[C
         account = AwsAccess(where)
         with use(account.world()), stopping.listening():
             try:
-                with stopping.at_prompt():  # nothing is at hand yet
+                with stopping.at_prompt():  # nothing to finish yet
                     targets = find_targets(where, account, needs_template=needs_handlers)
                     queues = [failed.find(each) for each in targets.queues]
                 run = CommandSession(where, account, targets, queues, stopping, guidance)
                 yield run
-            except Stopped:
-                if run is not None and run.told is not None:
-                    note(f"\n{run.told}")
+            except StoppedBySignal:
+                if run is not None and run.results is not None:
+                    note(f"\n{run.results}")
                 raise typer.Exit(stopping.exit_code) from None

@@ -1,4 +1,4 @@
-"""Signals: finish the current dead letters and begin no others; at a prompt, stop at once."""
+"""Signals: finish the current dead letters, then stop; at a prompt, stop at once."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from types import FrameType
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP")
-"""The last one: a terminal, or a connection, that is gone."""
+"""SIGHUP: the terminal or the connection was closed."""
 
 
-class Stopped(KeyboardInterrupt):
-    """Somebody wants it to end, while nothing is at hand that could be finished."""
+class StoppedBySignal(KeyboardInterrupt):
+    """A signal came while there was nothing to finish, or a second one."""
 
 
 class Stopping:
-    """Whether a signal came. Within `at_prompt` it raises `Stopped`, within `at_work` a second one does."""
+    """Whether a signal came. It raises `StoppedBySignal` within `at_prompt`; within `at_work`, the second one does."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -31,14 +31,14 @@ class Stopping:
 
     @property
     def exit_code(self) -> int:
-        """As a shell tells of a process that a signal ended."""
+        """The exit code of a shell for a process that a signal ended: 128 plus its number."""
         return 128 + (self.signal or 0)
 
     @contextmanager
     def listening(self) -> Iterator[Stopping]:
-        """Takes the signals; in the end they are as they were."""
+        """Handle the signals within the context."""
         numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
-        numbers = [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]  # as nohup wants it
+        numbers = [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]  # for nohup
         before = {number: signal.signal(number, self._take) for number in numbers}
         try:
             yield self
@@ -48,20 +48,20 @@ class Stopping:
 
     @contextmanager
     def at_prompt(self) -> Iterator[None]:
-        """While somebody is asked."""
+        """Stop at once at a signal, within the context: the user is being asked."""
         with self._raising_at(1):
             yield
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """While something runs that may not end."""
+        """Stop at a second signal, within the context: a handler runs, and may not end."""
         with self._raising_at(2):
             yield
 
     @contextmanager
     def _raising_at(self, count: int) -> Iterator[None]:
         if self._came >= count:
-            raise Stopped
+            raise StoppedBySignal
         before, self._raises_at = self._raises_at, count
         try:
             yield
@@ -72,4 +72,4 @@ class Stopping:
         self.signal = number
         self._came += 1
         if self._raises_at is not None and self._came >= self._raises_at:
-            raise Stopped
+            raise StoppedBySignal

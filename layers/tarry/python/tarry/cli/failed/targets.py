@@ -1,4 +1,4 @@
-"""Find the dead-letter queues: those of a template, of a deployed stack, or one by name; and their AWS client."""
+"""Find the dead-letter queues of a template, a deployed stack, or by name, and connect to AWS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, TRIES = 5, 15, 5
 
 @dataclass(frozen=True)
 class TargetOptions:
-    """What the command was told."""
+    """The options that select the dead-letter queues and the AWS account."""
 
     queue: str | None = None
     template: Path | None = None
@@ -38,17 +38,17 @@ class TargetOptions:
 
 @dataclass(frozen=True)
 class Targets:
-    """The dead-letter queues (names or URLs), and names of queues that letters may be sent to."""
+    """The dead-letter queues (names or URLs), and names of queues that dead letters may be sent to."""
 
     queues: tuple[str, ...]
     known: frozenset[str] = frozenset()
     template: Template | None = None
     template_names: Mapping[str, str] = field(default_factory=dict)
-    """What the template calls queues that a stack has given other names."""
+    """The queue names of the template by the names in the stack, where they differ."""
 
 
 class AwsAccess:
-    """The way to AWS, or to what stands in for it."""
+    """The clients for AWS, or for an endpoint in its place."""
 
     def __init__(self, where: TargetOptions) -> None:
         import boto3
@@ -63,31 +63,35 @@ class AwsAccess:
         )
         is_local = where.endpoint_url is not None and endpoint_host(where.endpoint_url) in LOCAL_HOSTS
         self.region: str | None = self._session.region_name or (LOCAL_REGION if where.endpoint_url else None)
-        self._given: dict[str, str] = {}
+        self._credentials: dict[str, str] = {}
         if is_local and self._session.get_credentials() is None:
-            self._given = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}  # nobody checks them
+            self._credentials = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}  # not checked
 
     def client(self, service: str) -> Any:
-        """A client that is more patient than a function's."""
+        """Make a boto3 client with longer timeouts and more tries than in a function."""
         return self._session.client(
             service,  # type: ignore[call-overload]
             region_name=self.region,
             endpoint_url=self._endpoint_url,
             config=self._config,
-            **self._given,
+            **self._credentials,
         )
 
     def world(self) -> World:
-        """The world of this account."""
+        """Return a world whose SQS client is for this account."""
         return World(client_factory=lambda: self.client("sqs"))
 
 
 def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bool = False) -> Targets:
-    """The queues that are meant.
+    """Find the dead-letter queues that the options select.
 
-    ``needs_template``: the template says more than that (whose handler is whose).
+    ``needs_template``: read the template even if a queue or a stack is named, to find the handlers.
 
-    Raises `UsageError`, `UnknownQueue`, `tarry.template.TemplateError`, and whatever botocore raises.
+    Raises:
+        UsageError: there is no template, or it has no dead-letter queue.
+        UnknownQueue: the queue does not exist.
+        tarry.template.TemplateError: the template cannot be read.
+        botocore.exceptions.ClientError: AWS refuses a request.
     """
     if where.stack is not None:
         queues, logical_ids = _of_stack(where.stack, account)
@@ -108,9 +112,9 @@ def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bo
     if where.queue is not None and where.template is None and not needs_template:
         return Targets((where.queue,))
     if path is None:
-        more = "" if where.queue is None else ", whose functions are to be run"
+        purpose = "" if where.queue is None else " to find the handlers in"
         raise UsageError(
-            f"there is no {DEFAULT_TEMPLATE} here{more}: name a template (--template FILE)"
+            f"there is no {DEFAULT_TEMPLATE} in this directory{purpose}: name a template (--template FILE)"
             + ("" if where.queue else ", a deployed stack (--stack NAME) or a queue (--queue NAME)")
         )
     template = _read(where, account)
@@ -124,9 +128,9 @@ def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bo
 
 
 def _chosen(name: str | None, queues: tuple[str, ...], logical: dict[str, str], of: str) -> tuple[str, ...]:
-    """The queue of a name, or all if none is named."""
+    """Return the named queue, or all queues if ``name`` is None."""
     if not queues:
-        raise UsageError(f"{of} has no dead-letter queue: name a queue (--queue NAME)")
+        raise UsageError(f"{of} has no dead-letter queue: name one (--queue NAME)")
     if name is None:
         return queues
     wanted = queue_name(logical.get(name, name))
@@ -143,7 +147,7 @@ def _read(where: TargetOptions, account: AwsAccess) -> Template:
 
 
 def _of_stack(stack: str, account: AwsAccess) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The URLs of a stack's dead-letter queues, and the logical ids of all its queues by their names."""
+    """Return the URLs of the dead-letter queues of a stack, and the logical ids of all its queues by name."""
     pages = account.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
     resources = [each for page in pages for each in page["StackResourceSummaries"]]
     queues = {
@@ -155,7 +159,7 @@ def _of_stack(stack: str, account: AwsAccess) -> tuple[tuple[str, ...], dict[str
     by_name = {queue_name(url): url for url in queues}
     dead: dict[str, None] = {}
     for url in queues:
-        told = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"]).get("Attributes", {})
-        if (redrive := redrive_of(told)) is not None:
+        attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"]).get("Attributes", {})
+        if (redrive := redrive_of(attributes)) is not None:
             dead[by_name.get(redrive.target.name, redrive.target.name)] = None
     return tuple(dead), {name: queues[url] for name, url in by_name.items()}

@@ -1,1 +1,1 @@
-"""What stands in for AWS: an SQS, ours or another, and moto for the rest."""
+"""The local replacements of AWS: the embedded SQS or another one, and moto for other services."""

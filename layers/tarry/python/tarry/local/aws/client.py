@@ -1,6 +1,6 @@
-"""The SQS that a command talks to: its endpoint, its client, what its queues hold, a message sent to one of them.
+"""The SQS of a command: its endpoint, its client, its queues, and sending to them.
 
-Nothing goes to AWS by mistake: a command talks to `tarry local` unless it is told otherwise.
+By default this is the SQS of `tarry local`, so that no message goes to AWS by mistake.
 """
 
 import json
@@ -26,18 +26,18 @@ from tarry.tooling.errors import UsageError
 from tarry.tooling.queues import counts_of, endpoint_host, queue_name, redrive_of
 
 DEFAULT_PORT = 4576
-"""Where `tarry local` serves SQS."""
+"""The port of the SQS of `tarry local`."""
 DEFAULT_REGION = "us-east-1"
 CONNECT_SECONDS = 2
-ANSWER_SECONDS = 10  # longer than any poll of ours
+ANSWER_SECONDS = 10  # longer than a poll of `tarry local`
 MOST_CONNECTIONS = 50
 
 
 def endpoint_of(given: str | None, environment: Mapping[str, str], *, aws: bool = False) -> str | None:
-    """The endpoint URL: the one given, else what AWS's own variables say, else `tarry local`; None is AWS itself.
+    """Return the endpoint URL: ``given``, or that of the AWS variables, or `tarry local`; None for AWS.
 
     Raises:
-        UsageError: it is no URL.
+        UsageError: it is not a URL.
     """
     if aws:
         return None
@@ -49,10 +49,10 @@ def endpoint_of(given: str | None, environment: Mapping[str, str], *, aws: bool 
 
 
 def sqs_client(url: str | None) -> Any:
-    """A boto3 client of the SQS there. It tries once: whoever asks knows best whether to ask again.
+    """Make a boto3 client for an endpoint, without retries.
 
-    For AWS (None, or an endpoint of its own) with the usual settings, but for an endpoint that they name. Elsewhere
-    with the credentials of the environment's variables, or made up ones: no profile is read, and no secret of it sent.
+    For AWS (None or an endpoint of AWS) it has the usual AWS settings, except a configured endpoint. For other
+    endpoints it has the credentials of the environment variables or made-up ones: no profile is read or sent.
     """
     config = Config(
         connect_timeout=CONNECT_SECONDS,
@@ -61,24 +61,24 @@ def sqs_client(url: str | None) -> Any:
         max_pool_connections=MOST_CONNECTIONS,
     )
     if url is None or is_aws(url):
-        config = config.merge(Config(ignore_configured_endpoint_urls=True))  # type: ignore[call-arg] # its stubs' gap
+        config = config.merge(Config(ignore_configured_endpoint_urls=True))  # type: ignore[call-arg] # missing in its stubs
         return boto3.session.Session().client("sqs", endpoint_url=url, config=config)
     without_profile = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
     has_keys = "AWS_ACCESS_KEY_ID" in os.environ and "AWS_SECRET_ACCESS_KEY" in os.environ
     made_up = {} if has_keys else {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
     session = boto3.session.Session(botocore_session=without_profile, region_name=region(), **made_up)
-    # No proxies: a company's would be asked for this machine.
+    # Without proxies: a company proxy cannot reach this machine.
     return session.client("sqs", endpoint_url=url, config=config.merge(Config(proxies={})))
 
 
 def is_aws(url: str) -> bool:
-    """Whether that is AWS itself."""
+    """Whether the URL is an endpoint of AWS."""
     host = urlsplit(url).hostname or ""
     return host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
 
 
 def region() -> str:
-    """The region that the environment names."""
+    """Return the region of the environment variables, or the default."""
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
 
 
@@ -88,7 +88,7 @@ AT_ONCE = 10
 
 @dataclass(frozen=True)
 class QueueDepth:
-    """A queue, and how many messages it holds, about."""
+    """A queue and its approximate numbers of messages."""
 
     name: str
     url: str
@@ -96,37 +96,37 @@ class QueueDepth:
     in_flight: int
     delayed: int
     oldest: float | None
-    """Since when the oldest message is there (epoch seconds), where that can be known: SQS itself does not tell."""
+    """When the oldest message was sent (epoch seconds); None if unknown, as with AWS."""
     dead_letter_queue: str | None
-    """Its name."""
+    """The name of the dead-letter queue."""
 
     @property
     def messages(self) -> int:
-        """All of them."""
+        """The number of all messages."""
         return self.ready + self.in_flight + self.delayed
 
 
 def queue_depths(client: Any) -> list[QueueDepth]:
-    """All queues of an SQS, by name. Raises what boto3 raises."""
+    """Return all queues, sorted by name. Raises the errors of boto3."""
     pages = client.get_paginator("list_queues").paginate()
     urls = [url for page in pages for url in page.get("QueueUrls") or []]
     endpoint: str = client.meta.endpoint_url
     ages = _oldest(endpoint) if urls and not is_aws(endpoint) else {}
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        told = list(threads.map(lambda url: _attributes(client, url), urls))
-    depths = [_depth(url, each, ages) for url, each in zip(urls, told, strict=True) if each is not None]
+        attributes = list(threads.map(lambda url: _attributes(client, url), urls))
+    depths = [_depth(url, each, ages) for url, each in zip(urls, attributes, strict=True) if each is not None]
     return sorted(depths, key=lambda depth: depth.name)
 
 
 def _attributes(client: Any, url: str) -> dict[str, str] | None:
-    """None for a queue that was deleted meanwhile."""
+    """Return the attributes of a queue; None if it was deleted in the meantime."""
     try:
-        told: dict[str, str] = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        attributes: dict[str, str] = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     except ClientError as error:
         if is_no_queue(error_code(error)):
             return None
         raise
-    return told
+    return attributes
 
 
 def _depth(url: str, attributes: dict[str, str], ages: dict[str, float]) -> QueueDepth:
@@ -136,7 +136,7 @@ def _depth(url: str, attributes: dict[str, str], ages: dict[str, float]) -> Queu
 
 
 def _oldest(endpoint_url: str) -> dict[str, float]:
-    """Since when each queue's oldest message is there, as a server of ours tells; of others it is not known."""
+    """Return when the oldest message of each queue was sent, which only the server of tarry provides."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{endpoint_url}/queues", timeout=PATIENCE_SECONDS) as answer:
@@ -147,12 +147,12 @@ def _oldest(endpoint_url: str) -> dict[str, float]:
 
 
 def body_of(given: str) -> str:
-    """The body that an argument stands for: itself, a file's content (``@file``) or what stdin gives (``-``).
+    """Return the body for an argument: the text itself, the content of a file (``@file``), or stdin (``-``).
 
-    Byte for byte, a newline at the end included.
+    The content is unchanged, including a newline at the end.
 
     Raises:
-        UsageError: there is no such file, or it is no text.
+        UsageError: the file cannot be read, or is not text.
     """
     if given != "-" and not given.startswith("@"):
         return given
@@ -165,7 +165,7 @@ def body_of(given: str) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         where = "stdin" if given == "-" else name
-        raise UsageError(f"{where} is no text: byte {error.start} is not UTF-8, and SQS takes text alone") from error
+        raise UsageError(f"{where} is not text: byte {error.start} is not UTF-8, and SQS accepts only text") from error
 
 
 def send(
@@ -179,7 +179,7 @@ def send(
     attributes: Mapping[str, str] | None = None,
     deduplication_id: str | None = None,
 ) -> list[str]:
-    """Sends a message ``count`` times; the ids. Checked as `tarry.Queue` checks, and raises what that raises."""
+    """Send a message ``count`` times; return the ids. Checks and raises like `tarry.Queue`."""
     target = Queue(queue, sqs=client)
     entry = target.entry(body, delay, attributes, group_id, deduplication_id)
     if count > 1:

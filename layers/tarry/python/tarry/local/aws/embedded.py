@@ -1,4 +1,4 @@
-"""The SQS that comes with tarry, as a cloud uses it: the model in this process, served over HTTP to the functions."""
+"""The embedded SQS of a local cloud: the model in this process, served to the functions over HTTP."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ from tarry.world import WallClock
 
 
 class EmbeddedSqs:
-    """It is always there, and has the template's queues from the beginning."""
+    """The embedded SQS, with the queues of the template."""
 
     def __init__(self, model: Sqs, timeline: Timeline, queues: Iterable[TemplateQueue]) -> None:
         self.model = model
@@ -27,10 +27,10 @@ class EmbeddedSqs:
         self.arns: dict[str, str] = {}
 
     async def ready(self) -> None:
-        """Make the queues.
+        """Create the queues.
 
         Raises:
-            UsageError: SQS would refuse one.
+            UsageError: SQS would refuse a queue.
         """
         client = SimulatedClient(self.model, WallClock(), at_once)
         try:
@@ -40,14 +40,14 @@ class EmbeddedSqs:
         self.arns = {name: self.model.arn(name) for name in self.urls}
 
     def port(self, settings: MappingSettings) -> SqsPort:
-        """The way of a mapping to its queue."""
+        """Return the access of a mapping to its queue."""
         return SqsPort(self._timeline, self.model, settings)
 
     async def send(self, request: Mapping[str, Any]) -> str:
-        """Send a message; its id.
+        """Send a message; return its id.
 
         Raises:
-            UsageError: it is refused.
+            UsageError: SQS refuses the message.
         """
         try:
             return str(self.model.call("SendMessage", request)["MessageId"])
@@ -55,5 +55,5 @@ class EmbeddedSqs:
             raise UsageError(error.message) from error
 
     def depths(self) -> dict[str, Depth]:
-        """What each queue holds now."""
+        """Return the numbers of messages of each queue."""
         return {name: self.model.depth(name) for name in self.model.queues()}

@@ -1,7 +1,7 @@
-"""Another SQS than the embedded one, by boto3: an emulator on this machine, or AWS itself.
+"""An external SQS, accessed with boto3: an emulator on this machine, or AWS.
 
-It may start later than `tarry local`, stop, and come back empty. `tarry local` waits for it, and declares the
-template's queues whenever they are missing.
+It may start after `tarry local`, stop, and come back empty. `tarry local` waits for it, and creates the queues of the
+template whenever they are missing.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from tarry.template.model import TemplateQueue
 
 POLL_SECONDS = 2
-"""How long a poll waits at SQS. Nobody can call it back, so this is also what an end may have to wait for."""
+"""The wait of a poll. A poll cannot be cancelled, so stopping may take as long."""
 LEAST_POLL_SECONDS = 0.5
-"""An SQS that does not wait, as some emulators, is not asked more often."""
-MANY_RECEIPTS = 1_000
+"""The minimum interval of polls, for emulators that do not support long polling."""
+MAX_RECEIPTS = 1_000
 
 Message = dict[str, Any]
 
@@ -52,10 +52,10 @@ T = TypeVar("T")
 
 
 class ForeignSqs:
-    """The SQS behind a boto3 client, and the queues that are to be there.
+    """An external SQS behind a boto3 client, with the queues of the template.
 
-    Made on the running loop, and used from there. ``note`` is told, once each, when SQS is waited for, when it is back,
-    and when queues were declared.
+    Made on the running loop and used from there. ``note`` is called once when SQS does not answer, when it is back, and
+    when queues were created.
     """
 
     def __init__(
@@ -69,45 +69,45 @@ class ForeignSqs:
         self.timeline = timeline
         self.history = history
         self.urls: dict[str, str] = {}
-        """The queues' URLs there, by name; filled by `ready`."""
+        """The queue URLs by name; set by `ready`."""
         self.arns: dict[str, str] = {}
-        """Their ARNs, in whatever account it believes in."""
+        """The queue ARNs by name, in the account of this SQS."""
         self.closed = False
         self._client = client
         self._queues = {queue.name: queue for queue in queues}
-        self._ours: set[str] = set()
+        self._created: set[str] = set()
         self._note = note
         self._where: str = client.meta.endpoint_url
-        self._is_away = False
+        self._is_unreachable = False
         self._depths = {name: Depth(0, 0, 0, None) for name in self._queues}
-        self._count_again_at = 0.0
-        self._declaring: asyncio.Task[None] | None = None
+        self._next_count_at = 0.0
+        self._creating: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="sqs")
 
     async def ready(self) -> None:
-        """Return when SQS is there and has all queues, however long that takes.
+        """Wait until SQS can be reached and has all queues, however long that takes.
 
         Raises:
-            UsageError: SQS refuses to make a queue.
+            UsageError: SQS refuses to create a queue.
         """
         while True:
             try:
-                return await self._declare()
+                return await self._create_missing()
             except (BotoCoreError, ClientError) as error:
-                if not _is_absence(error):
+                if not _is_unreachable(error):
                     raise UsageError(f"SQS at {self._where} cannot be used: {error}") from error
             await asyncio.sleep(PAUSE_SECONDS)
 
     def port(self, settings: MappingSettings) -> ForeignPort:
-        """The way of a mapping to its queue here; its settings name the queue by ARN."""
+        """Return the access of a mapping to its queue; its settings have the ARN of the queue."""
         return ForeignPort(self, settings)
 
     async def send(self, request: Mapping[str, Any]) -> str:
-        """Send a message; its id.
+        """Send a message; return its id.
 
         Raises:
-            UsageError: it is refused.
+            UsageError: SQS refuses the message.
         """
         try:
             answer = await self.call("send_message", **request)
@@ -123,21 +123,21 @@ class ForeignSqs:
         return str(answer["MessageId"])
 
     def depths(self) -> dict[str, Depth]:
-        """What each queue held when it was last counted, which this has done again if that is some time ago."""
+        """Return the numbers of messages at the last count; start a new count if that was some time ago."""
         now = self.timeline.now
-        if now > self._count_again_at and not self.closed:
-            self._count_again_at = now + COUNT_SECONDS
+        if now > self._next_count_at and not self.closed:
+            self._next_count_at = now + COUNT_SECONDS
             self.start(self._count())
         return dict(self._depths)
 
     async def close(self) -> None:
-        """End all polls. What one of them still receives goes back to its queue at once."""
+        """Stop all polls. Messages that one of them still receives are released at once."""
         self.closed = True
         while self._tasks:
             await asyncio.wait(self._tasks)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    # for its ports
+    # used by the ports
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -146,51 +146,51 @@ class ForeignSqs:
         return task
 
     async def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
-        """One request. Raises what boto3 raises; if it is that the queue is gone, it will be declared again."""
+        """Make a request. Raises the errors of boto3; if the queue does not exist, it is created again."""
         try:
             method: Callable[..., dict[str, Any]] = getattr(self._client, operation)
             return await self._in_thread(partial(method, **parameters))
         except ClientError as error:
-            if is_no_queue(error_code(error)) and not self.closed and self._declaring is None:
-                self._declaring = self.start(self._declare_again())
+            if is_no_queue(error_code(error)) and not self.closed and self._creating is None:
+                self._creating = self.start(self._recreate())
             raise
 
-    # what there is
+    # queues
 
     async def _count(self) -> None:
         for name, url in list(self.urls.items()):
             with suppress(BotoCoreError, ClientError):
-                told = (await self.call("get_queue_attributes", QueueUrl=url, AttributeNames=["All"]))["Attributes"]
-                self._depths[name] = Depth(*counts_of(told), None)
+                answer = await self.call("get_queue_attributes", QueueUrl=url, AttributeNames=["All"])
+                self._depths[name] = Depth(*counts_of(answer["Attributes"]), None)
 
-    async def _declare_again(self) -> None:
+    async def _recreate(self) -> None:
         try:
-            await self._declare()
+            await self._create_missing()
         except (BotoCoreError, ClientError) as error:
-            if not _is_absence(error):
-                self._note(f"SQS at {self._where} does not take the queues: {error}")
+            if not _is_unreachable(error):
+                self._note(f"SQS at {self._where} refuses to create the queues: {error}")
         finally:
-            self._declaring = None
+            self._creating = None
 
-    async def _declare(self) -> None:
-        made = await self._in_thread(self._make_queues)
-        if made:
-            self._note(f"made at {self._where}: {', '.join(made)}")
+    async def _create_missing(self) -> None:
+        created = await self._in_thread(self._create_queues)
+        if created:
+            self._note(f"created at {self._where}: {', '.join(created)}")
 
-    def _make_queues(self) -> list[str]:
-        """Makes the queues that are not there; what somebody else has made is left as it is. In a thread."""
-        missing = [name for name in self._queues if not self._is_there(name)]
-        self._ours.update(missing)
-        ours = [self._queues[name] for name in self._queues if name in self._ours]
-        # Its ARNs are known when its queues are there, and only then can one be another's dead-letter queue.
-        self.urls |= make_queues(self._client, [replace(queue, dead_letter_arn=None) for queue in ours])
+    def _create_queues(self) -> list[str]:
+        """Create the missing queues, in a thread; existing queues of others stay unchanged."""
+        missing = [name for name in self._queues if not self._exists(name)]
+        self._created.update(missing)
+        created = [self._queues[name] for name in self._queues if name in self._created]
+        # Redrive policies need the ARNs, which are known only after the queues were created.
+        self.urls |= make_queues(self._client, [replace(queue, dead_letter_arn=None) for queue in created])
         for name, url in self.urls.items():
-            told = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
-            self.arns[name] = told["Attributes"]["QueueArn"]
-        make_queues(self._client, [replace(queue, arn=self.arns[queue.name]) for queue in ours])
+            answer = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+            self.arns[name] = answer["Attributes"]["QueueArn"]
+        make_queues(self._client, [replace(queue, arn=self.arns[queue.name]) for queue in created])
         return missing
 
-    def _is_there(self, name: str) -> bool:
+    def _exists(self, name: str) -> bool:
         try:
             self.urls[name] = self._client.get_queue_url(QueueName=name)["QueueUrl"]
         except ClientError as error:
@@ -200,23 +200,23 @@ class ForeignSqs:
         return True
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Raises what it raises, and notes whether anybody has answered."""
+        """Run in a thread; raise its exception; record whether SQS could be reached."""
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except (BotoCoreError, ClientError) as error:
-            self._is_there_now(not _is_absence(error))
+            self._set_reachable(not _is_unreachable(error))
             raise
-        self._is_there_now(True)
+        self._set_reachable(True)
         return result
 
-    def _is_there_now(self, is_there: bool) -> None:
-        if is_there == self._is_away:
-            self._is_away = not is_there
-            self._note(f"SQS at {self._where} {'is back' if is_there else 'does not answer: waiting for it'}")
+    def _set_reachable(self, is_reachable: bool) -> None:
+        if is_reachable == self._is_unreachable:
+            self._is_unreachable = not is_reachable
+            self._note(f"SQS at {self._where} {'is back' if is_reachable else 'does not answer: waiting for it'}")
 
 
-def _is_absence(error: Exception) -> bool:
-    """Whether nobody answers, or somebody who has yet to get ready."""
+def _is_unreachable(error: Exception) -> bool:
+    """Whether there is no answer, or a server error, as while an emulator starts."""
     if isinstance(error, ClientError):
         return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500
     return isinstance(error, (ConnectionError, HTTPClientError))
@@ -224,7 +224,7 @@ def _is_absence(error: Exception) -> bool:
 
 @dataclass(frozen=True)
 class _Receipt:
-    """What is to be told when a message is deleted."""
+    """A received message, for the event of its deletion."""
 
     delivery_id: str
     receive_count: int
@@ -232,14 +232,14 @@ class _Receipt:
 
 
 class ForeignPort:
-    """`tarry.simulator.mapping.QueuePort`: a mapping's way to a queue of an SQS that is not ours."""
+    """A `tarry.simulator.mapping.QueuePort` for a queue of an external SQS."""
 
     def __init__(self, sqs: ForeignSqs, settings: MappingSettings) -> None:
         self._sqs = sqs
         self._queue = QueueArn(settings.queue_arn).name
         self._visibility_seconds = int(settings.visibility_timeout_seconds)
         self._receipts: dict[str, _Receipt] = {}
-        self._look: Callable[[], None] = lambda: None
+        self._on_change: Callable[[], None] = lambda: None
 
     def receive(self, most: int, then: Callable[[list[Message] | Exception], None]) -> None:
         if not self._sqs.closed:
@@ -250,7 +250,7 @@ class ForeignPort:
             self._sqs.start(self._delete(receipt_handles, then))
 
     def on_change(self, look: Callable[[], None]) -> None:
-        self._look = look
+        self._on_change = look
 
     async def _receive(self, most: int, then: Callable[[list[Message] | Exception], None]) -> None:
         asked_at = self._sqs.timeline.now
@@ -261,7 +261,7 @@ class ForeignPort:
                 MaxNumberOfMessages=most,
                 WaitTimeSeconds=POLL_SECONDS,
                 VisibilityTimeout=self._visibility_seconds,
-                AttributeNames=["All"],  # its old name, which every emulator knows
+                AttributeNames=["All"],  # the old name, which all emulators support
                 MessageAttributeNames=["All"],
             )
         except (BotoCoreError, ClientError) as error:
@@ -269,21 +269,21 @@ class ForeignPort:
             return
         messages: list[Message] = answer.get("Messages") or []
         if self._sqs.closed:
-            await self._give_back(messages)
+            await self._release(messages)
             return
         for message in messages:
             self._received(message, asked_at + self._visibility_seconds)
         then(messages)
         if not messages:
-            self._sqs.timeline.at(asked_at + LEAST_POLL_SECONDS, self._look)
+            self._sqs.timeline.at(asked_at + LEAST_POLL_SECONDS, self._on_change)
 
-    async def _give_back(self, messages: Sequence[Message]) -> None:
+    async def _release(self, messages: Sequence[Message]) -> None:
         if messages:
             entries = [
                 {"Id": str(index), "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
                 for index, message in enumerate(messages)
             ]
-            with suppress(BotoCoreError, ClientError):  # they come back when their visibility ends
+            with suppress(BotoCoreError, ClientError):  # they become visible when their timeout ends
                 await self._request("change_message_visibility_batch", entries)
 
     async def _delete(self, handles: Sequence[str], then: Callable[[Exception | None], None]) -> None:
@@ -291,7 +291,7 @@ class ForeignPort:
         try:
             answer = await self._request("delete_message_batch", entries)
         except (BotoCoreError, ClientError) as error:
-            then(None if is_no_queue(error_code(error)) else error)  # with the queue the message has gone
+            then(None if is_no_queue(error_code(error)) else error)  # the message was deleted with its queue
             return
         for entry in answer.get("Successful") or []:
             self._deleted(handles[int(entry["Id"])])
@@ -302,13 +302,13 @@ class ForeignPort:
     async def _request(self, operation: str, entries: list[dict[str, Any]]) -> dict[str, Any]:
         return await self._sqs.call(operation, QueueUrl=self._sqs.urls[self._queue], Entries=entries)
 
-    # what is told of it
+    # history
 
     def _received(self, message: Message, until: float) -> None:
         attributes: Mapping[str, str] = message.get("Attributes") or {}
         count = int(attributes.get("ApproximateReceiveCount", 1))
         self._receipts[message["ReceiptHandle"]] = _Receipt(message["MessageId"], count, until)
-        self._forget_the_ended()
+        self._forget_expired()
         self._record(
             "received",
             delivery_id=message["MessageId"],
@@ -316,7 +316,7 @@ class ForeignPort:
             receipt_handle=message["ReceiptHandle"],
             visible_until=until,
             group=attributes.get("MessageGroupId"),
-            # Of a queue of the model these are in its "sent".
+            # For the embedded SQS these are in the "sent" event.
             body=message["Body"],
             attributes=message.get("MessageAttributes") or {},
             sent_at=int(attributes.get("SentTimestamp", 0)) / 1000,
@@ -332,9 +332,9 @@ class ForeignPort:
                 receive_count=receipt.receive_count,
             )
 
-    def _forget_the_ended(self) -> None:
-        """Nobody deletes with a receipt whose time is over."""
-        if len(self._receipts) > MANY_RECEIPTS:
+    def _forget_expired(self) -> None:
+        """Forget receipts whose visibility timeout has ended."""
+        if len(self._receipts) > MAX_RECEIPTS:
             now = self._sqs.timeline.now
             self._receipts = {handle: each for handle, each in self._receipts.items() if each.until > now}
 

@@ -1,4 +1,4 @@
-"""An environment from which no call can reach the real AWS."""
+"""An environment in which no call can reach AWS."""
 
 import os
 import sys
@@ -12,14 +12,14 @@ from tarry.simulator.code import environment
 
 HOST = "127.0.0.1"
 NOWHERE = f"http://{HOST}:9/tarry-local-has-only-sqs-here"
-"""Where AWS's other services are looked for if there is nothing of theirs in the template: nobody listens."""
+"""The endpoint of other AWS services if the template has no resources of theirs: no server listens there."""
 
 
 @contextmanager
 def isolated_from_aws(region: str, endpoint_url: str) -> Iterator[None]:
-    """The environment without this machine's AWS settings: no profile or credentials are left to be found.
+    """Remove the AWS settings of this machine, profiles and credentials included, from the environment.
 
-    All services are looked for at ``endpoint_url``.
+    All AWS services have ``endpoint_url`` as their endpoint.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     kept |= {
@@ -42,7 +42,7 @@ def isolated_from_aws(region: str, endpoint_url: str) -> Iterator[None]:
 
 @contextmanager
 def _no_session() -> Iterator[None]:
-    """boto3's default session is made anew: one that was made before, or here, would keep its credentials."""
+    """Reset the default session of boto3, before and after: a session keeps its credentials."""
     before = getattr(sys.modules.get("boto3"), "DEFAULT_SESSION", None)
     _set_session(None)
     try:
@@ -59,7 +59,7 @@ def _set_session(session: object) -> None:
 
 @contextmanager
 def simulated_clients(make: Callable[[], Any]) -> Iterator[None]:
-    """What boto3 gives out as an SQS client is one that ``make`` makes, for as long as the context lasts."""
+    """Have boto3 return SQS clients made by ``make`` within the context."""
     real = Session.create_client
 
     def create_client(session: Session, service_name: str, *args: Any, **kwargs: Any) -> Any:

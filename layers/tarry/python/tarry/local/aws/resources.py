@@ -1,4 +1,4 @@
-"""The template's resources beside queues, made in moto: tables, buckets, topics, keys."""
+"""The tables, buckets, topics and keys of a template, created in moto."""
 
 import logging
 import urllib.request
@@ -24,14 +24,14 @@ MODELS = {
     "AWS::S3::Bucket": "moto.s3.models:FakeBucket",
     "AWS::SNS::Topic": "moto.sns.models:Topic",
 }
-"""What moto's CloudFormation makes each type with. It is not asked itself: it takes a second and a half to import."""
+"""The class of moto for each type. moto's CloudFormation would know them, but takes 1.5 seconds to import."""
 
 
 @contextmanager
 def moto_for(template: Template) -> Iterator[str]:
-    """Run moto's server in this process, on a free port, for as long as the context lasts; its URL.
+    """Run a moto server in this process on a free port, within the context; yield its URL.
 
-    It is emptied first, since its state is the process's.
+    The state of moto is global to the process, so it is reset first.
 
     Raises:
         UsageError: moto is not installed.
@@ -40,7 +40,9 @@ def moto_for(template: Template) -> Iterator[str]:
         from moto.server import ThreadedMotoServer
     except ModuleNotFoundError as error:
         library, what = (error.name or "").partition(".")[0], ", ".join(template.backing)
-        raise UsageError(f'for {what} tarry local needs {library}: pip install "tarry[local,local-aws]"') from error
+        raise UsageError(
+            f'tarry local needs {library} for {what}; install it with: pip install "tarry[local,local-aws]"'
+        ) from error
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(HOST, 0, verbose=False)
     server.start()
@@ -50,17 +52,17 @@ def moto_for(template: Template) -> Iterator[str]:
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(reset).close()
         yield url
     finally:
-        # Its loop does not always notice within reasonable time; its threads do not keep a process from ending.
+        # The server does not always stop in time; its daemon threads do not block the exit of the process.
         stopping = Thread(target=server.stop, daemon=True)
         stopping.start()
         stopping.join(STOP_SECONDS)
 
 
 class Resources:
-    """The tables, buckets and topics of a template. ``urls`` are its queues', by name.
+    """The tables, buckets, topics and keys of a template. ``urls`` are the queue URLs by name.
 
     Raises:
-        UsageError: one of them cannot be made, or refers to what is not made here.
+        UsageError: a resource cannot be created, or refers to one of another type.
     """
 
     def __init__(self, template: Template, urls: Mapping[str, str]) -> None:
@@ -68,16 +70,16 @@ class Resources:
         self._refs = {queue.logical_id: urls[queue.name] for queue in template.queues.values() if queue.logical_id}
         self._attributes = {f"{name}.QueueUrl": url for name, url in self._refs.items()}
         self._made: dict[str, Any] = {}
-        """By logical id; None for one whose properties are being filled in."""
+        """The resources by logical id; None while the properties of a resource are resolved."""
         for logical_id in template.backing:
             self._make(logical_id)
 
     def environment(self, function: TemplateFunction, given: Mapping[str, str]) -> dict[str, str]:
-        """A function's environment variables; what is ``given`` goes before the template's.
+        """Return the environment variables of a function; ``given`` overrides the template.
 
         Raises:
-            UsageError: a value refers to something that is not made here.
-            TemplateError: nobody can answer what it refers to.
+            UsageError: a value refers to a resource that `tarry local` does not create.
+            TemplateError: a value cannot be resolved.
         """
         found = {
             name: str(self._fill(value, f"{function.logical_id}.Environment.Variables.{name}"))
@@ -86,7 +88,7 @@ class Resources:
         return found | dict(given)
 
     def _make(self, logical_id: str) -> Any:
-        """The resource, made at the first call, after those it refers to."""
+        """Return the resource; create it on the first call, after those it refers to."""
         if logical_id not in self._made:
             self._made[logical_id] = None
             resource = self._template.backing[logical_id]
@@ -97,18 +99,20 @@ class Resources:
             name = physical_name(logical_id, resource)
             try:
                 made = make(name, resource, ACCOUNT, self._template.region)
-            except Exception as error:  # whatever moto says of it
-                raise UsageError(f"moto cannot make {logical_id}: {error}") from error
+            except Exception as error:  # moto raises errors of many types
+                raise UsageError(f"moto cannot create {logical_id}: {error}") from error
             self._made[logical_id], self._refs[logical_id] = made, made.physical_resource_id
         return self._made[logical_id]
 
     def _fill(self, value: Any, where: str) -> Any:
-        """The value, with what it refers to."""
+        """Return the value with its references resolved."""
         for reference in references(value):
             if reference.name in self._template.backing:
                 self._look_up(reference, where)
             elif reference.name not in self._refs:
-                raise UsageError(f"{where}: {reference} cannot be resolved: tarry local makes no {reference.name}")
+                raise UsageError(
+                    f"{where}: {reference} cannot be resolved: tarry local does not create {reference.name}"
+                )
         return Intrinsics(self._refs, self._attributes).resolve(value, where)
 
     def _look_up(self, reference: Reference, where: str) -> None:
@@ -117,4 +121,4 @@ class Resources:
             try:
                 self._attributes[path] = made.get_cfn_attribute(reference.attribute)
             except Exception as error:
-                raise UsageError(f"{where}: {reference} cannot be resolved: moto does not know it") from error
+                raise UsageError(f"{where}: {reference} cannot be resolved: moto does not support it") from error

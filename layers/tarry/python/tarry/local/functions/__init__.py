@@ -1,1 +1,1 @@
-"""Functions as processes of this machine, under a Lambda runtime client."""
+"""Functions as local processes under a Lambda runtime client."""

@@ -1,4 +1,4 @@
-"""`tarry invoke`: one invocation of one function, without a queue."""
+"""One invocation of a function without a queue, for `tarry invoke`."""
 
 import asyncio
 import json
@@ -22,14 +22,14 @@ from tarry.tooling.errors import UsageError
 
 STDIN = "-"
 NO_AWS = f"http://{HOST}:9/tarry-invoke-has-no-AWS"
-"""Where the function looks for AWS if it is told no place: nobody listens, and the text is in its errors."""
+"""The AWS endpoint of a function without ``--endpoint-url``. No server listens; the text appears in errors."""
 
 
 def read_event(name: str) -> Any:
-    """The event in a file, or for ``-`` on stdin.
+    """Read an event from a file, or from stdin for ``-``.
 
     Raises:
-        UsageError: there is no such file, or it is no JSON.
+        UsageError: the file cannot be read, or is not JSON.
     """
     try:
         data = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
@@ -38,16 +38,16 @@ def read_event(name: str) -> Any:
         raise UsageError(f"{name}: {error.strerror}") from error
     except ValueError as error:
         where = "stdin" if name == STDIN else name
-        raise UsageError(f"{where} is no JSON: {error}") from error
+        raise UsageError(f"{where} is not JSON: {error}") from error
 
 
 def variables(
     function: TemplateFunction, template: Template, overrides: Overrides, endpoint_url: str | None
 ) -> dict[str, str]:
-    """A function's environment variables. Queues, tables and buckets are named as AWS would, and are not made.
+    """Return the environment variables of a function, with names of queues, tables and buckets that do not exist.
 
     Raises:
-        TemplateError: one refers to something that has no name here.
+        TemplateError: a variable refers to a resource without a known name.
     """
     endpoints = Endpoints(sqs=endpoint_url or NO_AWS, is_foreign=endpoint_url is not None)
     urls = {name: f"{endpoints.sqs.rstrip('/')}/{ACCOUNT}/{name}" for name in with_foreign_queues(template)}
@@ -57,17 +57,17 @@ def variables(
 
 
 async def call(
-    function: TemplateFunction, given: Mapping[str, str], event: Any, hear: Callable[[HistoryEvent], None]
+    function: TemplateFunction, environment: Mapping[str, str], event: Any, on_event: Callable[[HistoryEvent], None]
 ) -> InvocationResult:
-    """Invoke the function once; ``hear`` gets what it logs. Nothing of it is left afterwards.
+    """Invoke a function once, in a new process; ``on_event`` is called with the events, which include its log.
 
     Raises:
-        UsageError: its handler cannot be imported.
+        UsageError: the handler cannot be imported.
     """
     history = History(time.time, keep=False)
-    history.listen(hear)
+    history.listen(on_event)
     launcher = Launcher()
-    host = ProcessFunction(function, given, history, launcher)
+    host = ProcessFunction(function, environment, history, launcher)
     try:
         await host.warm()
         answer: asyncio.Future[InvocationResult] = asyncio.get_running_loop().create_future()

@@ -1,6 +1,6 @@
-"""A Lambda runtime client of our own, for where AWS's `awslambdaric` has no build.
+"""A small Lambda runtime client, for systems for which AWS's `awslambdaric` has no build.
 
-It is run as a file, and imports nothing but the standard library: what a handler sees is not changed by it.
+It is run as a file and imports only the standard library, so it does not change the environment of the handler.
 """
 
 import http.client
@@ -19,13 +19,13 @@ from typing import Any
 PREFIX = "/2018-06-01/runtime"
 TIMESTAMP = "%Y-%m-%dT%H:%M:%SZ"
 OWN_FIELDS = {*vars(logging.makeLogRecord({})), "message", "asctime"}
-"""Of a log record: what else it has came as ``extra``."""
+"""The fields of every log record; all others came as ``extra``."""
 
 _request_id = ""
 
 
 class HandlerFault(Exception):
-    """Something is wrong with the handler, in Lambda's words."""
+    """An error of the handler, with the type and text of Lambda."""
 
     def __init__(self, kind: str, text: str, frames: list[str] | None = None) -> None:
         super().__init__(text)
@@ -33,8 +33,8 @@ class HandlerFault(Exception):
         self.frames = frames or []
 
 
-class Context:
-    """What a handler gets as its second argument."""
+class RuntimeContext:
+    """The context object that a handler gets as its second argument."""
 
     def __init__(self, headers: http.client.HTTPMessage) -> None:
         self.aws_request_id = headers["Lambda-Runtime-Aws-Request-Id"]
@@ -57,7 +57,7 @@ class Context:
 
 
 class Api:
-    """The Runtime API."""
+    """A connection to the Runtime API."""
 
     def __init__(self, address: str) -> None:
         self._connection = http.client.HTTPConnection(address)
@@ -81,27 +81,27 @@ class Api:
 
 
 def main(name: str) -> None:
-    """Run the handler for whatever comes, until the process is ended."""
-    global _request_id  # noqa: PLW0603 the log lines of other threads tell it too
+    """Run the handler for each invocation, until the process is ended."""
+    global _request_id  # noqa: PLW0603 also in log lines of other threads
     _set_up_logging()
     api = Api(os.environ["AWS_LAMBDA_RUNTIME_API"])
     try:
         handler = _load(name)
-    except Exception as error:  # noqa: BLE001 it is told
-        said = _error(error, "")
-        _log_error(said)
-        api.post("init/error", _encode(said), said["errorType"])
+    except Exception as error:  # noqa: BLE001 it is reported
+        fields = _error(error, "")
+        _log_error(fields)
+        api.post("init/error", _encode(fields), fields["errorType"])
         sys.exit(1)
     while True:
         headers, event = api.next()
         _request_id = headers["Lambda-Runtime-Aws-Request-Id"]
         os.environ["_X_AMZN_TRACE_ID"] = headers["Lambda-Runtime-Trace-Id"]
         try:
-            result = _marshalled(handler(json.loads(event), Context(headers)))
-        except Exception as error:  # noqa: BLE001 it is told
-            said = _error(error, _request_id)
-            _log_error(said)
-            api.post(f"invocation/{_request_id}/error", _encode(said), said["errorType"])
+            result = _marshalled(handler(json.loads(event), RuntimeContext(headers)))
+        except Exception as error:  # noqa: BLE001 it is reported
+            fields = _error(error, _request_id)
+            _log_error(fields)
+            api.post(f"invocation/{_request_id}/error", _encode(fields), fields["errorType"])
         else:
             api.post(f"invocation/{_request_id}/response", result)
 
@@ -153,18 +153,18 @@ def _error(error: Exception, request_id: str) -> dict[str, Any]:
 
 
 def _frames(error: BaseException) -> list[str]:
-    """The traceback from where it leaves this file, without the frames of the import machinery."""
+    """Return the traceback without the frames of this file and of the import machinery."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if each.filename != __file__ and "importlib" not in each.filename]
     return traceback.format_list(own)
 
 
-# logging, in the two formats that Lambda has
+# logging, in the two formats of Lambda
 
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "timestamp": self.formatTime(record, TIMESTAMP),
             "level": record.levelname,
             "message": record.msg if isinstance(record.msg, dict) and not record.args else record.getMessage(),
@@ -172,12 +172,12 @@ class _Json(logging.Formatter):
             "requestId": _request_id or None,
         }
         if record.exc_info and record.exc_info[0]:
-            said["stackTrace"] = traceback.format_tb(record.exc_info[2])
-            said["errorType"] = record.exc_info[0].__name__
-            said["errorMessage"] = str(record.exc_info[1])
-            said["location"] = f"{record.pathname}:{record.funcName}:{record.lineno}"
+            fields["stackTrace"] = traceback.format_tb(record.exc_info[2])
+            fields["errorType"] = record.exc_info[0].__name__
+            fields["errorMessage"] = str(record.exc_info[1])
+            fields["location"] = f"{record.pathname}:{record.funcName}:{record.lineno}"
         extras = {name: value for name, value in vars(record).items() if name not in OWN_FIELDS}
-        return _json_line({**extras, **said})
+        return _json_line({**extras, **fields})
 
 
 class _Text(logging.Formatter):
@@ -201,18 +201,18 @@ def _set_up_logging() -> None:
         root.setLevel(level)
 
 
-def _log_error(said: dict[str, Any]) -> None:
+def _log_error(fields: dict[str, Any]) -> None:
     if _logs_json():
-        print(_json_line({"timestamp": time.strftime(TIMESTAMP, time.gmtime()), "level": "ERROR", **said}))  # noqa: T201
+        print(_json_line({"timestamp": time.strftime(TIMESTAMP, time.gmtime()), "level": "ERROR", **fields}))  # noqa: T201
         return
-    lines = [f"[ERROR] {said['errorType']}: {said['errorMessage']}"]
-    if said["stackTrace"]:
-        lines += ["Traceback (most recent call last):", *"".join(said["stackTrace"]).splitlines()]
+    lines = [f"[ERROR] {fields['errorType']}: {fields['errorMessage']}"]
+    if fields["stackTrace"]:
+        lines += ["Traceback (most recent call last):", *"".join(fields["stackTrace"]).splitlines()]
     print("\r".join(lines))  # noqa: T201 one event of the log, as Lambda has it
 
 
-def _json_line(said: dict[str, Any]) -> str:
-    known = {name: value for name, value in said.items() if value is not None}
+def _json_line(fields: dict[str, Any]) -> str:
+    known = {name: value for name, value in fields.items() if value is not None}
     return json.dumps(known, ensure_ascii=False, default=str)
 
 

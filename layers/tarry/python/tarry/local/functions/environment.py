@@ -1,4 +1,4 @@
-"""An execution environment: a process that handles one invocation at a time, and is started again after its death."""
+"""Execution environments: processes that run one invocation at a time, and are restarted after they ended."""
 
 import asyncio
 import json
@@ -18,9 +18,9 @@ FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
 
 
 class Starts:
-    """Lets a function's environments start, after a failed start only when a pause is over, which doubles each time.
+    """The backoff for starting the environments of a function: after a failed start a pause, which doubles each time.
 
-    A handler that does not import would else be started as fast as its queue has messages. Made on the running loop.
+    Without it, a handler that cannot be imported would be started for every message. Made on the running loop.
     """
 
     def __init__(self) -> None:
@@ -31,18 +31,18 @@ class Starts:
         self._timer: asyncio.TimerHandle | None = None
 
     async def turn(self) -> None:
-        """Wait until there may be another start."""
+        """Wait until another start is allowed."""
         await self._free.wait()
 
     def failed(self) -> None:
-        """A start has failed. Those that were under way together count once."""
+        """Record a failed start. Concurrent starts count once."""
         if self._free.is_set():
             self._pause = min(MAX_PAUSE_SECONDS, self._pause * 2 or FIRST_PAUSE_SECONDS)
             self._free.clear()
             self._timer = self._loop.call_later(self._pause, self._free.set)
 
     def worked(self) -> None:
-        """All is well, or may be: the code has changed."""
+        """Reset the pause: a start succeeded, or the code has changed."""
         self._pause = 0.0
         self._free.set()
         if self._timer is not None:
@@ -50,12 +50,12 @@ class Starts:
 
 
 MAX_INIT_SECONDS = 10.0
-"""What Lambda gives a handler to load; then it starts over, within the time of the invocation."""
+"""Lambda's limit on loading a handler; after that, it loads again within the time of the invocation."""
 
 
 @dataclass
 class ProcessCall:
-    """One invocation."""
+    """An invocation of the function."""
 
     event: bytes
     request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -63,7 +63,7 @@ class ProcessCall:
 
 @dataclass(frozen=True)
 class InvocationCost:
-    """What an invocation took. ``init_seconds`` is the cold start's, if there was one that cost it nothing."""
+    """The cost of an invocation. ``init_seconds`` is the duration of a cold start before it, else None."""
 
     seconds: float
     init_seconds: float | None
@@ -71,9 +71,10 @@ class InvocationCost:
 
 
 class ProcessEnvironment:
-    """Runs one invocation after the other. Its first start costs them nothing, one after its death their own time.
+    """An environment that runs one invocation after the other.
 
-    ``tell`` gets the request id of the invocation at hand, if there is one, and a line of the log.
+    The first start does not count towards the time of an invocation; a restart does. ``on_line`` is called with the
+    request id of the current invocation, if any, and a line of the log.
     """
 
     def __init__(
@@ -82,24 +83,24 @@ class ProcessEnvironment:
         timeout_seconds: float,
         launcher: Launcher,
         starts: Starts,
-        tell: Callable[[str | None, str], None],
+        on_line: Callable[[str | None, str], None],
     ) -> None:
         self._program = program
         self._timeout_seconds = timeout_seconds
         self._launcher = launcher
         self._starts = starts
-        self._tell = tell
+        self._on_line = on_line
         self._process: RuntimeProcess | None = None
         self._has_died = False
         self._call: ProcessCall | None = None
 
     @property
     def is_cold(self) -> bool:
-        """Whether its next invocation starts a process."""
+        """Whether the next invocation starts a process."""
         return self._process is None
 
     async def warm(self) -> None:
-        """Start the process, within the time that Lambda gives it.
+        """Start the process, within the limit of Lambda.
 
         Raises:
             InitError: the handler could not be loaded.
@@ -114,7 +115,7 @@ class ProcessEnvironment:
             raise
 
     async def run(self, call: ProcessCall) -> tuple[InvocationResult, InvocationCost]:
-        """The answer to an invocation, whatever becomes of it."""
+        """Run an invocation; return its result and cost, whether it succeeds or not."""
         self._call = call
         loop = asyncio.get_running_loop()
         began, init_seconds, memory_mb = loop.time(), None, None
@@ -182,10 +183,10 @@ class ProcessEnvironment:
         await self.close()
 
     def _line(self, line: str) -> None:
-        self._tell(self._call.request_id if self._call else None, line)
+        self._on_line(self._call.request_id if self._call else None, line)
 
 
 def _error(value: Any, request_id: str) -> InvocationResult:
-    said = value if isinstance(value, dict) else {}
-    text = f"{said.get('errorType')}: {said.get('errorMessage')}" if said else json.dumps(value)
+    fields = value if isinstance(value, dict) else {}
+    text = f"{fields.get('errorType')}: {fields.get('errorMessage')}" if fields else json.dumps(value)
     return InvocationResult("error", value, text, request_id)

@@ -1,4 +1,4 @@
-"""A function whose environments are processes of this machine."""
+"""A function whose environments are local processes."""
 
 import asyncio
 import json
@@ -18,33 +18,34 @@ from tarry.tooling.errors import UsageError
 MACHINERY = ('File "<frozen importlib', "/importlib/__init__.py", "/awslambdaric/")
 
 WARNING = "LAMBDA_WARNING: Unhandled exception"
-"""How AWS's client begins what it says before each error of a handler that cannot be loaded."""
+"""The start of the line that the client of AWS prints before the error of a handler that cannot be loaded."""
 
 
 Done = Callable[[InvocationResult], None]
 
 MOST_ENVIRONMENTS = 10
-"""How many run at once of a function that reserves no concurrency. An account's 1,000 are too many for a laptop."""
+"""The concurrency of a function without a reserved one; the 1,000 of an account are too many for a laptop."""
 
 
 class ProcessFunction:
-    """`tarry.simulator.invocations.FunctionHost`: environments up to the function's concurrency, the last used first.
+    """A `tarry.simulator.invocations.FunctionHost` with environments up to the concurrency of the function.
 
-    It is made on the running loop, where all of it happens. It records
+    The last used environment is used first. The host is made on the running loop and used from there. It records the
+    events
 
     - ``invoked``: ``function``, ``request_id``, ``delivery_ids``, ``cold``;
     - ``logged``, for each line of stdout or stderr: ``function``, ``request_id`` (None between invocations), ``line``,
-      ``fields`` (what it says, if it is a JSON object, else None);
-    - ``report``, just before the answer: ``function``, ``request_id``, ``kind`` (the answer's), ``seconds``,
-      ``init_seconds`` (None without a cold start of its own), ``batch`` (how many messages), ``memory_mb`` (the most
-      that the process ever had, None where it is not known).
+      ``fields`` (the fields of a JSON object, else None);
+    - ``report``, just before the result: ``function``, ``request_id``, ``kind`` (of the result), ``seconds``,
+      ``init_seconds`` (None without a cold start), ``batch`` (the number of messages), ``memory_mb`` (the peak memory
+      of the process, None if unknown).
 
     Args:
-        function: What the template says of it. `warm` says if it has no code or handler here.
+        function: The function of the template. `warm` raises an error if it has no local code or handler.
         variables: All environment variables of its processes: see `tarry.local.functions.variables`.
-        history: Where it records.
-        launcher: What starts its processes.
-        client: The runtime client; None for the best there is.
+        history: The history for the events.
+        launcher: The launcher of its processes.
+        client: The runtime client; None for the best available.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class ProcessFunction:
         reserved = function.reserved_concurrency
         self.function = function
         self.concurrency = MOST_ENVIRONMENTS if reserved is None else reserved
-        """How many invocations run at once; more are throttled."""
+        """The maximum number of concurrent invocations; more are throttled."""
         self._variables = variables
         self._history = history
         self._launcher = launcher
@@ -74,20 +75,20 @@ class ProcessFunction:
 
     @property
     def environments(self) -> list[ProcessEnvironment]:
-        """Those there are, at work or warm."""
+        """The existing environments, busy or warm."""
         return [*self._busy, *(environment for _, environment in self._idle)]
 
     async def warm(self) -> None:
-        """Start an environment ahead of the first invocation, which finds it warm.
+        """Start an environment before the first invocation.
 
         Raises:
-            UsageError: the handler cannot be imported; with the handler's own traceback.
+            UsageError: the handler cannot be imported; with its traceback.
         """
         function = self.function
         if function.code is None or not function.handler:
-            raise UsageError(f"{function.logical_id} has no code here: it needs a local CodeUri and a Handler")
+            raise UsageError(f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler")
         if not function.code.is_dir():
-            raise UsageError(f"{function.logical_id}: its CodeUri {function.code} is no directory")
+            raise UsageError(f"{function.logical_id}: its CodeUri {function.code} is not a directory")
         environment = self._new_environment()
         self._warming = True
         try:
@@ -97,13 +98,13 @@ class ProcessFunction:
         except Exited as error:
             raise self._cannot_import(f"the process ended, {str(error) or 'exit status 0'}") from error
         except TimeoutError as error:
-            raise self._cannot_import("it takes longer than 10 seconds") from error
+            raise self._cannot_import("importing it takes more than 10 seconds") from error
         finally:
             self._warming = False
         self._idle.append((self._loop.time(), environment))
 
     def invoke(self, event: Any, done: Done) -> None:
-        """Invoke it; ``done`` is called on the loop, later."""
+        """Invoke the function; ``done`` is called later, on the loop."""
         if len(self._busy) >= self.concurrency:
             self._loop.call_soon(done, InvocationResult("throttled", text="Rate Exceeded."))
             return
@@ -112,7 +113,7 @@ class ProcessFunction:
         self._spawn(self._run(environment, event, done))
 
     def restart(self) -> None:
-        """From the next invocation on the handler is loaded anew; those under way end with the code that they have."""
+        """Load the code again from the next invocation on; current invocations end with the old code."""
         self._starts.worked()
         self._old |= self._busy
         idle, self._idle = self._idle, []
@@ -120,7 +121,7 @@ class ProcessFunction:
             self._spawn(environment.close())
 
     async def close(self) -> None:
-        """End all environments. Invocations under way are not answered any more."""
+        """End all environments. Current invocations get no result."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -167,10 +168,10 @@ class ProcessFunction:
     def _log(self, request_id: str | None, line: str) -> None:
         fields = _fields(line)
         if self._warming and fields and is_of_failed_init(fields):
-            return  # whoever warms it is told
-        said = fields.get("requestId") if fields else None
-        if isinstance(said, str) and said:
-            request_id = said
+            return  # `warm` raises the error
+        logged_id = fields.get("requestId") if fields else None
+        if isinstance(logged_id, str) and logged_id:
+            request_id = logged_id
         self._history.record("logged", function=self.function.name, request_id=request_id, line=line, fields=fields)
 
     def _free_environment(self) -> ProcessEnvironment:
@@ -183,11 +184,11 @@ class ProcessFunction:
 
     def _cannot_import(self, why: str, details: str = "") -> UsageError:
         function = self.function
-        what = f"{function.logical_id}: its handler {function.handler} cannot be imported from {function.code}"
-        return UsageError(f"{what}: {why}", details)
+        handler = f"{function.logical_id}: its handler {function.handler}"
+        return UsageError(f"{handler} cannot be imported from {function.code}: {why}", details)
 
     async def _traceback(self, error: Mapping[str, Any]) -> str:
-        """The handler's own; AWS's client keeps it to itself where an import fails, ours tells it."""
+        """Return the traceback of the handler. Only the client of tarry reports it for a failed import, so use that."""
         if error.get("stackTrace") or self._client == "own":
             return traceback_of(error)
         process = RuntimeProcess(self._program("own", "explanation"), self._launcher, lambda line: None)
@@ -209,7 +210,7 @@ class ProcessFunction:
         return Program(function.handler, function.code.resolve(), variables, function.arn, client)
 
     def _sweep(self) -> None:
-        """End those that had nothing to do for long."""
+        """End environments that have been idle for long."""
         until = self._loop.time() - WARM_SECONDS + 1
         while self._idle and self._idle[0][0] <= until:
             self._spawn(self._idle.pop(0)[1].close())
@@ -229,14 +230,14 @@ def _fields(line: str) -> dict[str, Any] | None:
     if not line.startswith("{"):
         return None
     try:
-        said = json.loads(line)
+        fields = json.loads(line)
     except ValueError:
         return None
-    return said if isinstance(said, dict) else None
+    return fields if isinstance(fields, dict) else None
 
 
 def traceback_of(error: Mapping[str, Any]) -> str:
-    """The traceback of an error with ``stackTrace``, ``errorType`` and ``errorMessage``, without what runs handlers."""
+    """Format an error with ``stackTrace``, ``errorType`` and ``errorMessage``, without frames of the runtime client."""
     frames = error.get("stackTrace")
     frames = [str(each).rstrip("\n") for each in frames] if isinstance(frames, list) else []
     own = [each for each in frames if not any(part in each for part in MACHINERY)]
@@ -246,7 +247,7 @@ def traceback_of(error: Mapping[str, Any]) -> str:
 
 
 def is_of_failed_init(fields: Mapping[str, Any]) -> bool:
-    """Whether a line of the log is a runtime client's, about a handler that it cannot load."""
+    """Whether a log line is the report of a runtime client about a handler that it cannot load."""
     if "stackTrace" in fields and not fields.get("requestId"):
         return "logger" not in fields
     return str(fields.get("message")).startswith(WARNING)

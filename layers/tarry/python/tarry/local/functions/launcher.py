@@ -1,4 +1,4 @@
-"""Starts processes of which none is left when this one has ended, however it ended."""
+"""Starting processes that end with this one, however it ends."""
 
 import asyncio
 import contextlib
@@ -20,14 +20,14 @@ for group in groups:
     except OSError:
         pass
 """
-"""Knows the groups that live, and kills them when its input ends: with the process that started them, at the latest.
+"""A program that tracks the running process groups, and kills them when its input ends: when this process ends.
 
-Linux has PR_SET_PDEATHSIG for it, which spares the children's children, and macOS has nothing.
+PR_SET_PDEATHSIG does not reach the children of a child, and exists only on Linux.
 """
 
 
 class Launcher:
-    """Starts each process as the leader of a session of its own, so that it can be ended with all that it started."""
+    """A launcher of processes, each as the leader of a session, so that it can be ended with all that it started."""
 
     def __init__(self) -> None:
         self._warden: subprocess.Popen[bytes] | None = None
@@ -35,8 +35,8 @@ class Launcher:
     async def start(
         self, command: Sequence[str], *, environment: Mapping[str, str], directory: Path, output: int
     ) -> asyncio.subprocess.Process:
-        """A process with this environment and no other, whose stdout and stderr both are the file ``output``."""
-        self._tell("")
+        """Start a process with exactly this environment, and with stdout and stderr to the file ``output``."""
+        self._send("")
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.DEVNULL,
@@ -46,21 +46,21 @@ class Launcher:
             cwd=directory,
             start_new_session=True,
         )
-        self._tell(f"+{process.pid}\n")
+        self._send(f"+{process.pid}\n")
         return process
 
     def ended(self, process: asyncio.subprocess.Process) -> None:
-        """It has ended, and been waited for; what it started and left behind ends now."""
+        """Clean up after a process that has ended: kill the processes that it left behind."""
         signal_group(process.pid, signal.SIGKILL)
-        self._tell(f"-{process.pid}\n")
+        self._send(f"-{process.pid}\n")
 
     def close(self) -> None:
-        """Ends whatever still lives."""
+        """Kill all processes that still run."""
         if self._warden is not None:
             self._warden.communicate()
             self._warden = None
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self._warden is None:
             command = [sys.executable, "-I", "-S", "-c", WARDEN]
             self._warden = subprocess.Popen(
@@ -71,21 +71,21 @@ class Launcher:
                 start_new_session=True,
             )
         assert self._warden.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # somebody killed it: this process can still end its own
+        with contextlib.suppress(BrokenPipeError):  # the program was killed; this process can still end its own
             self._warden.stdin.write(line.encode())
             self._warden.stdin.flush()
 
 
 def kill_marked(name: str, value: str) -> None:
-    """Kill all processes with this environment variable, in whatever session, where the system tells (Linux)."""
+    """Kill all processes with this environment variable, in any session (only on Linux)."""
     mark = f"{name}={value}".encode()
     for environment in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # it is over, or somebody else's
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             if mark in environment.read_bytes().split(b"\0"):
                 os.kill(int(environment.parent.name), signal.SIGKILL)
 
 
 def signal_group(leader: int, number: int) -> None:
-    """Send a signal to a process and all that it started; nothing if none of them is left."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS answers so for a group of zombies
+    """Send a signal to a process and all that it started, if any are left."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS raises it for a group of zombies
         os.killpg(leader, number)

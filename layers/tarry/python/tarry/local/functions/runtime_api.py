@@ -1,4 +1,4 @@
-"""The Lambda Runtime API, as one environment sees it: `python -m awslambdaric` asks it for invocations."""
+"""The Lambda Runtime API of one environment, from which `python -m awslambdaric` gets invocations."""
 
 import asyncio
 import json
@@ -15,21 +15,21 @@ from aiohttp.http_exceptions import HttpProcessingError
 VERSION = "/2018-06-01/runtime/"
 HOST = "127.0.0.1"
 MAX_RESPONSE_BYTES = 6 * 1024 * 1024 + 100
-"""Lambda's own number, in its own words: 6291556 bytes."""
+"""The limit of Lambda: 6291556 bytes."""
 
 _log = logging.getLogger(__name__)
 
 
-def _is_worth_a_word(record: logging.LogRecord) -> bool:
-    """A handler that forks has two processes at one connection: what they garble is refused, and no error of ours."""
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """Whether a log record is not about a garbled request, as two forks of a handler on one connection make."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
-_log.addFilter(_is_worth_a_word)
+_log.addFilter(_is_worth_logging)
 
 
 class InitError(Exception):
-    """The function could not be loaded; ``error`` is what its runtime client said."""
+    """The handler could not be loaded. ``error`` is the error that the runtime client reported."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(f"{error.get('errorType')}: {error.get('errorMessage')}")
@@ -38,7 +38,7 @@ class InitError(Exception):
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back for an invocation: what the handler returned, as it was written, or its error."""
+    """The reply to an invocation: the encoded return value of the handler, or its error."""
 
     body: bytes
     is_error: bool = False
@@ -46,7 +46,7 @@ class Reply:
 
 @dataclass
 class RuntimeInvocation:
-    """What is handed to the environment. ``deadline`` is epoch seconds."""
+    """An invocation for the environment. ``deadline`` is in epoch seconds."""
 
     request_id: str
     event: bytes
@@ -55,9 +55,9 @@ class RuntimeInvocation:
 
 
 class RuntimeApi:
-    """Serves one process on a port of its own, one invocation at a time. It ends nobody who is late.
+    """A Runtime API for one process, on a port of its own. It does not enforce timeouts.
 
-    ``on_idle`` is called when the process asks for an invocation and there is none yet.
+    ``on_idle`` is called when the process asks for an invocation and none is waiting.
     """
 
     def __init__(self, function_arn: str, on_idle: Callable[[], None]) -> None:
@@ -65,7 +65,7 @@ class RuntimeApi:
         self._on_idle = on_idle
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = loop.create_future()
-        """Done with the first request for an invocation. Raises `InitError`."""
+        """Set at the first request for an invocation, or to `InitError`."""
         self._asking: asyncio.Future[RuntimeInvocation] | None = None
         self._waiting: RuntimeInvocation | None = None
         self._current: RuntimeInvocation | None = None
@@ -73,20 +73,20 @@ class RuntimeApi:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> str:
-        """Listen; answers the address for AWS_LAMBDA_RUNTIME_API."""
+        """Start to listen; return the address for AWS_LAMBDA_RUNTIME_API."""
         self._server = await asyncio.get_running_loop().create_server(self._web, HOST, 0)
         return f"{HOST}:{self._server.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
-        """Listen no more; requests that still wait are not answered."""
+        """Stop listening; requests that still wait are not answered."""
         if self._server is not None:
             self._server.close()
         if self._asking is not None:
             self._asking.cancel()
-        await self._web.shutdown(timeout=1)  # 0 is for ever
+        await self._web.shutdown(timeout=1)  # 0 means no timeout
 
-    def hand(self, invocation: RuntimeInvocation) -> None:
-        """The next invocation for the process; the one before is over."""
+    def submit(self, invocation: RuntimeInvocation) -> None:
+        """Set the next invocation for the process; the previous one must have ended."""
         if self._asking is not None and not self._asking.done():
             self._asking.set_result(invocation)
         else:
@@ -130,7 +130,7 @@ class RuntimeApi:
         self._current = None
         if invocation.reply.done():
             return _refused(400, "InvalidRequestID", f"{request_id} is over")
-        # What is too long is accepted: AWS's client ends when refused, and would take the next invocation with it.
+        # A response that is too large is accepted: the client of AWS would exit if it were refused.
         invocation.reply.set_result(Reply(_too_large(), is_error=True) if body is None else Reply(body, is_error))
         return _accepted()
 
@@ -142,7 +142,7 @@ class RuntimeApi:
 
 
 async def _body(request: web.BaseRequest) -> bytes | None:
-    """What was sent, chunked or not; None if it is too much, which is read to its end to be answered."""
+    """Read the body, chunked or not; return None if it is too large."""
     parts, size = [], 0
     async for part in request.content.iter_any():
         size += len(part)

@@ -1,4 +1,4 @@
-"""A process that runs a function's handler under a Lambda runtime client."""
+"""A process that runs the handler of a function under a Lambda runtime client."""
 
 import asyncio
 import contextlib
@@ -17,28 +17,28 @@ from tarry.local.functions.runtime_api import Reply, RuntimeApi, RuntimeInvocati
 from tarry.simulator.marshalling import exit_status
 
 MAX_LINE_BYTES = 256 * 1024
-"""Longer lines come in parts, as in CloudWatch."""
+"""Longer lines are split, as in CloudWatch."""
 PIPE_BYTES = 64 * 1024
 
 
 T = TypeVar("T")
 
 Client = Literal["awslambdaric", "own"]
-"""Which runtime client runs the handler: AWS's, or `tarry.local.functions.client`."""
+"""The runtime client that runs the handler: that of AWS, or `tarry.local.functions.client`."""
 
 
 class Exited(Exception):
-    """The process ended; the text is how Lambda speaks of it, empty for status 0."""
+    """The process ended. The text is that of Lambda; empty for status 0."""
 
 
 def best_client() -> Client:
-    """AWS's own, where it is installed: it has builds for Linux only."""
+    """Return the client of AWS if it is installed; it has builds only for Linux."""
     return "awslambdaric" if find_spec("awslambdaric") else "own"
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is started: a handler, where its code is, and its environment variables."""
+    """The program of a process: a handler, the directory of its code, and its environment variables."""
 
     handler: str
     directory: Path
@@ -48,37 +48,37 @@ class Program:
 
     @property
     def command(self) -> list[str]:
-        # -u: what is printed is out at once. -P: what is beside the client's file is not on the handler's path.
+        # -u: unbuffered output. -P: the directory of the client is not on the import path of the handler.
         client = ["-m", "awslambdaric"] if self.client == "awslambdaric" else [tarry.local.functions.client.__file__]
         return [sys.executable, "-uP", *client, self.handler]
 
 
 class RuntimeProcess:
-    """A process and the API that it asks for work. It is frozen while there is none, as on Lambda.
+    """A process and the Runtime API from which it gets invocations. Between them it is frozen, as on Lambda.
 
-    ``tell`` gets each line that it, or what it starts, writes to stdout or stderr.
+    ``on_line`` is called with each line that it, or a process it starts, writes to stdout or stderr.
     """
 
-    def __init__(self, program: Program, launcher: Launcher, tell: Callable[[str], None]) -> None:
+    def __init__(self, program: Program, launcher: Launcher, on_line: Callable[[str], None]) -> None:
         self._program = program
         self._launcher = launcher
         self._api = RuntimeApi(program.function_arn, self._freeze)
         self._lines: OutputReader
         self._address: str
-        self._tell = tell
+        self._on_line = on_line
         self._process: asyncio.subprocess.Process
         self._ended: asyncio.Task[str]
         self._frozen = False
 
     async def start(self) -> None:
-        """Start it, and wait until it asks for work. Cancelled, it is ended.
+        """Start the process and wait until it asks for an invocation. End it when cancelled.
 
         Raises:
             InitError: the handler could not be loaded.
-            Exited: the process ended before.
+            Exited: the process ended before that.
         """
         reading, writing = os.pipe()
-        self._lines = OutputReader(reading, self._tell)
+        self._lines = OutputReader(reading, self._on_line)
         try:
             self._address = await self._api.open()
             self._process = await self._launcher.start(
@@ -90,7 +90,7 @@ class RuntimeProcess:
         except BaseException as error:
             self._lines.close()
             await self._api.close()
-            if isinstance(error, OSError):  # its folder is gone, or there is no room for one more process
+            if isinstance(error, OSError):  # the directory is missing, or there are too many processes
                 raise Exited(str(error)) from error
             raise
         finally:
@@ -103,21 +103,21 @@ class RuntimeProcess:
             raise
 
     async def invoke(self, invocation: RuntimeInvocation) -> Reply:
-        """Raises `Exited`."""
+        """Run an invocation. Raises `Exited` if the process ends."""
         self._thaw()
-        self._api.hand(invocation)
+        self._api.submit(invocation)
         reply = await self._or_exit(invocation.reply)
-        self._lines.flush()  # what it wrote before it answered is in the pipe by now
+        self._lines.flush()  # output before the response is in the pipe now
         return reply
 
     async def end(self) -> None:
-        """Kill it, with all that it has started, and wait until it is gone."""
+        """Kill the process and all that it started, and wait until it has ended."""
         if not self._ended.done():
             signal_group(self._process.pid, signal.SIGKILL)
         await self._ended
 
     def peak_memory_mb(self) -> int | None:
-        """The most memory it ever had, where that is cheap to know."""
+        """Return the peak memory in MB, where the system provides it."""
         with contextlib.suppress(OSError, ValueError, StopIteration):
             with open(f"/proc/{self._process.pid}/status", encoding="ascii") as file:
                 line = next(line for line in file if line.startswith("VmHWM:"))
@@ -132,16 +132,18 @@ class RuntimeProcess:
         raise Exited(self._ended.result())
 
     async def _until_end(self) -> str:
-        """Wait for it, and leave nothing behind."""
+        """Wait for the end of the process and clean up; return the exit status as text."""
         status = await self._process.wait()
         self._launcher.ended(self._process)
-        kill_marked("AWS_LAMBDA_RUNTIME_API", self._address)  # what is in a session of its own: the port is still ours
+        kill_marked(
+            "AWS_LAMBDA_RUNTIME_API", self._address
+        )  # processes in sessions of their own; the port is still in use here
         self._lines.close()
         await self._api.close()
         return exit_status(status)
 
     def _freeze(self) -> None:
-        """A thread that outlives its invocation wakes up in the next one only: PLATFORM 26."""
+        """Freeze the process: a thread that outlives its invocation runs on only in the next one (PLATFORM 26)."""
         self._frozen = True
         signal_group(self._process.pid, signal.SIGSTOP)
 
@@ -152,27 +154,27 @@ class RuntimeProcess:
 
 
 class OutputReader:
-    """Tells each line that is written to the pipe whose reading end is ``pipe``. Made on the running loop."""
+    """A reader that calls ``on_line`` with each line written to a pipe. Made on the running loop."""
 
-    def __init__(self, pipe: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, pipe: int, on_line: Callable[[str], None]) -> None:
         self._pipe = pipe
-        self._tell = tell
+        self._on_line = on_line
         self._rest = b""
         self._loop = asyncio.get_running_loop()
         os.set_blocking(pipe, False)
         self._loop.add_reader(pipe, self._read)
 
     def flush(self) -> None:
-        """Tell what has been written until now, also a last line without an end."""
-        room = PIPE_BYTES  # what is written meanwhile has time
+        """Read all output up to now, including a last line without a newline."""
+        room = PIPE_BYTES  # later output can wait
         while room > 0 and (got := self._read()):
             room -= got
         if self._rest:
-            self._tell_of(self._rest)
+            self._emit(self._rest)
             self._rest = b""
 
     def close(self) -> None:
-        """Tell what is left, and read no more."""
+        """Read the remaining output and close the pipe."""
         self.flush()
         self._stop()
         os.close(self._pipe)
@@ -187,14 +189,14 @@ class OutputReader:
             return 0
         *lines, self._rest = (self._rest + got).split(b"\n")
         for line in lines:
-            self._tell_of(line)
+            self._emit(line)
         while len(self._rest) >= MAX_LINE_BYTES:
-            self._tell_of(self._rest[:MAX_LINE_BYTES])
+            self._emit(self._rest[:MAX_LINE_BYTES])
             self._rest = self._rest[MAX_LINE_BYTES:]
         return len(got)
 
-    def _tell_of(self, line: bytes) -> None:
-        self._tell(line.decode(errors="replace"))
+    def _emit(self, line: bytes) -> None:
+        self._on_line(line.decode(errors="replace"))
 
     def _stop(self) -> None:
         self._loop.remove_reader(self._pipe)

@@ -1,7 +1,7 @@
-"""The environment variables of a function's processes: those of Lambda, of the template, and of ``--env``.
+"""The environment variables of function processes: those of Lambda, of the template, and of ``--env``.
 
-Of the developer's own environment a process gets only what it needs to run here: no variable that Lambda does not set
-hides a mistake, and no credentials reach a function that should not have them.
+A process gets only the variables of the developer's environment that it needs to run. Others could hide a mistake, or
+give credentials to a function.
 """
 
 import json
@@ -22,31 +22,31 @@ from tarry.tooling.errors import UsageError
 from tarry.tooling.queues import region_of
 
 FOR_ALL = "Parameters"
-"""What SAM CLI calls the variables of all functions in a file for its own ``--env-vars``."""
+"""The key for the variables of all functions in a file for ``--env-vars`` of SAM CLI."""
 _PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """Variables for all functions, and for some of them by logical id or name, which go before those."""
+    """Variables for all functions, and variables by logical id or name, which have precedence."""
 
     of_all: Mapping[str, str] = field(default_factory=dict)
     of_some: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def of(self, function: TemplateFunction) -> dict[str, str]:
-        """The variables of a function."""
+        """Return the variables of a function."""
         some = self.of_some
         return {**self.of_all, **some.get(function.name, {}), **some.get(function.logical_id, {})}
 
 
 def read_overrides(given: Iterable[str]) -> Overrides:
-    """Read the values of ``--env``, each ``NAME=VALUE`` or a file; what comes later goes before what came earlier.
+    """Read the values of ``--env``, each ``NAME=VALUE`` or a file; later values have precedence.
 
-    A file has lines ``NAME=VALUE``, or is JSON: ``{"NAME": "value"}``, or as SAM CLI has it for ``--env-vars``:
+    A file has lines ``NAME=VALUE``, or is JSON: ``{"NAME": "value"}``, or in the format of ``--env-vars`` of SAM CLI:
     ``{"Parameters": {"NAME": "for all"}, "OrdersFunction": {"NAME": "for one"}}``.
 
     Raises:
-        UsageError: there is no such file, or it is none of that.
+        UsageError: a file cannot be read, or has another format.
     """
     of_all: dict[str, str] = {}
     of_some: dict[str, dict[str, str]] = {}
@@ -68,15 +68,15 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise UsageError(f"--env takes NAME=VALUE or a file: {path}: {error.strerror}") from error
+        raise UsageError(f"--env must be NAME=VALUE or a file: {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"--env {path} is no text") from error
+        raise UsageError(f"--env {path} is not a text file") from error
     if not text.lstrip().startswith("{"):
         return dict(_pairs(path, text))
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"--env {path} is no JSON: {error}") from error
+        raise UsageError(f"--env {path} is not JSON: {error}") from error
     return dict(found)
 
 
@@ -86,7 +86,7 @@ def _pairs(path: Path, text: str) -> Iterable[tuple[str, str]]:
         if line and not line.startswith("#"):
             pair = _PAIR.fullmatch(line)
             if pair is None:
-                raise UsageError(f"--env {path}, line {number}: it is no NAME=VALUE")
+                raise UsageError(f"--env {path}, line {number}: must be NAME=VALUE")
             value = pair[2].strip()
             quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
             yield pair[1], value[1:-1] if quoted else value
@@ -107,10 +107,10 @@ PROFILE = ("HOME", "AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FIL
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Where functions find AWS.
+    """The AWS endpoints of functions.
 
-    ``sqs`` is where SQS answers, ``others`` all other services; None if that is the same. ``is_foreign``: they are not
-    of our making, and may want the credentials that the developer's environment has.
+    ``sqs`` is the endpoint of SQS, ``others`` that of all other services; None if it is the same. ``is_foreign``: they
+    are not part of `tarry local`, and may need the credentials of the developer's environment.
     """
 
     sqs: str
@@ -124,13 +124,13 @@ def variables_of(
     endpoints: Endpoints,
     outside: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """All variables of a process, but for those that each one has of its own.
+    """Return all variables of a process, except those specific to one environment.
 
     Args:
-        function: What they are for.
-        own: What the template and the developer give it. That goes before all else.
-        endpoints: Where it finds AWS.
-        outside: The environment that this process was started in.
+        function: The function.
+        own: The variables of the template and of the developer, which have precedence.
+        endpoints: The AWS endpoints.
+        outside: The environment of this process.
     """
     return {**_of_the_machine(outside), **_of_lambda(function, outside), **_of_aws(endpoints, outside), **own}
 
@@ -151,13 +151,13 @@ def _of_lambda(function: TemplateFunction, outside: Mapping[str, str]) -> dict[s
         "AWS_LAMBDA_FUNCTION_NAME": function.name,
         "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
         "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
-        "AWS_LAMBDA_LOG_FORMAT": "JSON",  # whatever the template says: its fields are read
+        "AWS_LAMBDA_LOG_FORMAT": "JSON",  # overrides the template: the fields are read
         "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{function.name}",
         "AWS_LAMBDA_LOG_LEVEL": "INFO",
         "AWS_XRAY_CONTEXT_MISSING": "LOG_ERROR",
         "LAMBDA_TASK_ROOT": str((function.code or Path()).resolve()),
         "LANG": "en_US.UTF-8",
-        "POWERTOOLS_TRACE_DISABLED": "true",  # there is no X-Ray daemon to send to
+        "POWERTOOLS_TRACE_DISABLED": "true",  # there is no X-Ray daemon
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(_path(function, outside))),
         "TZ": ":UTC",
         "_HANDLER": function.handler or "",
@@ -165,7 +165,7 @@ def _of_lambda(function: TemplateFunction, outside: Mapping[str, str]) -> dict[s
 
 
 def _path(function: TemplateFunction, outside: Mapping[str, str]) -> Iterator[str]:
-    """Code, layers, then what this Python has; its site-packages come by themselves, after the standard library."""
+    """Yield the import path: code, layers, and the path of this Python without its site-packages."""
     if function.code is not None:
         yield str(function.code.resolve())
     for layer in reversed(function.layers):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
-from tarry.local.cloud import Cloud
+from tarry.local.cloud import LocalCloud
 from tarry.local.show.log import LogLine, LogReader, report_text
 from tarry.local.show.timeline import FINAL, ORDINARY, MessageTimeline, timeline_of
 from tarry.outcome import State
@@ -271,7 +271,7 @@ class Outlook:
         for line in self._log.lines(event):
             self._view.say(line)
 
-    def scene(self, cloud: Cloud) -> Callable[[], Scene]:
+    def scene(self, cloud: LocalCloud) -> Callable[[], Scene]:
         """What there is to see at each moment."""
         title = f"tarry local  {cloud.plan.template.path}  SQS {cloud.url}"
         return lambda: Scene(
@@ -288,7 +288,7 @@ class Outlook:
         )
 
 
-def _queue_rows(cloud: Cloud) -> list[QueueRow]:
+def _queue_rows(cloud: LocalCloud) -> list[QueueRow]:
     """Dead-letter queues stand with the queues whose they are."""
     depths, now = cloud.sqs.depths(), cloud.timeline.now
     rows, dead_letters = [], set()

@@ -1,4 +1,4 @@
-"""Conditions: which letters are meant."""
+"""Conditions: the dead letters that they select."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tarry.failed import BadFilter, condition, matches
-from tests.unit.failed.letters import dead, letter
+from tests.unit.failed.dead_letters import dead_letter, recorded_dead_letter
 
 BODY = '{"id": 7, "paid": true, "customer": {"name": "Ada", "tags": ["vip", "eu"]}, "none": null}'
 ATTRIBUTES: dict[str, Any] = {
@@ -18,7 +18,7 @@ ATTRIBUTES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("text", "holds"),
+    ("text", "expected"),
     [
         ("type = app.CardDeclined", True),
         ("type != app.CardDeclined", False),
@@ -27,7 +27,7 @@ ATTRIBUTES: dict[str, Any] = {
         ("attempts = 5", True),
         ("attempts > 5", False),
         ("attempts >= 5", True),
-        ("attempts < 10", True),  # numbers, not texts
+        ("attempts < 10", True),  # compared as numbers, not as texts
         ('attempts = "5"', False),
         ("fingerprint = 9f2c61d0a4be", True),
         ("message ~ ^n", True),
@@ -38,7 +38,7 @@ ATTRIBUTES: dict[str, Any] = {
         ("origin != ledger", True),
         ("failed_at > 2026-11-21", True),
         ("failed_at < 2026-11-21T09:21:40+01:00", False),
-        ("failed_at <= 2026-11-21T09:21:41+01:00", True),  # moments, whatever their zone
+        ("failed_at <= 2026-11-21T09:21:41+01:00", True),  # compared as times, in any time zone
         ("body.id = 7", True),
         ("body.id ~ 7", True),
         ("body.customer.name = Ada", True),
@@ -48,52 +48,52 @@ ATTRIBUTES: dict[str, Any] = {
         ('body.customer.tags = ["vip", "eu"]', True),
         ("contains(body.customer.tags, 'eu') = true", True),
         ("length(body.customer.tags) > 1", True),
-        ("body.customer.tags[?@ == 'eu'] | [0] = eu", True),  # operators within brackets are JMESPath's own
-        ("length(body.id) > 1", False),  # it has none
+        ("body.customer.tags[?@ == 'eu'] | [0] = eu", True),  # operators within brackets belong to JMESPath
+        ("length(body.id) > 1", False),  # a number has no length
         ('attributes.tenant = "acme"', True),
         ("attributes.weight < 2", True),
         ("attributes.blob = AP8=", True),
-        ("attributes.weight < acme", False),  # nothing is less than what is not alike
+        ("attributes.weight < acme", False),  # values of different types have no order
     ],
 )
-def test_a_condition_is_a_field_an_operator_and_a_value(text: str, holds: bool) -> None:  # SPEC M2
-    assert matches(dead(BODY, ATTRIBUTES), [condition(text)]) is holds
+def test_a_condition_is_a_field_an_operator_and_a_value(text: str, expected: bool) -> None:  # SPEC M2
+    assert matches(recorded_dead_letter(BODY, ATTRIBUTES), [condition(text)]) is expected
 
 
 @pytest.mark.parametrize("text", ["body.missing = 1", "body.missing != 1", "body.none != 1", "attributes.x ~ ."])
-def test_what_a_letter_lacks_matches_nothing(text: str) -> None:  # SPEC M2
-    assert not matches(dead(BODY), [condition(text)])
+def test_a_missing_field_matches_no_condition(text: str) -> None:  # SPEC M2
+    assert not matches(recorded_dead_letter(BODY), [condition(text)])
 
 
-def test_a_letter_without_a_record_has_no_error_to_match() -> None:  # SPEC M2
-    assert not matches(letter("{}"), [condition("reason != fatal")])
+def test_a_dead_letter_without_a_failure_record_matches_no_condition_on_its_reason() -> None:  # SPEC M2
+    assert not matches(dead_letter("{}"), [condition("reason != fatal")])
 
 
-def test_a_body_that_is_no_json_is_a_text() -> None:  # SPEC M2
-    assert matches(dead("plain text"), [condition("body ~ ^plain")])
+def test_a_body_that_is_not_json_is_compared_as_text() -> None:  # SPEC M2
+    assert matches(recorded_dead_letter("plain text"), [condition("body ~ ^plain")])
 
 
-def test_all_conditions_must_hold() -> None:  # SPEC M2
+def test_all_conditions_must_match() -> None:  # SPEC M2
     conditions = [condition("attempts = 5"), condition("body.id = 8")]
-    assert matches(dead(BODY), conditions[:1])
-    assert not matches(dead(BODY), conditions)
-    assert matches(dead(BODY), [])
+    assert matches(recorded_dead_letter(BODY), conditions[:1])
+    assert not matches(recorded_dead_letter(BODY), conditions)
+    assert matches(recorded_dead_letter(BODY), [])
 
 
 @pytest.mark.parametrize(
     ("text", "column", "why"),
     [
         ("type", 5, "there is no operator"),
-        ("= 5", 1, "no field stands before ="),
-        ("body.[ = 5", 11, "a bracket is not closed"),
-        ("body.'x = 5", 12, "a ' is not closed"),
-        ("body.^ = 5", 6, "'body.^' is no JMESPath expression"),
-        ("  body.a b = 5", 10, "'body.a b' is no JMESPath expression"),
-        ("kind = 5", 1, "there is no field 'kind'; there are type, reason"),
-        ("message ~ a(b", 12, "'a(b' is no regular expression"),
+        ("= 5", 1, "there is no field before ="),
+        ("body.[ = 5", 11, "unclosed bracket"),
+        ("body.'x = 5", 12, "unclosed '"),
+        ("body.^ = 5", 6, "'body.^' is not a valid JMESPath expression"),
+        ("  body.a b = 5", 10, "'body.a b' is not a valid JMESPath expression"),
+        ("kind = 5", 1, "unknown field 'kind'; the fields are type, reason"),
+        ("message ~ a(b", 12, "'a(b' is not a valid regular expression"),
     ],
 )
-def test_a_condition_that_does_not_parse_says_where(text: str, column: int, why: str) -> None:
+def test_the_error_of_a_condition_has_the_column(text: str, column: int, why: str) -> None:
     with pytest.raises(BadFilter) as caught:
         condition(text)
     assert caught.value.column == column
@@ -101,6 +101,6 @@ def test_a_condition_that_does_not_parse_says_where(text: str, column: int, why:
     assert f"at column {column}" in str(caught.value)
 
 
-def test_without_conditions_no_jmespath_is_wanted() -> None:
+def test_jmespath_is_imported_only_for_conditions() -> None:
     code = "import sys; sys.modules['jmespath'] = None; from tarry import failed; failed.select(['a'])"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""A queue and what hands its messages to a handler."""
+"""A queue whose messages are delivered to a handler."""
 
 import json
 from collections.abc import Callable
@@ -8,8 +8,8 @@ from typing import Any
 from mypy_boto3_sqs import SQSClient
 
 
-class Source:
-    """A queue with its dead-letter queue, and its mapping: receives a batch and hands it to a handler."""
+class SourceQueue:
+    """A queue with its dead-letter queue, from which batches are delivered to a handler."""
 
     def __init__(self, sqs: SQSClient, name: str, suffix: str, max_receive_count: int) -> None:
         self.sqs = sqs
@@ -25,7 +25,7 @@ class Source:
         self.sqs.send_message(QueueUrl=self.url, MessageBody=json.dumps(body), **grouped)
 
     def deliver(self, handler: Callable[[Any, Any], Any]) -> list[Any]:
-        """Runs the handler on what is in the queue; the bodies of what it reported as failed."""
+        """Run the handler on the messages in the queue; return the bodies of those reported as failed."""
         messages = self.sqs.receive_message(
             QueueUrl=self.url, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"]
         )["Messages"]
@@ -54,14 +54,14 @@ class Source:
         return [json.loads(message["Body"]) for message in messages if message["MessageId"] in failed]
 
     def dead_letters(self) -> list[tuple[Any, dict[str, Any]]]:
-        """Body and failure record of each dead letter."""
+        """Return the body and the failure record of each dead letter."""
         received = self.sqs.receive_message(
             QueueUrl=self.dead_url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]
         )
         return [
             (
-                json.loads(letter["Body"]),
-                json.loads(letter["MessageAttributes"]["Tarry"]["StringValue"])["failure"],
+                json.loads(dead_letter["Body"]),
+                json.loads(dead_letter["MessageAttributes"]["Tarry"]["StringValue"])["failure"],
             )
-            for letter in received.get("Messages", [])
+            for dead_letter in received.get("Messages", [])
         ]

@@ -1,0 +1,266 @@
+"""The inspection of a dead-letter queue, which leaves the queue unchanged."""
+
+import contextlib
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tarry import Message, Reject, consumer, failed
+from tarry.simulator.client import SimulatedClient
+from tarry.simulator.history import History
+from tarry.simulator.sqs import Sqs
+from tarry.testing import Realism, Sandbox
+from tarry.world import World, use
+from tests.unit.failed.dead_letters import envelope_of
+from tests.wire import TestClock
+
+
+@consumer
+def rejects(message: Message) -> None:
+    raise Reject("no")
+
+
+def dead_letters(sandbox: Sandbox, count: int, queue: str = "orders", group: str | None = None) -> list[str]:
+    """Dead-letter messages of a queue; return their ids."""
+    dlq = f"{queue.removesuffix('.fifo')}-dlq" + (".fifo" if queue.endswith(".fifo") else "")
+    sandbox.queue(queue, dead_letter=dlq)
+    sandbox.connect(rejects, queue)
+    ids = [sandbox.send(queue, {"id": index}, group_id=group) for index in range(count)]
+    sandbox.run()
+    return ids
+
+
+def invisible(sandbox: Sandbox, queue: str = "orders-dlq") -> int:
+    """Return the number of dead letters in flight."""
+    return sum(dead_letter.hidden_seconds > 0 for dead_letter in sandbox.messages(queue))
+
+
+def test_an_inspection_leaves_the_queue_unchanged(sandbox: Sandbox) -> None:  # SPEC M2
+    ids = dead_letters(sandbox, 25)
+    with failed.opened("orders-dlq") as inspection:
+        first = failed.show(inspection, failed.select())
+        assert invisible(sandbox) == 25
+    assert invisible(sandbox) == 0
+    with failed.opened("orders-dlq") as inspection:
+        second = failed.show(inspection, failed.select())
+    assert sorted(dead_letter.id for dead_letter in first.dead_letters) == sorted(ids)
+    assert [failed.as_json(dead_letter) for dead_letter in first.dead_letters] == [
+        failed.as_json(dead_letter) for dead_letter in second.dead_letters
+    ]
+
+
+def test_it_reports_how_many_it_scanned(sandbox: Sandbox) -> None:  # SPEC M2, PLATFORM 22
+    dead_letters(sandbox, 30)
+    with failed.opened("orders-dlq") as inspection:
+        assert len(failed.show(inspection, failed.select(), most=20).dead_letters) == 20
+        assert failed.scanned(inspection) == "scanned 20 of about 30"
+
+
+@pytest.mark.parametrize("most", [1, 7, 15, 29])
+def test_without_conditions_no_more_are_received_than_are_shown(sandbox: Sandbox, most: int) -> None:  # SPEC M2
+    dead_letters(sandbox, 30)
+    with failed.opened("orders-dlq") as inspection:
+        assert len(failed.show(inspection, failed.select(), most).dead_letters) == most
+        assert inspection.scanned == invisible(sandbox) == most
+
+
+def test_each_dead_letter_is_shown_once_whatever_sqs_does() -> None:  # SPEC M2
+    with Sandbox(seed=3, realism=Realism(reorder=True, partial=True, duplicate=0.3)) as sandbox:
+        ids = dead_letters(sandbox, 40)
+        with failed.opened("orders-dlq") as inspection:
+            seen = [dead_letter.id for polled in inspection.polls() for dead_letter in polled]
+            assert set(seen) == set(ids)
+            there = sandbox.messages("orders-dlq")  # a message redelivered after its deletion is dead-lettered twice
+            assert sorted(seen) == sorted(dead_letter.id for dead_letter in there)
+
+
+def test_dead_letters_stay_in_flight_during_the_inspection(sandbox: Sandbox) -> None:  # SPEC M5
+    dead_letters(sandbox, 3)
+    with failed.opened("orders-dlq", keepalive=5) as inspection:
+        failed.show(inspection, failed.select())
+        for _ in range(20):
+            sandbox.sleep(30)
+            assert invisible(sandbox) == 3
+    assert invisible(sandbox) == 0
+
+
+def test_after_a_killed_process_dead_letters_become_visible_soon(sandbox: Sandbox) -> None:  # SPEC M5
+    dead_letters(sandbox, 3)
+    with failed.opened("orders-dlq", keepalive=5) as inspection:
+        failed.show(inspection, failed.select())
+        assert max(dead_letter.hidden_seconds for dead_letter in sandbox.messages("orders-dlq")) <= 15
+
+
+def test_an_exception_in_the_context_releases_the_dead_letters(sandbox: Sandbox) -> None:  # SPEC M5
+    dead_letters(sandbox, 12)
+    with contextlib.suppress(KeyboardInterrupt), failed.opened("orders-dlq") as inspection:
+        failed.show(inspection, failed.select())
+        raise KeyboardInterrupt
+    assert invisible(sandbox) == 0
+
+
+def test_an_inspection_that_fails_releases_what_it_received(sandbox: Sandbox) -> None:  # SPEC M5
+    dead_letters(sandbox, 30)
+    with failed.opened("orders-dlq") as inspection:
+        polls = inspection.polls()
+        assert len(next(polls)) == 10
+        sandbox.faults.add("denied", operation="ReceiveMessage", times=1)
+        with pytest.raises(ClientError):
+            next(polls)
+    assert invisible(sandbox) == 0
+
+
+def test_dead_letters_with_other_ids_are_released_at_once(sandbox: Sandbox) -> None:  # SPEC M5
+    ids = dead_letters(sandbox, 25)
+    with failed.opened("orders-dlq") as inspection:
+        shown = failed.show(inspection, failed.select([ids[13], ids[2]]))
+        assert [dead_letter.id for dead_letter in shown.dead_letters] == [ids[13], ids[2]]
+        assert invisible(sandbox) == 2
+
+
+def test_throttled_requests_are_repeated(sandbox: Sandbox) -> None:
+    dead_letters(sandbox, 25)
+    sandbox.faults.add("throttle", times=None, chance=0.6)
+    with failed.opened("orders-dlq") as inspection:
+        assert len(failed.show(inspection, failed.select()).dead_letters) == 25
+    sandbox.faults.clear()
+    assert invisible(sandbox) == 0
+
+
+def test_dead_letters_that_cannot_be_released_are_counted_and_time_out(sandbox: Sandbox) -> None:  # SPEC M5
+    dead_letters(sandbox, 3)
+    with failed.opened("orders-dlq") as inspection:
+        failed.show(inspection, failed.select())
+        sandbox.faults.add("denied", operation="ChangeMessageVisibilityBatch", times=None)
+    assert inspection.not_released == 3
+    sandbox.advance(15)
+    assert invisible(sandbox) == 0
+
+
+def test_an_inspection_ends_when_it_is_asked_to_stop(sandbox: Sandbox) -> None:  # SPEC M5
+    dead_letters(sandbox, 40)
+    stops: list[bool] = []
+    with failed.opened("orders-dlq", stop=lambda: bool(stops)) as inspection:
+        polls = inspection.polls()
+        next(polls)
+        stops.append(True)
+        assert list(polls) == []
+        assert inspection.scanned == 10
+    assert invisible(sandbox) == 0
+
+
+def test_on_fifo_only_the_first_ten_of_a_group_are_shown(sandbox: Sandbox) -> None:  # PLATFORM 14, 22
+    dead_letters(sandbox, 25, "orders.fifo", group="a")
+    with failed.opened("orders-dlq.fifo") as inspection:
+        shown = failed.show(inspection, failed.select())
+        assert [dead_letter.body for dead_letter in shown.dead_letters] == [f'{{"id":{index}}}' for index in range(10)]
+        assert failed.scanned(inspection) == "scanned 10 of about 25"
+    assert invisible(sandbox, "orders-dlq.fifo") == 0
+
+
+def test_one_at_a_time_a_fifo_group_continues_while_its_first_message_is_in_flight(
+    sandbox: Sandbox,
+) -> None:  # PLATFORM 14, 22
+    dead_letters(sandbox, 4, "orders.fifo", group="a")
+    stops: list[bool] = []
+    with failed.opened("orders-dlq.fifo", stop=lambda: bool(stops)) as inspection:
+        received = inspection.dead_letters()
+        assert [next(received).body for _ in range(3)] == [f'{{"id":{index}}}' for index in range(3)]
+        stops.append(True)
+        assert list(received) == []
+    assert invisible(sandbox, "orders-dlq.fifo") == 0
+
+
+def test_one_at_a_time_no_more_are_received_than_asked_for(sandbox: Sandbox) -> None:  # SPEC M5
+    dead_letters(sandbox, 4)
+    with failed.opened("orders-dlq") as inspection:
+        received = inspection.dead_letters()
+        next(received)
+        next(received)
+        assert invisible(sandbox) == 2
+
+
+def test_the_error_for_an_unknown_queue_lists_existing_queues(sandbox: Sandbox) -> None:  # SPEC M1
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    with pytest.raises(failed.UnknownQueue, match="queue 'nope' does not exist; existing queues: orders-dlq, orders"):
+        failed.find("nope")
+
+
+def test_a_queue_is_found_by_name_url_and_arn(sandbox: Sandbox) -> None:  # SPEC M1
+    sandbox.queue("worse")
+    sandbox.queue("orders-dlq", dead_letter="worse", max_receive_count=3)
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    for name in ("orders-dlq", sandbox.sqs.url("orders-dlq"), sandbox.sqs.arn("orders-dlq")):
+        found = failed.find(name)
+        assert (found.name, found.moves_to, found.moves_after) == ("orders-dlq", "worse", 3)
+        assert [source.name for source in found.sources or ()] == ["orders"]
+
+
+# with many dead letters
+
+
+class FullQueue:
+    """A dead-letter queue with a limit of messages in flight, in a world whose clock is moved by hand."""
+
+    def __init__(self, in_flight_limit: int) -> None:
+        self.clock = TestClock()
+        self.sqs = Sqs(self.clock.time, Random(1), History(self.clock.time), in_flight_limit=in_flight_limit)
+        self.client: Any = SimulatedClient(self.sqs, self.clock)
+        self.world = World(clock=self.clock, random=Random(2), client_factory=lambda: self.client)
+        self.url = self.client.create_queue(QueueName="dlq")["QueueUrl"]
+
+    def fill(self, count: int) -> None:
+        for index in range(count):
+            self.sqs.call("SendMessage", {"QueueUrl": self.url, "MessageBody": str(index)})
+
+
+def test_an_inspection_ends_at_the_in_flight_limit_of_sqs() -> None:  # SPEC M2, PLATFORM 6
+    full = FullQueue(in_flight_limit=35)
+    full.fill(50)
+    with use(full.world):
+        with failed.opened("dlq") as inspection:
+            assert len(failed.show(inspection, failed.select(), most=100).dead_letters) == 35
+            assert failed.scanned(inspection) == "scanned 35 of about 50"
+        assert full.sqs.depth("dlq").in_flight == 0
+
+
+def test_an_inspection_leaves_some_of_the_in_flight_limit_to_other_consumers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # SPEC M2, PLATFORM 6
+    monkeypatch.setattr("tarry.failed.inspection.MAX_IN_FLIGHT", 30)
+    full = FullQueue(in_flight_limit=120)
+    full.fill(50)
+    with use(full.world):
+        with failed.opened("dlq") as inspection:
+            assert len(failed.show(inspection, failed.select(), most=100).dead_letters) == 30
+            assert inspection.is_full
+        assert full.sqs.depth("dlq").in_flight == 0
+
+
+def test_ten_thousand_dead_letters_of_five_kinds_are_filtered(big: FullQueue) -> None:  # SPEC M2
+    """Some have no failure record, some are undecodable; all are visible again at the end."""
+    with use(big.world):
+        with failed.opened("dlq") as inspection:
+            selection = failed.select(where=["type = app.Kind3", "body.id >= 5000"])
+            shown = failed.show(inspection, selection, most=10_000)
+        assert failed.scanned(inspection) == "scanned 10,000 of about 10,000"
+        assert len(shown.dead_letters) == 1_000
+        assert {dead_letter.failure.type for dead_letter in shown.dead_letters if dead_letter.failure} == {"app.Kind3"}
+        assert big.sqs.depth("dlq").in_flight == 0
+
+
+@pytest.fixture
+def big() -> FullQueue:
+    """Two thousand dead letters of each kind, 0 to 4; kind 4 has no failure record."""
+    full = FullQueue(in_flight_limit=120_000)
+    for index in range(10_000):
+        kind, body = index % 5, json.dumps({"id": index})
+        reason = "undecodable" if kind == 2 else "exhausted"
+        envelope = json.dumps(envelope_of(body, f"id-{index}", type=f"app.Kind{kind}", reason=reason))
+        attributes = {"Tarry": {"DataType": "String", "StringValue": envelope}} if kind < 4 else {}
+        parameters = {"QueueUrl": full.url, "MessageBody": body, "MessageAttributes": attributes}
+        full.sqs.call("SendMessage", parameters)
+    return full
