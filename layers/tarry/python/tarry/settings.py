@@ -122,7 +122,7 @@ def acks_eagerly(settings: Settings) -> bool:
     return ack == "eager"
 
 
-def unsaid_fails(settings: BatchSettings, takes_batch: bool) -> bool:
+def fails_without_verdict(settings: BatchSettings, takes_batch: bool) -> bool:
     unsaid: object = settings.get("unsaid")
     if unsaid is None and "unsaid" not in settings:
         return False

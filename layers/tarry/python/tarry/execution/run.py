@@ -20,13 +20,31 @@ from tarry.verdict import ACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Protocol
 
     from tarry.batch import Batch
     from tarry.delivery import Delivery
     from tarry.execution.order import Item
-    from tarry.execution.verdicts import Again, Handling, Verdicts
+    from tarry.execution.verdicts import Rerun, Verdicts
     from tarry.invocation import Invocation
     from tarry.message import Message
+    from tarry.policy.retry_policy import RetryPolicy
+    from tarry.policy.step_lists import FailureSteps
+    from tarry.telemetry.logs import Log
+
+    class Handling(Protocol):
+        """How a consumer handles messages: its frozen settings, as far as running them needs to know."""
+
+        function: Callable[[Any], Any]
+        is_async: bool
+        concurrency: int
+        timeout: float | None
+        policy: RetryPolicy
+        steps: FailureSteps
+        log: Log
+        isolate: bool
+        fails_without_verdict: bool
+
 
 CANNOT_INTERRUPT = (
     "timeout= is not kept here: a sync handler can only be interrupted on the main thread, where Lambda calls it; "
@@ -75,7 +93,7 @@ class Run:
             from tarry.execution.verdicts import Verdicts
 
             self.made_verdicts = Verdicts(
-                self.handling, self.invocation, self.pending, waits=self.may_wait, blocks=self.may_block
+                self.handling, self.invocation, self.pending, may_wait=self.may_wait, may_block=self.may_block
             )
         return self.made_verdicts
 
@@ -87,23 +105,23 @@ class Run:
         *,
         ended_at: float | None = None,
         early: bool = True,
-    ) -> Again | None:
+    ) -> Rerun | None:
         """Decide on a message that has run; return when to run it again, if that is within this delivery.
 
         ``ended_at`` and ``early``: see `Verdicts.on_message`.
         """
         verdicts, delivery = self.verdicts, delivery_of(message)
-        again = verdicts.on_message(delivery, delivery.verdict, raised, tries, ended_at=ended_at, early=early)
-        self.deadline.owed = verdicts.owed_seconds()
-        return again
+        rerun = verdicts.on_message(delivery, delivery.verdict, raised, tries, ended_at=ended_at, early=early)
+        self.deadline.owed = verdicts.outcomes.owed_seconds()
+        return rerun
 
     def decide_last(self, message: Message[Any], error: BaseException) -> None:
         """Decide on the message whose run has ended the batch: it does not run again within this delivery."""
         if message.delivery_id in self.pending:
             delivery = delivery_of(message)
-            again = self.verdicts.on_message(delivery, delivery.verdict, error)
-            if again is not None:
-                self.verdicts.give_up(again)
+            rerun = self.verdicts.on_message(delivery, delivery.verdict, error)
+            if rerun is not None:
+                self.verdicts.cancel(rerun)
 
     def log_failure(self, error: BaseException) -> None:
         """Log a fault of tarry itself, after which its runner releases the messages that have not started."""

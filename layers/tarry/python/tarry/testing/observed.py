@@ -10,10 +10,10 @@ from datetime import datetime
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarry.batch import Batch, said_of
+from tarry.batch import Batch, batch_verdict_of
 from tarry.consumer import Consumer
 from tarry.delay import MAX_VISIBILITY_SECONDS
-from tarry.execution.batch_verdicts import Unsaid, culprit_of, effective_verdict
+from tarry.execution.batch_verdicts import WithoutVerdict, culprit_of, effective_verdict
 from tarry.execution.handlers import is_awaitable
 from tarry.execution.return_values import take
 from tarry.message import Message, delivery_of
@@ -187,8 +187,8 @@ class _Watch:
         """The call has ended; not if its process has."""
         if is_a(raised, Killed) or is_a(raised, GeneratorExit):
             return
-        unsaid_fails = self._handler.consumer.unsaid_fails
-        said = {each.delivery_id: each for each in _verdicts(self._subject, raised, unsaid_fails)}
+        fails_without_verdict = self._handler.consumer.fails_without_verdict
+        said = {each.delivery_id: each for each in _verdicts(self._subject, raised, fails_without_verdict)}
         waits = {each: self._wait(verdict) for each, verdict in said.items()}
         self._history.record(
             "ended",
@@ -240,7 +240,7 @@ class _Verdict(NamedTuple):
 
 
 def _verdicts(
-    subject: Message[Any] | Batch[Any], raised: BaseException | None, unsaid_fails: bool
+    subject: Message[Any] | Batch[Any], raised: BaseException | None, fails_without_verdict: bool
 ) -> Iterator[_Verdict]:
     """By the rules of a handler's words (SPEC B).
 
@@ -249,8 +249,8 @@ def _verdicts(
     if isinstance(subject, Message):
         yield _verdict(subject, delivery_of(subject).verdict, raised)
         return
-    whole = said_of(subject)
-    culprit, unsaid = culprit_of(subject, raised), Unsaid(whole.answer, unsaid_fails)
+    whole = batch_verdict_of(subject)
+    culprit, unsaid = culprit_of(subject, raised), WithoutVerdict(whole.answer, fails_without_verdict)
     stopped: set[str | None] = set()
     for index, message in enumerate(subject):
         delivery = delivery_of(message)
