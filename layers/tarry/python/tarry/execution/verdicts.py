@@ -10,8 +10,8 @@ from tarry.execution.groups import Groups
 from tarry.execution.outcomes import DONE, Outcomes
 from tarry.outcome import Outcome
 from tarry.policy.decision import Decision, ask_steps, decide
-from tarry.policy.failure import Failure
-from tarry.policy.steps import RESERVE_SECONDS, StepContext
+from tarry.policy.failure import Failure, StepContext
+from tarry.policy.steps import RESERVE_SECONDS
 from tarry.support.causes import let_frames_go
 from tarry.support.forks import leave_if_forked
 from tarry.telemetry.logs import WARNING

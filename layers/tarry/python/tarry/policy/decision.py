@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tarry.errors import DelayNotSupported
 from tarry.outcome import Outcome
-from tarry.policy.failure import Failure
+from tarry.policy.failure import Failure, StepContext
 from tarry.signals import Defer, Discard, Retry, Signal, delay_of, find_signal, reason_of, told_beside, until_of
 from tarry.support.causes import cause_of, is_a
 from tarry.support.value import Value
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.policy.retry_policy import RetryPolicy
     from tarry.policy.step_lists import StepList
-    from tarry.policy.steps import StepContext
     from tarry.sqs.queue_facts import QueueFacts
     from tarry.telemetry.diagnosis import Diagnosis
 

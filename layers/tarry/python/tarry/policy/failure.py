@@ -20,12 +20,13 @@ from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from random import Random
 
     from tarry.delivery import Delivery
     from tarry.message import Message
     from tarry.outcome import Outcome
-    from tarry.policy.steps import StepContext
     from tarry.telemetry.diagnosis import Diagnosis
+    from tarry.telemetry.notices import Notice
 
 NextStep: TypeAlias = "Callable[[Failure], Outcome]"
 
@@ -124,6 +125,19 @@ class Failure(Value):
     def crashes(self) -> int | None:
         """Deliveries of this message in which the process died; None, since only an attempt store knows."""
         return None
+
+
+class StepContext:
+    """What tarry's own steps need besides the failure: made anew each time the list is asked."""
+
+    __slots__ = ("notices", "rng", "time_left")
+
+    def __init__(self, rng: Random, time_left: Callable[[], float]) -> None:
+        self.rng = rng
+        self.time_left = time_left
+        """Seconds until Lambda kills the process; a step before may have taken some."""
+        self.notices: list[Notice] = []
+        """Lines for the log."""
 
 
 class FailureStep(Protocol):

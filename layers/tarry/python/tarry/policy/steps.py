@@ -11,28 +11,12 @@ from tarry.policy.backoff import Backoff, BadDelay, Wait, as_backoff, delay_of, 
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from random import Random
-
     from tarry.outcome import Outcome
-    from tarry.policy.failure import Failure, NextStep
-    from tarry.telemetry.notices import Notice
+    from tarry.policy.failure import Failure, NextStep, StepContext
 
 Record = Mapping[str, Any]
 
 MAX_RESENDS = 1_000  # what a record's counter holds
-
-
-class StepContext:
-    """What the steps that come with tarry need besides the failure, while they are asked."""
-
-    __slots__ = ("notices", "rng", "time_left")
-
-    def __init__(self, rng: Random, time_left: Callable[[], float]) -> None:
-        self.rng = rng
-        self.time_left = time_left
-        """Seconds until Lambda kills the process; a step before may have taken some."""
-        self.notices: list[Notice] = []
-        """Lines for the log."""
 
 
 class RetryInPlace(Value):
@@ -242,8 +226,12 @@ def _notice(failure: Failure, event: str, text: str) -> None:
 
 def _context(failure: Failure) -> StepContext:
     """The context in which a step is asked; one of its own for a failure made by hand, to test a step."""
+    if failure.context is not None:
+        return failure.context
+    from tarry.policy.failure import StepContext
+
     invocation = failure.delivery.invocation
-    return failure.context or StepContext(invocation.world.random, invocation.time_left)
+    return StepContext(invocation.world.random, invocation.time_left)
 
 
 def _times(times: int) -> int:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from tarry.delay import MAX_VISIBILITY_SECONDS, MOMENT_SECONDS, whole_seconds
 from tarry.outcome import Outcome
 from tarry.policy.decision import Decision, ask_steps
-from tarry.policy.failure import Failure
-from tarry.policy.steps import StepContext
+from tarry.policy.failure import Failure, StepContext
 from tarry.settlement.copies import CannotCopy
 from tarry.settlement.copy_writer import CopyWriter
 from tarry.settlement.facts import FactsNeeded
