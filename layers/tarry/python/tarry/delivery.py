@@ -42,8 +42,8 @@ class Delivery:
     """What tarry decided."""
     is_settled = False
     """Whether nothing is left to do with it at SQS."""
-    is_gone = False
-    """Whether it is settled elsewhere for certain, so that it must not be reported as failed."""
+    is_done = False
+    """Whether it is settled for good, so that it must not be reported as failed."""
     visible_at: float | None = None
     """When its lease ends, in epoch seconds, as SQS last confirmed it in this invocation."""
     is_lost = False

@@ -174,7 +174,7 @@ class Outcomes:
         """Make no more requests; messages that are settled for good leave ``pending``."""
         if self.made_settlement is not None:
             self.made_settlement.stop()
-            for delivery_id in self.made_settlement.gone():
+            for delivery_id in self.made_settlement.done():
                 self._pending.pop(delivery_id, None)
 
 

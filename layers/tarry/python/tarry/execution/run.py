@@ -137,7 +137,7 @@ class Run:
     def acknowledged(self) -> list[Delivery]:
         """The messages that are done and still in their queue, until Lambda deletes them after the answer."""
         done = [self.invocation.delivery(*item) for item in self.records.items() if item[0] not in self.pending]
-        return [delivery for delivery in done if not delivery.is_gone]
+        return [delivery for delivery in done if not delivery.is_done]
 
     def renew_leases(self, apart: Sequence[Sequence[Item]] = ()) -> None:
         """On FIFO, extend leases that may be about to end, before anything runs.
