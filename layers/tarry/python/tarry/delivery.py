@@ -200,7 +200,7 @@ class Delivery:
 
     # the verdict
 
-    def say(self, verdict: Verdict) -> None:
+    def take_verdict(self, verdict: Verdict) -> None:
         """Take a verdict from the handler. The first one counts, and none after the handler has ended."""
         if self.is_closed or self.verdict is not None:
             self.ignore(verdict, None if self.is_closed else self.verdict)

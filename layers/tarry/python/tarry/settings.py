@@ -79,8 +79,8 @@ class Settings(TypedDict, total=False):
 class BatchSettings(Settings, total=False):
     """Settings of `batch_consumer` alone.
 
-    ``unsaid="fail"``: a message about which the handler said nothing has failed; by default, ``"ack"``, it is
-    acknowledged. In either mode `BatchError` acknowledges the messages before the one that it names.
+    ``unsaid="fail"``: a message without a verdict has failed; by default, ``"ack"``, it is acknowledged. In
+    either mode `BatchError` acknowledges the messages before the one that it names.
     """
 
     unsaid: Literal["ack", "fail"]

@@ -78,8 +78,8 @@ class LocalRetry(Value):
     ``delay`` is the wait before the next run: seconds (fractions count), a ``timedelta``, or a backoff over the runs
     (after the first run it is ``delay(1)``).
 
-    All its tries are one attempt. A message of which something was said, or that raised a signal, is passed on, and so
-    is one for whose next try there is no time left. For handlers of one message; it waits for the other messages of the
+    All its tries are one attempt. A message with a verdict of its own, or that raised a signal, is passed on, and so is
+    one for whose next try there is no time left. For handlers of one message; it waits for the other messages of the
     batch to have run (on FIFO it holds up the batch).
 
     Raises `ConfigurationError` for ``times`` outside 1 to 1,000, and for a ``delay`` that is not one.
@@ -96,8 +96,9 @@ class LocalRetry(Value):
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
-        is_over = failure.was_said or failure.delivery.verdict is not None or not isinstance(failure.error, Exception)
-        if failure.reason != "error" or is_over or failure.tries > self.times:
+        has_verdict = failure.was_requested or failure.delivery.verdict is not None
+        may_retry = failure.reason == "error" and not has_verdict and isinstance(failure.error, Exception)
+        if not may_retry or failure.tries > self.times:
             return next_step(failure)
         context = _context(failure)
         try:

@@ -98,7 +98,7 @@ class CopyWriter:
         self._situation.limit_of(delivery.source)  # before any hook of the user's is called
         delay, due = _parked(min(MAX_VISIBILITY_SECONDS, max(0, until - now)), until, delivery.source, now)
         if decision.outcome.kind == "wait" and due is not None:
-            due = delivery.due  # as it was said, however much of it this copy waits
+            due = delivery.due  # as it was set, however much of it this copy waits
         counts = decision.outcome.kind not in ("defer", "wait")
         carried = delivery.attempt if counts else _attempts_before(delivery)
         if failure is None:

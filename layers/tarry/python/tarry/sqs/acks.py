@@ -140,10 +140,10 @@ class Acks:
     def _failed(self, error: Exception, count: int, queue: QueueArn) -> None:
         """A whole request failed. Where the next one would fail too, or only cost time, none is made."""
         self._lookups.warn(error, "delete_message_batch", queue)
-        is_said = is_denied(error_code(error)) or isinstance(error, OutOfTime)
-        if is_said or may_be_applied(error):
+        is_logged = is_denied(error_code(error)) or isinstance(error, OutOfTime)
+        if is_logged or may_be_applied(error):
             self.close()
-        if not is_said:
+        if not is_logged:
             self._tell(f"{count} acknowledged messages are left to Lambda to delete", None, error)
 
     def _tell(self, text: str, delivery: Delivery | None, error: Exception) -> None:
