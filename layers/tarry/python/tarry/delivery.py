@@ -230,5 +230,5 @@ class Delivery:
 
     def ignore(self, verdict: Verdict, earlier: Verdict | None) -> None:
         """Log a verdict that comes too late: after an earlier one, or after the handler has ended (None)."""
-        why = "its handler had ended" if earlier is None else f"{name_of_verdict(earlier)} was said before"
+        why = "its handler had ended" if earlier is None else f"{name_of_verdict(earlier)} was given before"
         self.invocation.log.ignored(self, name_of_verdict(verdict), why)

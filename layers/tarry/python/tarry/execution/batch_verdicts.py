@@ -85,7 +85,7 @@ class BatchVerdicts:
         culprit = culprit_of(batch, raised)
         effective = [effective_verdict(delivery.verdict, whole.verdict) for delivery in deliveries]
         if raised is not None and all(verdict is not None and verdict is not raised for verdict in effective):
-            text = "the batch handler raised after it had said what becomes of every message; what it said holds"
+            text = "The batch handler raised after it gave a verdict on every message. The verdicts hold."
             self._log.problem("raised_after_verdict", text, error=raised, level=WARNING)
         if culprit is not None and raised is not None:
             raised = raised if (cause := cause_of(raised)) is None else cause

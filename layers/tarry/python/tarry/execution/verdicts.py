@@ -139,7 +139,7 @@ class Verdicts:
             told = diagnose(trouble)
             decided = Failure(delivery.message, trouble, "error", failed_at=decided_at, tries=tries, diagnosis=told)
         if verdict is not None and raised is not None and isinstance(decided, Decision):
-            text = "the handler raised after it had said what becomes of the message; what it said holds"
+            text = "The handler raised after it gave a verdict on the message. The verdict holds."
             log.problem("raised_after_verdict", text, delivery, error=raised, level=WARNING)
         if (settlement := self.outcomes.made_settlement) is not None:
             settlement.deciding = clock.monotonic() - began
