@@ -92,9 +92,12 @@ class Run:
         if self.made_verdicts is None:
             from tarry.execution.verdicts import Verdicts
 
-            self.made_verdicts = Verdicts(
+            made = Verdicts(
                 self.handling, self.invocation, self.pending, may_wait=self.may_wait, may_block=self.may_block
             )
+            # Another thread of a batch handler may have made it meanwhile.
+            first: Verdicts = vars(self).setdefault("made_verdicts", made)
+            return first
         return self.made_verdicts
 
     def decide(

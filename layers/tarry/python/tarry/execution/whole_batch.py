@@ -143,7 +143,10 @@ class WholeBatch:
         if self._made_verdicts is None:
             from tarry.execution.batch_verdicts import BatchVerdicts
 
-            self._made_verdicts = BatchVerdicts(self._run.verdicts, self._run.handling)
+            made = BatchVerdicts(self._run.verdicts, self._run.handling)
+            # Another thread of the handler may have made it meanwhile.
+            first: BatchVerdicts = vars(self).setdefault("_made_verdicts", made)
+            return first
         return self._made_verdicts
 
     def _on_verdict(self, delivery: Delivery) -> None:
