@@ -5,12 +5,14 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from tarry import Batch, LeaseLost, Message, batch_consumer, consumer
 from tarry.consumer import LazyExtending
 from tarry.delivery import Delivery
+from tarry.execution.verdicts import Verdicts
 from tarry.invocation import Invocation
 from tarry.sqs.client import Requests
 from tarry.sqs.lookups import Lookups
@@ -144,3 +146,29 @@ def test_a_batch_handler_is_not_over_before_the_verdict_that_a_thread_of_its_own
 
     with wire:
         assert failed(handler(batch_of(105), Context())) == []
+
+
+def test_the_first_verdicts_of_a_batch_may_come_from_several_threads_at_once(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC A6, C11
+    """Both threads find that the decisions of the batch are still to be made."""
+    made = Verdicts.__init__
+    both = threading.Barrier(2)
+
+    def made_beside_another(*arguments: Any, **more: Any) -> None:
+        both.wait(10)
+        made(*arguments, **more)
+
+    monkeypatch.setattr(Verdicts, "__init__", made_beside_another)
+
+    @batch_consumer
+    def handler(batch: Batch) -> None:
+        threads = [threading.Thread(target=message.retry, args=(60,)) for message in batch]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert len(failed(handler(batch_of(2), Context()))) == 2
+    [hidden] = wire.sent(HIDE)
+    assert len(hidden.entries) == 2

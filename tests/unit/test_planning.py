@@ -12,8 +12,8 @@ from tarry import DeadLetter, Exponential, Failure, Outcome, Reject, RetryInPlac
 from tarry.invocation import Invocation
 from tarry.message import Message, delivery_of
 from tarry.policy.decision import Decision, ask_steps, decide
+from tarry.policy.failure import StepContext
 from tarry.policy.step_lists import FailureSteps
-from tarry.policy.steps import StepContext
 from tarry.settlement.facts import Situation, SizeLimit
 from tarry.settlement.planner import Planner
 from tarry.sqs.queue_facts import QueueFacts

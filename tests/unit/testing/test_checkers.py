@@ -378,7 +378,7 @@ def test_a_log_that_tells_of_a_letter_that_was_not_sent(sandbox: Sandbox, monkey
     def sent_to_nobody(copies: Any, lookups: Any) -> Any:
         return [sending.Sent(copy, None) for copy in copies]
 
-    monkeypatch.setattr(executor, "send_on", sent_to_nobody)
+    monkeypatch.setattr(executor, "send_copies", sent_to_nobody)
     work(sandbox, rejects(), "a")
     assert {"the log tells the truth", "nothing is lost"} <= rules(sandbox)
 

@@ -20,21 +20,21 @@ class Batch(Sequence[Message[T]]):
     A verdict on the batch holds for each message without a verdict of its own; the first one counts.
     """
 
-    __slots__ = ("_messages", "_said", "context")
+    __slots__ = ("_messages", "_verdict", "context")
 
-    def __init__(self, context: Any, messages: list[Message[T]], said: BatchVerdict | None = None) -> None:
+    def __init__(self, context: Any, messages: list[Message[T]], verdict: BatchVerdict | None = None) -> None:
         self.context = context
         """The Lambda context of this invocation."""
         self._messages = messages
-        self._said = BatchVerdict() if said is None else said
+        self._verdict = BatchVerdict() if verdict is None else verdict
 
     def ack_all(self) -> None:
         """Acknowledge all messages without another verdict, also a later one; but `Message.retry` comes too late then.
 
         With ``ack="eager"`` they are deleted at once, and any other verdict comes too late (not on FIFO).
         """
-        self._say(ACK)
-        if self._said.verdict is ACK and self._said.deletes_at_once:
+        self._give(ACK)
+        if self._verdict.verdict is ACK and self._verdict.deletes_at_once:
             for message in self._messages:
                 delivery_of(message).ack_eagerly()
 
@@ -47,15 +47,15 @@ class Batch(Sequence[Message[T]]):
         verdict = Retry(delay)
         for message in self._messages:
             delivery_of(message).check_delay(verdict)
-        verdict.__cause__ = sys.exception()  # said in an `except` block: that is why
-        self._say(verdict)
+        verdict.__cause__ = sys.exception()  # in an `except` block, the exception is why
+        self._give(verdict)
 
-    def _say(self, verdict: Verdict) -> None:
-        if self._said.verdict is None:
-            self._said.verdict = verdict
+    def _give(self, verdict: Verdict) -> None:
+        if self._verdict.verdict is None:
+            self._verdict.verdict = verdict
         else:
             for message in self._messages:
-                delivery_of(message).ignore(verdict, self._said.verdict)
+                delivery_of(message).ignore(verdict, self._verdict.verdict)
 
     @overload
     def __getitem__(self, index: int) -> Message[T]: ...
@@ -74,6 +74,6 @@ class Batch(Sequence[Message[T]]):
         return f"<Batch of {len(self)} messages>"
 
 
-def said_of(batch: Batch[Any]) -> BatchVerdict:
-    """Return what the handler has said of the batch as a whole."""
-    return batch._said
+def batch_verdict_of(batch: Batch[Any]) -> BatchVerdict:
+    """Return the verdict on the batch as a whole, and the answer that its handler returned."""
+    return batch._verdict

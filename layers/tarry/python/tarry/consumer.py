@@ -19,12 +19,12 @@ from tarry.settings import (
     POLICY_SETTINGS,
     acks_eagerly,
     concurrency_of,
+    fails_without_verdict,
     payload_reader_of,
     policy_of,
     refuse_unknown,
     seconds_of,
     settings_of,
-    unsaid_fails,
     with_policy,
 )
 from tarry.support.forks import leave_if_forked
@@ -66,8 +66,9 @@ class Consumer(Generic[T]):
 
     # In slots, since functools.wraps copies a __dict__ over that of the wrapper; the dunders are in one.
     __slots__ = (
-        "__dict__", "_payload_reader", "_settings", "_takes_batch", "acks_eagerly", "concurrency", "function",
-        "is_async", "isolate", "keepalive", "log", "name", "policy", "steps", "timeout", "unsaid_fails",
+        "__dict__", "_payload_reader", "_settings", "_takes_batch", "acks_eagerly", "concurrency",
+        "fails_without_verdict", "function", "is_async", "isolate", "keepalive", "log", "name", "policy", "steps",
+        "timeout",
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: AllSettings) -> None:
@@ -95,7 +96,7 @@ class Consumer(Generic[T]):
         self.is_async = is_async(function)
         self.isolate = bool(settings.get("isolate", True))
         self.acks_eagerly = acks_eagerly(settings)
-        self.unsaid_fails = unsaid_fails(settings, takes_batch)
+        self.fails_without_verdict = fails_without_verdict(settings, takes_batch)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
         self.__module__ = getattr(function, "__module__", __name__)
@@ -168,7 +169,7 @@ class Consumer(Generic[T]):
             if run.made_verdicts is not None:
                 run.made_verdicts.finish()
             if invocation.must_end_process is not None:
-                run.verdicts.settlement.delete(run.acknowledged())
+                run.verdicts.outcomes.settlement.delete(run.acknowledged())
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
             leave_if_forked(invocation.began_in, error)
             text = "tarry itself failed; what was not settled is reported as failed"
@@ -178,7 +179,7 @@ class Consumer(Generic[T]):
             if invocation.acks is not None:
                 invocation.acks.close()
             if run.made_verdicts is not None:
-                run.made_verdicts.stop()
+                run.made_verdicts.outcomes.stop()
             if invocation.deliveries:
                 invocation.let_go()
         return invocation.must_end_process

@@ -42,8 +42,8 @@ class Delivery:
     """What tarry decided."""
     is_settled = False
     """Whether nothing is left to do with it at SQS."""
-    is_gone = False
-    """Whether it is settled elsewhere for certain, so that it must not be reported as failed."""
+    is_done = False
+    """Whether it is settled for good, so that it must not be reported as failed."""
     visible_at: float | None = None
     """When its lease ends, in epoch seconds, as SQS last confirmed it in this invocation."""
     is_lost = False
@@ -200,7 +200,7 @@ class Delivery:
 
     # the verdict
 
-    def say(self, verdict: Verdict) -> None:
+    def take_verdict(self, verdict: Verdict) -> None:
         """Take a verdict from the handler. The first one counts, and none after the handler has ended."""
         if self.is_closed or self.verdict is not None:
             self.ignore(verdict, None if self.is_closed else self.verdict)
@@ -230,5 +230,5 @@ class Delivery:
 
     def ignore(self, verdict: Verdict, earlier: Verdict | None) -> None:
         """Log a verdict that comes too late: after an earlier one, or after the handler has ended (None)."""
-        why = "its handler had ended" if earlier is None else f"{name_of_verdict(earlier)} was said before"
+        why = "its handler had ended" if earlier is None else f"{name_of_verdict(earlier)} was given before"
         self.invocation.log.ignored(self, name_of_verdict(verdict), why)

@@ -7,7 +7,7 @@
     ├── LeaseLost             a message cannot be held any longer: another consumer may have it
     ├── SendError             messages of a `Queue` were not sent for certain
     ├── Undecodable           a body that is not what it should be
-    └── UnexplainedFailure    a handler said that a message failed, and not why
+    └── UnexplainedFailure    a handler reported a failed message without an error
 
 All are `ValueError`s too. Verdicts that are raised (`Retry`, `Reject`, ...) are not errors: see `tarry.signals`.
 """
@@ -91,7 +91,7 @@ class Undecodable(TarryError):
 
 
 class UnexplainedFailure(TarryError):
-    """A failure without an error: the handler returned ``batchItemFailures``, or said nothing about the message.
+    """A failure without an error: the handler returned ``batchItemFailures``, or gave no verdict on the message.
 
     Worth another attempt whatever ``fatal`` and ``retry_on`` say, since it does not tell which error it was.
     """

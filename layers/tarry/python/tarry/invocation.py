@@ -56,7 +56,7 @@ class Invocation:
     extending: Extending
     """Extends leases for handlers. Set by the consumer; a value has no access to SQS."""
     batch: BatchVerdict | None = None
-    """What a batch handler has said of its batch as a whole; None for a handler of one message."""
+    """The verdict on the batch as a whole; None for a handler of one message."""
     on_verdict: Callable[[Delivery], None] | None = None
     """Called for each verdict that a batch handler gives on a message; None for a handler of one message."""
     acks: Acks | None = None

@@ -188,7 +188,7 @@ class Message(Generic[T]):
         of_batch = self._verdict_on_batch
         if is_a(of_batch, Retry):
             return self._delivery.ignore(ACK, of_batch)
-        self._delivery.say(ACK)
+        self._delivery.take_verdict(ACK)
 
     def retry(self, delay: Delay | None = None) -> None:
         """Retry the message after ``delay``; None: after the delay of the policy's backoff. The attempt has failed.
@@ -201,20 +201,20 @@ class Message(Generic[T]):
         """
         verdict = Retry(delay)
         self._delivery.check_delay(verdict)
-        verdict.__cause__ = sys.exception()  # said in an `except` block: that is why
+        verdict.__cause__ = sys.exception()  # in an `except` block, the exception is why
         if self._verdict_on_batch is ACK:
             return self._delivery.ignore(verdict, ACK)
-        self._delivery.say(verdict)
+        self._delivery.take_verdict(verdict)
 
     def reject(self, reason: str | None = None) -> None:
         """Dead-letter the message now. In an ``except`` block, the failure record shows that exception too."""
         verdict = Reject(reason)
         verdict.__context__ = sys.exception()
-        self._delivery.say(verdict)
+        self._delivery.take_verdict(verdict)
 
     def discard(self, reason: str | None = None) -> None:
         """Delete the message and keep nothing of it but a log line."""
-        self._delivery.say(Discard(reason))
+        self._delivery.take_verdict(Discard(reason))
 
     def defer(self, delay: Delay) -> None:
         """Deliver the message again after ``delay``, at least a second. This is neither a failure nor an attempt.
@@ -227,7 +227,7 @@ class Message(Generic[T]):
         """
         verdict = Defer(delay)
         self._delivery.check_delay(verdict)
-        self._delivery.say(verdict)
+        self._delivery.take_verdict(verdict)
 
     def fail(self, error: BaseException) -> None:
         """Report that the message failed with ``error``; the policy decides. For batch handlers.
@@ -239,7 +239,7 @@ class Message(Generic[T]):
         signal = find_signal(error)
         if is_a(signal, Retry) or is_a(signal, Defer):
             self._delivery.check_delay(signal)
-        self._delivery.say(error)
+        self._delivery.take_verdict(error)
 
     def extend(self, seconds: float | timedelta) -> None:
         """Keep the message invisible to others for ``seconds`` from now, never for less than it is known to be.

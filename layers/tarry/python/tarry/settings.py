@@ -79,8 +79,8 @@ class Settings(TypedDict, total=False):
 class BatchSettings(Settings, total=False):
     """Settings of `batch_consumer` alone.
 
-    ``unsaid="fail"``: a message about which the handler said nothing has failed; by default, ``"ack"``, it is
-    acknowledged. In either mode `BatchError` acknowledges the messages before the one that it names.
+    ``unsaid="fail"``: a message without a verdict has failed; by default, ``"ack"``, it is acknowledged. In
+    either mode `BatchError` acknowledges the messages before the one that it names.
     """
 
     unsaid: Literal["ack", "fail"]
@@ -122,7 +122,7 @@ def acks_eagerly(settings: Settings) -> bool:
     return ack == "eager"
 
 
-def unsaid_fails(settings: BatchSettings, takes_batch: bool) -> bool:
+def fails_without_verdict(settings: BatchSettings, takes_batch: bool) -> bool:
     unsaid: object = settings.get("unsaid")
     if unsaid is None and "unsaid" not in settings:
         return False

@@ -77,8 +77,8 @@ class Defer(Signal):
 class BatchError(Exception):
     """Raised by a batch handler to name the message that stopped it, by its index in the batch or itself.
 
-    Those before it are acknowledged, it has failed, those after it are given back; what was said of a message
-    explicitly holds. ``raise BatchError(index=3) from error`` keeps the error as the reason.
+    Those before it are acknowledged, it has failed, those after it are released; verdicts given on single
+    messages hold. ``raise BatchError(index=3) from error`` keeps the error as the reason.
     """
 
     def __init__(self, text: str = "", *, index: int | None = None, message: Message[Any] | None = None) -> None:
@@ -119,9 +119,9 @@ def find_signal(error: BaseException) -> Signal | None:
     return next((signal for kind in _MOST_CAUTIOUS_FIRST for signal in found if is_a(signal, kind)), None)
 
 
-def told_beside(word: BaseException, error: BaseException | None) -> str | None:
+def reason_beside(verdict: BaseException, error: BaseException | None) -> str | None:
     """Return the reason of a `Reject` whose record tells another error: ``raise Reject("text") from error``."""
-    return reason_of(word) if is_a(word, Reject) and word is not error else None
+    return reason_of(verdict) if is_a(verdict, Reject) and verdict is not error else None
 
 
 def _first_of_causes(error: BaseException) -> Signal | BaseExceptionGroup[BaseException] | None:

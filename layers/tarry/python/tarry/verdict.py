@@ -25,7 +25,7 @@ Verdict = Ack | BaseException
 
 
 class BatchVerdict:
-    """What a batch handler has said of its batch as a whole."""
+    """The verdict of a batch handler on its batch as a whole, and the answer it returned."""
 
     __slots__ = ("answer", "deletes_at_once", "verdict")
 

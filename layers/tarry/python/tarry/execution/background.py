@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.execution.jobs import Jobs
     from tarry.execution.run import Run
-    from tarry.execution.verdicts import Again, Verdicts
+    from tarry.execution.verdicts import Rerun, Verdicts
 
 
 class Background:
     """The requests of one run. Their answers are dealt with by the coordinator, whenever it waits for its jobs."""
 
-    def __init__(self, run: Run, jobs: Jobs, settled: Callable[[Delivery, Again | None], None] | None = None) -> None:
+    def __init__(self, run: Run, jobs: Jobs, settled: Callable[[Delivery, Rerun | None], None] | None = None) -> None:
         self._run = run
         self._jobs = jobs
         self._settled = settled
@@ -30,14 +30,14 @@ class Background:
 
     def connect(self, verdicts: Verdicts) -> None:
         """Have `verdicts` make its requests here, if the handler is async."""
-        verdicts.wake = self._jobs.wake
+        verdicts.awaiting.wake = self._jobs.wake
         if self._run.handling.is_async:
-            verdicts.in_background = self._make
+            verdicts.outcomes.in_background = self._make
             if self._settled is not None:
-                verdicts.settled = self._settled
+                verdicts.outcomes.settled = self._settled
 
     def _make(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
-        """`tarry.execution.verdicts.InBackground`."""
+        """`tarry.execution.outcomes.InBackground`."""
 
         def make() -> None:
             answer = result_of(work)

@@ -1,30 +1,134 @@
-"""What a batch handler's verdicts, return value and exception mean for each message (SPEC A4, B4, B5, B8)."""
+"""Deciding on the messages of a batch handler, from its verdicts, return value and exception (SPEC A4, B4, B5, B8)."""
 
 from __future__ import annotations
 
+import math
+import threading
 from typing import TYPE_CHECKING, Any
 
+from tarry.batch import batch_verdict_of
 from tarry.errors import UnexplainedFailure
-from tarry.execution.return_values import NAMED, UNSAID
+from tarry.execution.return_values import NAMED, NO_VERDICT
+from tarry.message import delivery_of
 from tarry.signals import BatchError, Discard, Reject, Retry
-from tarry.support.causes import is_a
+from tarry.support.causes import cause_of, clear_frames, is_a
+from tarry.support.forks import generation
+from tarry.telemetry.logs import WARNING
 from tarry.verdict import ACK
 
 if TYPE_CHECKING:
     from tarry.batch import Batch
     from tarry.delivery import Delivery
     from tarry.execution.groups import Group
+    from tarry.execution.run import Handling
+    from tarry.execution.verdicts import Verdicts
+    from tarry.invocation import Invocation
     from tarry.verdict import Answer, Verdict
+    from tarry.world import Event
+
+LAST_SECONDS = 0.5
+"""Kept of the time left where the end of a batch handler waits for a thread of its own."""
 
 
-class Unsaid:
+class BatchVerdicts:
+    """Decides on the messages of a batch handler: on some when it gives a verdict on them, on the others at its end."""
+
+    def __init__(self, verdicts: Verdicts, handling: Handling) -> None:
+        self._verdicts = verdicts
+        self._log = handling.log
+        self._fails_without_verdict = handling.fails_without_verdict
+        self._is_free = threading.Lock()
+        """Taken while a verdict is dealt with below the handler that gave it, and for good at the handler's end."""
+        self._is_over: Event | None = None
+        """Set when the last verdict that was dealt with below the handler has been."""
+        self._last: Verdict | None = None
+        """The last verdict that the handler gave on a message: it may still handle the exception."""
+
+    def on_verdict(self, delivery: Delivery) -> None:
+        """Decide on a message as soon as its handler has given a verdict on it alone (SPEC C11).
+
+        It is left for the end where a later verdict on the batch still counts, or where another thread of the handler
+        is in here.
+        """
+        if generation() != delivery.invocation.began_in:
+            return  # a forked child, which settles nothing
+        verdict = delivery.verdict
+        before, self._last = self._last, verdict
+        if is_a(before, BaseException) and before is not verdict:
+            clear_frames(before)  # its traceback stays: the handler may still tell of it
+        is_open = is_a(verdict, Retry) and leaves_delay_open(verdict)
+        if delivery.source.is_fifo or is_open or is_a(verdict, (Reject, Discard)) or not self._is_free.acquire(False):
+            return
+        over = self._is_over = delivery.invocation.world.threads.event()
+        try:
+            self._verdicts.keeps_frames = True
+            self._verdicts.on_message(delivery, verdict, None)
+        except Exception as error:  # noqa: BLE001 a fault of our own must not reach the handler
+            self._log.problem("runtime_failed", "tarry itself failed to decide early", delivery, error=error)
+        finally:
+            self._verdicts.keeps_frames = False
+            self._is_free.release()
+            over.set()
+
+    def on_end(self, batch: Batch[Any], raised: BaseException | None) -> None:
+        """Decide on all messages that are not decided yet; their handler has ended (SPEC B4, B5, H2)."""
+        verdicts, outcomes, groups = self._verdicts, self._verdicts.outcomes, self._verdicts.groups
+        deliveries, whole = [delivery_of(message) for message in batch], batch_verdict_of(batch)
+        invocation = deliveries[0].invocation
+        ended_at = invocation.now()
+        self._wait_for_verdict(invocation)
+        outcomes.settle_here()
+        groups.go_on()
+        todo = [(index, delivery) for index, delivery in enumerate(deliveries) if not delivery.is_closed]
+        for _, delivery in todo:  # the others were decided on when their own verdicts fell
+            delivery.is_closed = True
+        culprit = culprit_of(batch, raised)
+        effective = [effective_verdict(delivery.verdict, whole.verdict) for delivery in deliveries]
+        if raised is not None and all(verdict is not None and verdict is not raised for verdict in effective):
+            text = "The batch handler raised after it gave a verdict on every message. The verdicts hold."
+            self._log.problem("raised_after_verdict", text, error=raised, level=WARNING)
+        if culprit is not None and raised is not None:
+            raised = raised if (cause := cause_of(raised)) is None else cause
+        without_verdict = WithoutVerdict(whole.answer, self._fails_without_verdict)
+        for index, delivery in todo:
+            verdict = effective[index]
+            if verdict is None and culprit is not None and index < culprit:
+                verdict = ACK
+            is_behind_culprit = verdict is None and culprit is not None and index > culprit
+            if is_behind_culprit or (groups.is_stopped(delivery) and not stands_alone(effective[index])):
+                verdicts.release(delivery)
+            elif verdict is None and raised is None:
+                self._on_no_verdict(delivery, without_verdict, ended_at)
+            elif verdict is ACK or outcomes.settlement.has_time:
+                error = raised if verdict is None else None
+                verdicts.on_message(delivery, verdict, error, ended_at=ended_at, early=False)
+            else:
+                outcomes.settlement.report_only()
+
+    def _wait_for_verdict(self, invocation: Invocation) -> None:
+        """Wait for the verdict that a thread of the handler has given; no other is dealt with from now on."""
+        while not self._is_free.acquire(False):
+            left = invocation.time_left() - LAST_SECONDS
+            if self._is_over is None or left <= 0 or not self._is_over.wait(None if left == math.inf else left):
+                return
+
+    def _on_no_verdict(self, delivery: Delivery, without_verdict: WithoutVerdict, ended_at: float) -> None:
+        """Decide on a message on which the handler gave no verdict, and did not raise (SPEC A4, B8)."""
+        if without_verdict.is_behind_named(delivery):
+            self._verdicts.release(delivery)
+        else:
+            error = without_verdict.error_of(delivery)
+            self._verdicts.on_message(delivery, None, error, ended_at=ended_at, early=False)
+
+
+class WithoutVerdict:
     """The messages of a batch without a verdict of their own, after the handler has returned."""
 
     def __init__(self, answer: Answer | None, fails: bool) -> None:
         self._named: frozenset[str] = frozenset() if answer is None else answer.named
         self._groups: set[Group] = set()
         """The FIFO groups of those named so far."""
-        others = UNSAID if fails else None
+        others = NO_VERDICT if fails else None
         if answer is not None and answer.refusal is not None:
             others = f"Lambda would reject the answer of the batch handler: {answer.refusal}"
         self._others = None if others is None else UnexplainedFailure(others)
@@ -43,11 +147,11 @@ class Unsaid:
         return self._of_named if delivery.delivery_id in self._named else self._others
 
 
-def effective_verdict(said: Verdict | None, said_of_batch: Verdict | None) -> Verdict | None:
-    """What was said of the message, else of its batch; a `retry()` without a delay takes the batch's."""
-    if is_a(said, Retry) and is_a(said_of_batch, Retry) and leaves_delay_open(said):
-        return said_of_batch
-    return said_of_batch if said is None else said
+def effective_verdict(verdict: Verdict | None, of_batch: Verdict | None) -> Verdict | None:
+    """Return the verdict on the message, else on its batch; a `retry()` without a delay takes the batch's."""
+    if is_a(verdict, Retry) and is_a(of_batch, Retry) and leaves_delay_open(verdict):
+        return of_batch
+    return of_batch if verdict is None else verdict
 
 
 def leaves_delay_open(signal: Retry) -> bool:
@@ -57,9 +161,9 @@ def leaves_delay_open(signal: Retry) -> bool:
         return False
 
 
-def stands_alone(said: Verdict | None) -> bool:
+def stands_alone(verdict: Verdict | None) -> bool:
     """Return whether a verdict holds behind a message of its group that stays in the queue: it takes this one out."""
-    return said is ACK or is_a(said, (Discard, Reject))
+    return verdict is ACK or is_a(verdict, (Discard, Reject))
 
 
 def culprit_of(batch: Batch[Any], raised: BaseException | None) -> int | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tarry.execution.isolation import Isolation
     from tarry.execution.jobs import Jobs
     from tarry.execution.run import Run
-    from tarry.execution.verdicts import Again
+    from tarry.execution.verdicts import Rerun
     from tarry.message import Message
 
 
@@ -41,7 +41,7 @@ class Concurrent:
         self._run = run
         self._not_started = NotStarted(run)
         self._queue = MessageQueue(iter(()))
-        self._again: deque[Again] = deque()
+        self._reruns: deque[Rerun] = deque()
         """Messages that are to run again within this delivery."""
         self._handler = run.validating()
         self._has_started = self._is_last_part = self._have_all_run = self._is_out_of_time = False
@@ -77,8 +77,8 @@ class Concurrent:
                 self._turn_to_redelivered(isolation)
         self._is_last_part = True
         await self._run_current()
-        for again in self._again:
-            self._run.verdicts.give_up(again)
+        for rerun in self._reruns:
+            self._run.verdicts.cancel(rerun)
         self._not_started.release_all()
         self._sort()
 
@@ -124,21 +124,21 @@ class Concurrent:
     def _holds_groups(self) -> bool:
         """Whether a FIFO group waits for the look-up of its queue."""
         verdicts = self._run.made_verdicts
-        return verdicts is not None and verdicts.holds_groups
+        return self._run.is_fifo and verdicts is not None and verdicts.awaiting.has_fifo
 
     def _next(self) -> Job | None:
         """The next run of the handler; None if none may start now."""
         if self._has_ended:
             return None
-        again = self._again.popleft() if self._again else None
-        if again is None and (message := self._next_message()) is not None:
+        rerun = self._reruns.popleft() if self._reruns else None
+        if rerun is None and (message := self._next_message()) is not None:
             return Job(self._handler, message)
-        if again is None and self._may_ask_for_again() and (verdicts := self._run.made_verdicts) is not None:
-            again = verdicts.next_again()
-        if again is None:
+        if rerun is None and self._may_ask_for_reruns() and (verdicts := self._run.made_verdicts) is not None:
+            rerun = verdicts.next_rerun()
+        if rerun is None:
             return None
-        again.failure.delivery.is_closed = False
-        return Job(self._handler, again.failure.message, again.delay, again.failure.tries + 1)
+        rerun.failure.delivery.is_closed = False
+        return Job(self._handler, rerun.failure.message, rerun.delay, rerun.failure.tries + 1)
 
     def _next_message(self) -> Message[Any] | None:
         run, queue, isolation = self._run, self._queue, self._not_started.isolation
@@ -162,8 +162,8 @@ class Concurrent:
         waiting = 0 if isolation is None else isolation.waiting_behind(message.delivery_id)
         return -(-waiting // self._run.handling.concurrency)
 
-    def _may_ask_for_again(self) -> bool:
-        """Whether all messages have run, so that those that wait for their look-up are decided (`next_again`)."""
+    def _may_ask_for_reruns(self) -> bool:
+        """Whether all messages have run, so that those that wait for their look-up are decided (`next_rerun`)."""
         if self._background.under_way or self._holds_groups:
             return False
         if self._is_last_part and not self._have_all_run and not len(self._jobs):
@@ -188,17 +188,18 @@ class Concurrent:
             self._not_started.release_all()
         else:
             self._background.connect(run.verdicts)
-            again = run.decide(message, raised, job.tries, ended_at=job.ended_at or None, early=not job.is_left)
-            if again is not None:
-                return self._again.append(again)
-        is_open = run.made_verdicts is not None and run.made_verdicts.is_under_way(message.delivery_id)
-        if run.is_fifo and not (job.is_left or is_open):  # else the next of its group would run beside it
+            rerun = run.decide(message, raised, job.tries, ended_at=job.ended_at or None, early=not job.is_left)
+            if rerun is not None:
+                return self._reruns.append(rerun)
+        verdicts = run.made_verdicts
+        is_under_way = verdicts is not None and verdicts.outcomes.is_under_way(message.delivery_id)
+        if run.is_fifo and not (job.is_left or is_under_way):  # else the next of its group would run beside it
             self._queue.free(delivery_of(message))
 
-    def _settled(self, delivery: Delivery, again: Again | None) -> None:
+    def _settled(self, delivery: Delivery, rerun: Rerun | None) -> None:
         """A request for a FIFO message has ended: its group goes on, or it runs again."""
-        if again is not None:
-            self._again.append(again)
+        if rerun is not None:
+            self._reruns.append(rerun)
         else:
             self._queue.free(delivery)
 

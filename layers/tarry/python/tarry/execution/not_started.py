@@ -99,7 +99,7 @@ class NotStarted:
         for message_id, record in items:
             if run.monotonic() >= until:
                 unreleased = 1 + sum(1 for _ in items)
-                run.verdicts.settlement.report_only(unreleased)
+                run.verdicts.outcomes.settlement.report_only(unreleased)
                 return released + unreleased
             message = message_of(record, message_id, run.invocation, run.handling.log)
             if not run.waits(message):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import AsyncGeneratorType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from tarry.batch import said_of
+from tarry.batch import batch_verdict_of
 from tarry.errors import UnexplainedFailure
 from tarry.message import Message
 from tarry.support.causes import is_a
@@ -18,7 +18,7 @@ KEY = "batchItemFailures"
 
 NAMED = f"the batch handler named it in {KEY}, which says that it failed and not why"
 RETURNED = f"the handler of one message returned {KEY}: raise the error instead, or call message.fail(error)"
-UNSAID = 'the batch handler returned without a verdict on it, and unsaid="fail" makes that a failure'
+NO_VERDICT = 'the batch handler returned without a verdict on it, and unsaid="fail" makes that a failure'
 
 
 class HandlerNeverRan(TypeError):
@@ -37,7 +37,7 @@ def take(result: Any, subject: Message[Any] | Batch[Any]) -> None:
     if not is_a(result, dict) or (failures := dict.get(result, KEY)) is None:
         return
     if not isinstance(subject, Message):
-        said_of(subject).answer = _answer(failures, subject)
+        batch_verdict_of(subject).answer = _answer(failures, subject)
     elif failures:
         raise UnexplainedFailure(RETURNED)
 

@@ -20,13 +20,31 @@ from tarry.verdict import ACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Protocol
 
     from tarry.batch import Batch
     from tarry.delivery import Delivery
     from tarry.execution.order import Item
-    from tarry.execution.verdicts import Again, Handling, Verdicts
+    from tarry.execution.verdicts import Rerun, Verdicts
     from tarry.invocation import Invocation
     from tarry.message import Message
+    from tarry.policy.retry_policy import RetryPolicy
+    from tarry.policy.step_lists import FailureSteps
+    from tarry.telemetry.logs import Log
+
+    class Handling(Protocol):
+        """How a consumer handles messages: its frozen settings, as far as running them needs to know."""
+
+        function: Callable[[Any], Any]
+        is_async: bool
+        concurrency: int
+        timeout: float | None
+        policy: RetryPolicy
+        steps: FailureSteps
+        log: Log
+        isolate: bool
+        fails_without_verdict: bool
+
 
 CANNOT_INTERRUPT = (
     "timeout= is not kept here: a sync handler can only be interrupted on the main thread, where Lambda calls it; "
@@ -74,9 +92,12 @@ class Run:
         if self.made_verdicts is None:
             from tarry.execution.verdicts import Verdicts
 
-            self.made_verdicts = Verdicts(
-                self.handling, self.invocation, self.pending, waits=self.may_wait, blocks=self.may_block
+            made = Verdicts(
+                self.handling, self.invocation, self.pending, may_wait=self.may_wait, may_block=self.may_block
             )
+            # Another thread of a batch handler may have made it meanwhile.
+            first: Verdicts = vars(self).setdefault("made_verdicts", made)
+            return first
         return self.made_verdicts
 
     def decide(
@@ -87,23 +108,23 @@ class Run:
         *,
         ended_at: float | None = None,
         early: bool = True,
-    ) -> Again | None:
+    ) -> Rerun | None:
         """Decide on a message that has run; return when to run it again, if that is within this delivery.
 
         ``ended_at`` and ``early``: see `Verdicts.on_message`.
         """
         verdicts, delivery = self.verdicts, delivery_of(message)
-        again = verdicts.on_message(delivery, delivery.verdict, raised, tries, ended_at=ended_at, early=early)
-        self.deadline.owed = verdicts.owed_seconds()
-        return again
+        rerun = verdicts.on_message(delivery, delivery.verdict, raised, tries, ended_at=ended_at, early=early)
+        self.deadline.owed = verdicts.outcomes.owed_seconds()
+        return rerun
 
     def decide_last(self, message: Message[Any], error: BaseException) -> None:
         """Decide on the message whose run has ended the batch: it does not run again within this delivery."""
         if message.delivery_id in self.pending:
             delivery = delivery_of(message)
-            again = self.verdicts.on_message(delivery, delivery.verdict, error)
-            if again is not None:
-                self.verdicts.give_up(again)
+            rerun = self.verdicts.on_message(delivery, delivery.verdict, error)
+            if rerun is not None:
+                self.verdicts.cancel(rerun)
 
     def log_failure(self, error: BaseException) -> None:
         """Log a fault of tarry itself, after which its runner releases the messages that have not started."""
@@ -119,7 +140,7 @@ class Run:
     def acknowledged(self) -> list[Delivery]:
         """The messages that are done and still in their queue, until Lambda deletes them after the answer."""
         done = [self.invocation.delivery(*item) for item in self.records.items() if item[0] not in self.pending]
-        return [delivery for delivery in done if not delivery.is_gone]
+        return [delivery for delivery in done if not delivery.is_done]
 
     def renew_leases(self, apart: Sequence[Sequence[Item]] = ()) -> None:
         """On FIFO, extend leases that may be about to end, before anything runs.

@@ -16,7 +16,7 @@ from tarry.support.forks import leave_if_forked
 if TYPE_CHECKING:
     from tarry.execution.isolation import Isolation
     from tarry.execution.run import Run
-    from tarry.execution.verdicts import Again
+    from tarry.execution.verdicts import Rerun
     from tarry.world import Interruption
 
 
@@ -62,7 +62,7 @@ class Sequential:
                     look_at = now  # the next one may have others to give way to
                     continue
                 if run.made_verdicts is not None and run.made_verdicts.advance():  # a look-up has ended meanwhile
-                    deadline.owed = run.made_verdicts.owed_seconds()
+                    deadline.owed = run.made_verdicts.outcomes.owed_seconds()
                     deadline.resume(monotonic())
                 look_at = deadline.look_at
                 if interruption is not None:
@@ -93,8 +93,8 @@ class Sequential:
                 if self._has_ended:
                     return
         if (verdicts := run.made_verdicts) is not None:
-            while not self._has_ended and (again := verdicts.next_again()) is not None:
-                self._repeat(again)
+            while not self._has_ended and (rerun := verdicts.next_rerun()) is not None:
+                self._repeat(rerun)
 
     def _may_start(self, message: Message[Any], isolation: Isolation) -> bool:
         """Whether there is time for a redelivered message, and before the first one, for isolating them all."""
@@ -109,7 +109,7 @@ class Sequential:
         isolation.start(delivery_of(message))
         return True
 
-    def _decide(self, message: Message[Any], raised: BaseException | None, tries: int = 1) -> Again | None:
+    def _decide(self, message: Message[Any], raised: BaseException | None, tries: int = 1) -> Rerun | None:
         """Decide on a message that has run; return when it is to run again, if that is within this delivery."""
         run = self._run
         if raised is not None:
@@ -123,17 +123,17 @@ class Sequential:
             return None
         return run.decide(message, raised, tries)
 
-    def _repeat(self, again: Again | None) -> None:
+    def _repeat(self, rerun: Rerun | None) -> None:
         """Run a message again until it is decided."""
-        while again is not None:
-            again = self._run_again(again)
+        while rerun is not None:
+            rerun = self._run_again(rerun)
 
-    def _run_again(self, again: Again) -> Again | None:
+    def _run_again(self, rerun: Rerun) -> Rerun | None:
         run, watch = self._run, self._run.watch
-        if again.delay:
-            run.invocation.world.clock.sleep(again.delay)
-        message, raised = again.failure.message, None
-        again.failure.delivery.is_closed = False
+        if rerun.delay:
+            run.invocation.world.clock.sleep(rerun.delay)
+        message, raised = rerun.failure.message, None
+        rerun.failure.delivery.is_closed = False
         run.deadline.look(run.monotonic())
         if watch.interruption is not None:
             watch.interruption.renew()
@@ -147,4 +147,4 @@ class Sequential:
         except BaseException as error:  # noqa: BLE001 as for a first run
             watch.running = None
             raised = error
-        return self._decide(message, raised, again.failure.tries + 1)
+        return self._decide(message, raised, rerun.failure.tries + 1)

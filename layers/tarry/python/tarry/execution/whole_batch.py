@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from tarry.batch import Batch, said_of
+from tarry.batch import Batch, batch_verdict_of
 from tarry.execution.intake import message_of
 from tarry.execution.not_started import NotStarted
 from tarry.execution.run import ends_batch, is_acknowledged
@@ -17,6 +17,7 @@ from tarry.verdict import ACK, BatchVerdict
 if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.execution.background import Background
+    from tarry.execution.batch_verdicts import BatchVerdicts
     from tarry.execution.jobs import Jobs
     from tarry.execution.run import Run
     from tarry.message import Message
@@ -27,6 +28,8 @@ class WholeBatch:
 
     _background: Background | None = None
     """Makes requests beside an async handler."""
+    _made_verdicts: BatchVerdicts | None = None
+    """`_verdicts`, if they were needed."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -134,13 +137,25 @@ class WholeBatch:
 
     # its verdicts
 
+    @property
+    def _verdicts(self) -> BatchVerdicts:
+        """The decisions on the batch; a clean batch does not even load the class."""
+        if self._made_verdicts is None:
+            from tarry.execution.batch_verdicts import BatchVerdicts
+
+            made = BatchVerdicts(self._run.verdicts, self._run.handling)
+            # Another thread of the handler may have made it meanwhile.
+            first: BatchVerdicts = vars(self).setdefault("_made_verdicts", made)
+            return first
+        return self._made_verdicts
+
     def _on_verdict(self, delivery: Delivery) -> None:
         """Decide on a message while the handler runs, unless time is short: then all are decided at the end."""
         verdicts, deadline = self._run.verdicts, self._run.deadline
         if self._background is not None:
             self._background.connect(verdicts)
-        if deadline.ends_at - self._run.monotonic() > deadline.margin + verdicts.owed_seconds():
-            verdicts.on_verdict(delivery)
+        if deadline.ends_at - self._run.monotonic() > deadline.margin + verdicts.outcomes.owed_seconds():
+            self._verdicts.on_verdict(delivery)
 
     def _decide(self, batch: Batch[Any], raised: BaseException | None) -> None:
         run = self._run
@@ -148,7 +163,7 @@ class WholeBatch:
             free_memory_of(raised)
         leave_if_forked(run.invocation.began_in, raised)
         if raised is not None or not self._is_clean(batch):
-            run.verdicts.on_batch(batch, raised)
+            self._verdicts.on_end(batch, raised)
         elif len(batch) == len(run.pending):
             run.pending.clear()
         else:  # others were decided before the handler ran, or are not due yet
@@ -157,10 +172,10 @@ class WholeBatch:
 
     def _is_clean(self, batch: Batch[Any]) -> bool:
         """Whether all messages of a batch are acknowledged, by a verdict or without one."""
-        said, deliveries = said_of(batch), self._run.invocation.deliveries
-        if said.answer is not None or (said.verdict is not None and said.verdict is not ACK):
+        whole, deliveries = batch_verdict_of(batch), self._run.invocation.deliveries
+        if whole.answer is not None or (whole.verdict is not None and whole.verdict is not ACK):
             return False
-        if self._run.handling.unsaid_fails and said.verdict is None:
+        if self._run.handling.fails_without_verdict and whole.verdict is None:
             given = [deliveries.get(message.delivery_id) for message in batch]
             return all(delivery is not None and delivery.verdict is ACK for delivery in given)
         return all(map(is_acknowledged, list(deliveries.values())))

@@ -21,7 +21,7 @@ from tarry.failed.requests import TRIES, wait
 from tarry.failed.result import Result, failed, skipped
 from tarry.failed.selection import Selection, by_ids, not_found, offered
 from tarry.settlement.copies import Attributes, Copy, sendable_attributes
-from tarry.settlement.sending import Sent, send_on
+from tarry.settlement.sending import Sent, send_copies
 from tarry.sqs.limits import MAX_ATTRIBUTES, MAX_ENTRIES, message_size, utf8_length
 from tarry.sqs.refusals import error_code, is_denied, is_refused_for_now, may_be_applied
 from tarry.sqs.topology import Topology
@@ -205,7 +205,7 @@ def send_patiently(inspection: Inspection, copies: list[Copy]) -> list[Sent]:
     """Send copies, then delete the originals, retrying throttled requests."""
     done: list[Sent] = []
     for number in range(1, TRIES + 1):
-        sent = send_on(copies, inspection.lookups)
+        sent = send_copies(copies, inspection.lookups)
         throttled = [each for each in sent if each.error is not None and is_refused_for_now(each.error)]
         if number == TRIES or not throttled:
             throttled = []

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tarry.errors import DelayNotSupported
 from tarry.outcome import Outcome
-from tarry.policy.failure import Failure
-from tarry.signals import Defer, Discard, Retry, Signal, delay_of, find_signal, reason_of, told_beside, until_of
+from tarry.policy.failure import Failure, StepContext
+from tarry.signals import Defer, Discard, Retry, Signal, delay_of, find_signal, reason_beside, reason_of, until_of
 from tarry.support.causes import cause_of, is_a
 from tarry.support.value import Value
 from tarry.telemetry.notices import Notice
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tarry.delivery import Delivery
     from tarry.policy.retry_policy import RetryPolicy
     from tarry.policy.step_lists import StepList
-    from tarry.policy.steps import StepContext
     from tarry.sqs.queue_facts import QueueFacts
     from tarry.telemetry.diagnosis import Diagnosis
 
@@ -53,7 +52,7 @@ Diagnose = Callable[[BaseException], "Diagnosis"]
 
 def decide(
     delivery: Delivery,
-    said: Verdict | None,
+    given: Verdict | None,
     raised: BaseException | None,
     policy: RetryPolicy,
     decided_at: float,
@@ -61,11 +60,11 @@ def decide(
     diagnose: Diagnose,
     tries: int = 1,
 ) -> Decision | Failure:
-    """Decide on a message from the verdict its handler gave, and from what it raised.
+    """Decide on a message from the verdict that its handler has ``given``, and from the exception it ``raised``.
 
     A `Failure` where the handler failed: then the failure steps decide (`ask_steps`).
     """
-    verdict = _verdict(delivery, said, raised, decided_at)
+    verdict = _verdict(delivery, given, raised, decided_at)
     if verdict is None or verdict is ACK:
         return Decision(delivery, Outcome.ack(), decided_at)
     assert isinstance(verdict, BaseException)
@@ -74,7 +73,7 @@ def decide(
     if is_a(verdict, Defer):
         delay = delay_of(verdict)
         return Decision(delivery, Outcome.defer(delay), decided_at, until=until_of(verdict))  # type: ignore[arg-type]  # None is no delay: refused
-    error = _error(verdict, said, raised)
+    error = _error(verdict, given, raised)
     return Failure(
         delivery.message,
         error,
@@ -82,9 +81,9 @@ def decide(
         delay_of(verdict) if is_a(verdict, Retry) else None,
         failed_at=decided_at,
         until=until_of(verdict) if is_a(verdict, Retry) else None,
-        said=told_beside(verdict, error),
+        said=reason_beside(verdict, error),
         tries=tries,
-        was_said=is_a(verdict, Signal),
+        was_requested=is_a(verdict, Signal),
         diagnosis=None if error is None else diagnose(error),
     )
 
@@ -185,11 +184,11 @@ def _exhausted(failure: Failure, policy: RetryPolicy, steps: StepList, facts: Qu
     return failure.changed(reason="exhausted") if is_last else failure
 
 
-def _verdict(delivery: Delivery, said: Verdict | None, raised: BaseException | None, now: float) -> Verdict | None:
-    """The verdict: what was said counts before what was raised, a signal before the error that carries it."""
-    if said is not None:
-        signal = find_signal(said) if is_a(said, BaseException) else None
-        return said if signal is None else signal  # not `or`: an exception may have a length of 0
+def _verdict(delivery: Delivery, given: Verdict | None, raised: BaseException | None, now: float) -> Verdict | None:
+    """The effective verdict: one that was given counts before an error that was raised, a signal before its error."""
+    if given is not None:
+        signal = find_signal(given) if is_a(given, BaseException) else None
+        return given if signal is None else signal  # not `or`: an exception may have a length of 0
     if raised is None:
         return None
     signal = find_signal(raised)
@@ -202,12 +201,12 @@ def _verdict(delivery: Delivery, said: Verdict | None, raised: BaseException | N
     return raised if signal is None else signal
 
 
-def _error(verdict: BaseException, said: Verdict | None, raised: BaseException | None) -> BaseException | None:
+def _error(verdict: BaseException, given: Verdict | None, raised: BaseException | None) -> BaseException | None:
     """The error to tell of: of a signal its cause, else the exception it came as, if it came as one."""
     if not is_a(verdict, Signal):
         return verdict
     if (cause := cause_of(verdict)) is not None:
         return cause
-    if is_a(said, BaseException) and not is_a(said, (Retry, Defer, Discard)):
-        return said
+    if is_a(given, BaseException) and not is_a(given, (Retry, Defer, Discard)):
+        return given
     return raised

@@ -20,12 +20,13 @@ from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from random import Random
 
     from tarry.delivery import Delivery
     from tarry.message import Message
     from tarry.outcome import Outcome
-    from tarry.policy.steps import StepContext
     from tarry.telemetry.diagnosis import Diagnosis
+    from tarry.telemetry.notices import Notice
 
 NextStep: TypeAlias = "Callable[[Failure], Outcome]"
 
@@ -35,7 +36,7 @@ class Failure(Value):
 
     message: Message[Any]
     error: BaseException | None
-    """The exception; None where the handler only said `retry`."""
+    """The exception; None where the handler only called `retry`."""
     attempt: int
     """The attempt that failed, from 1."""
     queue: str
@@ -52,8 +53,8 @@ class Failure(Value):
     """The text of a verdict that was raised from an error: ``raise Reject("text") from error``. Else None."""
     tries: int
     """Which run of the handler within this delivery it was, from 1 (`LocalRetry`)."""
-    was_said: bool
-    """Whether the handler asked for it, by a word or a signal, and not by an error."""
+    was_requested: bool
+    """Whether the handler asked for it, by a method of the message or a signal, and did not fail with an error."""
     does_not_fit: bool
     """Whether it was found that there is no room for a record beside the message, so that it cannot be sent again."""
     diagnosis: Diagnosis | None
@@ -72,7 +73,7 @@ class Failure(Value):
         until: float | None = None,
         said: str | None = None,
         tries: int = 1,
-        was_said: bool = False,
+        was_requested: bool = False,
         does_not_fit: bool = False,
         diagnosis: Diagnosis | None = None,
         context: StepContext | None = None,
@@ -94,7 +95,7 @@ class Failure(Value):
             until=until,
             said=said,
             tries=tries,
-            was_said=was_said,
+            was_requested=was_requested,
             does_not_fit=does_not_fit,
             diagnosis=diagnosis,
             context=context,
@@ -124,6 +125,19 @@ class Failure(Value):
     def crashes(self) -> int | None:
         """Deliveries of this message in which the process died; None, since only an attempt store knows."""
         return None
+
+
+class StepContext:
+    """What tarry's own steps need besides the failure: made anew each time the list is asked."""
+
+    __slots__ = ("notices", "rng", "time_left")
+
+    def __init__(self, rng: Random, time_left: Callable[[], float]) -> None:
+        self.rng = rng
+        self.time_left = time_left
+        """Seconds until Lambda kills the process; a step before may have taken some."""
+        self.notices: list[Notice] = []
+        """Lines for the log."""
 
 
 class FailureStep(Protocol):

@@ -121,7 +121,7 @@ class RetryPolicy(Value):
 
     def opinion(self, failure: Failure) -> Failure:
         """The failure as ``retry_when`` sees it. Raises what that raises, and `ValueError` for an odd answer."""
-        if self.retry_when is None or failure.reason not in ("error", "fatal") or failure.was_said:
+        if self.retry_when is None or failure.reason not in ("error", "fatal") or failure.was_requested:
             return failure
         answer = self.retry_when(failure)
         if answer is None:

@@ -12,8 +12,7 @@ from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from tarry.outcome import Outcome
-    from tarry.policy.failure import Failure, FailureStep, NextStep, Step
-    from tarry.policy.steps import StepContext
+    from tarry.policy.failure import Failure, FailureStep, NextStep, Step, StepContext
 
 NEVER_UNHANDLED = frozenset({"fatal", "rejected", "undecodable", "expiring"})
 """Reasons for which waiting in place is no answer: what no step takes is dead-lettered (SPEC E1)."""

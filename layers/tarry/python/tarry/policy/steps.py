@@ -11,28 +11,12 @@ from tarry.policy.backoff import Backoff, BadDelay, Wait, as_backoff, delay_of, 
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from random import Random
-
     from tarry.outcome import Outcome
-    from tarry.policy.failure import Failure, NextStep
-    from tarry.telemetry.notices import Notice
+    from tarry.policy.failure import Failure, NextStep, StepContext
 
 Record = Mapping[str, Any]
 
 MAX_RESENDS = 1_000  # what a record's counter holds
-
-
-class StepContext:
-    """What the steps that come with tarry need besides the failure, while they are asked."""
-
-    __slots__ = ("notices", "rng", "time_left")
-
-    def __init__(self, rng: Random, time_left: Callable[[], float]) -> None:
-        self.rng = rng
-        self.time_left = time_left
-        """Seconds until Lambda kills the process; a step before may have taken some."""
-        self.notices: list[Notice] = []
-        """Lines for the log."""
 
 
 class RetryInPlace(Value):
@@ -94,8 +78,8 @@ class LocalRetry(Value):
     ``delay`` is the wait before the next run: seconds (fractions count), a ``timedelta``, or a backoff over the runs
     (after the first run it is ``delay(1)``).
 
-    All its tries are one attempt. A message of which something was said, or that raised a signal, is passed on, and so
-    is one for whose next try there is no time left. For handlers of one message; it waits for the other messages of the
+    All its tries are one attempt. A message with a verdict of its own, or that raised a signal, is passed on, and so is
+    one for whose next try there is no time left. For handlers of one message; it waits for the other messages of the
     batch to have run (on FIFO it holds up the batch).
 
     Raises `ConfigurationError` for ``times`` outside 1 to 1,000, and for a ``delay`` that is not one.
@@ -112,8 +96,9 @@ class LocalRetry(Value):
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
 
-        is_over = failure.was_said or failure.delivery.verdict is not None or not isinstance(failure.error, Exception)
-        if failure.reason != "error" or is_over or failure.tries > self.times:
+        has_verdict = failure.was_requested or failure.delivery.verdict is not None
+        may_retry = failure.reason == "error" and not has_verdict and isinstance(failure.error, Exception)
+        if not may_retry or failure.tries > self.times:
             return next_step(failure)
         context = _context(failure)
         try:
@@ -242,8 +227,12 @@ def _notice(failure: Failure, event: str, text: str) -> None:
 
 def _context(failure: Failure) -> StepContext:
     """The context in which a step is asked; one of its own for a failure made by hand, to test a step."""
+    if failure.context is not None:
+        return failure.context
+    from tarry.policy.failure import StepContext
+
     invocation = failure.delivery.invocation
-    return failure.context or StepContext(invocation.world.random, invocation.time_left)
+    return StepContext(invocation.world.random, invocation.time_left)
 
 
 def _times(times: int) -> int:

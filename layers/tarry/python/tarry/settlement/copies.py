@@ -24,6 +24,10 @@ Attributes = dict[str, dict[str, Any]]
 Record = Mapping[str, Any]
 
 
+class CannotCopy(Exception):
+    """No copy of the message can be sent: its record has no room, or SQS does not take the delay or the contents."""
+
+
 class Copy(Value):
     """A message to be sent on.
 

@@ -10,7 +10,7 @@ from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS
 from tarry.envelope.attribute import ATTRIBUTE, ESSENTIAL, Envelope, UnreadableRecord, dump
 from tarry.envelope.fitting import fit, smallest
 from tarry.envelope.records import copy_record, dead_letter_record, edited, hops_of, waiting_record
-from tarry.settlement.copies import Attributes, Copy, Record, record_cut, sendable_attributes, shown_in_log
+from tarry.settlement.copies import Attributes, CannotCopy, Copy, Record, record_cut, sendable_attributes, shown_in_log
 from tarry.settlement.dead_letters import NoDeadLetterQueue, dead_letter_queue
 from tarry.settlement.plans import MANY_HOPS
 from tarry.sqs.limits import MAX_ATTRIBUTES, is_reserved, message_size, utf8_length
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from tarry.policy.steps import DeadLetter
     from tarry.settlement.facts import Situation
     from tarry.support.arn import QueueArn
-
-
-class CannotSendAgain(Exception):
-    """A copy that must not be sent, since what it lives on could not travel with it: the next step is asked."""
 
 
 class CopyWriter:
@@ -62,10 +58,10 @@ class CopyWriter:
         record = self._redacted(self._enriched(whole, failure, options), delivery, options)
         return self._fitted(Copy(delivery, target, [self._attributes_of(delivery)], 0), record, may_go_without=True)
 
-    def again(self, failure: Failure, decision: Decision) -> Copy:
-        """Return the copy that is sent again, never without its record.
+    def resend(self, failure: Failure, decision: Decision) -> Copy:
+        """Return the copy for a resend, never without its record.
 
-        Raises `CannotSendAgain` where the record has no room, the delay cannot be kept, or SQS takes no such body or
+        Raises `CannotCopy` where the record has no room, the delay cannot be kept, or SQS takes no such body or
         attributes, and `FactsNeeded`.
         """
         delivery, outcome, options = failure.delivery, decision.outcome, self._steps.of(failure.queue).dead_letter
@@ -94,7 +90,7 @@ class CopyWriter:
     def waiting(self, decision: Decision, until: float) -> Copy:
         """Return the copy that waits in the message's own queue, in its place, ``until`` then (epoch seconds).
 
-        Raises `CannotSendAgain` where the record has no room.
+        Raises `CannotCopy` where the record has no room.
         """
         delivery, failure, now = decision.delivery, decision.failure, self._situation.now
         options = self._steps.of(delivery.queue).dead_letter
@@ -102,7 +98,7 @@ class CopyWriter:
         self._situation.limit_of(delivery.source)  # before any hook of the user's is called
         delay, due = _parked(min(MAX_VISIBILITY_SECONDS, max(0, until - now)), until, delivery.source, now)
         if decision.outcome.kind == "wait" and due is not None:
-            due = delivery.due  # as it was said, however much of it this copy waits
+            due = delivery.due  # as it was set, however much of it this copy waits
         counts = decision.outcome.kind not in ("defer", "wait")
         carried = delivery.attempt if counts else _attempts_before(delivery)
         if failure is None:
@@ -136,12 +132,12 @@ class CopyWriter:
         room = limit - message_size(body, attributes)
         if room < 0:
             why = f"it is {limit - room} bytes, and {target.name} takes at most {limit}: raise its MaximumMessageSize"
-            raise NoDeadLetterQueue(why) if may_go_without else CannotSendAgain(why)
+            raise NoDeadLetterQueue(why) if may_go_without else CannotCopy(why)
         has_place = len(attributes) < MAX_ATTRIBUTES and ATTRIBUTE not in attributes
         text = fit(record, room - utf8_length(ATTRIBUTE) - utf8_length("String")) if has_place else None
         if text is None:
             if not may_go_without:
-                raise CannotSendAgain("its record has no room beside the message, so it is not sent again")
+                raise CannotCopy("its record has no room beside the message, so it is not sent again")
             notice = shown_in_log("record_in_log", "the message is dead-lettered without a record: no room", record)
             self.notices.append(notice)
             return draft
@@ -203,7 +199,7 @@ def _refuse_no_text(delivery: Delivery) -> None:
 def _contents(delivery: Delivery, outcome: Outcome) -> tuple[str, Attributes]:
     """The body and attributes of a copy that a step asks for.
 
-    Raises `CannotSendAgain` for what SQS, or a body of JSON, cannot hold.
+    Raises `CannotCopy` for what SQS, or a body of JSON, cannot hold.
     """
     try:
         body = delivery.body if outcome.body is None else body_text(outcome.body)
@@ -214,7 +210,7 @@ def _contents(delivery: Delivery, outcome: Outcome) -> tuple[str, Attributes]:
         return body, sendable(outcome.attributes)
     except Exception as error:
         why = str(error) if isinstance(error, ValueError) else "its body or an attribute is of a kind SQS cannot hold"
-        raise CannotSendAgain(f"the copy cannot be sent ({why})") from error  # a TypeError's text may show the body
+        raise CannotCopy(f"the copy cannot be sent ({why})") from error  # a TypeError's text may show the body
 
 
 def _parked(delay: float | None, until: float | None, target: QueueArn, now: float) -> tuple[int | None, float | None]:
@@ -225,11 +221,9 @@ def _parked(delay: float | None, until: float | None, target: QueueArn, now: flo
     if delay is None or until is None or (delay == 0 and target.is_fifo):
         return None, None
     if target.is_fifo:
-        raise CannotSendAgain(f"SQS delays no message of a FIFO queue singly, and {delay:g} s were asked for")
+        raise CannotCopy(f"SQS delays no message of a FIFO queue singly, and {delay:g} s were asked for")
     if delay > MAX_VISIBILITY_SECONDS:
-        raise CannotSendAgain(
-            f"SQS can delay a message by at most {MAX_VISIBILITY_SECONDS} s, and {delay:g} were asked for"
-        )
+        raise CannotCopy(f"SQS can delay a message by at most {MAX_VISIBILITY_SECONDS} s, and {delay:g} were asked for")
     seconds = max(0, math.ceil(until - now))
     return (seconds, None) if seconds <= MAX_DELAY_SECONDS else (MAX_DELAY_SECONDS, until)
 

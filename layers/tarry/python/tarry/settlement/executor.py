@@ -13,8 +13,8 @@ from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.outcome import Outcome
 from tarry.settlement.facts import Situation, SizeLimit
 from tarry.settlement.planner import seconds_until
-from tarry.settlement.plans import IN_PLACE, SENT_AWAY, SettlementPlan
-from tarry.settlement.sending import Sent, send_on
+from tarry.settlement.plans import IN_PLACE, SENDS_COPY, SettlementPlan
+from tarry.settlement.sending import Sent, send_copies
 from tarry.sqs.deletes import delete
 from tarry.sqs.limits import tens
 from tarry.sqs.permissions import SEND_TO_ITSELF
@@ -84,7 +84,7 @@ class Executor:
         self._tell(plan)
         self._plans[delivery.delivery_id] = plan
         if plan.is_done:
-            delivery.is_settled = delivery.is_gone = True
+            delivery.is_settled = delivery.is_done = True
             self._transition(delivery, plan.decision.outcome, None)
 
     def _situation(self, delivery: Delivery) -> Situation:
@@ -105,8 +105,8 @@ class Executor:
         """Return the plan of a message that is not settled yet."""
         return self._plans[delivery.delivery_id]
 
-    def is_sent_on(self, delivery: Delivery) -> bool:
-        """Return whether a message is still to be sent on, as far as it is planned."""
+    def sends_copy(self, delivery: Delivery) -> bool:
+        """Return whether a copy of a message is still to be sent, as far as it is planned."""
         if delivery.is_settled:
             return False
         plan = self.plan_of(delivery)
@@ -114,16 +114,16 @@ class Executor:
 
     def stays(self, delivery: Delivery) -> bool:
         """Return whether a message is still to be made invisible, or released, in its queue."""
-        return not (delivery.is_settled or self.is_sent_on(delivery))
+        return not (delivery.is_settled or self.sends_copy(delivery))
 
     # sending
 
     def send(self, deliveries: Sequence[Delivery]) -> None:
         """Send the copies of these; where SQS refuses one, go the next way that sends one, until there is none."""
-        while sending := [each for each in deliveries if self.is_sent_on(each)]:
+        while sending := [each for each in deliveries if self.sends_copy(each)]:
             for delivery in sending:
                 self.complete(delivery)
-            self._send([delivery for delivery in sending if self.is_sent_on(delivery)])
+            self._send([delivery for delivery in sending if self.sends_copy(delivery)])
 
     def _send(self, deliveries: Sequence[Delivery]) -> None:
         self._find_lost_leases(deliveries)
@@ -131,7 +131,7 @@ class Executor:
         for delivery in sending.values():
             delivery.is_given_up = True
         copies = [copy for each in sending.values() if (copy := self.plan_of(each).copy) is not None]
-        for sent in send_on(copies, self._lookups):
+        for sent in send_copies(copies, self._lookups):
             if sent.error is None:
                 self._note_sent(sent)
             else:
@@ -140,10 +140,10 @@ class Executor:
     def _note_sent(self, sent: Sent) -> None:
         delivery, copy = sent.copy.delivery, sent.copy
         outcome = self.plan_of(delivery).decision.outcome
-        delivery.is_settled = delivery.is_gone = True
+        delivery.is_settled = delivery.is_done = True
         more: dict[str, Any] = {"dead_letter_queue" if outcome.kind == "dead_letter" else "sent_to": copy.target.name}
         delay = None if outcome.delay is None else int(outcome.delay)
-        if outcome.kind not in SENT_AWAY:
+        if outcome.kind not in SENDS_COPY:
             wanted = self._planner.asked_for(self.plan_of(delivery).decision)
             delay = min(MAX_VISIBILITY_SECONDS, wanted)
             more |= {"asked_for": wanted} if delay < wanted else {}
@@ -200,7 +200,7 @@ class Executor:
             lose_lease(delivery)
         delivery.is_settled = True
         outcome = self.plan_of(delivery).decision.outcome
-        outcome = Outcome.unhandled() if outcome.kind in SENT_AWAY else outcome
+        outcome = Outcome.unhandled() if outcome.kind in SENDS_COPY else outcome
         self._transition(delivery, outcome, None, not_settled="its lease is lost: it is only reported as failed")
 
     def _visibility_timeout(self, delivery: Delivery) -> int | None:
@@ -271,7 +271,7 @@ class Executor:
         plan, more = self.plan_of(delivery), dict[str, Any]()
         delivery.is_settled = True
         outcome = plan.decided.outcome
-        if outcome.kind in SENT_AWAY:
+        if outcome.kind in SENDS_COPY:
             outcome = Outcome.unhandled()
             more["not_sent"] = "; ".join(plan.not_sent) or "no failure to tell of"
         elif result.error is None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from tarry.delay import MAX_VISIBILITY_SECONDS, MOMENT_SECONDS, whole_seconds
 from tarry.outcome import Outcome
 from tarry.policy.decision import Decision, ask_steps
-from tarry.policy.failure import Failure
-from tarry.policy.steps import StepContext
-from tarry.settlement.copy_writer import CannotSendAgain, CopyWriter
+from tarry.policy.failure import Failure, StepContext
+from tarry.settlement.copies import CannotCopy
+from tarry.settlement.copy_writer import CopyWriter
 from tarry.settlement.facts import FactsNeeded
 from tarry.settlement.plans import (
     MANY_HOPS,
@@ -75,7 +75,7 @@ class Planner:
             except BaseException as error:  # noqa: BLE001 whatever it is, the message is still in its queue
                 plan = plan.changed(notices=(*plan.notices, *writer.notices))
                 failure = plan.decided.failure
-                if is_a(error, CannotSendAgain) and failure is not None and way.name == "as_decided":
+                if is_a(error, CannotCopy) and failure is not None and way.name == "as_decided":
                     notice = Notice("step_passed_on", f"{error}: the next failure step is asked")
                     plan = plan.changed(notices=(*plan.notices, notice))
                     return self._ask_further(plan, failure, situation)
@@ -162,7 +162,7 @@ class Planner:
             return decision, None
         if outcome.kind == "dead_letter":
             return decision, writer.dead_letter(failure, outcome, decision.decided_at)
-        return decision, writer.again(failure, decision)
+        return decision, writer.resend(failure, decision)
 
     def _dead_letter_instead(self, way: Way, plan: SettlementPlan, writer: CopyWriter) -> tuple[Decision, Copy | None]:
         """The dead letter of a message that would be lost, or moved without a record, where it is."""

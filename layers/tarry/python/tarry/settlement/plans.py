@@ -24,8 +24,8 @@ MANY_HOPS = 12
 """Lambda stops a function that keeps sending to its own queue at about 16 (PLATFORM 15b)."""
 RECURSIVE_LOOP_VARIABLE = "TARRY_RECURSIVE_LOOP"
 
-SENT_AWAY = frozenset({"dead_letter", "resend"})
-"""Outcomes whose message is sent elsewhere and deleted."""
+SENDS_COPY = frozenset({"dead_letter", "resend"})
+"""Outcomes that send a copy and delete the original."""
 WAITS = frozenset({"retry", "defer", "wait"})
 """Outcomes with a delay of their own."""
 
@@ -115,7 +115,7 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
     expires = not delivery.source.is_fifo and facts.would_expire(delivery, min(longest, seconds), now)
     by_copy = not delivery.source.is_fifo and _waits_by_copy(decision, seconds, longest)
     ways: list[Way] = []
-    if kind in SENT_AWAY:
+    if kind in SENDS_COPY:
         ways.append(Way("as_decided"))
     elif kind == "wait":
         ways += _ways_of_parked(delivery, expires=expires, is_last=is_last)
@@ -124,7 +124,7 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
     if is_last:
         ways.append(Way("last_resort"))
     if expires and decision.trouble is None and kind != "wait":
-        ways.append(Way("copy_waits" if kind in SENT_AWAY else "expiring", only_if_refused=True))
+        ways.append(Way("copy_waits" if kind in SENDS_COPY else "expiring", only_if_refused=True))
     return (*ways, IN_PLACE)
 
 

@@ -32,7 +32,7 @@ class Sent(Value):
     not_deleted: Exception | None = None
 
 
-def send_on(copies: Sequence[Copy], lookups: Lookups) -> list[Sent]:
+def send_copies(copies: Sequence[Copy], lookups: Lookups) -> list[Sent]:
     """Sends copies, as many in a request as it holds, and deletes the originals of each request that is confirmed."""
     routes: dict[tuple[QueueArn, QueueArn], list[Copy]] = {}
     for copy in copies:

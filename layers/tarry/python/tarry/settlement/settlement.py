@@ -51,7 +51,7 @@ class Settlement:
         self._planner = Planner(policy, steps)
         self._executor = Executor(invocation, self._planner, self._lookups, log)
         self._todo: list[Delivery] = []
-        """Messages that are sent on, or wait."""
+        """Messages of which a copy is sent, or that wait."""
         self._releases: list[Delivery] = []
         self._lock = threading.Lock()
         self._cost = FIRST_COST_SECONDS
@@ -115,14 +115,14 @@ class Settlement:
         return len(self._todo) >= SLICE
 
     def send_now(self, decision: Decision) -> bool:
-        """Carry out a decision that sends a message elsewhere; whether it is settled elsewhere for certain."""
+        """Carry out a decision that sends a copy of a message; return whether the message is settled for good."""
         delivery = decision.delivery
         self._executor.plan(decision)
         self._executor.send([delivery])
         if not delivery.is_settled:
             with self._lock:
                 self._todo.append(delivery)
-        return delivery.is_gone
+        return delivery.is_done
 
     def sort(self, place: Callable[[str], int]) -> None:
         """Put what is to be settled in the order of the batch."""
@@ -147,7 +147,7 @@ class Settlement:
 
     def _settle(self, deliveries: Sequence[Delivery]) -> None:
         self._in_slices(
-            [delivery for delivery in deliveries if self._executor.is_sent_on(delivery)], self._executor.send
+            [delivery for delivery in deliveries if self._executor.sends_copy(delivery)], self._executor.send
         )
         # One whose copy there was no time to send stays as it is.
         self._in_slices(
@@ -161,7 +161,7 @@ class Settlement:
         if not ready:
             return
         self._executor.give_up(ready)
-        self._timed([delivery for delivery in ready if self._executor.is_sent_on(delivery)], self._executor.send)
+        self._timed([delivery for delivery in ready if self._executor.sends_copy(delivery)], self._executor.send)
         self._timed([delivery for delivery in ready if not delivery.is_settled], self._executor.wait_in_place)
 
     def _take_full_requests(self) -> list[Delivery]:
@@ -180,10 +180,10 @@ class Settlement:
         """Delete acknowledged messages: there will be no answer after which Lambda does."""
         self._executor.delete(deliveries)
 
-    def gone(self) -> list[str]:
-        """Return the delivery ids of messages that are settled elsewhere for certain."""
+    def done(self) -> list[str]:
+        """Return the delivery ids of messages that are settled for good."""
         deliveries = tuple(self._invocation.deliveries.values())  # a request that is under way may change one of them
-        return [delivery.delivery_id for delivery in deliveries if delivery.is_gone]
+        return [delivery.delivery_id for delivery in deliveries if delivery.is_done]
 
     def stop(self) -> None:
         """Make no request of its own any more."""
@@ -197,10 +197,10 @@ class Settlement:
             return False
         plan, now = self._executor.plan_of(delivery), self._invocation.now()
         decision, delay = plan.decision, plan.decision.outcome.delay
-        if self._executor.is_sent_on(delivery) and delay is None:
+        if self._executor.sends_copy(delivery) and delay is None:
             return False
         until = decision.until or decision.decided_at + (delay or 0)
-        if not self._executor.is_sent_on(delivery):
+        if not self._executor.sends_copy(delivery):
             until = self._planner.waits_until(plan, now)
         return until - now < self._invocation.time_left()
 

@@ -47,9 +47,9 @@ class HeardDelivery(Delivery):
             self._listener.hears(self, "ack", self._listener.now())
         super().ack_eagerly()
 
-    def say(self, verdict: Verdict) -> None:
+    def take_verdict(self, verdict: Verdict) -> None:
         began = self._listener.now()
-        super().say(verdict)
+        super().take_verdict(verdict)
         if verdict is not ACK:
             name = next((name for signal, name in KINDS.items() if is_a(verdict, signal)), "fail")
             self._listener.hears(self, name, began)

@@ -10,10 +10,10 @@ from datetime import datetime
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarry.batch import Batch, said_of
+from tarry.batch import Batch, batch_verdict_of
 from tarry.consumer import Consumer
 from tarry.delay import MAX_VISIBILITY_SECONDS
-from tarry.execution.batch_verdicts import Unsaid, culprit_of, effective_verdict
+from tarry.execution.batch_verdicts import WithoutVerdict, culprit_of, effective_verdict
 from tarry.execution.handlers import is_awaitable
 from tarry.execution.return_values import take
 from tarry.message import Message, delivery_of
@@ -187,19 +187,19 @@ class _Watch:
         """The call has ended; not if its process has."""
         if is_a(raised, Killed) or is_a(raised, GeneratorExit):
             return
-        unsaid_fails = self._handler.consumer.unsaid_fails
-        said = {each.delivery_id: each for each in _verdicts(self._subject, raised, unsaid_fails)}
-        waits = {each: self._wait(verdict) for each, verdict in said.items()}
+        fails_without_verdict = self._handler.consumer.fails_without_verdict
+        verdicts = {each.delivery_id: each for each in _verdicts(self._subject, raised, fails_without_verdict)}
+        waits = {each: self._wait(verdict) for each, verdict in verdicts.items()}
         self._history.record(
             "ended",
             run=self._number,
             request_id=self._request_id,
             how="returned" if raised is None else f"raised {_name(raised)}: {text_of(raised, MAX_TEXT_CHARACTERS)}",
-            verdicts={each: verdict.kind for each, verdict in said.items()},
-            errors={each: _name(verdict.error) for each, verdict in said.items() if verdict.error is not None},
+            verdicts={each: verdict.kind for each, verdict in verdicts.items()},
+            errors={each: _name(verdict.error) for each, verdict in verdicts.items() if verdict.error is not None},
             waits={each: wait for each, wait in waits.items() if wait is not None},
-            dues={each: verdict.due for each, verdict in said.items() if verdict.due is not None},
-            of_batch=[each for each, verdict in said.items() if verdict.is_of_batch],
+            dues={each: verdict.due for each, verdict in verdicts.items() if verdict.due is not None},
+            of_batch=[each for each, verdict in verdicts.items() if verdict.is_of_batch],
         )
 
     def _wait(self, verdict: _Verdict) -> tuple[float, float] | None:
@@ -240,54 +240,54 @@ class _Verdict(NamedTuple):
 
 
 def _verdicts(
-    subject: Message[Any] | Batch[Any], raised: BaseException | None, unsaid_fails: bool
+    subject: Message[Any] | Batch[Any], raised: BaseException | None, fails_without_verdict: bool
 ) -> Iterator[_Verdict]:
-    """By the rules of a handler's words (SPEC B).
+    """The verdicts of a run on its messages (SPEC B).
 
-    On FIFO what is ``left`` was left unsaid behind one that did not succeed: it depends on what becomes of that one.
+    On FIFO, a message without a verdict behind one that did not succeed is ``left``: its fate depends on that one.
     """
     if isinstance(subject, Message):
         yield _verdict(subject, delivery_of(subject).verdict, raised)
         return
-    whole = said_of(subject)
-    culprit, unsaid = culprit_of(subject, raised), Unsaid(whole.answer, unsaid_fails)
+    whole = batch_verdict_of(subject)
+    culprit, without_verdict = culprit_of(subject, raised), WithoutVerdict(whole.answer, fails_without_verdict)
     stopped: set[str | None] = set()
     for index, message in enumerate(subject):
         delivery = delivery_of(message)
-        said = effective_verdict(delivery.verdict, whole.verdict)
-        if said is None and culprit is not None and index != culprit:
+        given = effective_verdict(delivery.verdict, whole.verdict)
+        if given is None and culprit is not None and index != culprit:
             verdict = _Verdict(message, "ack" if index < culprit else "release")
-        elif said is None and raised is None:
-            is_behind = unsaid.is_behind_named(delivery)
-            verdict = _Verdict(message, "release") if is_behind else _verdict(message, None, unsaid.error_of(delivery))
+        elif given is None and raised is None:
+            is_behind, of_handler = without_verdict.is_behind_named(delivery), without_verdict.error_of(delivery)
+            verdict = _Verdict(message, "release") if is_behind else _verdict(message, None, of_handler)
         else:
             error = raised
             if culprit is not None and raised is not None and (cause := cause_of(raised)) is not None:
                 error = cause
-            verdict = _verdict(message, said, error)
-            if said is not None and said is whole.verdict:
+            verdict = _verdict(message, given, error)
+            if given is not None and given is whole.verdict:
                 verdict = verdict._replace(is_of_batch=True)
         if delivery.source.is_fifo:
-            if message.group_id in stopped and (said is None or verdict.kind in STAYS):
+            if message.group_id in stopped and (given is None or verdict.kind in STAYS):
                 verdict = _Verdict(message, "left")
             if verdict.kind in STAYS or verdict.kind == "reject":
                 stopped.add(message.group_id)
         yield verdict
 
 
-def _verdict(message: Message[Any], said: Verdict | None, raised: BaseException | None) -> _Verdict:
-    word = raised if said is None else said
-    if not is_a(word, BaseException):
+def _verdict(message: Message[Any], given: Verdict | None, raised: BaseException | None) -> _Verdict:
+    effective = raised if given is None else given
+    if not is_a(effective, BaseException):
         return _Verdict(message, "ack")
-    signal = find_signal(word)
+    signal = find_signal(effective)
     kind = next((name for signal_kind, name in KINDS.items() if issubclass(type(signal), signal_kind)), None)
     if signal is None or kind is None:
-        return _Verdict(message, "fail", error=word)
+        return _Verdict(message, "fail", error=effective)
     try:
         delay = delay_of(signal) if is_a(signal, Retry) or is_a(signal, Defer) else None
     except BaseException as trouble:  # noqa: BLE001 an odd subclass: its message has failed
         return _Verdict(message, "fail", error=trouble)
-    if said is None and delay is not None and delay > _longest_delay(message):
+    if given is None and delay is not None and delay > _longest_delay(message):
         return _Verdict(message, "fail")  # it asks for what cannot be kept: an ordinary failure
     return _Verdict(message, kind, delay, due=_moment_of(signal))
 

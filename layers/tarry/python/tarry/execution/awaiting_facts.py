@@ -1,0 +1,85 @@
+"""Messages that cannot be decided on before the attributes of their queue are known.
+
+The look-up runs in a thread of its own, and handlers run on meanwhile. This module only keeps the messages and begins
+the look-ups; `tarry.execution.verdicts` decides on each message when its queue is known.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tarry.delivery import Delivery
+    from tarry.policy.decision import Decision
+    from tarry.policy.failure import Failure
+    from tarry.settlement.settlement import Settlement
+
+PATIENCE_SECONDS = 1.0
+"""How long the first failure of a batch waits for the look-up of its queue, which goes on if it takes longer."""
+PATIENCE_SHARE = 0.05
+"""The share of the time left that the first failure waits at most."""
+
+
+class Awaiting(NamedTuple):
+    """A message that waits for the attributes of its queue."""
+
+    decided: Decision | Failure
+    early: bool
+    """Whether it may be settled while the batch still runs."""
+
+    @property
+    def delivery(self) -> Delivery:
+        return self.decided.delivery
+
+
+class AwaitingFacts:
+    """The messages of one batch that wait for a look-up, in the order in which they came."""
+
+    def __init__(self, *, may_wait: bool) -> None:
+        self._may_wait = may_wait
+        """Whether `is_known` may wait for a look-up: not if that holds up other handlers."""
+        self.messages: deque[Awaiting] = deque()
+        self._has_ended: dict[str, bool] = {}
+        """By queue: whether its look-up, which was begun, has ended."""
+        self.wake: Callable[[], None] = nothing
+        """Called, in any thread, when a look-up has ended."""
+
+    @property
+    def has_fifo(self) -> bool:
+        """Whether a FIFO message waits, and with it its group."""
+        return any(waiting.delivery.source.is_fifo for waiting in self.messages)
+
+    def sort(self, place: Callable[[str], int]) -> None:
+        """Put the messages in the order of the batch; ``place`` returns the position of a delivery id."""
+        self.messages = deque(sorted(self.messages, key=lambda waiting: place(waiting.delivery.delivery_id)))
+
+    def is_known(self, delivery: Delivery, settlement: Settlement) -> bool:
+        """Return whether the queue of a message was looked up, also if SQS refused to tell.
+
+        Otherwise, begin the look-up and wait for it for a moment.
+        """
+        if settlement.knows(delivery):
+            return True
+        queue = delivery.source.text
+        if queue in self._has_ended:
+            return self._has_ended[queue]
+        self._has_ended[queue] = False
+        invocation = delivery.invocation
+        ended = invocation.world.threads.event()
+
+        def then() -> None:
+            self._has_ended[queue] = True
+            ended.set()
+            self.wake()
+
+        settlement.prepare(delivery, then)
+        if self._may_wait:
+            ended.wait(min(PATIENCE_SECONDS, max(0.0, invocation.time_left() * PATIENCE_SHARE)))
+        return self._has_ended[queue]
+
+
+def nothing(*_: object) -> None:
+    """Do nothing: the default of a callback."""

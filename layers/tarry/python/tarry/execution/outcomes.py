@@ -1,0 +1,182 @@
+"""The outcomes of the messages of one batch: each is handed to the settlement, unless its message is done already.
+
+This module makes the settlement when the first message needs it: a batch in which everything succeeds loads nothing
+of it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tarry.execution.awaiting_facts import nothing
+from tarry.outcome import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from tarry.delivery import Delivery
+    from tarry.execution.groups import Groups
+    from tarry.execution.intake import Records
+    from tarry.execution.run import Handling
+    from tarry.execution.verdicts import Rerun
+    from tarry.invocation import Invocation
+    from tarry.policy.decision import Decision
+    from tarry.settlement.settlement import Settlement
+    from tarry.support.arn import QueueArn
+
+    class InBackground(Protocol):
+        """Call ``work``, and then ``then`` with its result, in the thread that decides."""
+
+        def __call__(self, work: Callable[[], object], then: Callable[[object], None]) -> None: ...
+
+
+DONE = frozenset({"ack", "discard"})
+"""Outcomes with nothing to carry out: Lambda deletes what is not reported as failed."""
+
+
+class Outcomes:
+    """The outcomes of one batch. A message that is done leaves ``pending``; the others are settled."""
+
+    made_settlement: Settlement | None = None
+    """`settlement`, if it was needed."""
+
+    def __init__(
+        self, handling: Handling, invocation: Invocation, pending: Records, groups: Groups, *, may_block: bool
+    ) -> None:
+        self._handling = handling
+        self._invocation = invocation
+        self._pending = pending
+        self._groups = groups
+        self.may_block = may_block
+        """Whether a request of a FIFO message may be made in this thread: not where that holds up other handlers."""
+        self._ended: dict[str, bool] = {}
+        """By delivery id, the messages in ``pending`` that have run or will not: whether the FIFO group of each still
+        waits for its look-up or its send."""
+        self._of_targets: dict[QueueArn, list[tuple[Delivery, bool]]] = {}
+        """By target queue: messages that need its size limit, and whether each may be settled early."""
+        self.in_background: InBackground = _at_once
+        """Makes a request: in this thread, or in one of its own so that handlers run on."""
+        self.settled: Callable[[Delivery, Rerun | None], None] = nothing
+        """Called for a FIFO message that was under way: its group may go on, or it runs again."""
+
+    # which messages have run
+
+    @property
+    def others_run(self) -> bool:
+        """Whether other messages are still to run, or run now."""
+        return len(self._pending) > len(self._ended)
+
+    def hold(self, delivery: Delivery) -> None:
+        """Note that a message has run, or will not, and that its outcome is open; on FIFO its group waits."""
+        self._ended[delivery.delivery_id] = delivery.source.is_fifo
+
+    def let_group_go(self, delivery: Delivery) -> None:
+        """Note that the group of a FIFO message waits for it no longer."""
+        self._ended[delivery.delivery_id] = False
+
+    def reopen(self, delivery: Delivery) -> None:
+        """Note that a message runs again."""
+        self._ended.pop(delivery.delivery_id, None)
+
+    def is_under_way(self, delivery_id: str) -> bool:
+        """Return whether the group of a FIFO message waits for its look-up or its send."""
+        return self._ended.get(delivery_id, False)
+
+    # outcomes
+
+    def note(self, decision: Decision, *, early: bool = False) -> None:
+        """Hand a decision to the settlement; on FIFO, a copy is sent before the group goes on."""
+        delivery, outcome = decision.delivery, decision.outcome
+        delivery.outcome = outcome
+        if outcome.kind in DONE:
+            self._log_end(decision)
+            self._ended.pop(delivery.delivery_id, None)
+            del self._pending[delivery.delivery_id]
+            if (acks := delivery.invocation.acks) is not None:
+                acks.add(delivery)
+            return
+        self._ended[delivery.delivery_id] = False
+        settlement = self.settlement
+        if not delivery.source.is_fifo:
+            settlement.add(decision, early=early and self.others_run, may_look_up=self.may_block)
+            if not self.may_block and (target := settlement.needed_by(delivery)) is not None:
+                self._look_up(target, delivery, early=early)
+            if settlement.has_slice:
+                self.in_background(settlement.settle_full_requests, nothing)
+        elif outcome.kind in ("dead_letter", "resend", "unhandled", "defer"):
+            self._ended[delivery.delivery_id] = True
+            self.in_background(partial(settlement.send_now, decision), partial(self._note_sent, delivery))
+        else:
+            settlement.add(decision, early=False)
+            self._groups.note(delivery, outcome)
+
+    def _look_up(self, target: QueueArn, delivery: Delivery, *, early: bool) -> None:
+        """Look a target up in the background, once for all messages that need it; then complete their plans."""
+        waiting = self._of_targets.setdefault(target, [])
+        waiting.append((delivery, early))
+        if len(waiting) == 1:
+            self.in_background(partial(self.settlement.look_up, target), lambda _: self._note_looked_up(target))
+
+    def _note_looked_up(self, target: QueueArn) -> None:
+        for delivery, early in self._of_targets.pop(target):
+            self.settlement.go_on(delivery, early=early and self.others_run)
+
+    def _note_sent(self, delivery: Delivery, sent: object) -> None:
+        """Note whether the copy of a FIFO message was sent; if not, the message stops its group."""
+        if sent is not True:
+            self._groups.note(delivery, Outcome.unhandled())
+        self.let_group_go(delivery)
+        self.settled(delivery, None)
+
+    def _log_end(self, decision: Decision) -> None:
+        """Log that a message is done, unless it was simply acknowledged."""
+        failure, outcome = decision.failure, decision.outcome
+        if failure is not None or outcome.kind == "discard":
+            reason = outcome.reason or (failure.reason if failure is not None else None)
+            error = failure.error if failure is not None else None
+            failed = failure is not None
+            self._handling.log.transition(decision.delivery, outcome, error=error, reason=reason, failed=failed)
+
+    # the settlement
+
+    @property
+    def settlement(self) -> Settlement:
+        """The settlement of the invocation, made at its first use."""
+        if self.made_settlement is None:
+            from tarry.settlement.settlement import Settlement
+
+            handling = self._handling
+            self.made_settlement = Settlement(self._invocation, handling.policy, handling.steps, handling.log)
+        return self.made_settlement
+
+    def owed_seconds(self) -> float:
+        """Return the estimated cost of settling the messages that failed so far."""
+        made = self.made_settlement
+        return 0.0 if made is None else made.owed_seconds()
+
+    def settle_here(self) -> None:
+        """From now on, make requests in this thread: there are no more handlers that they would hold up."""
+        self.may_block, self.in_background, self.settled = True, _at_once, nothing
+
+    def sort(self, place: Callable[[str], int]) -> None:
+        """Put the messages in the order of the batch; ``place`` returns the position of a delivery id."""
+        if self.made_settlement is not None:
+            self.made_settlement.sort(place)
+
+    def finish(self) -> None:
+        """Settle the messages."""
+        if self.made_settlement is not None:
+            self.made_settlement.finish()
+
+    def stop(self) -> None:
+        """Make no more requests; messages that are settled for good leave ``pending``."""
+        if self.made_settlement is not None:
+            self.made_settlement.stop()
+            for delivery_id in self.made_settlement.done():
+                self._pending.pop(delivery_id, None)
+
+
+def _at_once(work: Callable[[], object], then: Callable[[object], None]) -> None:
+    then(work())
