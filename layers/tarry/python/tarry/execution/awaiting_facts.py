@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tarry.delivery import Delivery
     from tarry.policy.decision import Decision
@@ -41,36 +41,20 @@ class AwaitingFacts:
     def __init__(self, *, may_wait: bool) -> None:
         self._may_wait = may_wait
         """Whether `is_known` may wait for a look-up: not if that holds up other handlers."""
-        self._waiting: deque[Awaiting] = deque()
+        self.messages: deque[Awaiting] = deque()
         self._has_ended: dict[str, bool] = {}
         """By queue: whether its look-up, which was begun, has ended."""
         self.wake: Callable[[], None] = nothing
         """Called, in any thread, when a look-up has ended."""
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
     @property
     def has_fifo(self) -> bool:
         """Whether a FIFO message waits, and with it its group."""
-        return any(waiting.delivery.source.is_fifo for waiting in self._waiting)
-
-    def add(self, decided: Decision | Failure, *, early: bool) -> None:
-        """Keep a message until its queue is known."""
-        self._waiting.append(Awaiting(decided, early))
-
-    def ready(self, settlement: Settlement) -> Iterator[Awaiting]:
-        """Remove and yield messages up to the first whose queue is not known yet."""
-        while self._waiting and self.is_known(self._waiting[0].delivery, settlement):
-            yield self._waiting.popleft()
-
-    def pop(self) -> Awaiting | None:
-        """Remove and return the next message, whether its queue is known or not; None if there is none."""
-        return self._waiting.popleft() if self._waiting else None
+        return any(waiting.delivery.source.is_fifo for waiting in self.messages)
 
     def sort(self, place: Callable[[str], int]) -> None:
         """Put the messages in the order of the batch; ``place`` returns the position of a delivery id."""
-        self._waiting = deque(sorted(self._waiting, key=lambda waiting: place(waiting.delivery.delivery_id)))
+        self.messages = deque(sorted(self.messages, key=lambda waiting: place(waiting.delivery.delivery_id)))
 
     def is_known(self, delivery: Delivery, settlement: Settlement) -> bool:
         """Return whether the queue of a message was looked up, also if SQS refused to tell.

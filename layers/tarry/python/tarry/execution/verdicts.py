@@ -156,9 +156,9 @@ class Verdicts:
         if delivery.source.is_fifo and (outcomes.may_block or self.awaiting.is_known(delivery, outcomes.settlement)):
             return self._decide_on_fifo(decided)
         outcomes.hold(delivery)
-        self.awaiting.add(decided, early=early)
+        self.awaiting.messages.append(Awaiting(decided, early))
         error = decided.error if isinstance(decided, Failure) and not self.keeps_frames else None
-        if len(self.awaiting) > HELD_WITH_FRAMES and error is not None:
+        if len(self.awaiting.messages) > HELD_WITH_FRAMES and error is not None:
             let_frames_go(error)
         if outcomes.others_run:
             self.advance()
@@ -166,11 +166,10 @@ class Verdicts:
 
     def advance(self) -> bool:
         """Go on with the messages whose queues are known by now; return whether there were any."""
-        has_progress = False
-        if self.awaiting:
-            for waiting in self.awaiting.ready(self.outcomes.settlement):
-                self._go_on(waiting)
-                has_progress = True
+        has_progress, awaiting = False, self.awaiting
+        while awaiting.messages and awaiting.is_known(awaiting.messages[0].delivery, self.outcomes.settlement):
+            self._go_on(awaiting.messages.popleft())
+            has_progress = True
         return has_progress
 
     def _go_on(self, waiting: Awaiting) -> None:
@@ -234,8 +233,8 @@ class Verdicts:
     def next_rerun(self) -> Rerun | None:
         """Return the next message that is to run again, when all others have run."""
         while True:
-            while not self._reruns and (waiting := self.awaiting.pop()) is not None:
-                self._go_on(waiting)
+            while not self._reruns and self.awaiting.messages:
+                self._go_on(self.awaiting.messages.popleft())
             if not self._reruns:
                 return None
             rerun = self._reruns.popleft()

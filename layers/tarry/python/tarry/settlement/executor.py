@@ -107,11 +107,14 @@ class Executor:
 
     def sends_copy(self, delivery: Delivery) -> bool:
         """Return whether a copy of a message is still to be sent, as far as it is planned."""
-        return not delivery.is_settled and self.plan_of(delivery).sends_copy
+        if delivery.is_settled:
+            return False
+        plan = self.plan_of(delivery)
+        return plan.copy is not None or plan.needs is not None
 
     def stays(self, delivery: Delivery) -> bool:
         """Return whether a message is still to be hidden, or released, in its queue."""
-        return not (delivery.is_settled or self.plan_of(delivery).sends_copy)
+        return not (delivery.is_settled or self.sends_copy(delivery))
 
     # sending
 

@@ -101,11 +101,6 @@ class SettlementPlan(Value):
     def delivery(self) -> Delivery:
         return self.decided.delivery
 
-    @property
-    def sends_copy(self) -> bool:
-        """Whether the next way sends a copy, which may have to be written yet."""
-        return self.copy is not None or self.needs is not None
-
 
 def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: float) -> tuple[Way, ...]:
     """The ways to deal with a message, best first; the last one is always ``in_place``.
