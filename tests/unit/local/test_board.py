@@ -9,7 +9,7 @@ from tarry.envelope.attribute import ATTRIBUTE, body_sum
 from tarry.local.show.board import MOST_RECENT, MOST_SETTLED, MOST_STEPS, Board
 from tarry.local.show.timeline import LOST, MessageTimeline, state_counts
 from tarry.simulator.history import HistoryEvent
-from tarry.testing.story import because
+from tarry.testing.timeline import because
 
 NOW = 1_000.0
 
@@ -237,6 +237,7 @@ def test_a_board_that_is_made_for_days_does_not_grow() -> None:
     assert again is not None
     assert len(again.steps) <= MOST_STEPS
     assert again.steps[0].state == "READY"
-    stories = past.board._stories
-    assert len(stories._lives) <= MOST_SETTLED + 1
-    assert len(stories._batches) <= MOST_SETTLED + 2 * MOST_STEPS + 1
+    history = past.board._history
+    assert len(history.copies) <= MOST_SETTLED + 1
+    assert len(history.invocations) <= MOST_SETTLED + MOST_STEPS + 1
+    assert sum(len(copy.events) + len(copy.deliveries) for copy in history.copies.values()) <= 10 * MOST_SETTLED

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tarry.testing.messages import Letter
     from tarry.testing.report import Report
     from tarry.testing.sandbox import Sandbox
-    from tarry.testing.story import Transition
+    from tarry.testing.timeline import Transition
 
 __all__ = [
     "Fault",
@@ -42,7 +42,7 @@ _HOMES = {
     "Realism": "tarry.simulator.sqs",
     "Report": "tarry.testing.report",
     "Sandbox": "tarry.testing.sandbox",
-    "Transition": "tarry.testing.story",
+    "Transition": "tarry.testing.timeline",
     "lambda_context": "tarry.testing.helpers",
     "message": "tarry.testing.helpers",
     "sqs_event": "tarry.testing.helpers",

@@ -42,23 +42,28 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(names)) or "none"
 
 
-def stuck(past: RecordedHistory) -> str | None:
+def stuck(history: RecordedHistory) -> str | None:
     """Say in one sentence which messages fail again and again in a queue without a dead-letter queue; else None."""
     found: dict[str, list[MessageCopy]] = {}
-    for life in past.lives.values():
-        if life.end is None and life.queue in past.connected and past.redrive(life.queue) is None and _fails(life):
-            found.setdefault(life.queue, []).append(life)
+    for copy in history.copies.values():
+        if (
+            copy.end is None
+            and copy.queue in history.connected
+            and history.redrive(copy.queue) is None
+            and _fails(copy)
+        ):
+            found.setdefault(copy.queue, []).append(copy)
     if not found:
         return None
-    queue, lives = next(iter(found.items()))
-    many = f"{len(lives)} messages of it fail" if len(lives) > 1 else f"message {lives[0].id} fails"
+    queue, copies = next(iter(found.items()))
+    many = f"{len(copies)} messages of it fail" if len(copies) > 1 else f"message {copies[0].id} fails"
     return (
         f"the queue {queue!r} has no dead-letter queue, and {many} at every delivery, so the run would go on until SQS "
         "expires what fails: give the queue a dead_letter=, let the handler succeed in the end, or run(for_=...)"
     )
 
 
-def _fails(life: MessageCopy) -> bool:
+def _fails(copy: MessageCopy) -> bool:
     """Whether its latest judged delivery failed."""
-    verdicts = [each.verdict for each in life.deliveries if each.verdict is not None]
+    verdicts = [each.verdict for each in copy.deliveries if each.verdict is not None]
     return bool(verdicts) and verdicts[-1] in FAILED

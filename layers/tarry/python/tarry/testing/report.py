@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from tarry.outcome import State
 from tarry.testing.checkers import Violation, check
 from tarry.testing.history import RecordedHistory
-from tarry.testing.story import Stories, Story, Transition
 from tarry.tooling.text import brief, clock, duration, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tarry.simulator.history import HistoryEvent
+    from tarry.testing.timeline import Timeline, Transition
 
 BODY_CHARACTERS = 60
 WHY_CHARACTERS = 160
@@ -42,30 +42,30 @@ class Report:
 
         Raises `KeyError` if no such message was sent.
         """
-        return list(self._story(message_id).transitions)
+        return list(self._timeline(message_id).transitions)
 
     def state(self, message_id: str) -> State:
         """The state in which a message is now. Raises `KeyError` if no such message was sent."""
-        return self._story(message_id).state
+        return self._timeline(message_id).state
 
     @cached_property
     def stories(self) -> Mapping[str, list[Transition]]:
         """The life of each message, by its stable id, in the order of their sending."""
-        return {stable_id: list(story.transitions) for stable_id, story in self._stories.by_id.items()}
+        return {stable_id: list(each.transitions) for stable_id, each in self.history.timelines.items()}
 
     def count(self, state: State | str) -> int:
         """How many messages are in a state now."""
-        return sum(story.state == state for story in self._stories.by_id.values())
+        return sum(each.state == state for each in self.history.timelines.values())
 
     @cached_property
-    def past(self) -> RecordedHistory:
+    def history(self) -> RecordedHistory:
         """All that happened, by message, delivery, invocation and run, as checkers read it."""
         return RecordedHistory(self.events, settled=self.settled)
 
     @cached_property
     def violations(self) -> list[Violation]:
         """What must never happen, and did: `tarry.testing.checkers`."""
-        return check(self.past)
+        return check(self.history)
 
     def check(self) -> None:
         """Raises `AssertionError`, with their timelines, if a message was lost, doubled without a cause, came too early
@@ -82,17 +82,17 @@ class Report:
         raise AssertionError("\n\n".join([rules, *parts, *([f"and {more} more"] if more > 0 else [])]))
 
     def timeline(self, message_id: str) -> str:
-        """One message's story to read: a line for each step, with the time since the sandbox was made.
+        """One message's timeline: a line for each step, with the time since the sandbox was made.
 
         Raises `KeyError` if no such message was sent.
         """
-        return draw(self._story(message_id), self._began)
+        return draw(self._timeline(message_id), self._began)
 
     def __str__(self) -> str:
         """How many messages are where, and the timelines of the first ten: of those that are not committed first."""
-        stories = sorted(self._stories.by_id.values(), key=lambda story: story.state is State.COMMITTED)
-        shown = [draw(story, self._began) for story in stories[:MOST_TIMELINES]]
-        more = len(stories) - len(shown)
+        timelines = sorted(self.history.timelines.values(), key=lambda each: each.state is State.COMMITTED)
+        shown = [draw(each, self._began) for each in timelines[:MOST_TIMELINES]]
+        more = len(timelines) - len(shown)
         left = [f"and {more} more: report.timeline(message_id)"] if more else []
         return "\n\n".join([self._summary(), *shown, *left])
 
@@ -105,26 +105,22 @@ class Report:
         unsettled = "" if self.settled else ", more is to happen"
         return f"{told}, after {duration(self.seconds)}, seed {self.seed}{unsettled}"
 
-    @cached_property
-    def _stories(self) -> Stories:
-        return Stories(self.events)
-
-    def _story(self, message_id: str) -> Story:
-        story = self._stories.find(message_id)
-        if story is None:
+    def _timeline(self, message_id: str) -> Timeline:
+        timeline = self.history.find(message_id)
+        if timeline is None:
             raise KeyError(f"no message {message_id!r} was sent")
-        return story
+        return timeline
 
     def _drawn(self, of: str) -> list[str]:
         """The timeline, if it is a message that the id is of: a rule about an invocation is about no message alone."""
-        story = self._stories.find(of)
-        return [] if story is None else [draw(story, self._began)]
+        timeline = self.history.find(of)
+        return [] if timeline is None else [draw(timeline, self._began)]
 
 
-# a message's story, as text to read
+# a message's timeline, as text to read
 
 
-def draw(story: Story, began: float) -> str:
+def draw(timeline: Timeline, began: float) -> str:
     """A line for each step, with the time since ``began``; between them what went wrong by fault.
 
     message 1f6c... {"id":7}
@@ -132,12 +128,12 @@ def draw(story: Story, began: float) -> str:
       0:00:00.3  IN_FLIGHT      attempt 1
       0:00:00.3  WAITING_RETRY  for 10 min: GatewayDown: no answer
     """
-    steps = story.transitions
+    steps = timeline.transitions
     lines = [(step.at, _line(step, before)) for before, step in zip([None, *steps[:-1]], steps, strict=True)]
-    lines += [(at, f"{'':<14} ! {what}") for at, what in story.faults]
+    lines += [(at, f"{'':<14} ! {what}") for at, what in timeline.faults]
     lines.sort(key=lambda line: line[0])
     told = "\n".join(f"  {clock(at - began):>9}  {text}".rstrip() for at, text in lines)
-    return f"message {story.id} {shortened(story.body, BODY_CHARACTERS)}\n{told}"
+    return f"message {timeline.id} {shortened(timeline.body, BODY_CHARACTERS)}\n{told}"
 
 
 def _line(step: Transition, before: Transition | None) -> str:

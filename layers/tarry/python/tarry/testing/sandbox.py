@@ -292,7 +292,7 @@ class Sandbox:
         if check and self._checked < len(report.events):
             self._checked = len(report.events)
             report.check()
-        if check and until is None and for_ is None and not report.settled and (text := stuck(report.past)):
+        if check and until is None and for_ is None and not report.settled and (text := stuck(report.history)):
             raise AssertionError(text)
         return report
 

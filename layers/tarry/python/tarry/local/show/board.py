@@ -11,12 +11,10 @@ from typing import Protocol
 from tarry.local.cloud import Cloud
 from tarry.local.show.log import LogLine, LogReader, report_text
 from tarry.local.show.timeline import FINAL, ORDINARY, MessageTimeline, timeline_of
-from tarry.outcome import State
 from tarry.simulator.history import HistoryEvent
 from tarry.template.queues import with_foreign_queues
-from tarry.testing.listening import FIELDS
-from tarry.testing.story import Stories, Transition
-from tarry.testing.story import Story as Told
+from tarry.testing.history import ProjectedHistory
+from tarry.testing.timeline import Timeline, Transition
 from tarry.tooling.queues import queue_name
 from tarry.tooling.text import coarse
 
@@ -135,9 +133,10 @@ MOST_STEPS = 200
 
 
 class Board:
-    """All stories. ``on_step`` is told of each as it goes on; ``consumed`` are the queues that feed a function.
+    """The timelines of all messages, read from a history event by event.
 
-    ``forgetful``: what has settled is kept for a while only, and then merely counted.
+    ``on_step`` is called with a timeline after each step. ``consumed`` are the queues that feed a function.
+    ``forgetful``: settled messages are forgotten after a while, and then merely counted.
     """
 
     def __init__(
@@ -155,25 +154,20 @@ class Board:
         self._consumed = consumed
         self._on_step = on_step
         self._forgetful = forgetful
-        self._stories = Stories(on_step=self._stepped, by_deliveries=True)
-        self._recent: OrderedDict[str, Told] = OrderedDict()
-        self._troubled: OrderedDict[str, Told] = OrderedDict()
-        self._settled: deque[Told] = deque()
+        self._history = ProjectedHistory(self._stepped, by_deliveries=True)
+        self._recent: OrderedDict[str, Timeline] = OrderedDict()
+        self._troubled: OrderedDict[str, Timeline] = OrderedDict()
+        self._settled: deque[Timeline] = deque()
         self._counted: dict[str, str] = {}
 
     def take(self, event: HistoryEvent) -> None:
-        """Something has happened; a line of tarry's log that tells of a message is as good as the history's own."""
-        fields = event.fields.get("fields") if event.what == "logged" else None
-        if not fields:
-            self._stories.take(event)
-        elif fields.get("state") in State.__members__ and fields.get("delivery_id"):
-            said = {name: fields[name] for name in FIELDS if fields.get(name) is not None}
-            self._stories.take(HistoryEvent(event.at, "said", said))
+        """Note the next event."""
+        self._history.take(event)
 
     @property
     def stories(self) -> list[MessageTimeline]:
         """Those that are not forgotten: by their places in the event file, then as they came."""
-        stories = [self._shown(told) for told in self._stories.by_id.values() if told.transitions]
+        stories = [self._shown(timeline) for timeline in self._history.timelines.values() if timeline.transitions]
         return sorted(stories, key=lambda story: story.number or len(self.numbers) + 1)
 
     @property
@@ -187,62 +181,61 @@ class Board:
 
     def find(self, message_id: str) -> MessageTimeline | None:
         """By the stable id, or that of any delivery."""
-        told = self._stories.find(message_id)
-        return self._shown(told) if told is not None and told.transitions else None
+        timeline = self._history.find(message_id)
+        return self._shown(timeline) if timeline is not None and timeline.transitions else None
 
     def latest(self, most: int) -> list[MessageTimeline]:
         """Those that went on last, the last first. Half of the places are kept for what did not simply go well."""
         troubled = list(islice(reversed(self._troubled.values()), most // 2))
-        others = (told for told in reversed(self._recent.values()) if told not in troubled)
+        others = (timeline for timeline in reversed(self._recent.values()) if timeline not in troubled)
         shown = [*troubled, *islice(others, most - len(troubled))]
-        shown.sort(key=lambda told: told.transitions[-1].at, reverse=True)
-        return [self._shown(told) for told in shown]
+        shown.sort(key=lambda timeline: timeline.transitions[-1].at, reverse=True)
+        return [self._shown(timeline) for timeline in shown]
 
-    def _shown(self, told: Told) -> MessageTimeline:
-        return timeline_of(told.id, told.transitions, self.numbers.get(told.id), self._consumed)
+    def _shown(self, timeline: Timeline) -> MessageTimeline:
+        return timeline_of(timeline.id, timeline.transitions, self.numbers.get(timeline.id), self._consumed)
 
-    def _stepped(self, told: Told) -> None:
-        last = told.transitions[-1]
-        if self.number is not None and len(told.transitions) == 1:
-            self.numbers[told.id] = self.number
-        self._count(told, last)
-        _put(self._recent, told)
+    def _stepped(self, timeline: Timeline) -> None:
+        last = timeline.transitions[-1]
+        if self.number is not None and len(timeline.transitions) == 1:
+            self.numbers[timeline.id] = self.number
+        self._count(timeline, last)
+        _put(self._recent, timeline)
         if last.state in ORDINARY:
-            self._troubled.pop(told.id, None)
+            self._troubled.pop(timeline.id, None)
         else:
-            _put(self._troubled, told)
+            _put(self._troubled, timeline)
         if self._forgetful:
-            self._forget(told, last)
-        if told.id not in self.numbers or len(told.transitions) > 1:
-            self._on_step(self._shown(told))
+            self._forget(timeline, last)
+        if timeline.id not in self.numbers or len(timeline.transitions) > 1:
+            self._on_step(self._shown(timeline))
 
-    def _count(self, told: Told, last: Transition) -> None:
+    def _count(self, timeline: Timeline, last: Transition) -> None:
         """Each end of a message once: tarry's word on it may come after what has already been concluded."""
         if last.state in FINAL:
-            state = self._shown(told).state
-            if told.id in self._counted:
-                self.ended[self._counted[told.id]] -= 1
-            self._counted[told.id] = state
+            state = self._shown(timeline).state
+            if timeline.id in self._counted:
+                self.ended[self._counted[timeline.id]] -= 1
+            self._counted[timeline.id] = state
             self.ended[state] += 1
         else:
-            self._counted.pop(told.id, None)  # redriven: it ends a second time
+            self._counted.pop(timeline.id, None)  # redriven: it ends a second time
 
-    def _forget(self, told: Told, last: Transition) -> None:
-        if len(told.transitions) > MOST_STEPS:
-            del told.transitions[1 : MOST_STEPS // 2]
+    def _forget(self, timeline: Timeline, last: Transition) -> None:
+        self._history.shorten(timeline, MOST_STEPS)
         if last.state in FINAL:
-            self._settled.append(told)
+            self._settled.append(timeline)
         if len(self._settled) > MOST_SETTLED:
             oldest = self._settled.popleft()
             if oldest.transitions[-1].state in FINAL and oldest not in self._settled:
-                self._stories.forget(oldest)
+                self._history.forget(oldest)
                 for known in (self._recent, self._troubled, self._counted, self.numbers):
                     known.pop(oldest.id, None)
 
 
-def _put(kept: OrderedDict[str, Told], told: Told) -> None:
-    kept[told.id] = told
-    kept.move_to_end(told.id)
+def _put(kept: OrderedDict[str, Timeline], timeline: Timeline) -> None:
+    kept[timeline.id] = timeline
+    kept.move_to_end(timeline.id)
     if len(kept) > MOST_RECENT:
         kept.popitem(last=False)
 

@@ -41,10 +41,9 @@ def _trouble(invocation: ObservedInvocation) -> str | None:
         failed = [each["itemIdentifier"] for each in answer["batchItemFailures"]]
     except (KeyError, TypeError):
         return f"answered {answer!r}"
-    batch = list(dict.fromkeys(invocation.batch))
-    places = [batch.index(each) if each in batch else -1 for each in failed]
+    places = [invocation.places.get(each, -1) for each in failed]
     if -1 in places or places != sorted(set(places)) or set(answer) != {"batchItemFailures"}:
-        return f"answered {answer!r} to the batch {batch}"
+        return f"answered {answer!r} to the batch {list(invocation.places)}"
     return None
 
 
@@ -74,11 +73,11 @@ def requests_keep_their_budget(history: RecordedHistory) -> Found:
 def _budget(invocation: ObservedInvocation, history: RecordedHistory) -> dict[str, int]:
     sent, failed = len(invocation.sent), len(invocation.failed)
     beyond = sum("beyond the limit" in refusal.fields["text"] for refusal in invocation.refusals)
-    is_fifo = any(life.queue.endswith(".fifo") for life in map(history.lives.__getitem__, invocation.batch))
+    is_fifo = any(copy.is_fifo for copy in invocation.copies)
     retried = len(invocation.refusals)
     before, beats = _delivered_before(invocation), _beats(invocation)
     routes = len({event.fields["queue"] for event in invocation.sent})
-    last_ways = any(_is_last_way(event) for each in history.received_by(invocation) for event in history.said_by(each))
+    last_ways = any(_is_last_way(event) for each in invocation.deliveries.values() for event in each.log_lines)
     early = 0 if is_fifo else math.ceil(_seconds(invocation))
     sends = sent if is_fifo else (routes + last_ways) * math.ceil(sent / 10) + min(sent, early)
     return {
@@ -121,7 +120,7 @@ def _beats(invocation: ObservedInvocation) -> int:
 def _extensions(invocation: ObservedInvocation, history: RecordedHistory) -> int:
     """How often handlers extended the message they were at work on, which is their own affair (SPEC I6)."""
     times = set()
-    for delivery in history.received_by(invocation):
+    for delivery in invocation.deliveries.values():
         run = delivery.run
         if run is not None:
             ended_at = math.inf if run.ended is None else run.ended.at
@@ -145,9 +144,7 @@ def _is_clean(invocation: ObservedInvocation, history: RecordedHistory) -> bool:
     failed_once = any(
         run.verdict(each) not in ("ack", "discard") for run in invocation.runs for each in run.delivery_ids
     )
-    failed_once |= any(
-        "error" in event.fields for each in history.received_by(invocation) for event in history.said_by(each)
-    )
+    failed_once |= any("error" in event.fields for each in invocation.deliveries.values() for event in each.log_lines)
     return (
         not failed_once and not invocation.failed and not invocation.sent and all(count == 1 for _, count in receives)
     )

@@ -28,21 +28,21 @@ def bare_moves_have_a_cause(history: RecordedHistory) -> Found:
 
     SQS moves a message bare only if its process died, if it was never judged, or if it could not be sent.
     """
-    for life in history.lives.values():
-        moved = next(life.all("moved"), None)
+    for copy in history.copies.values():
+        moved = next(copy.all("moved"), None)
         if moved is None or moved.fields.get("origin") == "redrive":
             continue
-        before = [each for each in life.deliveries if each.at <= moved.at]
+        before = [each for each in copy.deliveries if each.at <= moved.at]
         if not before:
             continue
         last, target = before[-1], str(moved.fields["to"])
-        is_done = any(event.fields["event"] in DONE for event in history.said_by(last))
-        if last.copies or is_done:
+        is_done = any(event.fields["event"] in DONE for event in last.log_lines)
+        if last.sends or is_done:
             continue  # settled: its copy says why, or it was dropped; SQS delivered it once more after it was deleted
         if _was_judged(last, moved.at, history) and not _may_be_bare(last, target, history):
             what = f"its last delivery ended with {last.verdict!r}" if last.run else "it could not wait"
             text = f"SQS moved it to {target} bare, though {what}, and nothing kept tarry from saying why"
-            yield violation("bare moves have a cause", life, text, moved.at)
+            yield violation("bare moves have a cause", copy, text, moved.at)
 
 
 def _was_judged(last: Delivery, moved_at: float, history: RecordedHistory) -> bool:
@@ -54,18 +54,18 @@ def _was_judged(last: Delivery, moved_at: float, history: RecordedHistory) -> bo
         return False
     if last.verdict in FAILED or last.verdict == "defer":
         return True
-    return any(event.fields["event"] in STAYED for event in history.said_by(last))
+    return any(event.fields["event"] in STAYED for event in last.log_lines)
 
 
 def _may_be_bare(last: Delivery, target: str, history: RecordedHistory) -> bool:
     """The exceptions of SPEC C8."""
-    invocation, life = last.invocation, last.life
+    invocation, copy = last.invocation, last.copy
     assert invocation is not None
     assert invocation.answered is not None
     held_until = min(last.held_until, known_end(last, history))
     lease_lost = history.had_problem(last, "lease_lost") or invocation.answered.at >= held_until
     waits_for_twin = bool(last.twins)
-    is_its_grave = target in (died_in(life), life.sent.fields["queue"])  # SPEC F7
+    is_its_grave = target in (died_in(copy), copy.sent_to)  # SPEC F7
     return (
         lease_lost
         or waits_for_twin
@@ -73,7 +73,7 @@ def _may_be_bare(last: Delivery, target: str, history: RecordedHistory) -> bool:
         or _had_no_time(invocation)
         or history.look_up_failed(last)
         or _send_failed(invocation, target)
-        or not _fits(life, target, history)
+        or not _fits(copy, target, history)
     )
 
 
@@ -91,7 +91,7 @@ def _send_failed(invocation: ObservedInvocation, target: str) -> bool:
     )
 
 
-def _fits(life: MessageCopy, target: str, history: RecordedHistory) -> bool:
+def _fits(copy: MessageCopy, target: str, history: RecordedHistory) -> bool:
     """Whether the dead-letter queue takes messages of its size (SPEC F3, F5)."""
     limit = int(history.queues.get(target, {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))
-    return message_size(life.body, users_attributes(life)) <= limit
+    return message_size(copy.body, users_attributes(copy)) <= limit

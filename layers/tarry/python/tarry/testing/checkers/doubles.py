@@ -23,19 +23,19 @@ IN_FLIGHT_SECONDS = 0.05
 def duplicates_have_a_cause(history: RecordedHistory) -> Found:
     """What was done with, or sent on, comes again only where SQS, a fault or a process that died made it so."""
     rule = "duplicates have a cause"
-    for life in history.lives.values():
-        for delivery, following in pairwise(life.deliveries):
+    for copy in history.copies.values():
+        for delivery, following in pairwise(copy.deliveries):
             if delivery.twins:
                 continue
-            if (delivery.copies or delivery.verdict in DONE) and (text := _accused(delivery, following, history)):
-                yield violation(rule, life, text, following.at)
+            if (delivery.sends or delivery.verdict in DONE) and (text := _accused(delivery, following, history)):
+                yield violation(rule, copy, text, following.at)
     for delivery in history.deliveries():
-        kept = [copy for copy in delivery.copies if copy.what == "sent" and not delivery.twins]
+        kept = [sent for sent in delivery.sends if sent.what == "sent" and not delivery.twins]
         if len(kept) > 1 and delivery.invocation is not None and not _no_answer_came(delivery.invocation):
             text = f"sent on {len(kept)} times in one invocation, and no answer was lost"
-            yield violation(rule, delivery.life, text, kept[-1].at)
+            yield violation(rule, delivery.copy, text, kept[-1].at)
         if kept and delivery.verdict in DONE:
-            yield violation(rule, delivery.life, "sent on, though its handler was done with it", kept[-1].at)
+            yield violation(rule, delivery.copy, "sent on, though its handler was done with it", kept[-1].at)
 
 
 def _accused(delivery: Delivery, following: Delivery, history: RecordedHistory) -> str | None:
@@ -43,7 +43,7 @@ def _accused(delivery: Delivery, following: Delivery, history: RecordedHistory) 
     if not delivery.ended_well or is_by_sqs(delivery, following):
         return None
     if delivery.was_reported:
-        if not delivery.copies:
+        if not delivery.sends:
             return "its handler was done with it, and it was reported as failed"
         return None if _may_be_sent_twice(delivery) else "it was sent on, and reported as failed all the same"
     if following.at >= delivery.lease_ends_at - MOMENT:
@@ -62,7 +62,7 @@ def is_by_sqs(delivery: Delivery, following: Delivery) -> bool:
     if following.received.fields.get("duplicate"):
         return True
     handle = delivery.received.fields["receipt_handle"]
-    changes = (event for event in delivery.life.all("hidden") if delivery.at <= event.at <= following.at)
+    changes = delivery.copy.changed_between(delivery.at, following.at)
     return any("by" not in event.fields or event.fields["receipt_handle"] != handle for event in changes)
 
 
@@ -71,7 +71,7 @@ def _may_be_sent_twice(delivery: Delivery) -> bool:
     invocation = delivery.invocation
     assert invocation is not None
     assert invocation.answered is not None
-    return _no_answer_came(invocation) or delivery.copies[-1].at > invocation.answered.at - IN_FLIGHT_SECONDS
+    return _no_answer_came(invocation) or delivery.sends[-1].at > invocation.answered.at - IN_FLIGHT_SECONDS
 
 
 def _no_answer_came(invocation: ObservedInvocation) -> bool:
@@ -87,16 +87,16 @@ def nothing_runs_again_once_it_is_done(history: RecordedHistory) -> Found:
     rule = "nothing runs again once it is done"
     for delivery in history.deliveries():
         for earlier, later in pairwise(delivery.runs):
-            verdict = earlier.verdict(delivery.life.delivery_id)
-            if verdict != "fail" and not (verdict in FAILED and earlier.has_own_steps(delivery.life.delivery_id)):
+            verdict = earlier.verdict(delivery.copy.delivery_id)
+            if verdict != "fail" and not (verdict in FAILED and earlier.has_own_steps(delivery.copy.delivery_id)):
                 text = f"ran again in the same invocation, after the verdict {verdict!r}"
-                yield violation(rule, delivery.life, text, later.began.at)
-    for life in history.lives.values():
+                yield violation(rule, delivery.copy, text, later.began.at)
+    for copy in history.copies.values():
         end: HistoryEvent | None = None
-        for event in life.events:
+        for event in copy.events:
             if event.what == "reappeared":
                 end = None  # SQS may deliver a message once more after its deletion
             elif end is None and event.what in ("deleted", "purged"):
                 end = event
             elif event.what == "received" and end is not None and event.at > end.at:
-                yield violation(rule, life, f"received after it was {end.what}", event.at)
+                yield violation(rule, copy, f"received after it was {end.what}", event.at)

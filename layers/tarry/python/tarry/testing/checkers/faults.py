@@ -23,11 +23,11 @@ def faults_strike(history: RecordedHistory) -> Found:
     """
     if not history.settled:
         return
-    struck = Counter(event.fields["fault"] for event in history.events if event.what == "fault")
+    struck = Counter(event.fields["fault"] for event in history.faults)
     wanted: Counter[int] = Counter()
     described: dict[int, tuple[Mapping[str, Any], float]] = {}
-    for event in history.events:
-        if event.what == "fault_added" and not event.fields["maybe"]:
+    for event in history.planned_faults:
+        if not event.fields["maybe"]:
             number, times = event.fields["fault"], event.fields["times"]
             is_certain = times is not None and event.fields["chance"] == 1
             wanted[number] = wanted[number] + times if is_certain else 1

@@ -32,9 +32,9 @@ def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
         ends_at = max(known_end(delivery, history), delivery.lease_ends_at)
         for event in done:
             if event.at > ends_at + ON_ITS_WAY_SECONDS:
-                what = "sent on" if event in delivery.copies else "its visibility was changed"
+                what = "sent on" if event in delivery.sends else "its visibility was changed"
                 text = f"{what} {event.at - ends_at:.1f} s after its lease had ended"
-                yield violation("lost leases are left alone", delivery.life, text, event.at)
+                yield violation("lost leases are left alone", delivery.copy, text, event.at)
                 break
             if event.what == "hidden":
                 ends_at = event.fields["visible_until"]
@@ -52,10 +52,10 @@ def known_end(delivery: Delivery, history: RecordedHistory) -> float:
 
 def visibility_timeout(delivery: Delivery, history: RecordedHistory) -> float:
     """The queue's own, in seconds."""
-    return float(history.queues.get(delivery.life.sent.fields["queue"], {}).get("VisibilityTimeout", 30))
+    return float(history.queues.get(delivery.copy.sent_to, {}).get("VisibilityTimeout", 30))
 
 
 def _done_for(delivery: Delivery) -> list[HistoryEvent]:
     """What its invocation did in the message's name, in order: sends, and changes of its visibility."""
-    copies = [] if delivery.twins else delivery.copies
+    copies = [] if delivery.twins else delivery.sends
     return sorted([*delivery.hidden, *copies], key=lambda event: event.at)

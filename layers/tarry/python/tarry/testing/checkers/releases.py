@@ -23,13 +23,13 @@ def what_is_given_back_is_visible(history: RecordedHistory) -> Found:
         if not delivery.ended_well or not delivery.was_reported or delivery.verdict not in NOT_DECIDED:
             continue
         if (
-            delivery.copies
+            delivery.sends
             or _is_excused(delivery, history)
             or any(each.fields["seconds"] == 0 for each in delivery.hidden)
         ):
             continue
         text = "was given back, and stays hidden until its lease ends"
-        yield violation("what is given back is visible", delivery.life, text, delivery.at)
+        yield violation("what is given back is visible", delivery.copy, text, delivery.at)
 
 
 def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
@@ -37,13 +37,13 @@ def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
     invocation = delivery.invocation
     assert invocation is not None
     assert invocation.answered is not None
-    states = {event.fields["event"] for event in history.said_by(delivery)}
+    states = {event.fields["event"] for event in delivery.log_lines}
     if invocation.consumed is None or states & {"deferred", "unhandled", "waiting_retry"}:
         return True
-    left_at = delivery.life.left_at
+    left_at = delivery.copy.left_at
     if left_at is not None and left_at <= invocation.answered.at:
         return True  # it has expired meanwhile
-    later = delivery.life.delivery(delivery.count + 1)
+    later = delivery.following
     is_anothers = later is not None and later.at <= invocation.answered.at
     is_late = delivery.lease_ends_at <= invocation.answered.at
     if invocation.struck("ChangeMessageVisibilityBatch") or is_anothers or is_late:
@@ -54,12 +54,12 @@ def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
 def _has_lost_group(delivery: Delivery, history: RecordedHistory) -> bool:
     """Whether a handle of its group was refused on FIFO: then the group is not run, and only reported (SPEC H4)."""
     assert delivery.invocation is not None
-    group = delivery.life.sent.fields.get("group")
-    return delivery.life.queue.endswith(".fifo") and any(
-        each.life.sent.fields.get("group") == group and history.had_problem(each, "lease_lost")
-        for each in history.received_by(delivery.invocation)
+    group = delivery.copy.group
+    return delivery.copy.is_fifo and any(
+        each.copy.group == group and history.had_problem(each, "lease_lost")
+        for each in delivery.invocation.deliveries.values()
     )
 
 
 def _is_out_of_time(delivery: Delivery, history: RecordedHistory) -> bool:
-    return any("not_settled" in event.fields for event in history.said_by(delivery))
+    return any("not_settled" in event.fields for event in delivery.log_lines)

@@ -32,6 +32,6 @@ Found = Iterator[Violation]
 Checker = Callable[[RecordedHistory], Found]
 
 
-def violation(rule: str, life: MessageCopy, text: str, at: float) -> Violation:
+def violation(rule: str, copy: MessageCopy, text: str, at: float) -> Violation:
     """Of a message, by its stable id."""
-    return Violation(rule, life.id, text, at)
+    return Violation(rule, copy.id, text, at)
