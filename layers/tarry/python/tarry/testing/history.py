@@ -185,9 +185,9 @@ class ProjectedHistory:
     def _join_unnamed(self, copy: MessageCopy, queue: str) -> None:
         """Add a dead letter without a record, whose only id is its own, to the message that it was sent of."""
         sender = copy.invocations[-1].request_id if copy.invocations else ""
-        letters = self._unnamed.get((sender, queue, copy.timeline.body))
-        if letters:
-            alone = letters.pop(0).timeline
+        dead_letters = self._unnamed.get((sender, queue, copy.timeline.body))
+        if dead_letters:
+            alone = dead_letters.pop(0).timeline
             self.timelines.pop(alone.id, None)
             for each in alone.copies:
                 copy.timeline.join(each)
@@ -237,9 +237,9 @@ class ProjectedHistory:
 
 
 class RecordedHistory(ProjectedHistory):
-    """A history that is over, for checkers: only now can it be told in which delivery's place a copy was sent.
+    """A complete history, for checkers: only now is it known which delivery each copy replaces.
 
-    ``settled`` says that nothing was left to happen at its end.
+    ``settled`` tells whether the sandbox had come to rest at its end.
     """
 
     def __init__(self, events: Iterable[HistoryEvent], *, settled: bool | None = None) -> None:
@@ -287,8 +287,8 @@ class RecordedHistory(ProjectedHistory):
     @cached_property
     def _problems(self) -> set[tuple[object, ...]]:
         """The problems that were logged, each with its message and invocation."""
-        told = (event.fields for event in self.problems)
-        return {(each["event"], each.get("delivery_id"), each.get("request_id")) for each in told}
+        fields = (event.fields for event in self.problems)
+        return {(each["event"], each.get("delivery_id"), each.get("request_id")) for each in fields}
 
     def look_up_failed(self, delivery: Delivery) -> bool:
         """Return whether a queue could not be looked up, recently enough for the failure to be remembered."""

@@ -1,4 +1,4 @@
-"""Mistakes of a test, each told in a sentence: a handler that cannot be called, a run that would never end."""
+"""Mistakes in a test, each explained in a sentence: a handler that cannot be called, a run that would never end."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
 
 
 class Misuse(SimulationError):
-    """A handler did what only a test may do."""
+    """A handler called a method of the sandbox that only a test may call."""
 
 
 class Endless(SimulationError):
-    """So much happens in a run that it will most likely never come to rest."""
+    """A run has so many events that it will most likely never come to rest."""
 
 
 def check_handler(handler: Any) -> None:
-    """Raises `TypeError` for what Lambda could not call."""
+    """Raise `TypeError` for a handler that Lambda could not call."""
     if not callable(handler):
         raise TypeError(f"connect takes a handler, got {handler!r}: a consumer, or a function of (event, context)")
     try:
         inspect.signature(handler, follow_wrapped=False).bind(None, None)
     except TypeError as error:
         name = getattr(handler, "__name__", repr(handler))
-        text = f"connect takes a handler of (event, context), and {name} is none"
+        text = f"connect takes a handler of (event, context), and {name} is not one"
         raise TypeError(f"{text}: is its @consumer missing?") from error
     except ValueError:
-        return  # a function that does not tell its parameters
+        return  # a function without a readable signature
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names, each once, for an error that says which there are."""
+    """Return the names, each once, for an error that lists them."""
     return ", ".join(dict.fromkeys(names)) or "none"
 
 
 def stuck(history: RecordedHistory) -> str | None:
-    """Say in one sentence which messages fail again and again in a queue without a dead-letter queue; else None."""
+    """Return a sentence about messages that fail again and again in a queue without a dead-letter queue; else None."""
     found: dict[str, list[MessageCopy]] = {}
     for copy in history.copies.values():
         if (

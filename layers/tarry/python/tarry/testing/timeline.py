@@ -155,7 +155,7 @@ class CopySteps:
         elif state is State.IN_FLIGHT:
             self._step(at, State.COMMITTED)
         else:
-            odd = "somebody beside its function deleted it" if by == "http" else f"deleted, though it was {state}"
+            odd = "deleted by something other than its function" if by == "http" else f"deleted, though it was {state}"
             self._step(at, State.COMMITTED, why=odd)
 
     def _step(self, at: float, state: State, **more: Any) -> None:

@@ -1,4 +1,4 @@
-"""Attempts are counted right, and end where the policy says."""
+"""Rules about attempts: they are counted correctly, and end where the policy says."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def attempts_are_counted(history: RecordedHistory) -> Found:
 
 
 def _has_failed(delivery: Delivery) -> bool:
-    """Whether it failed, and the next delivery can know it: on FIFO by its being the head of its group from then on.
+    """Whether the message failed, and the next delivery can know it: on FIFO, because it is the head of its group then.
 
-    It is not where one before it stays: after a crash, or too late an answer, and if it failed out of its turn.
+    After a crash or a late answer, or if a message before it stays in the queue, the next delivery cannot know.
     """
     invocation = delivery.invocation
     if invocation is None or invocation.answered is None or not invocation.ended_well:
@@ -50,11 +50,11 @@ def _has_failed(delivery: Delivery) -> bool:
 
 
 def attempts_before(copy: MessageCopy, history: RecordedHistory) -> int | None:
-    """The attempts before a copy, as far as its record can tell (at most 1,000): those of the delivery whose copy it
-    is, this one included unless it was deferred.
+    """The attempts before a copy, as far as its record can tell (at most 1,000).
 
-    What SQS moved to a dead-letter queue and back has what it had; a dead letter of tarry's begins anew. None where
-    nobody can tell whether it was deferred.
+    They include the delivery that it replaces, unless that was deferred. A message that SQS moved to a dead-letter
+    queue and back keeps its count; a dead letter of tarry's begins a new one. None if it is unknown whether the
+    delivery was deferred.
     """
     attempts = _attempts_before(copy, history)
     return None if attempts is None else min(MAX_COUNT, attempts)
@@ -77,7 +77,7 @@ def _attempts_before(copy: MessageCopy, history: RecordedHistory) -> int | None:
 
 
 def _was_deferred(delivery: Delivery, history: RecordedHistory) -> bool | None:
-    """By its handler, or by a step that does as it likes, of which nothing but the log tells, if it got that far."""
+    """Whether its handler deferred it, or a custom failure step did, of which only the log tells; None if unknown."""
     run = delivery.run
     if run is None or not run.has_own_steps(delivery.copy.delivery_id):
         return delivery.verdict == "defer"
@@ -86,14 +86,14 @@ def _was_deferred(delivery: Delivery, history: RecordedHistory) -> bool | None:
 
 
 def _hidden_at_first(copy: MessageCopy) -> int:
-    """1 where the first receive came before the message was due, and only hid it."""
+    """1 if the first receive came before the message was due, and only hid it; else 0."""
     due = (copy.record or {}).get("due")
     is_early = due is not None and copy.deliveries and int(copy.deliveries[0].at * 1000) / 1000 < due
     return 1 if is_early and not copy.is_fifo else 0
 
 
 def attempts_are_within_the_policy(history: RecordedHistory) -> Found:
-    """What has failed for good, or at its last attempt, is not tried again, unless there was nowhere to put it."""
+    """A message that has failed for good, or at its last attempt, is retried only if it could not be dead-lettered."""
     rule = "attempts are within the policy"
     for copy in history.copies.values():
         for delivery in copy.deliveries:
@@ -112,7 +112,7 @@ def attempts_are_within_the_policy(history: RecordedHistory) -> Found:
 
 
 def _why_final(delivery: Delivery) -> str | None:
-    """Why a message is not to be tried again; None if it may be."""
+    """Why a message must not be retried; None if it may be."""
     run, delivery_id = delivery.run, delivery.copy.delivery_id
     if run is None or run.verdict(delivery_id) not in FAILED or run.has_own_steps(delivery_id):
         return None
@@ -127,7 +127,7 @@ def _why_final(delivery: Delivery) -> str | None:
 
 
 def _is_excused(delivery: Delivery, following: Delivery, history: RecordedHistory) -> bool:
-    """Whether the visibility that keeps it away could not be set, or not in time."""
+    """Whether the visibility change that hides the message failed, or came too late."""
     assert delivery.invocation is not None
     not_set = any("not_settled" in event.fields for event in delivery.log_lines)
     was_set = any(delivery.decided_at <= change.at <= following.at for change in delivery.hidden)

@@ -1,4 +1,4 @@
-"""Dead letters say why."""
+"""The rule about dead letters: they say why they failed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ REASONS = frozenset({"error", "exhausted", "fatal", "undecodable", "expiring"})
 SMALLEST_RECORD_BYTES = 700
 
 
-def letters_say_why(history: RecordedHistory) -> Found:
-    """What tarry dead-lettered has its record, complete, wherever there was room for one."""
-    rule = "letters say why"
+def dead_letters_say_why(history: RecordedHistory) -> Found:
+    """A message that tarry dead-lettered has a complete failure record, if there was room for one."""
+    rule = "dead letters say why"
     for copy in history.copies.values():
         if copy.came_from is None or not copy.is_dead_letter or copy.has_twins:
             continue
@@ -30,9 +30,9 @@ def letters_say_why(history: RecordedHistory) -> Found:
             continue
         if copy.sent_to in (copy.came_from.copy.sent_to, died_in(copy.came_from.copy)):
             yield violation(rule, copy, f"dead-lettered to {copy.sent_to}, where it came from", copy.sent.at)
-        for what, wanted, told in _compared(copy, copy.came_from, history):
-            if wanted != told:
-                text = f"its record says of its {what} {told!r:.200}, not {wanted!r:.200}"
+        for what, expected, actual in _compared(copy, copy.came_from, history):
+            if expected != actual:
+                text = f"its record says of its {what} {actual!r:.200}, not {expected!r:.200}"
                 yield violation(rule, copy, text, copy.sent.at)
 
 
@@ -55,40 +55,40 @@ def _has_room(copy: MessageCopy, history: RecordedHistory) -> bool:
     return not taken and room >= SMALLEST_RECORD_BYTES
 
 
-def _compared(letter: MessageCopy, delivery: Delivery, history: RecordedHistory) -> list[tuple[str, Any, Any]]:
-    """What the record must say beside what it says; what was cut for want of room is not there."""
-    record: dict[str, Any] = letter.record or {}
+def _compared(dead_letter: MessageCopy, delivery: Delivery, history: RecordedHistory) -> list[tuple[str, Any, Any]]:
+    """Pairs of the expected and the actual contents of the record, without the parts that were cut for lack of room."""
+    record: dict[str, Any] = dead_letter.record or {}
     failure: dict[str, Any] = record.get("failure") or {}
     run, queue = delivery.run, delivery.copy.sent_to
     origin = queue_name(str(record.get("origin")))
-    delay = letter.sent.fields["visible_at"] - letter.sent.at
-    is_fifo = letter.sent_to.endswith(".fifo")
+    delay = dead_letter.sent.fields["visible_at"] - dead_letter.sent.at
+    is_fifo = dead_letter.sent_to.endswith(".fifo")
     compared: list[tuple[str, Any, Any]] = [
         ("delay", 0, 0 if is_fifo else delay),  # the queue may have one of its own
         ("id", delivery.copy.id, record.get("id")),
         ("origin", queue, origin),
-        ("reason", True, bool(failure.get("reason")) or "failure" not in record),  # a redaction may take it out
+        ("reason", True, bool(failure.get("reason")) or "failure" not in record),  # a redaction may remove it
         ("carried attempts", 0, record.get("carried", 0)),
         ("step counters", {}, record.get("steps", {})),
     ]
     if run is None:
-        is_undecodable = str(failure.get("type", "Undecodable")).endswith("Undecodable")  # whatever a step calls it
+        is_undecodable = str(failure.get("type", "Undecodable")).endswith("Undecodable")  # a step may rename it
         may_not_run = is_undecodable or failure.get("reason") == "expiring"
         return [*compared, ("run of the handler", True, may_not_run)]
-    said = run.verdict(delivery.copy.delivery_id)
-    had_reason = said in FAILED or said == "left" or failure.get("reason") == "expiring" or _is_given_up(run, failure)
+    verdict = run.verdict(delivery.copy.delivery_id)
+    had_reason = verdict in (*FAILED, "left") or failure.get("reason") == "expiring" or _timed_out(run, failure)
     of_its_own = run.has_own_steps(delivery.copy.delivery_id) and failure.get("reason") not in REASONS
     compared.append(("reason for a failure", True, had_reason or of_its_own))
     if failure.get("reason") == "exhausted":
         compared.append(("exhaustion", True, _is_exhausted(delivery, history)))
-    if said == "reject":
+    if verdict == "reject":
         compared.append(("reason", False, failure.get("reason") in REASONS))
     if "request_id" in failure:  # else it was cut
         invocation = delivery.invocation
         compared.append(("request", invocation.request_id if invocation else None, failure["request_id"]))
     if "attempts" in failure:
-        lives_before = _total_before(delivery.copy)
-        compared.append(("attempts", lives_before + run.attempt(delivery.copy.delivery_id), failure["attempts"]))
+        attempts_before = _total_before(delivery.copy)
+        compared.append(("attempts", attempts_before + run.attempt(delivery.copy.delivery_id), failure["attempts"]))
     error = run.error(delivery.copy.delivery_id)
     if "type" in failure and error is not None:
         compared.append(("type", error, failure["type"].rpartition(".")[2]))
@@ -97,13 +97,13 @@ def _compared(letter: MessageCopy, delivery: Delivery, history: RecordedHistory)
     return compared
 
 
-def _is_given_up(run: HandlerRun, failure: dict[str, Any]) -> bool:
-    """Whether its handler ran beyond its time, and its process was ended after it was settled (SPEC I3)."""
+def _timed_out(run: HandlerRun, failure: dict[str, Any]) -> bool:
+    """Whether its handler exceeded its timeout, and its process ended after the message was settled (SPEC I3)."""
     return run.ended is None and str(failure.get("type", TimeoutError.__name__)).endswith(TimeoutError.__name__)
 
 
 def _total_before(copy: MessageCopy) -> int:
-    """The attempts of earlier copies, which ended in a dead letter that was redriven."""
+    """The attempts of earlier copies, up to a dead letter that was redriven."""
     while not copy.is_dead_letter and copy.before is not None:
         copy = copy.before
     failure = (copy.record or {}).get("failure") or {}

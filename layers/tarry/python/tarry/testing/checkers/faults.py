@@ -1,4 +1,4 @@
-"""Every fault of a test strikes."""
+"""The rule about faults: every fault of a test strikes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RULE = "faults strike"
 
 
 def faults_strike(history: RecordedHistory) -> Found:
-    """Once nothing is left to happen, each fault has struck: a test whose fault never strikes proves nothing.
+    """At the end of a settled run, each fault has struck: a test whose fault never strikes proves nothing.
 
     A fault with ``times=n`` and ``chance=1`` must strike n times, any other at least once; with ``maybe=True`` it may
     never strike.

@@ -1,4 +1,4 @@
-"""The order of FIFO groups."""
+"""The rule about the order of FIFO groups."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 def groups_keep_their_order(history: RecordedHistory) -> Found:
-    """On FIFO nothing of a group runs beside another of it, or before one that was sent earlier is out of the way.
-
-    The order holds as long as the lease does.
-    """
+    """On FIFO the messages of a group run one after the other, in the order of sending, while their leases hold."""
     rule = "groups keep their order"
     for queue, group, copies in _groups(history):
         runs = [(run, delivery) for copy in copies for delivery in copy.deliveries for run in delivery.runs]
@@ -37,7 +34,7 @@ def groups_keep_their_order(history: RecordedHistory) -> Found:
             while present < len(copies) and _has_left(copies[present], run.began.at):
                 present += 1
             for before in copies[present : places[delivery.copy.delivery_id]]:
-                if not _out_of_the_way(before, run, history):
+                if not _has_made_way(before, run, history):
                     text = f"runs before {before.id}, which was sent to group {group!r} of {queue} earlier"
                     yield violation(rule, delivery.copy, text, run.began.at)
 
@@ -53,7 +50,7 @@ def _groups(history: RecordedHistory) -> Iterator[tuple[str, str, list[MessageCo
 
 
 def _alone_until(run: HandlerRun, delivery: Delivery, history: RecordedHistory) -> float:
-    """Until when nothing else of its group may run: as long as it runs and its lease holds."""
+    """The moment until which no other message of its group may run: while it runs and its lease holds."""
     return min(_end_of(run, history), delivery.lease_ends_at)
 
 
@@ -68,8 +65,8 @@ def _has_left(copy: MessageCopy, at: float) -> bool:
     return copy.left_at is not None and copy.left_at <= at
 
 
-def _out_of_the_way(before: MessageCopy, run: HandlerRun, history: RecordedHistory) -> bool:
-    """Whether a message was done with, for its group, when a run of a later one began."""
+def _has_made_way(before: MessageCopy, run: HandlerRun, history: RecordedHistory) -> bool:
+    """Whether a message no longer blocked its group when a run of a later one began."""
     began = run.began.at
     if _has_left(before, began):
         return True

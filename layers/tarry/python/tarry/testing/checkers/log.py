@@ -1,4 +1,4 @@
-"""The log tells what happened."""
+"""The rule about the log: it tells what happened."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from tarry.testing.history import RecordedHistory
 
 
-def the_log_tells_the_truth(history: RecordedHistory) -> Found:
-    """What the log says was sent on is where it says, what waits is hidden for as long as it says."""
+def the_log_is_true(history: RecordedHistory) -> Found:
+    """A message that was sent on is where the log says; a message that waits is hidden for as long as the log says."""
     for delivery in history.deliveries():
         if delivery.invocation is None:
             continue
         for event in delivery.log_lines:
             lie = _lie(event, delivery)
             if lie is not None:
-                yield violation("the log tells the truth", delivery.copy, lie, event.at)
+                yield violation("the log is true", delivery.copy, lie, event.at)
 
 
 def _lie(event: HistoryEvent, delivery: Delivery) -> str | None:

@@ -1,4 +1,4 @@
-"""What was not handled comes back at once, without waiting for its lease to end."""
+"""The rule about releases: a released message is visible at once, without waiting for its lease to end."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from tarry.testing.history import RecordedHistory
 
 NOT_DECIDED = frozenset({None, "release", "left"})
-"""What was not run, or has no verdict of its own."""
+"""Verdicts of messages that were not run, or have none of their own."""
 
 
-def what_is_given_back_is_visible(history: RecordedHistory) -> Found:
-    """A message that was not handled, and is reported as failed, is visible again when the answer is out.
+def released_messages_are_visible(history: RecordedHistory) -> Found:
+    """A message that was not handled, and is reported as failed, is visible again when the function has answered.
 
-    On FIFO one that is not would hold up its group when the head is due.
+    On FIFO a hidden one would block its group when the head is due.
     """
     for delivery in history.deliveries():
         if not delivery.ended_well or not delivery.was_reported or delivery.verdict not in NOT_DECIDED:
@@ -28,12 +28,12 @@ def what_is_given_back_is_visible(history: RecordedHistory) -> Found:
             or any(each.fields["seconds"] == 0 for each in delivery.hidden)
         ):
             continue
-        text = "was given back, and stays hidden until its lease ends"
-        yield violation("what is given back is visible", delivery.copy, text, delivery.at)
+        text = "was released, but stays hidden until its lease ends"
+        yield violation("released messages are visible", delivery.copy, text, delivery.at)
 
 
 def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
-    """Whether it waits for something of its own, or the request that shows it has failed."""
+    """Whether it waits for a delay of its own, or the request that makes it visible failed."""
     invocation = delivery.invocation
     assert invocation is not None
     assert invocation.answered is not None
@@ -42,7 +42,7 @@ def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
         return True
     left_at = delivery.copy.left_at
     if left_at is not None and left_at <= invocation.answered.at:
-        return True  # it has expired meanwhile
+        return True  # it has expired in the meantime
     later = delivery.following
     is_anothers = later is not None and later.at <= invocation.answered.at
     is_late = delivery.lease_ends_at <= invocation.answered.at
@@ -52,7 +52,7 @@ def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
 
 
 def _has_lost_group(delivery: Delivery, history: RecordedHistory) -> bool:
-    """Whether a handle of its group was refused on FIFO: then the group is not run, and only reported (SPEC H4)."""
+    """Whether SQS refused a receipt handle of its FIFO group: then the group is not run, only reported (SPEC H4)."""
     assert delivery.invocation is not None
     group = delivery.copy.group
     return delivery.copy.is_fifo and any(

@@ -1,4 +1,4 @@
-"""Nothing comes from nowhere, and nothing is changed on its way."""
+"""The rule about copies: each has an original, and is not changed on its way."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from tarry.testing.history import RecordedHistory
 
 
-def nothing_comes_from_nowhere(history: RecordedHistory) -> Found:
-    """What a function sends on is a message that it had, with its group and trace header.
+def copies_match_their_originals(history: RecordedHistory) -> Found:
+    """A copy that a function sends is of a message that it had, with the same group and trace header.
 
-    Its body and attributes too, unless the copy's record says that a failure step edited them.
+    Body and attributes are the same too, unless the copy's record says that a failure step edited them.
     """
-    rule = "nothing comes from nowhere"
+    rule = "copies match their originals"
     for copy in history.copies.values():
         if copy.sender not in history.invocations:
             continue
