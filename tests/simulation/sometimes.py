@@ -29,11 +29,17 @@ def _deliveries(past: RecordedHistory, holds: Callable[[Delivery], object]) -> i
 
 
 def _said(past: RecordedHistory, holds: Callable[[dict[str, object]], object]) -> int:
-    return sum(1 for events in past.said.values() for event in events if holds(dict(event.fields)))
+    return sum(
+        1
+        for copy in past.copies.values()
+        for lines in copy.log_lines.values()
+        for line in lines
+        if holds(dict(line.fields))
+    )
 
 
 def _faults(kind: str) -> Met:
-    return lambda past: sum(event.what == "fault" and event.fields["kind"] == kind for event in past.events)
+    return lambda past: sum(event.fields["kind"] == kind for event in past.faults)
 
 
 def _events(what: str) -> Met:
@@ -51,19 +57,19 @@ def _answers(kind: str) -> Met:
 
 
 def _crash_between_send_and_delete(past: RecordedHistory) -> int:
-    return _deliveries(past, lambda each: each.copies and not each.ended_well and each.life.end is None) + _deliveries(
-        past, lambda each: each.copies and not each.ended_well and _came_again(each)
+    return _deliveries(past, lambda each: each.sends and not each.ended_well and each.copy.end is None) + _deliveries(
+        past, lambda each: each.sends and not each.ended_well and _came_again(each)
     )
 
 
 def _came_again(delivery: Delivery) -> bool:
-    return delivery.life.delivery(delivery.count + 1) is not None
+    return delivery.following is not None
 
 
 def _redelivered_while_it_runs(past: RecordedHistory) -> int:
     found = 0
-    for life in past.lives.values():
-        for first, second in pairwise(life.deliveries):
+    for copy in past.copies.values():
+        for first, second in pairwise(copy.deliveries):
             if first.invocation and first.invocation.answered and second.at < first.invocation.answered.at:
                 found += bool(first.runs)
     return found
@@ -106,10 +112,10 @@ def _kept_alive(past: RecordedHistory) -> int:
 
 def _deleted_early(past: RecordedHistory) -> Iterator[Delivery]:
     """What was done with, and deleted before the answer."""
-    for life in past.lives.values():
-        end = life.end
-        delivery = life.delivery(end.fields["receive_count"]) if end is not None and end.what == "deleted" else None
-        if end is None or delivery is None or delivery.invocation is None or delivery.copies:
+    for copy in past.copies.values():
+        end = copy.end
+        delivery = copy.delivery(end.fields["receive_count"]) if end is not None and end.what == "deleted" else None
+        if end is None or delivery is None or delivery.invocation is None or delivery.sends:
             continue
         if delivery.verdict in DONE and end.fields.get("by") == delivery.invocation.request_id:
             yield delivery
@@ -126,15 +132,15 @@ def _settled_for(reason: str) -> Met:
 def _bare_after_crashes(past: RecordedHistory) -> int:
     return sum(
         1
-        for life in past.lives.values()
-        if any(life.all("moved")) and life.deliveries and not any(each.verdict for each in life.deliveries)
+        for copy in past.copies.values()
+        if any(copy.all("moved")) and copy.deliveries and not any(each.verdict for each in copy.deliveries)
     )
 
 
 def _old_handles(past: RecordedHistory) -> int:
     found = 0
-    for life in past.lives.values():
-        for first, second in pairwise(life.deliveries):
+    for copy in past.copies.values():
+        for first, second in pairwise(copy.deliveries):
             found += any(event.at > second.at for event in first.hidden)
     return found
 
@@ -156,10 +162,10 @@ SITUATIONS: dict[str, Met] = {
     ),
     "a redelivery while the first still runs": _redelivered_while_it_runs,
     "a message handled twice": lambda past: sum(
-        sum(each.verdict in DONE for each in life.deliveries) > 1 for life in past.lives.values()
+        sum(each.verdict in DONE for each in copy.deliveries) > 1 for copy in past.copies.values()
     ),
     "an exhausted message": _settled_for("exhausted"),
-    "a rejected message": lambda past: _deliveries(past, lambda each: each.verdict == "reject" and each.copies),
+    "a rejected message": lambda past: _deliveries(past, lambda each: each.verdict == "reject" and each.sends),
     "a fatal failure": _settled_for("fatal"),
     "an undecodable message": _settled_for("undecodable"),
     "an expiring message": _settled_for("expiring"),
@@ -167,8 +173,8 @@ SITUATIONS: dict[str, Met] = {
     "a discarded message": lambda past: _said(past, lambda told: told["state"] == "DISCARDED"),
     "a copy that was sent again": lambda past: _said(past, lambda told: told["state"] == "RESENT"),
     "a copy sent to another queue": lambda past: sum(
-        life.came_from is not None and not life.is_letter and life.sent.fields["queue"] != life.came_from.life.queue
-        for life in past.lives.values()
+        copy.came_from is not None and not copy.is_dead_letter and copy.sent_to != copy.came_from.copy.queue
+        for copy in past.copies.values()
     ),
     "a copy that waits in a message's stead": lambda past: _said(
         past, lambda told: told["state"] in ("DEFERRED", "WAITING_RETRY") and "sent_to" in told
@@ -181,10 +187,10 @@ SITUATIONS: dict[str, Met] = {
     "a dead letter that could not be sent": lambda past: _said(past, lambda told: "not_sent" in told),
     "a wait that could not be set": lambda past: _said(past, lambda told: "not_settled" in told),
     "a letter without room for a record": lambda past: sum(
-        life.is_letter and life.record is None for life in past.lives.values()
+        copy.is_dead_letter and copy.record is None for copy in past.copies.values()
     ),
     "ten attributes on a letter": lambda past: sum(
-        life.is_letter and len(life.attributes) >= MAX_ATTRIBUTES for life in past.lives.values()
+        copy.is_dead_letter and len(copy.attributes) >= MAX_ATTRIBUTES for copy in past.copies.values()
     ),
     "a lost lease": _problems("lease_lost"),
     "a lease that was extended": _kept_alive,
@@ -203,7 +209,7 @@ SITUATIONS: dict[str, Met] = {
     "a message delivered again after its deletion": _events("reappeared"),
     "an old handle that changed a newer delivery": _old_handles,
     "a visibility change that came too late": _events("hide_ignored"),
-    "12 hours in the queue": lambda past: _deliveries(past, lambda each: each.at - each.life.sent.at > 43_000),
+    "12 hours in the queue": lambda past: _deliveries(past, lambda each: each.at - each.copy.sent.at > 43_000),
 }
 
 

@@ -92,7 +92,7 @@ def test_a_broken_rule_shows_the_story_in_the_error(run) -> None:  # type: ignor
     result.stdout.fnmatch_lines(
         [
             "E*AssertionError: * violations, seed 0",
-            "E*nothing is lost: deleted, and nobody was done with it: its handler's verdict was 'fail'*",
+            "E*no message is lost: deleted, though it was not finished: its handler's verdict was 'fail'*",
             "E*0:00:00.*  WAITING_RETRY  for 1 h: GatewayDown: no answer",
             "E*0:00:00.*  COMMITTED      deleted, though it was WAITING_RETRY",
         ]

@@ -9,7 +9,7 @@ from tarry.envelope.attribute import ATTRIBUTE, body_sum
 from tarry.local.show.board import MOST_RECENT, MOST_SETTLED, MOST_STEPS, Board
 from tarry.local.show.timeline import LOST, MessageTimeline, state_counts
 from tarry.simulator.history import HistoryEvent
-from tarry.testing.story import because
+from tarry.testing.timeline import because
 
 NOW = 1_000.0
 
@@ -94,7 +94,7 @@ def test_what_tarry_says_of_a_message_stands(past: Past) -> None:
     past.said("DEAD_LETTERED", attempt=2, reason="exhausted", dead_letter_queue="dead")
     past.answered()
     assert str(past.story) == "READY -> IN_FLIGHT 1 -> WAITING_RETRY 1 min -> IN_FLIGHT 2 -> DEAD_LETTERED"
-    assert state_counts(past.board.stories) == {"DEAD_LETTERED": 1}
+    assert state_counts(past.board.messages) == {"DEAD_LETTERED": 1}
 
 
 def test_a_line_of_the_log_that_comes_after_the_answer_is_as_good(past: Past) -> None:
@@ -136,7 +136,7 @@ def test_what_somebody_else_deletes_is_no_loss(past: Past) -> None:
     past.answered("m")
     past.deleted(by="http")
     assert past.story.state == "COMMITTED"
-    assert past.story.why == "somebody beside its function deleted it"
+    assert past.story.why == "deleted by something other than its function"
 
 
 def test_a_copy_goes_on_with_the_story_of_its_original(past: Past) -> None:
@@ -161,7 +161,7 @@ def test_on_fifo_a_message_behind_another_of_its_group_has_not_run_before() -> N
         past.sent(id, "orders.fifo")
         past.received(id, 3, "orders.fifo", group="g")
     past.invoked("a", "b")
-    assert [story.attempt for story in past.board.stories] == [3, 1]
+    assert [story.attempt for story in past.board.messages] == [3, 1]
 
 
 def test_of_an_sqs_that_tells_nothing_a_story_begins_when_its_message_is_received() -> None:
@@ -231,12 +231,13 @@ def test_a_board_that_is_made_for_days_does_not_grow() -> None:
         past.delivered("again")
         past.answered("again")
     assert past.board.ended == {"COMMITTED": 3 * MOST_SETTLED}
-    assert len(past.board.stories) <= MOST_SETTLED + 1
+    assert len(past.board.messages) <= MOST_SETTLED + 1
     assert len(past.board.latest(10 * MOST_RECENT)) <= 2 * MOST_RECENT
     again = past.board.find("again")
     assert again is not None
     assert len(again.steps) <= MOST_STEPS
     assert again.steps[0].state == "READY"
-    stories = past.board._stories
-    assert len(stories._lives) <= MOST_SETTLED + 1
-    assert len(stories._batches) <= MOST_SETTLED + 2 * MOST_STEPS + 1
+    history = past.board._history
+    assert len(history.copies) <= MOST_SETTLED + 1
+    assert len(history.invocations) <= MOST_SETTLED + MOST_STEPS + 1
+    assert sum(len(copy.events) + len(copy.deliveries) for copy in history.copies.values()) <= 10 * MOST_SETTLED

@@ -59,7 +59,7 @@ def test_every_part_has_a_place_however_many_there_are(height: int) -> None:
 
 
 def test_a_message_is_shown_with_its_state_its_attempt_and_when_it_is_back() -> None:
-    scene = Scene("", NOW, stories=[story(State.WAITING_RETRY, delay=95, why="app.Busy: no")])
+    scene = Scene("", NOW, messages=[story(State.WAITING_RETRY, delay=95, why="app.Busy: no")])
     assert drawn(scene)[4].split() == "1f6c0a2b orders WAITING_RETRY 2 1 min 30 s Busy: no".split()
 
 
@@ -75,7 +75,7 @@ def test_where_there_is_no_room_for_all_queues_those_with_messages_stay() -> Non
 
 def test_half_of_the_places_are_for_messages_with_trouble() -> None:
     well, failed = story(State.COMMITTED), story(State.WAITING_RETRY, delay=5)
-    lines = drawn(Scene("", NOW, stories=[*[well] * 50, failed], lines=[LogLine(NOW, "", "x")]), height=16)
+    lines = drawn(Scene("", NOW, messages=[*[well] * 50, failed], lines=[LogLine(NOW, "", "x")]), height=16)
     assert sum("WAITING_RETRY" in line for line in lines) == 1
 
 

@@ -9,7 +9,7 @@ from tarry.testing import Sandbox
 @pytest.mark.parametrize(
     ("fault", "text"),
     [
-        ({"kind": "thunder"}, "there is no fault 'thunder'; there are throttle, unavailable"),
+        ({"kind": "thunder"}, "unknown fault 'thunder'; the kinds are throttle, unavailable"),
         ({"kind": "throttle", "operation": "SendMesage"}, "SQS has no operation 'SendMesage'; its names are such as"),
         ({"kind": "throttle", "chance": 2}, "chance is from 0 to 1, got 2"),
     ],

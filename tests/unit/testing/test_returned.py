@@ -30,5 +30,5 @@ def test_a_returned_verdict_is_a_verdict(sandbox: Sandbox, answer: Any, verdicts
     sandbox.connect(handler, "orders")
     for number in range(2):
         sandbox.send("orders", str(number))
-    run = sandbox.run(check=False).past.runs[0]
+    run = sandbox.run(check=False).history.runs[0]
     assert [run.verdict(each) for each in run.delivery_ids] == verdicts

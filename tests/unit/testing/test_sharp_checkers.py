@@ -142,8 +142,8 @@ def test_the_moment_of_each_verdict_is_recorded(sandbox: Sandbox) -> None:
     sandbox.connect(handler, "orders")
     for number in range(3):
         sandbox.send("orders", str(number))
-    run = sandbox.run(check=False).past.runs[0]
-    given = [run.verdict_event(each) for each in run.delivery_ids]
+    run = sandbox.run(check=False).history.runs[0]
+    given = [run.first_verdicts.get(each) for each in run.delivery_ids]
     assert [each is not None and round(each.at - run.began.at) for each in given] == [5, 10, 15]
     promised = [run.promised(each) for each in run.delivery_ids]
     assert [each is not None and round(each[0] - run.began.at) for each in promised] == [105, 110, 115]

@@ -107,6 +107,17 @@ def test_a_dead_letter_without_room_for_a_record_is_the_same_message(sandbox: Sa
     assert path(report.story(order)) == ["READY orders", "IN_FLIGHT orders", "DEAD_LETTERED orders-dlq"]
 
 
+def test_two_dead_letters_with_the_same_body_and_no_record_are_two_messages(sandbox: Sandbox) -> None:
+    @consumer
+    def handler(message: Message) -> None:
+        message.reject("no")
+
+    one_consumer(sandbox, handler)
+    attributes = {f"a{number}": "x" for number in range(10)}
+    orders = [sandbox.send("orders", "1", attributes=attributes) for _ in range(2)]
+    assert list(sandbox.run().stories) == orders
+
+
 def test_a_redriven_letter_of_sqs_is_the_same_message(sandbox: Sandbox) -> None:
     crashes = [1, 2]
 

@@ -97,7 +97,7 @@ def test_a_message_that_lambda_deletes_though_it_failed_is_lost(sandbox: Sandbox
     sandbox.connect(fails, "orders", reports_failures=False)
     sandbox.send("orders", "1")
     sandbox.faults.add("denied", operation="ChangeMessageVisibilityBatch", times=None)
-    with pytest.raises(AssertionError, match=r"nothing is lost: .*ReportBatchItemFailures"):
+    with pytest.raises(AssertionError, match=r"no message is lost: .*ReportBatchItemFailures"):
         sandbox.run()
     assert "deleted, though it was WAITING_RETRY" in str(sandbox.report())
 

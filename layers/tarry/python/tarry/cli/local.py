@@ -150,7 +150,7 @@ def _play(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport:
     from tarry.local.runs.virtual import play
 
     played = play(plan, settings, note)
-    print_timeline(console, played.report.stories, played.said, played.began)
+    print_timeline(console, played.report.messages, played.output, played.began)
     if played.problem:
         refuse(f"{played.problem}\nTo run in real time, leave out --skip-time.", 1)
     return played.report

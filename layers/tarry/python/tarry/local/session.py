@@ -38,13 +38,13 @@ async def play(cloud: LocalCloud, outlook: Outlook, settings: RunSettings, note:
                 await _until_settled(cloud, outlook, cloud.timeline.now + seconds)
     except asyncio.CancelledError:
         is_interrupted = True
-    stories = outlook.board.stories
+    messages = outlook.board.messages
     dead_letters = {}
     if isinstance(cloud.sqs, EmbeddedSqs):
         cloud.sqs.model.settle_time()
-        dead_letters = dead_letters_of(stories, cloud.sqs.model, cloud.timeline.now)
+        dead_letters = dead_letters_of(messages, cloud.sqs.model, cloud.timeline.now)
     took = time.monotonic() - began
-    return RunReport(stories, dead_letters, took, is_interrupted, expected=settings.expected)
+    return RunReport(messages, dead_letters, took, is_interrupted, expected=settings.expected)
 
 
 async def _send(cloud: LocalCloud, board: Board, note: Note) -> None:

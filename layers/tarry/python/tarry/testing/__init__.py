@@ -1,4 +1,4 @@
-"""Tests of consumers: a whole life of queues and functions in milliseconds, and the small helpers below it.
+"""Tests of consumers: queues and functions in virtual time, and small helpers.
 
     def test_an_order_is_tried_again(sandbox):
         sandbox.queue("orders", dead_letter="orders-dlq")
@@ -7,7 +7,7 @@
         report = sandbox.run()
         assert report.state(order) == "COMMITTED"
 
-``sandbox`` is a fixture of pytest's, there as soon as ``tarry[testing]`` is installed.
+``sandbox`` is a pytest fixture, available as soon as ``tarry[testing]`` is installed.
 """
 
 from importlib import import_module
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tarry.testing.messages import Letter
     from tarry.testing.report import Report
     from tarry.testing.sandbox import Sandbox
-    from tarry.testing.story import Transition
+    from tarry.testing.timeline import Transition
 
 __all__ = [
     "Fault",
@@ -42,7 +42,7 @@ _HOMES = {
     "Realism": "tarry.simulator.sqs",
     "Report": "tarry.testing.report",
     "Sandbox": "tarry.testing.sandbox",
-    "Transition": "tarry.testing.story",
+    "Transition": "tarry.testing.timeline",
     "lambda_context": "tarry.testing.helpers",
     "message": "tarry.testing.helpers",
     "sqs_event": "tarry.testing.helpers",
@@ -50,7 +50,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a public name when it is first used: pytest imports this package in every run, for its plugin."""
+    """Load a public name when it is first used: pytest imports this package in every run, for its plugin."""
     if name not in _HOMES:
         raise AttributeError(f"module 'tarry.testing' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)

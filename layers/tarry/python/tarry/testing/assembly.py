@@ -1,4 +1,4 @@
-"""What a template says, built in a sandbox."""
+"""Building the resources of a template in a sandbox."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from tarry.testing.sandbox import Environment
 
 NOBODY = {"AWS_ACCESS_KEY_ID": "sandbox", "AWS_SECRET_ACCESS_KEY": "sandbox", "AWS_SESSION_TOKEN": "sandbox"}
-"""What a function's requests to the real AWS are signed with, if a test lets any through: AWS refuses them."""
+"""The credentials of a function's requests to the real AWS, if a test lets any through: AWS refuses them."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """What was made: the names of queues by their logical ids, the code of functions by name and by logical id."""
+    """The resources that were made: queue names by logical id, the code of functions by name and by logical id."""
 
     queues: Mapping[str, str]
     code: Mapping[str, Code]
@@ -37,7 +37,7 @@ class Built:
 def assemble(
     sqs: Sqs, hosting: Hosting, template: str | Path | Template, parameters: Mapping[str, str], environment: Environment
 ) -> Built:
-    """Makes the queues and functions of a template, and connects them: see `Sandbox.add_template`."""
+    """Make the queues and functions of a template, and connect them: see `Sandbox.add_template`."""
     if not isinstance(template, Template):
         template = read_template(template, parameters, sqs.region)
     urls = make_queues(SimulatedClient(sqs, WallClock(), at_once), with_foreign_queues(template).values())
@@ -45,7 +45,7 @@ def assemble(
     for mapping in template.mappings:
         function = template.functions.get(mapping.function)
         if function is None or function.code is None:
-            continue  # its code is elsewhere: what is in its queue stays there
+            continue  # its code is elsewhere: the messages in its queue stay there
         if function.name not in code:
             variables = {**NOBODY, **variables_of(function, template, urls, _given(function, environment))}
             code[function.name] = code[function.logical_id] = Code(function, variables)
@@ -67,7 +67,7 @@ def assemble(
 
 
 def at_once(operation: str, parameters: Mapping[str, Any], apply: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """`tarry.simulator.client.Transport`: no way at all."""
+    """`tarry.simulator.client.Transport` that takes no time."""
     return apply()
 
 

@@ -1,29 +1,28 @@
-"""What a history tells of: copies of messages, their deliveries, runs of handlers, invocations.
-
-A message that tarry sends on is another life of the same stable id.
-"""
+"""Facts of a history: copies of messages, their deliveries, runs of handlers, invocations."""
 
 from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tarry.envelope.attribute import ATTRIBUTE, body_sum, is_dead_letter
+from tarry.envelope.attribute import ATTRIBUTE, body_sum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tarry.simulator.history import HistoryEvent
+    from tarry.testing.timeline import CopySteps, Timeline
 
 DONE = frozenset({"ack", "discard"})
-"""Verdicts of a handler that is done with a message."""
+"""Verdicts of a handler that has finished with a message."""
 FAILED = frozenset({"fail", "retry", "reject"})
 GONE = ("deleted", "expired", "purged")
 TRANSFERS = frozenset({"carried", "failure", "hops"})
-"""What a record has that travels with a copy or a dead letter; that of a producer has none of it."""
+"""Keys of a record that travels with a copy or a dead letter; the record of a producer has none of them."""
 
 
 @dataclass
@@ -32,10 +31,10 @@ class HandlerRun:
 
     began: HistoryEvent
     ended: HistoryEvent | None = None
-    verdicts: list[HistoryEvent] = field(default_factory=list)
-    """The verdicts that it gave on its messages while it ran, in their order."""
+    first_verdicts: dict[str, HistoryEvent] = field(default_factory=dict)
+    """The first verdict that it gave on each message while it ran, by delivery id."""
     was_abandoned: bool = False
-    """It was given up, in its thread: it ended after its invocation had answered."""
+    """Whether its thread was given up: it ended after its invocation had answered."""
 
     @property
     def request_id(self) -> str:
@@ -56,7 +55,7 @@ class HandlerRun:
         return limit
 
     def has_own_steps(self, delivery_id: str) -> bool:
-        """Whether a failure step that is none of tarry's may decide as it likes."""
+        """Whether a failure step that is not tarry's may decide as it likes."""
         return bool(self.began.fields["own_steps"][delivery_id])
 
     def verdict(self, delivery_id: str) -> str | None:
@@ -67,22 +66,18 @@ class HandlerRun:
         return None if self.ended is None else self.ended.fields["verdicts"].get(delivery_id)
 
     def wait(self, delivery_id: str) -> tuple[float, float] | None:
-        """The shortest and longest time after which it is to be tried again; None where that is open."""
+        """The shortest and longest time after which the message is to be tried again; None where that is open."""
         return None if self.ended is None else self.ended.fields["waits"].get(delivery_id)
 
     def error(self, delivery_id: str) -> str | None:
-        """The name of the type of error with which it failed."""
+        """The name of the type of error with which the message failed."""
         return None if self.ended is None else self.ended.fields["errors"].get(delivery_id)
-
-    def verdict_event(self, delivery_id: str) -> HistoryEvent | None:
-        """The first verdict that it gave on a message; None if its end was the verdict."""
-        return next((each for each in self.verdicts if each.fields["delivery_id"] == delivery_id), None)
 
     def promised(self, delivery_id: str) -> tuple[float, float] | None:
         """The moments between which a message is to come back (SPEC C11), in epoch seconds; None where that is open.
 
-        A delay counts from the moment at which the verdict fell: the handler's end, or when the message's own verdict
-        was given. A verdict on the batch counts from the handler's end.
+        A delay counts from the moment of the verdict: the handler's end, or when the message's own verdict was given.
+        A verdict on the batch counts from the handler's end.
         """
         wait = self.wait(delivery_id)
         if wait is None or self.ended is None:
@@ -90,7 +85,7 @@ class HandlerRun:
         due = self.ended.fields["dues"].get(delivery_id)
         if due is not None:
             return due, due
-        own = self.verdict_event(delivery_id) if self.began.fields["is_batch"] else None
+        own = self.first_verdicts.get(delivery_id) if self.began.fields["is_batch"] else None
         first = self.ended.at if own is None else float(own.fields["fell_at"])
         last = self.ended.at if own is None or delivery_id in self.ended.fields["of_batch"] else own.at
         return first + wait[0], last + math.ceil(wait[1])
@@ -101,62 +96,91 @@ class HandlerRun:
         return "died" if self.ended is None else str(self.ended.fields["how"])
 
 
-@dataclass
 class ObservedInvocation:
     """One call of a function; ``answered`` is None while it runs."""
 
-    invoked: HistoryEvent
-    answered: HistoryEvent | None = None
-    handed: HistoryEvent | None = None
-    responded: HistoryEvent | None = None
-    consumed: HistoryEvent | None = None
-    """A consumer of tarry's took it; None for a function that is none of tarry's."""
-    requests: list[HistoryEvent] = field(default_factory=list)
-    """Without those by which its handler sends."""
-    runs: list[HandlerRun] = field(default_factory=list)
-    faults: list[HistoryEvent] = field(default_factory=list)
-    refusals: list[HistoryEvent] = field(default_factory=list)
-    sent: list[HistoryEvent] = field(default_factory=list)
-    """What it sent, also what SQS swallowed."""
+    def __init__(self, invoked: HistoryEvent, copies: list[MessageCopy]) -> None:
+        self.invoked = invoked
+        self.copies = copies
+        """The messages of its batch; one that is in it twice is here twice."""
+        self.request_id = str(invoked.fields["request_id"])
+        self.batch: list[str] = invoked.fields["delivery_ids"]
+        self.deliveries: dict[str, Delivery] = {}
+        """The deliveries that it was handed, by delivery id; the later one of a message that was in it twice."""
+        self.answered: HistoryEvent | None = None
+        self.failed: frozenset[str] = frozenset()
+        """The delivery ids that it left in the queue."""
+        self.handed: HistoryEvent | None = None
+        self.responded: HistoryEvent | None = None
+        self.consumed: HistoryEvent | None = None
+        """A consumer of tarry's took it; None for any other function."""
+        self.requests: list[HistoryEvent] = []
+        """Its requests, but for those by which its handler sends."""
+        self.runs: list[HandlerRun] = []
+        self.running = 0
+        """The number of runs that have not ended."""
+        self.faults: list[HistoryEvent] = []
+        self.refusals: list[HistoryEvent] = []
+        self.sent: list[HistoryEvent] = []
+        """The messages that it sent, including those that SQS swallowed."""
 
-    @property
-    def request_id(self) -> str:
-        return str(self.invoked.fields["request_id"])
-
-    @property
-    def batch(self) -> list[str]:
-        return list(self.invoked.fields["delivery_ids"])
+    def take(self, event: HistoryEvent) -> None:
+        """Note an event of this invocation."""
+        match event.what:
+            case "answered":
+                self.answered, self.failed = event, frozenset(event.fields["failed"])
+            case "responded" | "consumed" | "handed":
+                setattr(self, event.what, event)
+            case "request" if not (self.running and event.fields["operation"].startswith("SendMessage")):
+                self.requests.append(event)  # a handler that sends does so while it runs, tarry before or after
+            case "refused":
+                self.refusals.append(event)
 
     @property
     def ended_well(self) -> bool:
         return self.answered is not None and self.answered.fields["kind"] == "returned"
 
-    @property
-    def failed(self) -> frozenset[str]:
-        """What it left in the queue."""
-        return frozenset(self.answered.fields["failed"]) if self.answered is not None else frozenset()
-
     def struck(self, *operations: str) -> bool:
         """Whether a fault struck one of these requests of it."""
         return any(fault.fields.get("operation") in operations for fault in self.faults)
 
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The first place of each delivery id in the batch."""
+        places: dict[str, int] = {}
+        for place, delivery_id in enumerate(self.batch):
+            places.setdefault(delivery_id, place)
+        return places
 
-@dataclass
+    @cached_property
+    def _heads(self) -> dict[str | None, int]:
+        """The place of the first message of each group that stays in the queue."""
+        heads: dict[str | None, int] = {}
+        for copy in self.copies:
+            if copy.delivery_id in self.failed:
+                heads.setdefault(copy.group, self.places[copy.delivery_id])
+        return heads
+
+    def stays_before(self, delivery: Delivery) -> bool:
+        """Whether a message of the delivery's group, before it in the batch, stays in the queue."""
+        return self._heads.get(delivery.copy.group, math.inf) < self.places[delivery.copy.delivery_id]
+
+
+@dataclass(eq=False)
 class Delivery:
     """One receive of a message.
 
     ``invocation`` is None if no function was ever handed it, or with a later receive of the same message.
     """
 
-    life: MessageCopy
+    copy: MessageCopy
     received: HistoryEvent
     invocation: ObservedInvocation | None = None
     runs: list[HandlerRun] = field(default_factory=list)
-    copies: list[HistoryEvent] = field(default_factory=list)
-    """What its invocation sent in its place: ``sent`` or ``swallowed``."""
-
+    sends: list[HistoryEvent] = field(default_factory=list)
+    """The copies that its invocation sent in its place: ``sent`` or ``swallowed``."""
     twins: list[Delivery] = field(default_factory=list)
-    """Deliveries of other copies of the message in the same batch: who was sent on for whom cannot be told."""
+    """Deliveries of other copies of the message in the same batch: it is unknown for which of them a copy was sent."""
 
     @property
     def at(self) -> float:
@@ -168,7 +192,7 @@ class Delivery:
 
     @property
     def lease_ends_at(self) -> float:
-        """When it comes back if nobody does anything."""
+        """When the message is visible again if nobody does anything."""
         return float(self.received.fields["visible_until"])
 
     @property
@@ -178,7 +202,7 @@ class Delivery:
 
     @property
     def verdict(self) -> str | None:
-        return self.run.verdict(self.life.delivery_id) if self.run is not None else None
+        return self.run.verdict(self.copy.delivery_id) if self.run is not None else None
 
     @property
     def ended_well(self) -> bool:
@@ -187,11 +211,11 @@ class Delivery:
     @property
     def was_reported(self) -> bool:
         """Whether the function's answer left it in the queue."""
-        return self.invocation is not None and self.life.delivery_id in self.invocation.failed
+        return self.invocation is not None and self.copy.delivery_id in self.invocation.failed
 
     @property
     def decided_at(self) -> float:
-        """When its last run had ended, or was given up and its end not waited for: by then it was to be settled."""
+        """When its last run had ended, or was given up without waiting for its end: by then it was to be settled."""
         run, invocation = self.run, self.invocation
         if run is None or run.ended is None or invocation is None or invocation.answered is None:
             return math.inf
@@ -203,7 +227,7 @@ class Delivery:
     def promised(self) -> tuple[float, float] | None:
         """The moments between which it is to come back (`HandlerRun.promised`); if abandoned, from then."""
         run = self.run
-        promised = None if run is None else run.promised(self.life.delivery_id)
+        promised = None if run is None else run.promised(self.copy.delivery_id)
         if run is None or run.ended is None or promised is None or not run.was_abandoned:
             return promised
         earlier = max(0.0, run.ended.at - self.decided_at)
@@ -211,90 +235,121 @@ class Delivery:
 
     @property
     def held_until(self) -> float:
-        """Until when it was its invocation's, by the receive and all that was asked for since."""
+        """Until when it was its invocation's, by the receive and all later changes of its visibility."""
         return max([self.lease_ends_at, *(float(event.fields["visible_until"]) for event in self.hidden)])
 
     @property
     def hidden(self) -> list[HistoryEvent]:
-        """The visibility that its invocation gave it."""
+        """The changes of its visibility that its invocation made."""
         if self.invocation is None:
             return []
-        by, handle = self.invocation.request_id, self.received.fields["receipt_handle"]
-        return [event for event in self.life.changes.get(handle, ()) if event.fields.get("by") == by]
+        key = self.received.fields["receipt_handle"], self.invocation.request_id
+        return self.copy.changes_by_handle.get(key, [])
 
-    def __hash__(self) -> int:
-        return hash((self.life.delivery_id, self.count))
+    @property
+    def log_lines(self) -> list[HistoryEvent]:
+        """The lines of tarry's log about the message, from its invocation."""
+        return [] if self.invocation is None else self.copy.log_lines.get(self.invocation.request_id, [])
+
+    @property
+    def following(self) -> Delivery | None:
+        """The next delivery of the same copy."""
+        return self.copy.delivery(self.count + 1)
 
 
-@dataclass
 class MessageCopy:
-    """One message of SQS, from its send to its end. A copy that tarry sends is another life of the same `id`."""
+    """One message of SQS, from its send to its end. A copy that tarry sends is another one with the same ``id``."""
 
-    delivery_id: str
-    id: str
-    """The stable id: what all lives of a message have in common."""
-    sent: HistoryEvent
-    queue: str
-    """Where it is, or was last."""
-    events: list[HistoryEvent] = field(default_factory=list)
-    deliveries: list[Delivery] = field(default_factory=list)
-    changes: dict[str, list[HistoryEvent]] = field(default_factory=dict)
-    """The changes of its visibility, by the receipt handle that was used."""
-    came_from: Delivery | None = None
-    """The delivery in whose place it was sent."""
-    redriven_from: MessageCopy | None = None
-    """What it was in a dead-letter queue, before SQS moved it back."""
-    is_letter: bool = False
-    """Whether it was sent on as a dead letter: with it begins a new count of attempts."""
-
-    @property
-    def before(self) -> MessageCopy | None:
-        """What it was before it was sent on, or moved back by SQS."""
-        return self.came_from.life if self.came_from is not None else self.redriven_from
-
-    @property
-    def has_twins(self) -> bool:
-        """Whether it cannot be told whose copy it is, or what it was before."""
-        life: MessageCopy | None = self
-        while life is not None:
-            if life.came_from is not None and life.came_from.twins:
-                return True
-            life = life.before
-        return False
-
-    @property
-    def body(self) -> str:
-        return str(self.sent.fields["body"])
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        attributes: Mapping[str, Any] = self.sent.fields.get("attributes") or {}
-        return attributes
-
-    @cached_property
-    def record(self) -> dict[str, Any] | None:
+    def __init__(self, sent: HistoryEvent, redriven_from: MessageCopy | None) -> None:
+        self.sent = sent
+        self.redriven_from = redriven_from
+        """The dead letter that SQS moved back as this copy."""
+        self.delivery_id: str = sent.fields["delivery_id"]
+        self.body = str(sent.fields["body"])
+        self.attributes: Mapping[str, Any] = sent.fields.get("attributes") or {}
+        self.record = record_of(self.attributes, self.body)
         """Its `Tarry` record."""
-        return record_of(self.attributes, self.body)
-
-    @property
-    def end(self) -> HistoryEvent | None:
-        """Its deletion, expiry or purge, or its redrive, which makes another life of it; None if it is still there.
+        self.id = str((self.record or {}).get("id") or self.delivery_id)
+        """The stable id: the same for all copies of a message."""
+        self.sent_to: str = sent.fields["queue"]
+        """The queue to which it was sent."""
+        self.queue: str = self.sent_to
+        """The queue that it is in, or was in last."""
+        self.group: str | None = sent.fields.get("group")
+        self.timeline: Timeline
+        """Its message's timeline."""
+        self.steps: CopySteps
+        """Its part of the timeline."""
+        self.events = [sent]
+        self.deliveries: list[Delivery] = []
+        self.invocations: list[ObservedInvocation] = []
+        """The invocations that had it in their batches."""
+        self.changes: list[HistoryEvent] = []
+        """The changes of its visibility."""
+        self.changes_by_handle: dict[tuple[str | None, str | None], list[HistoryEvent]] = {}
+        """The same, by the receipt handle that was used and the invocation that used it."""
+        self.visible_at = 0.0
+        """When it is visible again, since its last receive."""
+        self.log_lines: dict[str | None, list[HistoryEvent]] = {}
+        """The lines of tarry's log about it, by the invocation's request id."""
+        self.end: HistoryEvent | None = None
+        """Its deletion, expiry or purge, or its redrive, which makes another copy; None if it is still there.
 
         SQS may deliver a message once more after its deletion: then its end is what became of it after that.
         """
-        end = None
-        for event in self.events:
-            if event.what == "reappeared":
-                end = None
-            elif end is None and (event.what in GONE or "new_delivery_id" in event.fields):
-                end = event
-        return end
+        self.left_at: float | None = None
+        """When it had left the queue to which it was sent: gone, or moved by SQS."""
+        self.came_from: Delivery | None = None
+        """The delivery in whose place it was sent, as far as `RecordedHistory` can tell."""
+        self.is_dead_letter = False
+        """Whether it was sent as a dead letter: with it begins a new count of attempts."""
+        self.has_twins = False
+        """Whether it is unknown whose copy it is, or that of a copy before it."""
+        self._by_count: dict[int, Delivery] = {}
+
+    def take(self, event: HistoryEvent) -> None:
+        """Note an event of this copy."""
+        self.events.append(event)
+        fields = event.fields
+        match event.what:
+            case "received":
+                delivery = Delivery(self, event)
+                self.deliveries.append(delivery)
+                self._by_count.setdefault(delivery.count, delivery)
+                self.visible_at, self.group = fields["visible_until"], fields.get("group") or self.group
+            case "hidden":
+                self.changes.append(event)
+                self.changes_by_handle.setdefault((fields.get("receipt_handle"), fields.get("by")), []).append(event)
+                self.visible_at = fields["visible_until"]
+            case "moved":
+                self.queue = fields["to"]
+            case "reappeared":
+                self.end = None
+        if self.end is None and (event.what in GONE or "new_delivery_id" in fields):
+            self.end = event
+        if self.left_at is None and event.what in (*GONE, "moved"):
+            self.left_at = float(fields.get("expired_at", event.at))
+
+    def shorten(self, most: int) -> list[ObservedInvocation]:
+        """Forget all but the first delivery and the latest ones; return the invocations that are forgotten."""
+        forgotten = self.invocations[:-most]
+        keys = {invocation.request_id for invocation in forgotten}
+        del self.events[1:-most], self.invocations[:-most], self.deliveries[1:-most], self.changes[:-most]
+        self._by_count = {delivery.count: delivery for delivery in self.deliveries}
+        handles = {delivery.received.fields.get("receipt_handle") for delivery in self.deliveries}
+        self.changes_by_handle = {key: value for key, value in self.changes_by_handle.items() if key[0] in handles}
+        self.log_lines = {key: value[-most:] for key, value in self.log_lines.items() if key not in keys}
+        return forgotten
 
     @property
-    def left_at(self) -> float | None:
-        """When it had left the queue to which it was sent: gone, or moved by SQS."""
-        event = next((event for event in self.events if event.what in (*GONE, "moved")), None)
-        return None if event is None else float(event.fields.get("expired_at", event.at))
+    def is_fifo(self) -> bool:
+        """Whether the queue that it is in is a FIFO queue."""
+        return self.queue.endswith(".fifo")
+
+    @property
+    def before(self) -> MessageCopy | None:
+        """The copy that was sent on as this one, or moved back by SQS."""
+        return self.came_from.copy if self.came_from is not None else self.redriven_from
 
     @property
     def sender(self) -> str | None:
@@ -304,24 +359,20 @@ class MessageCopy:
     def all(self, *what: str) -> Iterator[HistoryEvent]:
         return (event for event in self.events if event.what in what)
 
+    def changed_between(self, first: float, last: float) -> list[HistoryEvent]:
+        """The changes of its visibility from ``first`` to ``last``, both in epoch seconds and included."""
+        begin = bisect_left(self.changes, first, key=lambda event: event.at)
+        return self.changes[begin : bisect_right(self.changes, last, key=lambda event: event.at)]
+
     def delivery(self, count: int) -> Delivery | None:
-        if 0 < count <= len(self.deliveries) and self.deliveries[count - 1].count == count:
-            return self.deliveries[count - 1]
-        return next((each for each in self.deliveries if each.count == count), None)
-
-
-def is_letter(record: Mapping[str, Any]) -> bool:
-    """Whether what was sent on with this record, or none, is a dead letter, and not a copy that was sent again.
-
-    Only a dead letter is sent without its record, where there is no room for one.
-    """
-    return not record or is_dead_letter(record)
+        """The delivery with this receive count."""
+        return self._by_count.get(count)
 
 
 def record_of(attributes: Mapping[str, Any], body: str) -> dict[str, Any] | None:
     """The `Tarry` record among attributes as they were sent; None if there is none that belongs to the body."""
     try:
-        record = json.loads(attributes[ATTRIBUTE]["StringValue"])
+        record: dict[str, Any] = json.loads(attributes[ATTRIBUTE]["StringValue"])
         return record if record["sum"] == body_sum(body) else None
     except (KeyError, TypeError, ValueError):
         return None

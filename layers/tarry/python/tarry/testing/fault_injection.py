@@ -1,4 +1,4 @@
-"""Where faults strike: requests to SQS, the mapping's ways to its queue and its function, and the CPU's speed."""
+"""Injection of faults: into requests to SQS, the requests and invocations of mappings, and the CPU's speed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Apply = Callable[[], dict[str, Any]]
 
 ONE_WAY_SECONDS = 0.002, 0.012
-"""How long a request takes to SQS, or its answer back, at least and at most."""
+"""The shortest and longest time that a request takes to SQS, or its answer back."""
 
 REFUSALS = {
     "throttle": SqsError("ThrottlingException", "Rate exceeded", status=400),
@@ -43,7 +43,7 @@ GARBLED_MD5 = "0" * 32
 class FaultyTransport:
     """`tarry.simulator.client.Transport`, with faults.
 
-    A request that has left arrives, whatever becomes of the process that sent it meanwhile.
+    A request that was sent arrives, even if the process that sent it dies in the meantime.
     """
 
     def __init__(self, sqs: Sqs, stage: Stage, random: Random, faults: Faults, history: History) -> None:
@@ -85,11 +85,11 @@ class FaultyTransport:
         return answer
 
     def _arrive(self, act: Apply, fault: Fault | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """What SQS answers, once the request has reached it."""
+        """Return the answer of SQS, once the request has reached it."""
         stage, seconds = self._stage, self._one_way()
         if fault is not None and fault.kind == "late":
             seconds = fault.seconds
-        may_wait = "WaitTimeSeconds" in parameters  # a receive, and others act meanwhile
+        may_wait = "WaitTimeSeconds" in parameters  # a receive; others act in the meantime
         if may_wait or stage.actors.current() is None:
             stage.clock.sleep(seconds)
             return act()
@@ -122,14 +122,14 @@ class FaultyTransport:
         return apply() if "WaitTimeSeconds" in parameters else self._acting(apply, request_id)
 
     def _garble(self, answer: dict[str, Any], request_id: str | None) -> None:
-        """SQS says that it has got other bodies than were sent."""
+        """Let SQS confirm other bodies than were sent."""
         for entry in answer.get("Successful", ()):
             if "MD5OfMessageBody" in entry:
                 entry["MD5OfMessageBody"] = GARBLED_MD5
                 self._history.record("garbled", delivery_id=entry["MessageId"], request_id=request_id)
 
     def _refused(self, fault: Fault | None, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The entries of a batch request that SQS refuses: at least one, where the fault strikes."""
+        """Return the entries of a batch request that SQS refuses: at least one, if the fault strikes."""
         if fault is None or fault.kind != "partial_failure" or not entries:
             return []
         refused = [entry for entry in entries if self._random.random() < 1 / 3]
@@ -142,7 +142,7 @@ class FaultyTransport:
         refused: list[dict[str, Any]],
         request_id: str | None,
     ) -> dict[str, Any]:
-        """The answer of a batch request some of whose entries SQS has refused."""
+        """Return the answer to a batch request, some entries of which SQS refuses."""
         accepted = [entry for entry in entries if entry not in refused]
         failed = [{"Id": entry["Id"], **ENTRY_REFUSAL} for entry in refused]
         if not accepted:
@@ -157,7 +157,7 @@ class FaultyTransport:
         return "ChangeMessageVisibilityBatch" if "VisibilityTimeout" in entries[0] else "DeleteMessageBatch"
 
     def _acting(self, apply: Apply, request_id: str | None) -> dict[str, Any]:
-        """What is recorded meanwhile was done by this invocation."""
+        """Carry out a request; the events that it causes are recorded as this invocation's."""
         self._history.by = request_id
         try:
             answer = apply()
@@ -175,7 +175,7 @@ class FaultyTransport:
 
 
 class _Outcome:
-    """What came of a request, for the one who waits for it."""
+    """The result of a request, for the thread that waits for it."""
 
     def __init__(self) -> None:
         self._answer: dict[str, Any] = {}
@@ -197,7 +197,7 @@ LOST = SqsError("InternalError", "the answer was lost, by the sandbox", status=5
 
 
 class FaultyPort(SqsPort):
-    """`SqsPort`, struck by the faults that are not of a function's requests."""
+    """`SqsPort`, with the faults of a mapping's requests and of deliveries."""
 
     def __init__(
         self, timeline: Timeline, sqs: Sqs, settings: MappingSettings, faults: Faults, history: History
@@ -216,14 +216,14 @@ class FaultyPort(SqsPort):
         return answer
 
     def _perhaps_again(self, handle: str) -> None:
-        """A message of a standard queue may come a second time, while its first delivery is under way or after it."""
+        """Deliver a message of a standard queue again, during its first delivery or after it, if a fault strikes."""
         fault = None if self._queue.endswith(".fifo") else self._faults.of_delivery(self._queue)
         if fault is not None:
             self._sqs.deliver_again(self._queue, handle, fault.seconds)
 
 
 class FaultyHost:
-    """`FunctionHost`, throttled or invoked late where a fault says so."""
+    """`FunctionHost`, throttled or invoked late if a fault strikes."""
 
     def __init__(self, timeline: Timeline, function: FunctionHost, queue: str, faults: Faults) -> None:
         self._timeline = timeline
@@ -241,7 +241,7 @@ class FaultyHost:
 
 
 class SlowClock:
-    """`tarry.world.Clock`, of which a look costs `slow_down`'s seconds in the invocations it names."""
+    """`tarry.world.Clock`, each reading of which takes time in the invocations that `slow_down` names."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -250,7 +250,7 @@ class SlowClock:
         self.asleep = clock.asleep
 
     def slow_down(self, request_id: str, seconds: float) -> None:
-        """Let each look of this invocation at its clock take so many seconds."""
+        """Let each reading of the clock in this invocation take ``seconds``."""
         self._seconds[request_id] = seconds
 
     def time(self) -> float:

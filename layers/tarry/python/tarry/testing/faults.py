@@ -1,7 +1,7 @@
-"""Faults, as data: what goes wrong, where, how often. Seeded, so that a run can be repeated to the byte.
+"""Faults as data: kind, place, frequency. They are seeded, so that a run can be repeated to the byte.
 
 sandbox.faults.add("lost_answer", operation="SendMessageBatch")            # once
-sandbox.faults.add("throttle", queue="orders", times=None, chance=0.2)    # a fifth of all, as long as it is there
+sandbox.faults.add("throttle", queue="orders", times=None, chance=0.2)    # a fifth of all, until it is cleared
 sandbox.faults.clear()
 """
 
@@ -34,15 +34,16 @@ KINDS = (*REQUEST_FAULTS, *INVOCATION_FAULTS, *DELIVERY_FAULTS, *MAPPING_FAULTS)
 
 @dataclass(frozen=True)
 class Fault:
-    """One way in which things go wrong.
+    """One fault.
 
     Of a request to SQS:
 
     ``throttle``, ``unavailable``, ``denied``: SQS refuses it. ``unreachable``: there is no connection.
-    ``lost_answer``: SQS carries it out, and the answer does not arrive. ``hang``: the same, and nothing comes until the
-    client gives up. ``late``: it reaches SQS ``seconds`` after it was sent, when perhaps nobody waits for it any more.
-    ``garbled``: SQS answers a send with the MD5 of another body. ``partial_failure``: of a batch request, some entries
-    are refused.
+    ``lost_answer``: SQS carries it out, but the answer does not arrive. ``hang``: the same, and the connection stays
+    open until the client gives up. ``late``: it reaches SQS ``seconds`` after it was sent, perhaps after the client has
+    given up.
+    ``garbled``: SQS answers a send with the MD5 of another body. ``partial_failure``: SQS refuses some entries of a
+    batch request.
     ``crash_before``, ``crash_after``: the process dies before the request reaches SQS, or right after.
 
     Of an invocation:
@@ -60,34 +61,34 @@ class Fault:
 
     kind: str
     operation: str | None = None
-    """The request that it strikes, by its name (``"SendMessageBatch"``); None: any."""
+    """The operation that it strikes, by name (``"SendMessageBatch"``); None: any."""
     queue: str | None = None
-    """By the queue's name; None: any."""
+    """The name of the queue; None: any."""
     times: int | None = 1
     """How often; None: as often as it applies."""
     chance: float = 1.0
-    """How likely it strikes where it applies."""
+    """The probability that it strikes where it applies."""
     seconds: float = 0.0
     maybe: bool = False
-    """Whether a run may end without it having struck; else `Sandbox.run` accuses it (`faults_strike`)."""
+    """Whether a run may end without it having struck; else `Sandbox.run` fails (`faults_strike`)."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"there is no fault {self.kind!r}; there are {', '.join(KINDS)}")
+            raise ValueError(f"unknown fault {self.kind!r}; the kinds are {', '.join(KINDS)}")
         if self.operation is not None and self.operation not in service_model().operation_names:
             raise ValueError(f"SQS has no operation {self.operation!r}; its names are such as 'SendMessageBatch'")
         if not 0 <= self.chance <= 1:
             raise ValueError(f"chance is from 0 to 1, got {self.chance!r}")
 
     def strikes(self, kinds: tuple[str, ...], operation: str | None, queue: str | None) -> bool:
-        """Whether it may strike there."""
+        """Whether it may strike a request or invocation."""
         fits = self.operation in (None, operation) and self.queue in (None, queue)
         return self.kind in kinds and fits
 
 
 @dataclass
 class Faults:
-    """The faults of a sandbox. Those that are spent are gone."""
+    """The faults of a sandbox. A fault that has struck ``times`` times is removed."""
 
     random: Random
     history: History
@@ -116,23 +117,23 @@ class Faults:
         return fault
 
     def clear(self) -> None:
-        """Nothing goes wrong any more."""
+        """Remove all faults."""
         self._left.clear()
 
     def of_request(self, operation: str, queue: str | None, request_id: str | None) -> Fault | None:
-        """The fault that strikes a request, if one does."""
+        """Return the fault that strikes a request, if any."""
         return self._next(REQUEST_FAULTS, operation, queue, request_id)
 
     def of_invocation(self, queue: str | None, request_id: str | None) -> Fault | None:
-        """The fault that strikes an invocation, if one does."""
+        """Return the fault that strikes an invocation, if any."""
         return self._next(INVOCATION_FAULTS, None, queue, request_id)
 
     def of_delivery(self, queue: str) -> Fault | None:
-        """The fault that strikes a delivery, if one does."""
+        """Return the fault that strikes a delivery, if any."""
         return self._next(DELIVERY_FAULTS, None, queue, None)
 
     def of_mapping(self, kind: MappingFault, queue: str) -> Fault | None:
-        """The fault that strikes a mapping at its delete, or its invocation, if one does."""
+        """Return the fault that strikes a delete or an invocation of a mapping, if any."""
         return self._next((kind,), None, queue, None)
 
     def _next(

@@ -1,4 +1,4 @@
-"""Deliveries that tell when a verdict is given on them: a delay counts from that moment (SPEC C11)."""
+"""Deliveries that report the moment of each verdict: a delay counts from that moment (SPEC C11)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ KINDS: dict[Any, str] = {Retry: "retry", Reject: "reject", Discard: "discard", D
 
 
 class Listener(Protocol):
-    """Whoever wants to know of verdicts."""
+    """A listener to verdicts."""
 
     def now(self) -> float:
-        """The time, in epoch seconds."""
+        """Return the time, in epoch seconds."""
 
     def hears(self, delivery: Delivery, verdict: str, fell_at: float) -> None:
-        """A verdict was given on a message, at ``fell_at``; the first one on it counts."""
+        """Take a verdict on a message, given at ``fell_at``; the first one on it counts."""
 
 
 def listen_to(messages: Iterable[Message[Any]], listener: Listener) -> None:
@@ -38,11 +38,11 @@ def listen_to(messages: Iterable[Message[Any]], listener: Listener) -> None:
 
 
 class HeardDelivery(Delivery):
-    """The same delivery to its handler."""
+    """A delivery that reports its verdicts; its handler sees no difference."""
 
     _listener: Listener
 
-    def ack_eagerly(self) -> None:  # by `ack` and `ack_all`; told before, since the process may die in the delete
+    def ack_eagerly(self) -> None:  # by `ack` and `ack_all`; reported first, as the process may die in the delete
         if self.verdict is ACK or self.can_be_deleted_now:
             self._listener.hears(self, "ack", self._listener.now())
         super().ack_eagerly()

@@ -1,4 +1,4 @@
-"""What a unit test of a handler needs: a message, an event, a context. No queue, no time."""
+"""Helpers for unit tests of a handler: a message, an event, a context."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REQUEST_ID = "00000000-0000-4000-8000-000000000000"
 
 
 def lambda_context(remaining: float = 30) -> LambdaContext:
-    """A Lambda context with so many seconds left, from now on."""
+    """Return a Lambda context with ``remaining`` seconds left, from now on."""
     clock = current().clock
     deadline = clock.monotonic() + remaining
     return LambdaContext(
@@ -48,13 +48,13 @@ def sqs_event(
     attributes: Mapping[str, Any] | None = None,
     group_id: str | None = None,
 ) -> dict[str, Any]:
-    """The event of a batch, as Lambda hands it over: a record for each body, all received for the ``attempt``-th time.
+    """Return the event of a batch: a record for each body, all received for the ``attempt``-th time.
 
         answer = handler(sqs_event({"id": 1}, {"id": 2}), lambda_context())
 
     Bodies and ``attributes`` (which all of the messages have) are as for `tarry.Queue.send`.
 
-    Raises what that raises.
+    Raises the errors of that method.
     """
     now = str(int(current().clock.time() * 1000))
     system = {
@@ -91,14 +91,14 @@ def message(body: Any = ..., attempt: int = ..., *, consumer: Consumer[P], **mor
 @overload
 def message(body: Any = ..., attempt: int = ..., *, consumer: None = ..., **more: Any) -> Message[Any]: ...
 def message(body: Any = "{}", attempt: int = 1, *, consumer: Consumer[Any] | None = None, **more: Any) -> Message[Any]:
-    """A message as a handler gets it, for a call of the plain function; ``more`` as for `sqs_event`.
+    """Return a message as a handler gets it, for a call of the plain function; ``more`` as for `sqs_event`.
 
         order = message({"id": 1}, attempt=3, consumer=handler)
         handler.function(order)
-        assert order.outcome is None  # nothing was said: it is acknowledged
+        assert order.outcome is None  # no verdict: it is acknowledged
 
-    ``consumer`` is whose message it is: it says how the payload is read, and how many attempts there are. Without one
-    there is no payload, and there are as many attempts as by default.
+    ``consumer`` determines how the payload is read, and how many attempts there are. Without one there is no payload,
+    and the default number of attempts.
     """
     [record] = sqs_event(body, attempt=attempt, **more)["Records"]
     log = Log("test", LogOptions()) if consumer is None else consumer.log

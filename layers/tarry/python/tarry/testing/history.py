@@ -1,255 +1,363 @@
-"""A history, indexed for checkers: by message copy, delivery, run and invocation."""
+"""A history as facts: copies of messages, deliveries, runs, invocations, and each message's timeline.
+
+Checkers, reports and the screen of `tarry local` are views of these facts.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tarry.envelope.attribute import is_dead_letter
+from tarry.outcome import State
 from tarry.sqs.topology import FAILURE_KEPT_SECONDS
-from tarry.testing.deliveries import DONE, Delivery, HandlerRun, MessageCopy, ObservedInvocation, is_letter
+from tarry.testing.deliveries import DONE, Delivery, HandlerRun, MessageCopy, ObservedInvocation
+from tarry.testing.timeline import CopySteps, Timeline, attempt_of
 from tarry.tooling.queues import redrive_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tarry.simulator.history import HistoryEvent
+    from tarry.tooling.queues import Redrive
+
+RECURSION = "Lambda refused the invocation: recursive loop (set RecursiveLoop: Allow)"
 
 
-class RecordedHistory:
-    """All that happened, by whom it happened to. ``settled`` says that nothing was left to happen at its end."""
+class ProjectedHistory:
+    """The facts of a history, taken event by event; finished messages can be forgotten.
 
-    def __init__(self, events: Iterable[HistoryEvent], *, settled: bool | None = None) -> None:
-        self.events = list(events)
-        self.settled = settled
-        self.lives: dict[str, MessageCopy] = {}
+    ``on_step`` is called with a message's timeline after each transition. ``by_deliveries``: attempts are counted from
+    SQS's receives, because no event tells of a handler's runs.
+    """
+
+    def __init__(
+        self, on_step: Callable[[Timeline], None] = lambda timeline: None, *, by_deliveries: bool = False
+    ) -> None:
+        self.copies: dict[str, MessageCopy] = {}
+        """By delivery id, in the order of their sending."""
+        self.timelines: dict[str, Timeline] = {}
+        """By stable id, in the order of their sending."""
         self.invocations: dict[str, ObservedInvocation] = {}
+        """By request id."""
         self.runs: list[HandlerRun] = []
-        self.said: dict[str, list[HistoryEvent]] = {}
-        """What tarry said of each delivery id."""
         self.problems: list[HistoryEvent] = []
-        """What else it said: of what went wrong, or was not as it should be."""
+        """The lines of tarry's log that tell of a problem, not of a message's new state."""
         self.swallowed: list[HistoryEvent] = []
+        self.faults: list[HistoryEvent] = []
+        self.planned_faults: list[HistoryEvent] = []
         self.queues: dict[str, Mapping[str, str]] = {}
         """The attributes of the queues that were made."""
         self.connected: dict[str, HistoryEvent] = {}
-        """What feeds on each queue."""
+        """The function of each queue that feeds one."""
+        self._on_step = on_step
+        self._by_deliveries = by_deliveries
         self._runs: dict[int, HandlerRun] = {}
         self._redriven: dict[str, MessageCopy] = {}
-        for event in self.events:
-            self._take(event)
-        for invocation in self.invocations.values():
-            self._find_twins(invocation)
-        for life in self.lives.values():
-            if life.sender in self.invocations:
-                self._trace(life, self.invocations[life.sender])
-        for event in self.swallowed:
-            self._note_swallowed(event)
+        self._unnamed: dict[tuple[str, str, str], list[MessageCopy]] = {}
+        """Copies without a stable id, by their sender, queue and body."""
+        self._take: dict[str, Callable[[HistoryEvent], None]] = {
+            "sent": self._sent,
+            "received": self._received,
+            "invoked": self._invoked,
+            "ran": self._ran,
+            "verdict": self._gave_verdict,
+            "ended": self._ended,
+            "said": lambda event: self._logged(event, event.fields),
+            "logged": self._wrote,
+            "problem": self.problems.append,
+            "swallowed": self.swallowed.append,
+            "fault": self._fault,
+            "fault_added": self.planned_faults.append,
+            "recursion_stopped": self._recursion_stopped,
+            "created": lambda event: self.queues.update({event.fields["queue"]: event.fields["attributes"]}),
+            "connected": lambda event: self.connected.update({event.fields["queue"]: event}),
+        }
 
-    @cached_property
-    def families(self) -> dict[str, list[MessageCopy]]:
-        """The lives of each message, by its stable id, in the order of their sending."""
-        families: dict[str, list[MessageCopy]] = {}
-        for life in self.lives.values():
-            families.setdefault(life.id, []).append(life)
-        return families
+    def find(self, message_id: str) -> Timeline | None:
+        """Return a message's timeline by its stable id, or by the id of one of its deliveries."""
+        copy = self.copies.get(message_id)
+        return copy.timeline if copy is not None else self.timelines.get(message_id)
 
-    @cached_property
-    def _problems(self) -> set[tuple[object, ...]]:
-        """Which there were, with which message, in which invocation."""
-        told = (event.fields for event in self.problems)
-        return {(each["event"], each.get("delivery_id"), each.get("request_id")) for each in told}
+    def forget(self, timeline: Timeline) -> None:
+        """Forget all facts about a message."""
+        self.timelines.pop(timeline.id, None)
+        for copy in timeline.copies:
+            self.copies.pop(copy.delivery_id, None)
+            self._unnamed.pop((copy.sender or "", copy.sent_to, copy.body), None)
+            self._forget_invocations(copy.invocations)
 
-    @cached_property
-    def _failed_look_ups(self) -> list[float]:
-        """When a fault struck a look-up of a queue."""
-        faults = (event for event in self.events if event.what == "fault")
-        return [event.at for event in faults if event.fields.get("operation") == "GetQueueAttributes"]
+    def shorten(self, timeline: Timeline, most: int) -> None:
+        """Forget the older half of a timeline that has more than ``most`` steps, except its first step."""
+        if len(timeline.transitions) > most:
+            del timeline.transitions[1 : most // 2]
+            for copy in timeline.copies:
+                self._forget_invocations(copy.shorten(most))
 
-    def deliveries(self) -> Iterator[Delivery]:
-        """All of them."""
-        return (delivery for life in self.lives.values() for delivery in life.deliveries)
+    def _forget_invocations(self, invocations: Iterable[ObservedInvocation]) -> None:
+        for invocation in invocations:
+            self.invocations.pop(invocation.request_id, None)
 
-    def redrive(self, queue: str) -> tuple[str, int] | None:
-        """The name of its dead-letter queue, and its ``maxReceiveCount``."""
-        redrive = redrive_of(self.queues.get(queue, {}))
-        return redrive and (redrive.target.name, redrive.max_receive_count or 0)
+    def take(self, event: HistoryEvent) -> None:
+        """Note the facts of the next event."""
+        self._take.get(event.what, self._goes_on)(event)
 
-    def said_by(self, delivery: Delivery) -> list[HistoryEvent]:
-        """What tarry said of a message in the invocation of a delivery."""
-        if delivery.invocation is None:
-            return []
-        by = delivery.invocation.request_id
-        said = self.said.get(delivery.life.delivery_id, [])
-        return [event for event in said if event.fields.get("request_id") == by]
+    def _known(self, delivery_ids: Iterable[str]) -> list[MessageCopy]:
+        return [self.copies[each] for each in delivery_ids if each in self.copies]
 
-    def had_problem(self, delivery: Delivery, name: str) -> bool:
-        """Whether the log tells of such a problem with a message in the invocation of a delivery."""
-        by = delivery.invocation and delivery.invocation.request_id
-        return (name, delivery.life.delivery_id, by) in self._problems
-
-    def look_up_failed(self, delivery: Delivery) -> bool:
-        """Whether its queue, or another, could not be looked up, lately enough for that to be remembered."""
-        assert delivery.invocation is not None
-        began = delivery.invocation.invoked.at
-        return delivery.invocation.struck("GetQueueAttributes") or any(
-            began - FAILURE_KEPT_SECONDS - 60 <= at <= began for at in self._failed_look_ups
-        )
-
-    # reading
-
-    def _take(self, event: HistoryEvent) -> None:
-        fields = event.fields
-        match event.what:
-            case "sent":
-                self._sent(event)
-            case "received":
-                life = self.lives[fields["delivery_id"]]
-                life.events.append(event)
-                life.deliveries.append(Delivery(life, event))
-            case "ran":
-                self._ran(event)
-            case "verdict" | "ended":
-                self._of_run(self._runs[fields["run"]], event)
-            case "said" | "problem" | "swallowed":
-                self._told(event)
-            case "created" | "connected":
-                self._set_up(event)
-            case "invoked":
-                self.invocations[fields["request_id"]] = ObservedInvocation(event)
-            case _ if fields.get("request_id") in self.invocations:
-                self._of_invocation(self.invocations[fields["request_id"]], event)
-            case _ if fields.get("delivery_id") in self.lives:
-                self._of_life(self.lives[fields["delivery_id"]], event)
-
-    def _of_run(self, run: HandlerRun, event: HistoryEvent) -> None:
-        if event.what == "ended":
-            run.ended, run.was_abandoned = event, self.invocations[run.request_id].answered is not None
-        elif run.ended is None:
-            run.verdicts.append(event)
-
-    def _told(self, event: HistoryEvent) -> None:
-        match event.what:
-            case "said":
-                self.said.setdefault(event.fields["delivery_id"], []).append(event)
-            case "problem":
-                self.problems.append(event)
-            case "swallowed":
-                self.swallowed.append(event)
-
-    def _set_up(self, event: HistoryEvent) -> None:
-        if event.what == "created":
-            self.queues[event.fields["queue"]] = event.fields["attributes"]
+    def _sent(self, event: HistoryEvent) -> None:
+        copy = MessageCopy(event, self._redriven.pop(event.fields["delivery_id"], None))
+        self.copies[copy.delivery_id] = copy
+        copy.steps = CopySteps(copy)
+        if copy.redriven_from is not None:
+            copy.redriven_from.timeline.join(copy)
         else:
-            self.connected[event.fields["queue"]] = event
+            self._timeline(copy.id, copy.body).join(copy)
+            if copy.sender is not None and is_dead_letter(copy.record or {}):
+                copy.timeline.dead_letter = copy.record
+                return  # the step is that of the delivery in whose place it was sent
+            if copy.sender is not None and not copy.record:
+                self._unnamed.setdefault((copy.sender, copy.sent_to, copy.body), []).append(copy)
+        copy.steps.appears()
 
-    def _of_invocation(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
-        match event.what:
-            case "answered" | "responded" | "consumed":
-                setattr(invocation, event.what, event)
-            case "handed":
-                self._handed(invocation, event)
-            case "request" if not _is_handlers_own(event, invocation):
-                invocation.requests.append(event)
-            case "fault":
-                invocation.faults.append(event)
-            case "refused":
-                invocation.refusals.append(event)
-            case "garbled":
-                self._of_life(self.lives[event.fields["delivery_id"]], event)
+    def _timeline(self, stable_id: str, body: str) -> Timeline:
+        if stable_id not in self.timelines:
+            self.timelines[stable_id] = Timeline(stable_id, body, self._on_step)
+        return self.timelines[stable_id]
 
-    def _handed(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
-        invocation.handed = event
-        latest = dict(sorted(event.fields["receives"], key=lambda each: int(each[1])))
-        for delivery_id, receive_count in latest.items():  # of one that is in it twice, the later receive
-            delivery = self.lives[delivery_id].delivery(receive_count)
-            if delivery is not None:
-                delivery.invocation = invocation
+    def _received(self, event: HistoryEvent) -> None:
+        if event.fields["delivery_id"] not in self.copies:  # sent to an SQS that does not report what is sent
+            self._sent(replace(event, fields={**event.fields, "by": None}))
+        self.copies[event.fields["delivery_id"]].take(event)
 
-    def _of_life(self, life: MessageCopy, event: HistoryEvent) -> None:
-        life.events.append(event)
-        if event.what == "hidden":
-            life.changes.setdefault(event.fields["receipt_handle"], []).append(event)
-        if event.what == "moved":
-            life.queue = event.fields["to"]
-        if "new_delivery_id" in event.fields:
-            self._redriven[event.fields["new_delivery_id"]] = life
+    def _invoked(self, event: HistoryEvent) -> None:
+        invocation = ObservedInvocation(event, self._known(event.fields["delivery_ids"]))
+        self.invocations[invocation.request_id] = invocation
+        groups: set[str] = set()
+        for copy in invocation.copies:
+            attempt = attempt_of(copy, behind=copy.group in groups) if self._by_deliveries else None
+            copy.invocations.append(invocation)
+            copy.steps.begins(event.at, attempt)
+            if copy.group and copy.is_fifo:
+                groups.add(copy.group)
 
     def _ran(self, event: HistoryEvent) -> None:
         run = self._runs[event.fields["run"]] = HandlerRun(event)
         self.runs.append(run)
-        self.invocations[run.request_id].runs.append(run)
+        invocation = self.invocations[run.request_id]
+        invocation.runs.append(run)
+        invocation.running += 1
         for delivery_id, receive_count in event.fields["receives"].items():
-            delivery = self.lives[delivery_id].delivery(receive_count)
+            copy = self.copies[delivery_id]
+            delivery = copy.delivery(receive_count)
             if delivery is not None:
                 delivery.runs.append(run)
+            copy.steps.runs(run.attempt(delivery_id))
 
-    def _sent(self, event: HistoryEvent) -> None:
-        delivery_id = event.fields["delivery_id"]
-        life = MessageCopy(delivery_id, delivery_id, event, event.fields["queue"], [event])
-        life.redriven_from = self._redriven.get(delivery_id)
-        if life.record and life.record.get("id"):
-            life.id = str(life.record["id"])
-        self.lives[delivery_id] = life
+    def _gave_verdict(self, event: HistoryEvent) -> None:
+        run = self._runs[event.fields["run"]]
+        if run.ended is None:
+            run.first_verdicts.setdefault(event.fields["delivery_id"], event)
 
-    # what was sent in whose place
+    def _ended(self, event: HistoryEvent) -> None:
+        run = self._runs[event.fields["run"]]
+        invocation = self.invocations[run.request_id]
+        invocation.running -= run.ended is None
+        run.ended, run.was_abandoned = event, invocation.answered is not None
 
-    def _trace(self, life: MessageCopy, sender: ObservedInvocation) -> None:
-        """Finds the delivery that a life was sent in place of, and gives it its stable id."""
-        sender.sent.append(life.sent)
-        has_record = life.record is not None
-        candidates = [
-            each
-            for each in self.received_by(sender)
-            if (each.life.id == life.id if has_record else each.life.body == life.body and self._is_told(each, life))
-        ]
-        if candidates:  # two copies of one message may be in one batch
-            delivery = min(candidates, key=lambda each: self._unlikeliness(each, life))
-            life.came_from, life.id = delivery, delivery.life.id
-            life.is_letter = is_letter(life.record or {})
-            delivery.copies.append(life.sent)
+    def _wrote(self, event: HistoryEvent) -> None:
+        """A process wrote a line; one of tarry's about a message's state is as good as the sandbox's own record."""
+        fields = event.fields.get("fields")
+        if fields and fields.get("state") in State.__members__:
+            self._logged(event, {name: value for name, value in fields.items() if value is not None})
 
-    def _find_twins(self, invocation: ObservedInvocation) -> None:
-        of_one: dict[str, list[Delivery]] = {}
-        for delivery in self.received_by(invocation):
-            of_one.setdefault(delivery.life.id, []).append(delivery)
-        for twins in of_one.values():
-            for delivery in twins:
-                delivery.twins = [each for each in twins if each is not delivery]
-
-    def _is_told(self, delivery: Delivery, life: MessageCopy) -> bool:
-        """Whether a life without a record is a dead letter: the log says so, or whoever was to say it was cut short."""
-        redrive = self.redrive(delivery.life.sent.fields["queue"])
-        may_be_its_own = redrive is not None and redrive[0] == life.sent.fields["queue"]
-        return self._is_said(delivery, life) or (may_be_its_own and delivery.verdict not in DONE)
-
-    def _is_said(self, delivery: Delivery, life: MessageCopy) -> bool:
-        """Whether the log says that a delivery was dead-lettered to the queue of a life."""
-        target = life.sent.fields["queue"]
-        return any(event.fields.get("dead_letter_queue") == target for event in self.said_by(delivery))
-
-    def _unlikeliness(self, delivery: Delivery, life: MessageCopy) -> tuple[bool, bool, int]:
-        """Rank the deliveries that a copy may replace, the likeliest first.
-
-        Only the log tells which of two messages with the same body was dead-lettered.
-        """
-        return delivery.verdict in DONE, not self._is_said(delivery, life), len(delivery.copies)
-
-    def _note_swallowed(self, event: HistoryEvent) -> None:
-        sender, first = self.invocations.get(event.fields.get("by", "")), self.lives[event.fields["delivery_id"]]
-        if sender is None:
+    def _logged(self, event: HistoryEvent, fields: Mapping[str, Any]) -> None:
+        copy = self.copies.get(fields.get("delivery_id", ""))
+        if copy is None:
             return
-        sender.sent.append(event)
-        for delivery in self.received_by(sender):
-            if delivery.life.id == first.id:
-                delivery.copies.append(event)
+        copy.log_lines.setdefault(event.fields.get("request_id"), []).append(event)
+        if "dead_letter_queue" in fields:
+            self._join_unnamed(copy, fields["dead_letter_queue"])
+        copy.steps.logged(event.at, fields)
 
-    def received_by(self, invocation: ObservedInvocation) -> Iterator[Delivery]:
-        """The deliveries of a batch."""
-        for delivery_id in dict.fromkeys(invocation.batch):
-            yield from (each for each in self.lives[delivery_id].deliveries if each.invocation is invocation)
+    def _join_unnamed(self, copy: MessageCopy, queue: str) -> None:
+        """Add a dead letter without a record, whose only id is its own, to the message that it was sent of."""
+        sender = copy.invocations[-1].request_id if copy.invocations else ""
+        dead_letters = self._unnamed.get((sender, queue, copy.timeline.body))
+        if dead_letters:
+            alone = dead_letters.pop(0).timeline
+            self.timelines.pop(alone.id, None)
+            for each in alone.copies:
+                copy.timeline.join(each)
+
+    def _goes_on(self, event: HistoryEvent) -> None:
+        """Note an event of an invocation or of a copy."""
+        fields = event.fields
+        invocation = self.invocations.get(fields.get("request_id", ""))
+        copy = self.copies.get(fields.get("delivery_id", ""))
+        if invocation is not None:
+            self._of_invocation(invocation, event)
+        if copy is not None and (invocation is None or event.what == "garbled"):
+            copy.take(event)
+            copy.steps.take(event)
+            if "new_delivery_id" in fields:  # SQS moved it; the copy that it made is the same message
+                self._redriven[fields["new_delivery_id"]] = copy
+
+    def _of_invocation(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
+        invocation.take(event)
+        if event.what == "handed":
+            self._handed(invocation, event)
+        elif event.what == "answered":
+            for copy in invocation.copies:
+                if copy.invocations[-1] is invocation:  # else another invocation has it by now
+                    copy.steps.answered(event)
+
+    def _fault(self, event: HistoryEvent) -> None:
+        self.faults.append(event)
+        of = f" of {event.fields['operation']}" if event.fields.get("operation") else ""
+        invocation = self.invocations.get(event.fields.get("request_id", ""))
+        if invocation is not None:
+            invocation.faults.append(event)
+            for copy in invocation.copies:
+                copy.timeline.faults.append((event.at, f"{event.fields['kind']}{of}"))
+
+    def _recursion_stopped(self, event: HistoryEvent) -> None:
+        for copy in self._known(event.fields["delivery_ids"]):
+            copy.timeline.faults.append((event.at, RECURSION))
+
+    def _handed(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
+        latest = dict(sorted(event.fields["receives"], key=lambda each: int(each[1])))
+        for copy in dict.fromkeys(invocation.copies):
+            delivery = copy.delivery(latest.get(copy.delivery_id, 0))
+            if delivery is not None:
+                delivery.invocation = invocation
+                invocation.deliveries[copy.delivery_id] = delivery
 
 
-def _is_handlers_own(request: HistoryEvent, invocation: ObservedInvocation) -> bool:
-    """Whether a handler sends: what tarry sends for it, it sends before or after its runs."""
-    is_running = any(run.ended is None for run in invocation.runs)
-    return is_running and request.fields["operation"].startswith("SendMessage")
+class RecordedHistory(ProjectedHistory):
+    """A complete history, for checkers: only now is it known which delivery each copy replaces.
+
+    ``settled`` tells whether the sandbox had come to rest at its end.
+    """
+
+    def __init__(self, events: Iterable[HistoryEvent], *, settled: bool | None = None) -> None:
+        super().__init__()
+        self.events = list(events)
+        self.settled = settled
+        for event in self.events:
+            self.take(event)
+        for invocation in self.invocations.values():
+            _find_twins(invocation)
+        self._senders: dict[str, _Sender] = {}
+        for copy in self.copies.values():
+            if (sender := self._sender(copy.sent)) is not None:
+                sender.trace(copy)
+            copy.has_twins = any((copy.came_from and copy.came_from.twins, copy.before and copy.before.has_twins))
+        for event in self.swallowed:
+            if (sender := self._sender(event)) is not None:
+                sender.note_swallowed(event, self.copies[event.fields["delivery_id"]].id)
+
+    def _sender(self, event: HistoryEvent) -> _Sender | None:
+        """The invocation that sent something; None if something else did."""
+        by = str(event.fields.get("by"))
+        if by not in self._senders and by in self.invocations:
+            self._senders[by] = _Sender(self, self.invocations[by])
+        return self._senders.get(by)
+
+    def deliveries(self) -> Iterator[Delivery]:
+        """Return all deliveries."""
+        return (delivery for copy in self.copies.values() for delivery in copy.deliveries)
+
+    def redrive(self, queue: str) -> tuple[str, int] | None:
+        """Return the name of a queue's dead-letter queue, and its ``maxReceiveCount``."""
+        redrive = self._redrives.get(queue)
+        return redrive and (redrive.target.name, redrive.max_receive_count or 0)
+
+    @cached_property
+    def _redrives(self) -> dict[str, Redrive | None]:
+        return {queue: redrive_of(attributes) for queue, attributes in self.queues.items()}
+
+    def had_problem(self, delivery: Delivery, name: str) -> bool:
+        """Return whether the log tells of such a problem with a message in the invocation of a delivery."""
+        by = delivery.invocation and delivery.invocation.request_id
+        return (name, delivery.copy.delivery_id, by) in self._problems
+
+    @cached_property
+    def _problems(self) -> set[tuple[object, ...]]:
+        """The problems that were logged, each with its message and invocation."""
+        fields = (event.fields for event in self.problems)
+        return {(each["event"], each.get("delivery_id"), each.get("request_id")) for each in fields}
+
+    def look_up_failed(self, delivery: Delivery) -> bool:
+        """Return whether a queue could not be looked up, recently enough for the failure to be remembered."""
+        assert delivery.invocation is not None
+        began, failed = delivery.invocation.invoked.at, self._failed_look_ups
+        since = bisect_left(failed, began - FAILURE_KEPT_SECONDS - 60)
+        return delivery.invocation.struck("GetQueueAttributes") or since < bisect_right(failed, began)
+
+    @cached_property
+    def _failed_look_ups(self) -> list[float]:
+        """When a fault struck a look-up of a queue."""
+        return [event.at for event in self.faults if event.fields.get("operation") == "GetQueueAttributes"]
+
+
+def _find_twins(invocation: ObservedInvocation) -> None:
+    by_id: dict[str, list[Delivery]] = {}
+    for delivery in invocation.deliveries.values():
+        by_id.setdefault(delivery.copy.id, []).append(delivery)
+    for twins in by_id.values():
+        for delivery in twins:
+            delivery.twins = [each for each in twins if each is not delivery]
+
+
+class _Sender:
+    """An invocation that sent copies, and the deliveries in whose place it may have sent them."""
+
+    def __init__(self, history: RecordedHistory, invocation: ObservedInvocation) -> None:
+        self._history = history
+        self._sent = invocation.sent
+        self._by_id: dict[str, list[Delivery]] = {}
+        self._by_body: dict[str, list[Delivery]] = {}
+        for delivery in invocation.deliveries.values():
+            self._by_id.setdefault(delivery.copy.id, []).append(delivery)
+            self._by_body.setdefault(delivery.copy.body, []).append(delivery)
+
+    def trace(self, copy: MessageCopy) -> None:
+        """Find the delivery in whose place a copy was sent, and give the copy its stable id."""
+        self._sent.append(copy.sent)
+        if copy.record is not None:
+            candidates = self._by_id.get(copy.id, [])
+        else:
+            candidates = [each for each in self._by_body.get(copy.body, []) if self._may_be_bare(each, copy.sent_to)]
+        if candidates:  # two copies of one message may be in one batch
+            delivery = min(candidates, key=lambda each: _unlikeliness(each, copy))
+            copy.came_from, copy.id = delivery, delivery.copy.id
+            copy.is_dead_letter = not copy.record or is_dead_letter(copy.record)  # only a dead letter may lack a record
+            delivery.sends.append(copy.sent)
+
+    def note_swallowed(self, event: HistoryEvent, stable_id: str) -> None:
+        """Note a copy that SQS swallowed, since it had the same deduplication id as an earlier one."""
+        self._sent.append(event)
+        for delivery in self._by_id.get(stable_id, ()):
+            delivery.sends.append(event)
+
+    def _may_be_bare(self, delivery: Delivery, target: str) -> bool:
+        """Whether a delivery was dead-lettered without a record: as logged, or perhaps before its process died."""
+        redrive = self._history.redrive(delivery.copy.sent_to)
+        may_be_its_own = redrive is not None and redrive[0] == target
+        return _is_logged(delivery, target) or (may_be_its_own and delivery.verdict not in DONE)
+
+
+def _is_logged(delivery: Delivery, target: str) -> bool:
+    """Whether the log says that a delivery was dead-lettered to a queue."""
+    return any(event.fields.get("dead_letter_queue") == target for event in delivery.log_lines)
+
+
+def _unlikeliness(delivery: Delivery, copy: MessageCopy) -> tuple[bool, bool, int]:
+    """Rank the deliveries that a copy may replace, the likeliest first.
+
+    Only the log tells which of two messages with the same body was dead-lettered.
+    """
+    return delivery.verdict in DONE, not _is_logged(delivery, copy.sent_to), len(delivery.sends)

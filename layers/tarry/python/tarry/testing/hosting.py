@@ -16,7 +16,7 @@ from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.support.arn import queue_arn
 from tarry.testing.fault_injection import FaultyHost, FaultyPort, FaultyTransport, SlowClock
-from tarry.testing.observed import observed, overheard
+from tarry.testing.observed import observed, recorded
 from tarry.world import World
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class MappingWords(TypedDict):
-    """What a test or a template says of an event source mapping: see `MappingSettings`."""
+    """The settings of an event source mapping, from a test or a template: see `MappingSettings`."""
 
     batch_size: int
     window_seconds: float
@@ -50,7 +50,7 @@ class Feed(NamedTuple):
 
 
 class Hosting:
-    """Lambda, as far as a sandbox has it."""
+    """The Lambda service of a sandbox."""
 
     def __init__(
         self, stage: Stage, sqs: Sqs, faults: Faults, history: History, seed: int, lineage: Lineage | None = None
@@ -67,7 +67,7 @@ class Hosting:
         self._watched: dict[Consumer[Any], Consumer[Any]] = {}
 
     def world(self) -> World:
-        """A new world: a process's own client and randomness, in the sandbox's time."""
+        """Return a new world: a process's own client and random source, in the sandbox's time."""
         self._worlds += 1
         clock, of = self._clock, f"{self._seed} world {self._worlds}"
         transport = FaultyTransport(self._sqs, self._stage, Random(f"{of} transport"), self._faults, self._history)
@@ -87,7 +87,7 @@ class Hosting:
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
         **mapping: Unpack[MappingWords],
     ) -> None:
-        """Lets a queue feed the function of a handler from now on. A handler is one function, whatever feeds it.
+        """Let a queue feed the function of a handler from now on. A handler is one function, whatever feeds it.
 
         ``around`` as for `Function`. Raises `ValueError` if the queue feeds it already, or if it has another timeout;
         `InvalidParameterValue` (a `ValueError`) for what Lambda refuses.
@@ -121,30 +121,32 @@ class Hosting:
         self._feeds.append(Feed(queue, handler, function))
 
     def close(self) -> None:
-        """Ends all environments."""
+        """End all environments."""
         for feed in self._feeds:
             feed.function.close()
 
     def _function(
         self, handler: Handler, settings: FunctionSettings, around: Callable[[], AbstractContextManager[object]]
     ) -> Function:
-        """That which the handler has already, else a new one: two handlers of the same name are two functions."""
+        """The function of the handler, made on first use: two handlers with the same name are two functions."""
         for feed in self._feeds:
             if feed.handler == handler:
                 return feed.function
         taken = {feed.function.settings.name for feed in self._feeds}
         names = (settings.name if number == 1 else f"{settings.name}-{number}" for number in count(1))
         named = replace(settings, name=next(name for name in names if name not in taken))
-        heard = overheard(handler, self._history)
+        recording = recorded(handler, self._history)
         stage, history = self._stage, self._history
-        return Function(stage, partial(self._invoke, heard), self.world, history, named, around, lineage=self._lineage)
+        return Function(
+            stage, partial(self._invoke, recording), self.world, history, named, around, lineage=self._lineage
+        )
 
     def _visibility_timeout(self, queue: str) -> int:
         asked = {"QueueUrl": self._sqs.url(queue), "AttributeNames": ["VisibilityTimeout"]}
         return int(self._sqs.call("GetQueueAttributes", asked)["Attributes"]["VisibilityTimeout"])
 
     def _watch(self, consumer: Consumer[Any]) -> Consumer[Any]:
-        """The consumer that runs in its place, wherever it was called: below a decorator, or in a Lambda handler."""
+        """Return the observed consumer that runs in its place, below a decorator or in a Lambda handler too."""
         call = current_call()
         if call is None:
             return consumer
@@ -161,7 +163,7 @@ class Hosting:
         return watched
 
     def _invoke(self, handler: Handler, event: Any, context: Any) -> Any:
-        """One invocation, with what goes wrong in it as a whole."""
+        """Run one invocation, with the faults that strike it as a whole."""
         queue = queue_arn(event["Records"][0]["eventSourceARN"]).name
         call, fault = current_call(), self._faults.of_invocation(queue, context.aws_request_id)
         if fault is not None and call is not None:

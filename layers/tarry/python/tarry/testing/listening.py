@@ -1,4 +1,4 @@
-"""Hearing what tarry's log says of messages, for stories and checkers."""
+"""A listener to tarry's log, for timelines and checkers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIELDS = (
 
 
 class _Ear(logging.Handler):
-    """Records each transition that the log tells of as ``said``, and what else it tells as a ``problem``."""
+    """A log handler that records transitions as ``said`` events, and all other events as ``problem``."""
 
     def __init__(self, history: History, actors: Actors) -> None:
         super().__init__(logging.INFO)
@@ -29,16 +29,16 @@ class _Ear(logging.Handler):
         self._actors = actors
 
     def emit(self, record: logging.LogRecord) -> None:
-        told, call = vars(record), current_call()
-        if "event" not in told:
+        fields, call = vars(record), current_call()
+        if "event" not in fields:
             return
         who = {} if call is None else {"request_id": call.request_id}
-        what = "said" if told.get("state") and told.get("delivery_id") else "problem"
-        self._history.record(what, **{name: told[name] for name in FIELDS if told.get(name) is not None}, **who)
+        what = "said" if fields.get("state") and fields.get("delivery_id") else "problem"
+        self._history.record(what, **{name: fields[name] for name in FIELDS if fields.get(name) is not None}, **who)
 
 
 class _OnlyTheLiving(logging.Filter):
-    """Drops what a killed process logs while it unwinds: a real one logs nothing once it is dead."""
+    """A filter that drops the lines of a killed process while it unwinds: a real one would log nothing more."""
 
     def __init__(self, actors: Actors) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class _OnlyTheLiving(logging.Filter):
 
 @contextmanager
 def without_the_dead(actors: Actors) -> Iterator[None]:
-    """Drops what killed processes log as long as the context lasts."""
+    """Drop the log lines of killed processes until the context ends."""
     tarry, silence = logging.getLogger("tarry"), _OnlyTheLiving(actors)
     tarry.addFilter(silence)
     try:
@@ -61,7 +61,7 @@ def without_the_dead(actors: Actors) -> Iterator[None]:
 
 @contextmanager
 def listening(history: History, actors: Actors) -> Iterator[None]:
-    """Hears the log as long as the context lasts, also where a test has silenced it; it goes wherever else it goes."""
+    """Record the log until the context ends, even if a test has silenced it; its other handlers still get it."""
     tarry, ear = logging.getLogger("tarry"), _Ear(history, actors)
     before = tarry.level, tarry.disabled, tarry.manager.disable
     tarry.addHandler(ear)

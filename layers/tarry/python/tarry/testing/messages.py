@@ -1,4 +1,4 @@
-"""A message in a queue, as a test sees it."""
+"""Messages in queues, as a test sees them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 class Letter:
-    """A message that is in a queue, as it is now. To look at it costs no receive."""
+    """A message in a queue, in its current state. Reading it costs no receive."""
 
     def __init__(self, stored: StoredMessage, queue: str, now: float) -> None:
         self.delivery_id = stored.delivery_id
-        """SQS's own id."""
+        """The id that SQS gave it."""
         self.queue = queue
         """The queue's name."""
         self.body = stored.body
         self.group_id = stored.group
         self.receive_count = stored.receive_count
         self.hidden_seconds = max(0.0, stored.visible_at - now)
-        """How long it is still delayed or hidden; 0 if it can be received."""
+        """The seconds for which it is still delayed or hidden; 0 if it can be received."""
         attributes = {name: event_attribute(value) for name, value in stored.attributes.items()}
         self._envelope = _envelope(attributes, stored.body, now)
         self.attributes: dict[str, Any] = {
@@ -34,20 +34,20 @@ class Letter:
             for name, value in attributes.items()
             if not (name == ATTRIBUTE and is_ours(value))
         }
-        """The user's, as `Message.attributes` has them."""
+        """The user's attributes, as in `Message.attributes`."""
 
     @property
     def id(self) -> str:
-        """The stable id: that which `Sandbox.send` returned."""
+        """The stable id, which `Sandbox.send` returned."""
         return self._envelope.id if self._envelope is not None else self.delivery_id
 
     @property
     def failure(self) -> FailureRecord | None:
-        """Why it died, or failed last; None if tarry has not said it."""
+        """Why it was dead-lettered, or failed last; None without a failure record of tarry."""
         return self._envelope.failure if self._envelope is not None else None
 
     def json(self) -> Any:
-        """The body, decoded."""
+        """Return the body, decoded."""
         return json.loads(self.body)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Mistakes of a test, each told in a sentence: a handler that cannot be called, a run that would never end."""
+"""Mistakes in a test, each explained in a sentence: a handler that cannot be called, a run that would never end."""
 
 from __future__ import annotations
 
@@ -16,49 +16,54 @@ if TYPE_CHECKING:
 
 
 class Misuse(SimulationError):
-    """A handler did what only a test may do."""
+    """A handler called a method of the sandbox that only a test may call."""
 
 
 class Endless(SimulationError):
-    """So much happens in a run that it will most likely never come to rest."""
+    """A run has so many events that it will most likely never come to rest."""
 
 
 def check_handler(handler: Any) -> None:
-    """Raises `TypeError` for what Lambda could not call."""
+    """Raise `TypeError` for a handler that Lambda could not call."""
     if not callable(handler):
         raise TypeError(f"connect takes a handler, got {handler!r}: a consumer, or a function of (event, context)")
     try:
         inspect.signature(handler, follow_wrapped=False).bind(None, None)
     except TypeError as error:
         name = getattr(handler, "__name__", repr(handler))
-        text = f"connect takes a handler of (event, context), and {name} is none"
+        text = f"connect takes a handler of (event, context), and {name} is not one"
         raise TypeError(f"{text}: is its @consumer missing?") from error
     except ValueError:
-        return  # a function that does not tell its parameters
+        return  # a function without a readable signature
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names, each once, for an error that says which there are."""
+    """Return the names, each once, for an error that lists them."""
     return ", ".join(dict.fromkeys(names)) or "none"
 
 
-def stuck(past: RecordedHistory) -> str | None:
-    """Say in one sentence which messages fail again and again in a queue without a dead-letter queue; else None."""
+def stuck(history: RecordedHistory) -> str | None:
+    """Return a sentence about messages that fail again and again in a queue without a dead-letter queue; else None."""
     found: dict[str, list[MessageCopy]] = {}
-    for life in past.lives.values():
-        if life.end is None and life.queue in past.connected and past.redrive(life.queue) is None and _fails(life):
-            found.setdefault(life.queue, []).append(life)
+    for copy in history.copies.values():
+        if (
+            copy.end is None
+            and copy.queue in history.connected
+            and history.redrive(copy.queue) is None
+            and _fails(copy)
+        ):
+            found.setdefault(copy.queue, []).append(copy)
     if not found:
         return None
-    queue, lives = next(iter(found.items()))
-    many = f"{len(lives)} messages of it fail" if len(lives) > 1 else f"message {lives[0].id} fails"
+    queue, copies = next(iter(found.items()))
+    many = f"{len(copies)} messages of it fail" if len(copies) > 1 else f"message {copies[0].id} fails"
     return (
         f"the queue {queue!r} has no dead-letter queue, and {many} at every delivery, so the run would go on until SQS "
         "expires what fails: give the queue a dead_letter=, let the handler succeed in the end, or run(for_=...)"
     )
 
 
-def _fails(life: MessageCopy) -> bool:
+def _fails(copy: MessageCopy) -> bool:
     """Whether its latest judged delivery failed."""
-    verdicts = [each.verdict for each in life.deliveries if each.verdict is not None]
+    verdicts = [each.verdict for each in copy.deliveries if each.verdict is not None]
     return bool(verdicts) and verdicts[-1] in FAILED

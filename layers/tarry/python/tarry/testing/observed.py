@@ -1,6 +1,6 @@
-"""A consumer that is watched: what its function was handed and answered, what its handler really did.
+"""An observed consumer: the events and answers of its function, and the verdicts of its handler.
 
-Checkers judge by this, and trust nobody's log.
+Checkers rely on these records rather than on the log.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ MAX_TEXT_CHARACTERS = 1_000
 KINDS = {Retry: "retry", Reject: "reject", Discard: "discard", Defer: "defer"}
 STEPS = (RetryInPlace, LocalRetry, SendAgain, DeadLetter, DropMessage)
 STAYS = frozenset({"retry", "defer", "fail", "release", "left"})
-"""Verdicts after which a message may stay in its queue, and on FIFO those behind it with it."""
+"""Verdicts after which a message may stay in its queue, and on FIFO the messages behind it too."""
 
 
-def overheard(handler: Callable[[Any, Any], Any], history: History) -> Callable[[Any, Any], Any]:
-    """The same Lambda handler; what it is handed and what it answers is recorded."""
+def recorded(handler: Callable[[Any, Any], Any], history: History) -> Callable[[Any, Any], Any]:
+    """Return the same Lambda handler, with its events and answers recorded."""
 
-    def heard(event: Any, context: Any) -> Any:
+    def recording(event: Any, context: Any) -> Any:
         request_id = context.aws_request_id
         history.record("handed", request_id=request_id, receives=_receives(event))
         answer = handler(event, context)
         history.record("responded", request_id=request_id, answer=answer)
         return answer
 
-    return heard
+    return recording
 
 
 def _receives(event: Any) -> list[tuple[str, int]]:
@@ -57,7 +57,7 @@ def _receives(event: Any) -> list[tuple[str, int]]:
 
 
 def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
-    """The same consumer; what its handler does is recorded, and nothing else of it changed."""
+    """Return the same consumer, with the runs of its handler recorded; nothing else is changed."""
     function = handler.function
     watch = partial(_Watch, _Watched(handler, history))
 
@@ -87,19 +87,19 @@ def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
 
 
 class _Terms(NamedTuple):
-    """What a handler has agreed to for the messages of a queue."""
+    """The settings of a consumer for the messages of a queue."""
 
     limit: int | None
     has_own_steps: bool
-    """Whether a step that is none of tarry's may decide as it likes."""
+    """Whether a failure step that is not tarry's may decide as it likes."""
     dead_letters: bool
-    """Whether a failure that nothing else takes is dead-lettered, for all that is known."""
+    """Whether a failure that no other step takes is dead-lettered, as far as known."""
     longest: float
     is_fifo: bool
 
 
 class _Watched:
-    """A handler that is watched."""
+    """An observed handler."""
 
     def __init__(self, handler: Consumer[Any], history: History) -> None:
         self.consumer = handler
@@ -107,7 +107,7 @@ class _Watched:
         self._terms: dict[str, _Terms] = {}
 
     def terms(self, message: Message[Any]) -> _Terms:
-        """By its queue, each found once."""
+        """Return the settings for a message, by its queue."""
         source = delivery_of(message).source
         known = self._terms.get(source.text)
         if known is None:
@@ -123,7 +123,7 @@ class _Watched:
 
 
 class _Watch:
-    """One call of a handler."""
+    """One observed call of a handler."""
 
     def __init__(self, handler: _Watched, subject: Any) -> None:
         self._handler = handler
@@ -153,7 +153,7 @@ class _Watch:
         return self._history.now()
 
     def hears(self, delivery: Delivery, verdict: str, fell_at: float) -> None:
-        """A verdict was given on a message; its delay counts from then, if it is the first one."""
+        """Record a verdict on a message; its delay counts from then, if it is the first one."""
         if not isinstance(sys.exception(), Killed):
             self._history.record(
                 "verdict",
@@ -165,7 +165,7 @@ class _Watch:
             )
 
     async def over(self, awaitable: Any) -> Any:
-        """Awaits the rest of the call."""
+        """Await the rest of the call."""
         try:
             result = await awaitable
         except BaseException as error:
@@ -175,7 +175,7 @@ class _Watch:
         return result
 
     def returned(self, result: Any) -> None:
-        """The call has ended with a result, which may be a verdict."""
+        """Record the end of the call with a result, which may be a verdict."""
         try:
             take(result, self._subject)
         except BaseException as error:  # noqa: BLE001 whatever it is, it counts as if it had been raised
@@ -184,7 +184,7 @@ class _Watch:
             self.end(None)
 
     def end(self, raised: BaseException | None) -> None:
-        """The call has ended; not if its process has."""
+        """Record the end of the call, unless its process was killed."""
         if is_a(raised, Killed) or is_a(raised, GeneratorExit):
             return
         fails_without_verdict = self._handler.consumer.fails_without_verdict
@@ -203,7 +203,7 @@ class _Watch:
         )
 
     def _wait(self, verdict: _Verdict) -> tuple[float, float] | None:
-        """The shortest and longest time after which it is to come back, if it comes back at all."""
+        """The shortest and longest delay after which the message is to come back; None if that is open."""
         policy, message = self._handler.consumer.policy, verdict.message
         terms = self._handler.terms(message)
         if verdict.kind != "defer" and terms.has_own_steps:
@@ -223,14 +223,14 @@ class _Watch:
 
 
 class _Verdict(NamedTuple):
-    """What a handler made of a message: ``error`` is that of a plain failure, ``delay`` the one it named."""
+    """A handler's verdict on a message: ``error`` is that of a plain failure, ``delay`` the requested one."""
 
     message: Message[Any]
     kind: str
     delay: float | None = None
     error: BaseException | None = None
     due: float | None = None
-    """The moment it named instead of a delay, in epoch seconds."""
+    """The moment that was requested instead of a delay, in epoch seconds."""
     is_of_batch: bool = False
     """Whether it was given on the batch as a whole."""
 
@@ -242,9 +242,9 @@ class _Verdict(NamedTuple):
 def _verdicts(
     subject: Message[Any] | Batch[Any], raised: BaseException | None, fails_without_verdict: bool
 ) -> Iterator[_Verdict]:
-    """The verdicts of a run on its messages (SPEC B).
+    """Return the verdicts on all messages of a call (SPEC B).
 
-    On FIFO, a message without a verdict behind one that did not succeed is ``left``: its fate depends on that one.
+    On FIFO a message without a verdict behind one that did not succeed is ``left``: its outcome depends on that one.
     """
     if isinstance(subject, Message):
         yield _verdict(subject, delivery_of(subject).verdict, raised)
@@ -288,7 +288,7 @@ def _verdict(message: Message[Any], given: Verdict | None, raised: BaseException
     except BaseException as trouble:  # noqa: BLE001 an odd subclass: its message has failed
         return _Verdict(message, "fail", error=trouble)
     if given is None and delay is not None and delay > _longest_delay(message):
-        return _Verdict(message, "fail")  # it asks for what cannot be kept: an ordinary failure
+        return _Verdict(message, "fail")  # a delay that is too long is an ordinary failure
     return _Verdict(message, kind, delay, due=_moment_of(signal))
 
 

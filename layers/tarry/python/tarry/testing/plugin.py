@@ -1,6 +1,6 @@
-"""The pytest plugin: the fixture ``sandbox``, its seed, and what a failing test shows of it.
+"""The pytest plugin: the fixture ``sandbox``, its seed, and the report of a failing test.
 
-pytest loads this module in every run of everybody who has tarry installed: it loads nothing until a fixture is used.
+pytest loads this module in every run wherever tarry is installed, so it imports nothing until a fixture is used.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    """Queues and functions in virtual time: `tarry.testing.Sandbox`. What the test sends with `tarry.Queue` goes there.
+    """Queues and functions in virtual time: `tarry.testing.Sandbox`. `tarry.Queue` sends to them.
 
-    Its settings come from ``@pytest.mark.sandbox(seed=1)``; ``--tarry-seed`` goes before the marker's seed.
+    Its settings come from ``@pytest.mark.sandbox(seed=1)``; ``--tarry-seed`` overrides the marker's seed.
     """
     from tarry.testing.sandbox import Sandbox
 
@@ -50,7 +50,7 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
 
 @pytest.fixture(autouse=True)
 def _tarry_world() -> Iterator[None]:
-    """What tarry has looked up of a queue does not outlive its test: the next one may have another of that name."""
+    """Forget looked-up queues after each test: the next one may have another queue of the same name."""
     with use(current().afresh()):
         yield
 
@@ -61,7 +61,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed and report.when != "teardown":
-        report.sections += [(f"sandbox, seed {made.seed}", _told(item, made)) for made in _sandboxes(item)]
+        report.sections += [(f"sandbox, seed {made.seed}", _report_of(item, made)) for made in _sandboxes(item)]
     return report
 
 
@@ -76,10 +76,10 @@ def _sandboxes(item: pytest.Item) -> list[Sandbox]:
     return list({id(each): each for each in given if isinstance(each, module.Sandbox)}.values())
 
 
-def _told(item: pytest.Item, made: Sandbox) -> str:
+def _report_of(item: pytest.Item, made: Sandbox) -> str:
     command = f"pytest {shlex.quote(item.nodeid)} {OPTION} {made.seed}"
     try:
         report = str(made.report())
-    except Exception as error:  # noqa: BLE001 what cannot be shown must not hide why the test failed
+    except Exception as error:  # noqa: BLE001 a broken report must not hide why the test failed
         report = f"the report cannot be made: {error!r}"
     return f"{report}\n\nto repeat it: {command}"

@@ -36,24 +36,24 @@ if TYPE_CHECKING:
     Environment = Mapping[str, str | Mapping[str, str]]
 
 DAY = 86_400
-LETTER_RETENTION_SECONDS = 14 * DAY
+DEAD_LETTER_RETENTION_SECONDS = 14 * DAY
 GIVE_UP_SECONDS = 15 * DAY
-"""Virtual time after which a run ends that never comes to rest: longer than any queue keeps a message."""
+"""The virtual time after which an endless run is stopped: longer than any queue keeps a message."""
 MOST_EVENTS = 1_000_000
-"""What may happen in one run: 100,000 deliveries are half of it."""
+"""The most events of one run; 100,000 deliveries have half as many."""
 
 
 class Sandbox:
-    """A world of queues and functions in virtual time. Waits take no real time; what happens depends on ``seed`` alone.
+    """A world of queues and functions in virtual time. Waits take no real time; the run depends on ``seed`` alone.
 
         sandbox.queue("orders", dead_letter="orders-dlq")
         sandbox.connect(handler, "orders")
         sandbox.send("orders", {"id": 1})
         report = sandbox.run()
 
-    It begins at ``start`` (epoch seconds). ``realism`` lets standard queues do what SQS may do: reorder, return a part
-    of what is there, deliver twice. In a ``with`` block it is where the block's own ``tarry.Queue`` sends to, and it is
-    closed in the end; the fixture ``sandbox`` does both.
+    It begins at ``start`` (epoch seconds). ``realism`` lets standard queues behave as SQS may: reorder messages, return
+    only some of them, deliver twice. In a ``with`` block, ``tarry.Queue`` sends to the sandbox, which is closed at the
+    end; the fixture ``sandbox`` does both.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Sandbox:
         self._began = start
         self._stage = Stage(start)
         self.history = History(lambda: self._stage.timeline.now)
-        """All that happened: `tarry.simulator.history`."""
+        """All events: `tarry.simulator.history`."""
         self.sqs = Sqs(
             lambda: self._stage.timeline.now,
             self._random("sqs"),
@@ -74,11 +74,11 @@ class Sandbox:
         )
         """The model of SQS itself."""
         self.faults = Faults(self._random("faults"), self.history)
-        """What goes wrong: `tarry.testing.faults`."""
+        """The faults that strike: `tarry.testing.faults`."""
         lineage = Lineage(self.history) if realism.recursion_is_stopped else None
         self._hosting = Hosting(self._stage, self.sqs, self.faults, self.history, seed, lineage=lineage)
         self.world = self._hosting.world()
-        """The world of what the test itself does."""
+        """The world of the test's own code."""
         self._stage.timeline.around = partial(listening, self.history, self._stage.actors)
         self._checked = 0
         self._closed = False
@@ -97,7 +97,7 @@ class Sandbox:
         start: float = START,
         region: str = "us-east-1",
     ) -> Self:
-        """A sandbox with what a SAM template says: see `add_template`. One that was read before knows its region."""
+        """Return a sandbox with the resources of a SAM template: see `add_template`. A `Template` has a region."""
         sandbox = cls(seed=seed, realism=realism, start=start, region=getattr(template, "region", region))
         sandbox.add_template(template, parameters=parameters, environment=environment)
         return sandbox
@@ -128,11 +128,11 @@ class Sandbox:
         delay: int = 0,
         maximum_message_size: int = 1_048_576,
     ) -> str:
-        """Makes a queue; its URL. A dead-letter queue that is not there yet is made too.
+        """Make a queue and return its URL; make its dead-letter queue too, if there is none yet.
 
-        Seconds and bytes, within SQS's limits. ``fifo`` goes without saying for a name that ends in ``.fifo``.
+        Times are in seconds and sizes in bytes, within SQS's limits. A name that ends in ``.fifo`` implies ``fifo``.
 
-        Raises `ValueError` for what SQS refuses.
+        Raises `ValueError` for settings that SQS refuses.
         """
         attributes = {
             "VisibilityTimeout": str(visibility_timeout),
@@ -146,7 +146,7 @@ class Sandbox:
             attributes["FifoQueue"] = "true"
         if dead_letter is not None:
             if dead_letter not in self.sqs.queues():
-                self.queue(dead_letter, retention=LETTER_RETENTION_SECONDS)
+                self.queue(dead_letter, retention=DEAD_LETTER_RETENTION_SECONDS)
             policy = {"deadLetterTargetArn": self.sqs.arn(dead_letter), "maxReceiveCount": max_receive_count}
             attributes["RedrivePolicy"] = json.dumps(policy)
         try:
@@ -167,15 +167,15 @@ class Sandbox:
         filters: Sequence[str | Mapping[str, Any]] = (),
         recursive_loop: RecursiveLoop = "Terminate",
     ) -> None:
-        """Lets a queue feed a handler, as an event source mapping with ``ReportBatchItemFailures`` does.
+        """Let a queue feed a handler, as an event source mapping with ``ReportBatchItemFailures`` does.
 
         ``handler`` is a Lambda handler: a consumer, or any function of an event and a context. A handler with several
         queues is one function; ``timeout`` is the function's, in seconds. ``window`` is in seconds too. ``filters`` are
         the mapping's: ``{"body": {"kind": ["order"]}}``. ``recursive_loop`` is the function's ``RecursiveLoop``: unless
         it is ``"Allow"``, Lambda refuses a message that 16 sends of the function in a row led to.
 
-        Raises `ValueError` for an unknown queue, and for what Lambda refuses, such as a visibility timeout below the
-        function's; `TypeError` for what is no handler.
+        Raises `ValueError` for an unknown queue, and for settings that Lambda refuses, such as a visibility timeout
+        below the function's timeout; `TypeError` for an object that is not a handler.
         """
         check_handler(handler)
         self._hosting.connect(
@@ -198,11 +198,11 @@ class Sandbox:
         parameters: Mapping[str, str] | None = None,
         environment: Environment | None = None,
     ) -> None:
-        """Adds what a SAM template says: its queues, and its functions that SQS feeds, as it feeds them.
+        """Add the queues of a SAM template, its functions that SQS feeds, and their event source mappings.
 
         ``parameters`` are the template's. ``environment`` sets variables of all functions, or of one by its name or
-        logical id: ``{"STAGE": "test", "OrdersFunction": {"TABLE": "orders"}}``. What it does not set is as in the
-        template: queues by their URLs, tables and buckets by their names. Tables and buckets are not made.
+        logical id: ``{"STAGE": "test", "OrdersFunction": {"TABLE": "orders"}}``. Other variables have
+        the template's values: queues their URLs, tables and buckets their names. Tables and buckets are not made.
 
         A function's code is imported when it is first needed; `run` raises `CodeError` if that cannot be done.
 
@@ -215,7 +215,7 @@ class Sandbox:
         self._code |= built.code
 
     def module(self, function: str) -> ModuleType:
-        """The module of a template's function, by its name or logical id: for a test that replaces things in it.
+        """Return the module of a template's function, by its name or logical id, for a test that patches it.
 
         Raises `CodeError` if it cannot be imported.
         """
@@ -224,10 +224,10 @@ class Sandbox:
         return self._code[function].load()
 
     def client(self) -> Any:
-        """An SQS client with boto3's methods, for what the sandbox has no word for. Its requests take virtual time."""
+        """Return an SQS client with boto3's methods, for all other operations. Its requests take virtual time."""
         return self.world.client_factory() if self.world.client_factory else None
 
-    # what a test does
+    # the actions of a test
 
     def send(
         self,
@@ -239,26 +239,26 @@ class Sandbox:
         attributes: Mapping[str, Any] | None = None,
         deduplication_id: str | None = None,
     ) -> str:
-        """Sends a message as `tarry.Queue.send` does, but at once and whatever the faults; its id.
+        """Send a message as `tarry.Queue.send` does, but at once and without faults; return its id.
 
-        Raises what that raises, `ValueError` for an unknown queue too.
+        Raises the errors of that method, and `ValueError` for an unknown queue.
         """
         name = self._named(queue)
-        packed = pack(
+        outgoing = pack(
             Entry(body, delay, attributes, group_id, deduplication_id), self.world, fifo=name.endswith(".fifo")
         )
         try:
-            answer = self.sqs.call("SendMessage", {"QueueUrl": self.sqs.url(name), **packed.parameters})
+            answer = self.sqs.call("SendMessage", {"QueueUrl": self.sqs.url(name), **outgoing.parameters})
         except SqsError as error:
             raise ValueError(f"SQS refuses the message to {name!r}: {error.message}") from error
-        return packed.stable_id or str(answer["MessageId"])
+        return outgoing.stable_id or str(answer["MessageId"])
 
     def redrive(self, dead_letters: str, *, to: str | None = None) -> None:
-        """Moves all that can be received in a dead-letter queue back, by SQS's own ``StartMessageMoveTask``.
+        """Move all visible messages of a dead-letter queue back, by SQS's own ``StartMessageMoveTask``.
 
-        ``to`` may be left out where it is the dead-letter queue of one queue alone.
+        ``to`` may be omitted if it is the dead-letter queue of one queue alone.
 
-        Raises `ValueError` for an unknown queue, and if it is not clear where to.
+        Raises `ValueError` for an unknown queue, and if the target is not clear.
         """
         name = self._named(dead_letters)
         sources = self.sqs.call("ListDeadLetterSourceQueues", {"QueueUrl": self.sqs.url(name)})["queueUrls"]
@@ -270,15 +270,15 @@ class Sandbox:
         self.sqs.call("StartMessageMoveTask", arns)
 
     def run(self, until: Callable[[], bool] | None = None, *, for_: float | None = None, check: bool = True) -> Report:
-        """Lets everything happen: until nothing is left to, until a condition holds, or for so many virtual seconds.
+        """Run until nothing is left to do, until a condition holds, or for ``for_`` virtual seconds.
 
-        With a condition, ``for_`` is the longest that it is waited for.
+        With a condition, ``for_`` is the longest time to wait for it.
 
-        Raises `AssertionError`, with the message's timeline, where something happened that must never: a message lost,
-        doubled without a cause, back before its delay was over (`tarry.testing.checkers`), where a fault never struck,
-        or where messages fail for ever in a queue without a dead-letter queue; ``check=False`` leaves that to the
-        caller, who has the report. Raises `SimulationError` for a handler that takes real time, and for what
-        seems to go on for ever; `CodeError` for a template's function that cannot be imported.
+        Raises `AssertionError`, with the message's timeline, if a rule is broken (`tarry.testing.checkers`): a message
+        was lost, duplicated without a cause, or back before its delay was over, or a fault never struck. Also if
+        messages fail forever in a queue without a dead-letter queue. ``check=False`` leaves that to the caller, who has
+        the report. Raises `SimulationError` for a handler that takes real time, and for a run that seems endless;
+        `CodeError` for a template's function that cannot be imported.
         """
         if for_ is not None and not 0 <= for_ < math.inf:
             raise ValueError(f"for_ is a number of seconds from 0, got {for_!r}")
@@ -292,23 +292,23 @@ class Sandbox:
         if check and self._checked < len(report.events):
             self._checked = len(report.events)
             report.check()
-        if check and until is None and for_ is None and not report.settled and (text := stuck(report.past)):
+        if check and until is None and for_ is None and not report.settled and (text := stuck(report.history)):
             raise AssertionError(text)
         return report
 
     def advance(self, seconds: float) -> Report:
-        """Lets so many virtual seconds pass, with all that happens in them. Raises what `run` raises."""
+        """Run for ``seconds`` of virtual time. Raises the errors of `run`."""
         return self.run(for_=seconds)
 
     def sleep(self, seconds: float) -> None:
-        """Takes virtual time, as ``time.sleep`` takes real time: for handlers, and what stands in for a service."""
+        """Take virtual time, as ``time.sleep`` takes real time: for handlers and fake services."""
         if self._stage.timeline.running:
             self._stage.clock.sleep(seconds)
         else:
             self.advance(seconds)
 
     def report(self) -> Report:
-        """What has happened until now."""
+        """Return the report of everything until now."""
         timeline = self._stage.timeline
         settled = math.isinf(timeline.next_at())
         return Report(tuple(self.history.events), self._began, timeline.now, settled, self.seed)
@@ -324,7 +324,7 @@ class Sandbox:
         return self.now - self._began
 
     def messages(self, queue: str) -> list[Letter]:
-        """What is in a queue now, hidden or not, in the order in which it came. Costs no receive.
+        """Return the messages in a queue, hidden ones too, in the order of sending. Costs no receive.
 
         Raises `ValueError` for an unknown queue.
         """
@@ -332,7 +332,7 @@ class Sandbox:
         return [Letter(stored, name, self.now) for stored in self.sqs.peek(name)]
 
     def close(self) -> None:
-        """Ends all handlers that still run. The fixture does it, and a ``with`` block."""
+        """End all handlers that still run. The fixture and a ``with`` block call it."""
         self._closed = True
         with without_the_dead(self._stage.actors):
             self._hosting.close()
@@ -344,7 +344,7 @@ class Sandbox:
         return Random(f"{self.seed} {of}")
 
     def _named(self, queue: str) -> str:
-        """The queue's name, for its name or its logical id in the template."""
+        """Return the name of a queue, given its name or its logical id in the template."""
         name = self._names.get(queue, queue)
         if name not in self.sqs.queues():
             raise ValueError(f"the sandbox has no queue {queue!r}; it has {listed(self.sqs.queues())}")

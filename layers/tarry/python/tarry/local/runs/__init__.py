@@ -1,1 +1,1 @@
-"""One event, from its queues to its end: in real time, or in virtual time; and how it ended."""
+"""Runs of one event in virtual time, and the report of a run in virtual or real time."""

@@ -1,4 +1,4 @@
-"""How a run is printed: its timeline in virtual time, and the summary at its end."""
+"""Printing a run: its timeline in virtual time, and the summary at its end."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,12 +21,12 @@ from tarry.tooling.text import brief, coarse, printable
 
 MOST_NAMES_WIDTH = 24
 ORDER = [State.READY, State.IN_FLIGHT, None, *(state for state in State if state not in (State.READY, State.IN_FLIGHT))]
-"""Of what happens at the same time; None is what a function says."""
+"""The order of simultaneous events; None is a line of a function."""
 
 
 @dataclass(frozen=True)
 class TimelineRow:
-    """One line. ``names`` is whom it is about; ``style`` is None for what a function said."""
+    """One line. ``names`` are its messages; ``style`` is None for a line of a function."""
 
     stamp: str
     names: str
@@ -36,12 +36,12 @@ class TimelineRow:
 
 
 def print_timeline(
-    console: Console, stories: Sequence[MessageTimeline], said: Iterable[OutputLine], began: float
+    console: Console, messages: Sequence[MessageTimeline], output: Iterable[OutputLine], began: float
 ) -> None:
-    """Print all that happened since ``began``; what functions said goes to stderr, as it does in Lambda's log."""
-    lines = list(lines_of(stories, said, began))
-    if stories:
-        console.print(Text(_heading(stories), "dim"), soft_wrap=not console.is_terminal)
+    """Print all steps since ``began``; the lines of functions go to stderr, as in Lambda's log."""
+    lines = list(lines_of(messages, output, began))
+    if messages:
+        console.print(Text(_heading(messages), "dim"), soft_wrap=not console.is_terminal)
     stamps = max((len(line.stamp) for line in lines), default=0)
     names = min(MOST_NAMES_WIDTH, max((len(line.names) for line in lines), default=0))
     for line in lines:
@@ -50,36 +50,36 @@ def print_timeline(
             sys.stderr.write(f"{line.stamp:>{stamps}}  {line.names}{printable(line.text)}\n")
             sys.stderr.flush()
             continue
-        told = Text.assemble((line.text, line.style), because(line.why))
+        text = Text.assemble((line.text, line.style), because(line.why))
         if console.is_terminal:
             grid = Table.grid(padding=(0, 2, 0, 0))
             grid.add_column(width=stamps, justify="right")
             grid.add_column(width=names)
             grid.add_column()
-            grid.add_row(line.stamp, line.names, told)
+            grid.add_row(line.stamp, line.names, text)
             console.print(grid)
         else:
-            console.print(Text.assemble(f"{line.stamp:>{stamps}}  {line.names:<{names}}  ", told), soft_wrap=True)
+            console.print(Text.assemble(f"{line.stamp:>{stamps}}  {line.names:<{names}}  ", text), soft_wrap=True)
 
 
-def _heading(stories: Sequence[MessageTimeline]) -> str:
-    sent = [story for story in stories if story.number is not None]
-    queues = dict.fromkeys(printable(story.queue) for story in sent)
+def _heading(messages: Sequence[MessageTimeline]) -> str:
+    sent = [message for message in messages if message.number is not None]
+    queues = dict.fromkeys(printable(message.queue) for message in sent)
     return f"{len(sent)} message{'s'[: len(sent) != 1]} to {', '.join(queues)}; no wait takes real time."
 
 
-def lines_of(stories: Sequence[MessageTimeline], said: Iterable[OutputLine], began: float) -> Iterator[TimelineRow]:
-    """The lines, in the order of time."""
-    queues = {step.queue for story in stories for step in story.steps if step.state is not State.DEAD_LETTERED}
-    moments = [_Moment(each.at, None, None, _line_said(each, began)) for each in said]
-    for story in stories:
-        for step in story.steps:
+def lines_of(messages: Sequence[MessageTimeline], output: Iterable[OutputLine], began: float) -> Iterator[TimelineRow]:
+    """Return the lines, in the order of time."""
+    queues = {step.queue for message in messages for step in message.steps if step.state is not State.DEAD_LETTERED}
+    moments = [_Moment(each.at, None, None, _line_of_output(each, began)) for each in output]
+    for message in messages:
+        for step in message.steps:
             line = _line_of(step, began, named=len(queues) > 1)
-            moments.append(_Moment(step.at, step.state, story, line))
+            moments.append(_Moment(step.at, step.state, message, line))
     moments.sort(key=lambda moment: (moment.at, ORDER.index(moment.state)))
     together: list[_Moment] = []
     for moment in moments:
-        if together and (moment.story is None or moment.line != together[-1].line):
+        if together and (moment.message is None or moment.line != together[-1].line):
             yield _one_line(together)
             together = []
         together.append(moment)
@@ -90,7 +90,7 @@ def lines_of(stories: Sequence[MessageTimeline], said: Iterable[OutputLine], beg
 class _Moment(NamedTuple):
     at: float
     state: State | None
-    story: MessageTimeline | None
+    message: MessageTimeline | None
     line: TimelineRow
 
 
@@ -99,8 +99,8 @@ def _line_of(step: Transition, began: float, *, named: bool) -> TimelineRow:
     return TimelineRow(_stamp(step.at, began), queue, text_of(step), brief(step.why), STYLES[step.state])
 
 
-def _line_said(said: OutputLine, began: float) -> TimelineRow:
-    return TimelineRow(_stamp(said.at, began), "", f"{said.function}: {said.text}" if said.function else said.text)
+def _line_of_output(line: OutputLine, began: float) -> TimelineRow:
+    return TimelineRow(_stamp(line.at, began), "", f"{line.function}: {line.text}" if line.function else line.text)
 
 
 def _stamp(at: float, began: float) -> str:
@@ -109,12 +109,12 @@ def _stamp(at: float, began: float) -> str:
 
 def _one_line(moments: Sequence[_Moment]) -> TimelineRow:
     line = moments[0].line
-    return replace(line, names=_names([each.story for each in moments if each.story is not None]) + line.names)
+    return replace(line, names=_names([each.message for each in moments if each.message is not None]) + line.names)
 
 
-def _names(stories: Iterable[MessageTimeline]) -> str:
-    """By their places in the event, ``#1-3 #5``; those that functions sent by their ids."""
-    numbers = [story.number for story in stories if story.number is not None]
+def _names(messages: Iterable[MessageTimeline]) -> str:
+    """Names of messages: their places in the event, ``#1-3 #5``, or the ids of those that functions sent."""
+    numbers = [message.number for message in messages if message.number is not None]
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:
@@ -122,37 +122,37 @@ def _names(stories: Iterable[MessageTimeline]) -> str:
         else:
             runs.append([number])
     ranges = [f"#{run[0]}-{run[-1]}" if len(run) > 2 else " ".join(f"#{number}" for number in run) for run in runs]
-    return " ".join([*ranges, *(printable(story.id[:8]) for story in stories if story.number is None)])
+    return " ".join([*ranges, *(printable(message.id[:8]) for message in messages if message.number is None)])
 
 
 SummaryLine = tuple[Text, Text]
-"""What it is about, and what there is to say of it."""
+"""A name, and a text about it."""
 
 
 def print_summary(console: Console, report: RunReport) -> None:
-    """What became of every message."""
-    if not console.is_terminal or report.virtual_seconds is not None:  # where a live table stood nothing is left
+    """Print the final state of every message."""
+    if not console.is_terminal or report.virtual_seconds is not None:  # a live table leaves no lines
         console.print()
-    if report.stories:
-        _print_lines(console, "Messages", [_story(story, report) for story in report.stories])
+    if report.messages:
+        _print_lines(console, "Messages", [_message(message, report) for message in report.messages])
     if report.dead_letters:
         _print_lines(
             console, "Dead letters", [_dead_letter(dead_letter, report) for dead_letter in report.dead_letters.values()]
         )
     if report.violations:
         _print_lines(console, "Violations", [_violation(each, report) for each in report.violations])
-    if report.stories:
+    if report.messages:
         table = Table("State", box=SIMPLE_HEAD, show_edge=False)
         table.add_column("Messages", justify="right")
-        for state, count in state_counts(report.stories).items():
+        for state, count in state_counts(report.messages).items():
             table.add_row(Text(state, STYLES.get(state, "")), str(count))
         console.print(table)
         console.print()
-    console.print(_verdict(report), soft_wrap=not console.is_terminal)
+    console.print(_result(report), soft_wrap=not console.is_terminal)
 
 
 def _print_lines(console: Console, title: str, lines: Iterable[SummaryLine]) -> None:
-    """One line each; a terminal folds long ones behind their names, a log or a pipe gets them whole."""
+    """Print one line each; a terminal folds long ones behind their names, a log or a pipe gets them whole."""
     console.print(Text(title, "bold"))
     if console.is_terminal:
         grid = Table.grid(padding=(0, 2, 0, 0))
@@ -165,33 +165,33 @@ def _print_lines(console: Console, title: str, lines: Iterable[SummaryLine]) -> 
     console.print()
 
 
-def _story(story: MessageTimeline, report: RunReport) -> SummaryLine:
-    before = story.steps if story.lost else story.steps[:-1]
-    text = Text(" -> ").join([*map(words, before), state_of(story)])
-    return name_of(story), text if story.id in report.dead_letters else text.append(because(story.why))
+def _message(message: MessageTimeline, report: RunReport) -> SummaryLine:
+    before = message.steps if message.lost else message.steps[:-1]
+    text = Text(" -> ").join([*map(words, before), state_of(message)])
+    return name_of(message), text if message.id in report.dead_letters else text.append(because(message.why))
 
 
 def _dead_letter(dead_letter: DeadLetterSummary, report: RunReport) -> SummaryLine:
-    numbers = {story.id: story.number for story in report.stories}
+    numbers = {message.id: message.number for message in report.messages}
     return name_of(MessageTimeline(dead_letter.id, dead_letter.queue, numbers.get(dead_letter.id))), Text(
         printable(dead_letter.why)
     )
 
 
 def _violation(violation: Violation, report: RunReport) -> SummaryLine:
-    story = next((story for story in report.stories if story.id == violation.id), MessageTimeline(violation.id, ""))
-    return name_of(story), Text(printable(f"{violation.rule}: {violation.text}"))
+    message = next((each for each in report.messages if each.id == violation.id), MessageTimeline(violation.id, ""))
+    return name_of(message), Text(printable(f"{violation.rule}: {violation.text}"))
 
 
-def _verdict(report: RunReport) -> Text:
-    total = f"{len(report.stories)} message{'s'[: len(report.stories) != 1]}"
-    if not report.stories and not report.missed:
+def _result(report: RunReport) -> Text:
+    total = f"{len(report.messages)} message{'s'[: len(report.messages) != 1]}"
+    if not report.messages and not report.missed:
         return Text("The event has no records: nothing to do.")
     problems = []
     if report.lost:
         problems.append(f"{len(report.lost)} of {total} LOST")
     if report.waiting:
-        dues = [story.due for story in report.waiting if story.due and report.virtual_seconds is None]
+        dues = [each.due for each in report.waiting if each.due and report.virtual_seconds is None]
         due = f", the last is due at {datetime.fromtimestamp(max(dues)):%H:%M:%S}" if dues else ""  # noqa: DTZ006
         problems.append(f"{len(report.waiting)} of {total} did not settle{due}")
     if report.violations:

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from tarry.local.aws.isolation import NOWHERE, isolated_from_aws, simulated_clients
 from tarry.local.aws.resources import Resources, moto_for
-from tarry.local.runs.report import RunReport, dead_letters_of, stories_of
+from tarry.local.runs.report import RunReport, dead_letters_of, messages_of
 from tarry.simulator.code import CodeError
 from tarry.simulator.errors import InvalidParameterValue, SimulationError
 from tarry.simulator.functions import current_call
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OutputLine:
-    """A line of a function; ``function`` is its name, empty for what is nobody's."""
+    """A line of output; ``function`` is the name of the function that wrote it, empty if none did."""
 
     at: float
     function: str
@@ -43,10 +43,10 @@ class OutputLine:
 
 @dataclass(frozen=True)
 class VirtualRun:
-    """A run that is over. ``began`` is in virtual epoch seconds; ``problem`` is why it ended too early, if it did."""
+    """A finished run. ``began`` is in virtual epoch seconds; ``problem`` is why it ended too early, if it did."""
 
     report: RunReport
-    said: Sequence[OutputLine]
+    output: Sequence[OutputLine]
     began: float
     problem: str = ""
 
@@ -69,30 +69,30 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
         numbers = _send(sandbox, plan, note)
         transcript = Transcript(lambda: sandbox.now)
         problem, interrupted = _let_happen(sandbox, settings, transcript)
-        told = sandbox.report()
-        stories = stories_of(told, numbers, {mapping.queue for mapping in mappings})
+        found = sandbox.report()
+        messages = messages_of(found, numbers, {mapping.queue for mapping in mappings})
         report = RunReport(
-            stories=stories,
-            dead_letters=dead_letters_of(stories, sandbox.sqs, sandbox.now),
+            messages=messages,
+            dead_letters=dead_letters_of(messages, sandbox.sqs, sandbox.now),
             seconds=time.monotonic() - began,
             interrupted=interrupted,
-            virtual_seconds=_seconds(stories, sandbox),
-            violations=[] if problem or interrupted else told.violations,
+            virtual_seconds=_seconds(messages, sandbox),
+            violations=[] if problem or interrupted else found.violations,
             expected=settings.expected,
         )
         return VirtualRun(report, transcript.lines, sandbox.now - sandbox.elapsed, problem)
 
 
-def _seconds(stories: Sequence[MessageTimeline], sandbox: Sandbox) -> float:
-    """How long it took; a run that is to be given up at some time goes on until then, though all has settled."""
-    ended = [step.at for story in stories for step in story.steps]
-    is_over = ended and all(story.is_settled for story in stories)
+def _seconds(messages: Sequence[MessageTimeline], sandbox: Sandbox) -> float:
+    """The virtual time until the last step; the whole run, if a message has not settled."""
+    ended = [step.at for message in messages for step in message.steps]
+    is_over = ended and all(message.is_settled for message in messages)
     return max(ended) - (sandbox.now - sandbox.elapsed) if is_over else sandbox.elapsed
 
 
 @contextmanager
 def _surroundings(template: Template) -> Iterator[None]:
-    """What there is of AWS beside SQS: moto, if the template has anything for it."""
+    """Replace the rest of AWS: by moto, if the template has resources for it."""
     if not template.backing:
         with isolated_from_aws(template.region, NOWHERE):
             yield
@@ -102,7 +102,7 @@ def _surroundings(template: Template) -> Iterator[None]:
 
 
 def _assemble(sandbox: Sandbox, plan: RunPlan, settings: RunSettings, note: Note) -> list[TemplateMapping]:
-    """Make what the template says; the mappings that feed functions here."""
+    """Make the resources of the template; return the mappings that feed functions here."""
     template = plan.template
     resources = Resources(template, {name: sandbox.sqs.url(name) for name in with_foreign_queues(template)})
     environment: dict[str, dict[str, str]] = {}
@@ -110,7 +110,7 @@ def _assemble(sandbox: Sandbox, plan: RunPlan, settings: RunSettings, note: Note
     for mapping in template.mappings:
         function = template.functions.get(mapping.function)
         if function is None or function.code is None:
-            continue  # nothing here feeds on that queue
+            continue  # no function here consumes that queue
         try:
             environment[function.name] = resources.environment(function, settings.overrides.of(function))
         except (UsageError, TemplateError) as error:
@@ -132,7 +132,7 @@ def _assemble(sandbox: Sandbox, plan: RunPlan, settings: RunSettings, note: Note
 
 
 def _send(sandbox: Sandbox, plan: RunPlan, note: Note) -> dict[str, int]:
-    """Put the records in their queues, in the order of the event; their numbers by SQS's ids."""
+    """Put the records in their queues, in the order of the event; return their numbers by delivery id."""
     queues = with_foreign_queues(plan.template)
     numbers: dict[str, int] = {}
     for sample in plan.samples:
@@ -148,7 +148,7 @@ def _send(sandbox: Sandbox, plan: RunPlan, note: Note) -> dict[str, int]:
 
 
 def _let_happen(sandbox: Sandbox, settings: RunSettings, transcript: Transcript) -> tuple[str, bool]:
-    """Run until nothing is left to happen; what ended it before, and whether that was Ctrl-C."""
+    """Run until the sandbox comes to rest; return the problem that ended the run early, and whether it was Ctrl-C."""
     with transcript.recording(), logging_to(transcript.note, verbose=settings.verbose):
         try:
             sandbox.run(for_=settings.give_up_seconds, check=False)
@@ -161,11 +161,11 @@ def _let_happen(sandbox: Sandbox, settings: RunSettings, transcript: Transcript)
     return "", False
 
 
-# what functions print and log meanwhile
+# the output of functions during the run
 
 
 class Transcript(io.TextIOBase):
-    """A stream that keeps what is written to it, but for what a debugger has to say at once."""
+    """A stream that keeps its lines; the output of a debugger is shown at once."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.lines: list[OutputLine] = []
@@ -188,12 +188,12 @@ class Transcript(io.TextIOBase):
         return len(text)
 
     def note(self, text: str) -> None:
-        """A line, or some."""
+        """Write one or more lines."""
         self.write(text + "\n")
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Stdout and stderr go here, for as long as the context lasts."""
+        """Redirect stdout and stderr to this stream until the context ends."""
         with redirect_stdout(self), redirect_stderr(self):
             yield
         if self._begun:
@@ -201,7 +201,7 @@ class Transcript(io.TextIOBase):
 
 
 class _Lines(logging.Handler):
-    """Shows of tarry's log the warnings that name no message: what becomes of messages is told otherwise."""
+    """A handler that shows the warnings of tarry's log that name no message; timelines show the messages."""
 
     def __init__(self, note: Note, *, verbose: bool) -> None:
         super().__init__()
@@ -218,13 +218,13 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def logging_to(note: Note, *, verbose: bool) -> Iterator[None]:
-    """Hear the logs for as long as the context lasts. The root logger writes to stderr, as Lambda's does."""
-    told = _Lines(note, verbose=verbose)
+    """Show the logs until the context ends. The root logger writes to stderr, as in Lambda."""
+    problems = _Lines(note, verbose=verbose)
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     tarry, root = logging.getLogger("tarry"), logging.getLogger()
     before = tarry.level, tarry.propagate
-    tarry.addHandler(told)
+    tarry.addHandler(problems)
     tarry.setLevel(logging.INFO)
     tarry.propagate = False
     root.addHandler(lines)
@@ -232,6 +232,6 @@ def logging_to(note: Note, *, verbose: bool) -> Iterator[None]:
         yield
     finally:
         root.removeHandler(lines)
-        tarry.removeHandler(told)
+        tarry.removeHandler(problems)
         tarry.setLevel(before[0])
         tarry.propagate = before[1]

@@ -1,1 +1,1 @@
-"""What a developer sees of a cloud: states of messages, a screen, lines."""
+"""The display of a running cloud: states of messages, a screen, log lines."""

@@ -1,4 +1,4 @@
-"""What there is to see of a running cloud, read from its history: messages, functions, queues."""
+"""The state of a running cloud, read from its history: messages, functions, queues."""
 
 import time
 from collections import Counter, OrderedDict, deque
@@ -11,19 +11,17 @@ from typing import Protocol
 from tarry.local.cloud import LocalCloud
 from tarry.local.show.log import LogLine, LogReader, report_text
 from tarry.local.show.timeline import FINAL, ORDINARY, MessageTimeline, timeline_of
-from tarry.outcome import State
 from tarry.simulator.history import HistoryEvent
 from tarry.template.queues import with_foreign_queues
-from tarry.testing.listening import FIELDS
-from tarry.testing.story import Stories, Transition
-from tarry.testing.story import Story as Told
+from tarry.testing.history import ProjectedHistory
+from tarry.testing.timeline import Timeline, Transition
 from tarry.tooling.queues import queue_name
 from tarry.tooling.text import coarse
 
 
 @dataclass
 class Tally:
-    """One function's."""
+    """The counts of one function."""
 
     busy: int = 0
     invoked: int = 0
@@ -33,7 +31,7 @@ class Tally:
 
 
 class Tallies:
-    """By the functions' names."""
+    """The counts of all functions, by name."""
 
     def __init__(self) -> None:
         self.by_function: dict[str, Tally] = {}
@@ -44,7 +42,7 @@ class Tallies:
         return not any(tally.busy for tally in self.by_function.values())
 
     def take(self, event: HistoryEvent) -> None:
-        """Something has happened."""
+        """Count the next event."""
         if event.what not in ("invoked", "report", "throttled"):
             return
         tally = self.by_function.setdefault(event.fields["function"], Tally())
@@ -62,7 +60,7 @@ class Tallies:
 
 @dataclass(frozen=True)
 class QueueRow:
-    """A queue, and what it holds. ``oldest_seconds`` is the age of its oldest message."""
+    """A queue and its numbers of messages. ``oldest_seconds`` is the age of its oldest message."""
 
     name: str
     ready: int = 0
@@ -80,7 +78,7 @@ class QueueRow:
 
 @dataclass(frozen=True)
 class FunctionRow:
-    """A function: its processes, how many of them work, its invocations so far."""
+    """A function: its processes, the busy ones among them, its invocations so far."""
 
     name: str
     environments: int = 0
@@ -98,172 +96,167 @@ class FunctionRow:
 
 @dataclass(frozen=True)
 class Scene:
-    """All of it. ``now`` is epoch seconds; ``stories`` and ``lines`` are the latest, as many as fit at the most."""
+    """Everything that a screen shows. ``now`` is epoch seconds; ``messages`` and ``lines`` are the latest ones."""
 
     title: str
     now: float
     queues: Sequence[QueueRow] = ()
     functions: Sequence[FunctionRow] = ()
-    stories: Sequence[MessageTimeline] = ()
+    messages: Sequence[MessageTimeline] = ()
     lines: Sequence[LogLine] = ()
     ended: dict[str, int] = field(default_factory=dict)
-    """How many messages have ended in which state."""
+    """The number of messages that have ended in each state."""
 
 
 class View(Protocol):
-    """What a cloud shows itself on."""
+    """The display of a running cloud."""
 
     @property
     def lines(self) -> Collection[LogLine]:
-        """What was said last, where it is not shown at once."""
+        """The latest log lines, if they are not shown at once."""
 
-    def step(self, story: MessageTimeline) -> None:
-        """A message has moved to another state."""
+    def step(self, message: MessageTimeline) -> None:
+        """Show that a message has moved to another state."""
 
     def say(self, line: LogLine) -> None:
-        """A function, or the cloud, has something to say."""
+        """Show a log line of a function or of the cloud."""
 
     def showing(self, scene: Callable[[], Scene]) -> AbstractAsyncContextManager[None]:
-        """Show what ``scene`` says for as long as the context lasts."""
+        """Show the current ``scene`` until the context ends."""
 
 
 MOST_SETTLED = 500
-"""Stories of settled messages that are kept."""
+"""The number of settled messages that are kept."""
 MOST_RECENT = 200
 MOST_STEPS = 200
-"""Of one story: a message that fails every few seconds for four days has more to tell than anybody reads."""
+"""The number of steps of one message that are kept: it may fail every few seconds for four days."""
 
 
 class Board:
-    """All stories. ``on_step`` is told of each as it goes on; ``consumed`` are the queues that feed a function.
+    """The timelines of all messages, read from a history event by event.
 
-    ``forgetful``: what has settled is kept for a while only, and then merely counted.
+    ``on_step`` is called with a timeline after each step. ``consumed`` are the queues that feed a function.
+    ``forgetful``: settled messages are forgotten after a while, and then merely counted.
     """
 
     def __init__(
         self,
         consumed: Collection[str],
-        on_step: Callable[[MessageTimeline], None] = lambda story: None,
+        on_step: Callable[[MessageTimeline], None] = lambda message: None,
         *,
         forgetful: bool,
     ) -> None:
         self.ended: Counter[str] = Counter()
-        """How many messages have ended in which state."""
+        """The number of messages that have ended in each state."""
         self.number: int | None = None
-        """The place in the event file of what is sent now."""
+        """The place in the event file of the message that is being sent."""
         self.numbers: dict[str, int] = {}
         self._consumed = consumed
         self._on_step = on_step
         self._forgetful = forgetful
-        self._stories = Stories(on_step=self._stepped, by_deliveries=True)
-        self._recent: OrderedDict[str, Told] = OrderedDict()
-        self._troubled: OrderedDict[str, Told] = OrderedDict()
-        self._settled: deque[Told] = deque()
+        self._history = ProjectedHistory(self._stepped, by_deliveries=True)
+        self._recent: OrderedDict[str, Timeline] = OrderedDict()
+        self._troubled: OrderedDict[str, Timeline] = OrderedDict()
+        self._settled: deque[Timeline] = deque()
         self._counted: dict[str, str] = {}
 
     def take(self, event: HistoryEvent) -> None:
-        """Something has happened; a line of tarry's log that tells of a message is as good as the history's own."""
-        fields = event.fields.get("fields") if event.what == "logged" else None
-        if not fields:
-            self._stories.take(event)
-        elif fields.get("state") in State.__members__ and fields.get("delivery_id"):
-            said = {name: fields[name] for name in FIELDS if fields.get(name) is not None}
-            self._stories.take(HistoryEvent(event.at, "said", said))
+        """Note the next event."""
+        self._history.take(event)
 
     @property
-    def stories(self) -> list[MessageTimeline]:
-        """Those that are not forgotten: by their places in the event file, then as they came."""
-        stories = [self._shown(told) for told in self._stories.by_id.values() if told.transitions]
-        return sorted(stories, key=lambda story: story.number or len(self.numbers) + 1)
+    def messages(self) -> list[MessageTimeline]:
+        """All messages that are not forgotten: by their places in the event file, then in the order of sending."""
+        messages = [self._shown(timeline) for timeline in self._history.timelines.values() if timeline.transitions]
+        return sorted(messages, key=lambda message: message.number or len(self.numbers) + 1)
 
     @property
     def is_settled(self) -> bool:
-        return all(story.is_settled or story.lost for story in self.stories)
+        return all(message.is_settled or message.lost for message in self.messages)
 
     def is_hopeless(self, until: float) -> bool:
-        """Whether nothing more can happen before ``until``: all that has not settled waits longer."""
-        waiting = (story for story in self.stories if not (story.is_settled or story.lost))
-        return all(story.due is not None and story.due > until for story in waiting)
+        """Whether all unsettled messages wait beyond ``until``."""
+        waiting = (message for message in self.messages if not (message.is_settled or message.lost))
+        return all(message.due is not None and message.due > until for message in waiting)
 
     def find(self, message_id: str) -> MessageTimeline | None:
-        """By the stable id, or that of any delivery."""
-        told = self._stories.find(message_id)
-        return self._shown(told) if told is not None and told.transitions else None
+        """Return a message by its stable id, or by the id of one of its deliveries."""
+        timeline = self._history.find(message_id)
+        return self._shown(timeline) if timeline is not None and timeline.transitions else None
 
     def latest(self, most: int) -> list[MessageTimeline]:
-        """Those that went on last, the last first. Half of the places are kept for what did not simply go well."""
+        """Return the messages with the latest steps, the latest first; half of them are messages in trouble."""
         troubled = list(islice(reversed(self._troubled.values()), most // 2))
-        others = (told for told in reversed(self._recent.values()) if told not in troubled)
+        others = (timeline for timeline in reversed(self._recent.values()) if timeline not in troubled)
         shown = [*troubled, *islice(others, most - len(troubled))]
-        shown.sort(key=lambda told: told.transitions[-1].at, reverse=True)
-        return [self._shown(told) for told in shown]
+        shown.sort(key=lambda timeline: timeline.transitions[-1].at, reverse=True)
+        return [self._shown(timeline) for timeline in shown]
 
-    def _shown(self, told: Told) -> MessageTimeline:
-        return timeline_of(told.id, told.transitions, self.numbers.get(told.id), self._consumed)
+    def _shown(self, timeline: Timeline) -> MessageTimeline:
+        return timeline_of(timeline.id, timeline.transitions, self.numbers.get(timeline.id), self._consumed)
 
-    def _stepped(self, told: Told) -> None:
-        last = told.transitions[-1]
-        if self.number is not None and len(told.transitions) == 1:
-            self.numbers[told.id] = self.number
-        self._count(told, last)
-        _put(self._recent, told)
+    def _stepped(self, timeline: Timeline) -> None:
+        last = timeline.transitions[-1]
+        if self.number is not None and len(timeline.transitions) == 1:
+            self.numbers[timeline.id] = self.number
+        self._count(timeline, last)
+        _put(self._recent, timeline)
         if last.state in ORDINARY:
-            self._troubled.pop(told.id, None)
+            self._troubled.pop(timeline.id, None)
         else:
-            _put(self._troubled, told)
+            _put(self._troubled, timeline)
         if self._forgetful:
-            self._forget(told, last)
-        if told.id not in self.numbers or len(told.transitions) > 1:
-            self._on_step(self._shown(told))
+            self._forget(timeline, last)
+        if timeline.id not in self.numbers or len(timeline.transitions) > 1:
+            self._on_step(self._shown(timeline))
 
-    def _count(self, told: Told, last: Transition) -> None:
-        """Each end of a message once: tarry's word on it may come after what has already been concluded."""
+    def _count(self, timeline: Timeline, last: Transition) -> None:
+        """Count each end of a message once: tarry's log line may come after the end was concluded without it."""
         if last.state in FINAL:
-            state = self._shown(told).state
-            if told.id in self._counted:
-                self.ended[self._counted[told.id]] -= 1
-            self._counted[told.id] = state
+            state = self._shown(timeline).state
+            if timeline.id in self._counted:
+                self.ended[self._counted[timeline.id]] -= 1
+            self._counted[timeline.id] = state
             self.ended[state] += 1
         else:
-            self._counted.pop(told.id, None)  # redriven: it ends a second time
+            self._counted.pop(timeline.id, None)  # redriven: it ends again
 
-    def _forget(self, told: Told, last: Transition) -> None:
-        if len(told.transitions) > MOST_STEPS:
-            del told.transitions[1 : MOST_STEPS // 2]
+    def _forget(self, timeline: Timeline, last: Transition) -> None:
+        self._history.shorten(timeline, MOST_STEPS)
         if last.state in FINAL:
-            self._settled.append(told)
+            self._settled.append(timeline)
         if len(self._settled) > MOST_SETTLED:
             oldest = self._settled.popleft()
             if oldest.transitions[-1].state in FINAL and oldest not in self._settled:
-                self._stories.forget(oldest)
+                self._history.forget(oldest)
                 for known in (self._recent, self._troubled, self._counted, self.numbers):
                     known.pop(oldest.id, None)
 
 
-def _put(kept: OrderedDict[str, Told], told: Told) -> None:
-    kept[told.id] = told
-    kept.move_to_end(told.id)
+def _put(kept: OrderedDict[str, Timeline], timeline: Timeline) -> None:
+    kept[timeline.id] = timeline
+    kept.move_to_end(timeline.id)
     if len(kept) > MOST_RECENT:
         kept.popitem(last=False)
 
 
-MOST_STORIES = 100
+MOST_MESSAGES = 100
 
 
 class Outlook:
-    """Hears the history of one cloud, from its beginning to its end."""
+    """A listener to the history of one cloud, from start to end."""
 
     def __init__(self, board: Board, view: View, *, verbose: bool) -> None:
         self.board = board
         self.tallies = Tallies()
         self.is_over = False
-        """Set when the cloud is told to end: what its processes say of that is nobody's concern."""
+        """Set when the cloud is asked to end: the log lines of its processes about that are not shown."""
         self._view = view
         self._log = LogReader(verbose=verbose)
         self._began = time.time()
 
     def hear(self, event: HistoryEvent) -> None:
-        """Something has happened."""
+        """Take the next event."""
         if self.is_over:
             return
         self.tallies.take(event)
@@ -272,7 +265,7 @@ class Outlook:
             self._view.say(line)
 
     def scene(self, cloud: LocalCloud) -> Callable[[], Scene]:
-        """What there is to see at each moment."""
+        """Return a function that returns the current scene."""
         title = f"tarry local  {cloud.plan.template.path}  SQS {cloud.url}"
         return lambda: Scene(
             title=f"{title}  {coarse(time.time() - self._began)}",
@@ -282,14 +275,14 @@ class Outlook:
                 _function_row(name, len(function.environments), self.tallies.by_function.get(name) or Tally())
                 for name, function in cloud.functions.items()
             ],
-            stories=self.board.latest(MOST_STORIES),
+            messages=self.board.latest(MOST_MESSAGES),
             lines=list(self._view.lines),
             ended=dict(self.board.ended),
         )
 
 
 def _queue_rows(cloud: LocalCloud) -> list[QueueRow]:
-    """Dead-letter queues stand with the queues whose they are."""
+    """Return a row for each queue; a dead-letter queue is part of the row of its source queue."""
     depths, now = cloud.sqs.depths(), cloud.timeline.now
     rows, dead_letters = [], set()
     for queue in with_foreign_queues(cloud.plan.template).values():

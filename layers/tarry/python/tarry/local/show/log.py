@@ -1,4 +1,4 @@
-"""What the functions and the cloud have to say, as lines for a developer to read."""
+"""Log lines of the functions and the cloud, for a developer to read."""
 
 import json
 import time
@@ -12,7 +12,7 @@ from tarry.tooling.text import printable
 
 LEVELS = {"DEBUG": "dim", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 CHATTY = frozenset({"boto3", "botocore", "s3transfer", "tarry", "urllib3"})
-"""Loggers that tell at INFO more than a developer asks for: where each process found its credentials."""
+"""Loggers whose INFO lines are noise for a developer, such as where each process found its credentials."""
 MOST_FINGERPRINTS = 1_000
 MOST_EXTRAS_CHARACTERS = 500
 _OF_THE_CLIENT = frozenset(
@@ -20,12 +20,12 @@ _OF_THE_CLIENT = frozenset(
     "taskName exception exception_name stack_trace service sampling_rate xray_trace_id "
     "function_name function_arn function_memory_size function_request_id cold_start".split()
 )
-"""Fields that a JSON log has of itself; what else there is was given by whoever logged."""
+"""Fields that every JSON log line has; all others come from the code that logged it."""
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """Something that was said. ``function`` is empty for the cloud itself; ``text`` may be several lines."""
+    """One log entry. ``function`` is empty for the cloud itself; ``text`` may have several lines."""
 
     at: float
     function: str
@@ -37,10 +37,10 @@ class LogLine:
 
 
 class LogReader:
-    """Picks out of a history what is said, and puts it into words.
+    """A reader of the log lines in a history.
 
-    What tarry's own log says of a message is seen in the message's states; of it a traceback is left, which is shown
-    when its error comes for the first time. ``verbose``: all of it, each time.
+    Tarry's lines about a message are not shown, because its states show the same; a traceback is shown when its error
+    comes for the first time. ``verbose`` shows all lines.
     """
 
     def __init__(self, *, verbose: bool) -> None:
@@ -48,7 +48,7 @@ class LogReader:
         self._seen: dict[str, None] = {}
 
     def lines(self, event: HistoryEvent) -> Iterator[LogLine]:
-        """What there is to say of an event."""
+        """Return the lines of an event."""
         fields = event.fields
         function = str(fields.get("function", ""))
         match event.what:
@@ -59,7 +59,7 @@ class LogReader:
             case "answered" if fields["why"]:
                 yield LogLine(event.at, function, printable(fields["why"]), "red")
             case "throttled":
-                text = f"throttled: {len(fields['delivery_ids'])} messages wait, as many invocations run as may"
+                text = f"throttled: {len(fields['delivery_ids'])} messages wait, the concurrency limit is reached"
                 yield LogLine(event.at, function, text, "yellow")
             case "dropped":
                 count = len(fields["delivery_ids"])
@@ -69,28 +69,28 @@ class LogReader:
                 yield LogLine(event.at, "", printable(fields["text"], keep="\n"), fields.get("style", "yellow"))
 
     def _logged(self, at: float, function: str, fields: Mapping[str, Any]) -> Iterator[LogLine]:
-        said: Mapping[str, Any] | None = fields.get("fields")
-        if not said:
+        line: Mapping[str, Any] | None = fields.get("fields")
+        if not line:
             text = printable(str(fields["line"]), keep="\t")
             if text.strip():
                 yield LogLine(at, function, text)
             return
-        is_transition = said.get("state") in State.__members__ and bool(said.get("delivery_id"))
-        traceback = _traceback(said)
-        if is_transition and not self._verbose and not (traceback and self._is_new(said)):
+        is_transition = line.get("state") in State.__members__ and bool(line.get("delivery_id"))
+        traceback = _traceback(line)
+        if is_transition and not self._verbose and not (traceback and self._is_new(line)):
             return
-        if not self._verbose and said.get("level") in ("DEBUG", "INFO") and _root(said) in CHATTY:
+        if not self._verbose and line.get("level") in ("DEBUG", "INFO") and _root(line) in CHATTY:
             return
-        text = f"{said.get('level', '')} {_message(said)}".strip()
+        text = f"{line.get('level', '')} {_message(line)}".strip()
         if is_transition and not self._verbose:
-            text = f"{said['state']} {said.get('message_id')!s:.8}, attempt {said.get('attempt')}:"
+            text = f"{line['state']} {line.get('message_id')!s:.8}, attempt {line.get('attempt')}:"
         elif not is_transition:
-            text += _extras(said)
+            text += _extras(line)
         text = "\n".join(filter(None, [text, traceback]))
-        yield LogLine(at, function, printable(text, keep="\n\t"), LEVELS.get(str(said.get("level")), ""))
+        yield LogLine(at, function, printable(text, keep="\n\t"), LEVELS.get(str(line.get("level")), ""))
 
-    def _is_new(self, said: Mapping[str, Any]) -> bool:
-        fingerprint = str(said.get("fingerprint") or said.get("error"))
+    def _is_new(self, line: Mapping[str, Any]) -> bool:
+        fingerprint = str(line.get("fingerprint") or line.get("error"))
         if fingerprint in self._seen:
             return False
         self._seen[fingerprint] = None
@@ -100,12 +100,12 @@ class LogReader:
 
 
 def stamp(at: float) -> str:
-    """The local time of day."""
+    """Return the local time of day."""
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
 def report_text(fields: Mapping[str, Any]) -> str:
-    """An invocation, as Lambda's REPORT line tells of it, in a few words: ``10 messages in 3.2 ms``."""
+    """Return a short text for an invocation, as in Lambda's REPORT line: ``10 messages in 3.2 ms``."""
     batch, milliseconds = int(fields["batch"]), fields["seconds"] * 1000
     count = f"{batch} message{'s'[: batch != 1]}"
     cold = "" if fields["init_seconds"] is None else f", cold start {fields['init_seconds'] * 1000:.0f} ms"
@@ -113,32 +113,32 @@ def report_text(fields: Mapping[str, Any]) -> str:
     return f"{count} in {milliseconds:.{0 if milliseconds >= 10 else 1}f} ms{cold}{kind}"
 
 
-def _message(said: Mapping[str, Any]) -> str:
-    message = said.get("message", said.get("errorMessage", ""))
+def _message(line: Mapping[str, Any]) -> str:
+    message = line.get("message", line.get("errorMessage", ""))
     return message if isinstance(message, str) else json.dumps(message, default=str)
 
 
-def _root(said: Mapping[str, Any]) -> str:
-    """The package whose logger it was."""
-    return str(said.get("logger", "")).partition(".")[0]
+def _root(line: Mapping[str, Any]) -> str:
+    """The package of the logger."""
+    return str(line.get("logger", "")).partition(".")[0]
 
 
-def _extras(said: Mapping[str, Any]) -> str:
-    """What was logged beside the message: ``extra=`` of logging, keys of Powertools' logger."""
-    more = {name: value for name, value in said.items() if name not in _OF_THE_CLIENT and value is not None}
+def _extras(line: Mapping[str, Any]) -> str:
+    """The fields beside the message: ``extra=`` of logging, keys of Powertools' logger."""
+    more = {name: value for name, value in line.items() if name not in _OF_THE_CLIENT and value is not None}
     if more.get("event"):  # tarry's own lines have their fields in their text
         return ""
     text = " ".join(f"{name}={value}" for name, value in more.items())
     return f"  {text:.{MOST_EXTRAS_CHARACTERS}}" if text else ""
 
 
-def _traceback(said: Mapping[str, Any]) -> str:
-    """A traceback as Python prints it, from the forms in which runtime client, Powertools and tarry have it."""
+def _traceback(line: Mapping[str, Any]) -> str:
+    """A traceback as Python prints it, from the formats of the runtime client, Powertools, and tarry."""
     for name in ("traceback", "exception"):
-        if isinstance(told := said.get(name), str):
-            return told.rstrip()
-    frames = said.get("stackTrace")
+        if isinstance(text := line.get(name), str):
+            return text.rstrip()
+    frames = line.get("stackTrace")
     if not frames or not isinstance(frames, list):
         return ""
-    error = ": ".join(str(said[name]) for name in ("errorType", "errorMessage") if said.get(name))
+    error = ": ".join(str(line[name]) for name in ("errorType", "errorMessage") if line.get(name))
     return "Traceback (most recent call last):\n" + "".join(map(str, frames)).rstrip() + f"\n{error}"

@@ -27,41 +27,41 @@ MOST_NAME, MOST_QUEUE = 30, 22
 
 
 class Shares(NamedTuple):
-    """How many lines each part gets."""
+    """The number of lines of each part."""
 
     queues: int
     functions: int
-    stories: int
+    messages: int
     log: int
 
 
 def shares(scene: Scene, height: int) -> Shares:
-    """The rows of queues and functions come first, but with many of them half of the screen is left for the rest."""
+    """Divide the screen: queues and functions come first, but leave at least half of it to messages and log."""
     room = max(height, FEWEST_LINES) - LINES_AROUND
     queues = min(len(scene.queues), max(1, room // 4))
     functions = min(len(scene.functions), max(1, room // 4))
     left = room - queues - functions
-    stories = min(len(scene.stories), max(1, left // 2))
-    return Shares(queues, functions, stories, left - stories)
+    messages = min(len(scene.messages), max(1, left // 2))
+    return Shares(queues, functions, messages, left - messages)
 
 
 def frame(scene: Scene, console: Console) -> RenderableType:
-    """The scene, as large as the console is now."""
+    """Draw the scene in the current size of the console."""
     share = shares(scene, console.size.height)
     parts: list[RenderableType] = [Text(scene.title, "bold", no_wrap=True, overflow="ellipsis"), _totals(scene)]
     if scene.queues:
         parts += [Text(), _queues(scene.queues, share.queues)]
     if scene.functions:
         parts += [Text(), _functions(scene.functions, share.functions)]
-    if scene.stories:
-        parts += [Text(), _stories(_chosen(scene.stories, share.stories), scene.now)]
+    if scene.messages:
+        parts += [Text(), _messages(_chosen(scene.messages, share.messages), scene.now)]
     return Group(*parts, Text(), *_log(scene.lines, console, share.log))
 
 
 def _totals(scene: Scene) -> Text:
-    """What has become of all messages so far."""
-    told = [Text(f"{count:,} {state}", STYLES.get(state, "")) for state, count in scene.ended.items() if count]
-    return Text(", ").join(told) if told else Text("nothing has ended yet", "dim")
+    """The numbers of messages that have ended, by state."""
+    totals = [Text(f"{count:,} {state}", STYLES.get(state, "")) for state, count in scene.ended.items() if count]
+    return Text(", ").join(totals) if totals else Text("nothing has ended yet", "dim")
 
 
 def _table(*columns: str, numbers: Iterable[str] = (), widest: str = "") -> Table:
@@ -80,7 +80,7 @@ def _table(*columns: str, numbers: Iterable[str] = (), widest: str = "") -> Tabl
 
 
 def _fitting(rows: Sequence[Row], most: int) -> Sequence[Row]:
-    """The rows for which there is room: where it is for some alone, those with nothing to tell give way."""
+    """The rows for which there is room; empty ones are left out first."""
     return rows if len(rows) <= most else sorted(rows, key=lambda row: row.is_empty)[:most]
 
 
@@ -102,7 +102,7 @@ def _functions(rows: Sequence[FunctionRow], most: int) -> Table:
     numbers = ("Processes", "Busy", "Invoked", "Failed", "Throttled")
     table = _table("Function", *numbers, "Last", numbers=numbers, widest="Last")
     for row in _fitting(rows, most):
-        told = [
+        counts = [
             Text(f"{count:,}", style if count else "dim")
             for count, style in (
                 (row.environments, ""),
@@ -112,36 +112,36 @@ def _functions(rows: Sequence[FunctionRow], most: int) -> Table:
                 (row.throttled, "yellow"),
             )
         ]
-        table.add_row(Text(printable(row.name)), *told, Text(row.last, "dim"))
+        table.add_row(Text(printable(row.name)), *counts, Text(row.last, "dim"))
     return table
 
 
-def _chosen(stories: Sequence[MessageTimeline], most: int) -> list[MessageTimeline]:
-    """As many as there is room for, half of it for those that did not simply go well: they are what one looks for."""
-    places = range(len(stories))
-    troubled = [place for place in places if stories[place].state not in ORDINARY][: most // 2]
+def _chosen(messages: Sequence[MessageTimeline], most: int) -> list[MessageTimeline]:
+    """The messages for which there is room; half of it is for messages in trouble, which a developer looks for."""
+    places = range(len(messages))
+    troubled = [place for place in places if messages[place].state not in ORDINARY][: most // 2]
     others = [place for place in places if place not in troubled][: most - len(troubled)]
-    return [stories[place] for place in sorted([*troubled, *others])]
+    return [messages[place] for place in sorted([*troubled, *others])]
 
 
-def _stories(stories: Sequence[MessageTimeline], now: float) -> Table:
+def _messages(messages: Sequence[MessageTimeline], now: float) -> Table:
     table = _table("Message", "Queue", "State", "Try", "Back in", "Why", numbers=("Try", "Back in"), widest="Why")
-    for story in stories:
-        number = "" if story.number is None else f"#{story.number} "
-        waits = story.due is not None and story.state not in FINAL
+    for message in messages:
+        number = "" if message.number is None else f"#{message.number} "
+        waits = message.due is not None and message.state not in FINAL
         table.add_row(
-            Text(number + printable(story.id[:8])),
-            Text(printable(story.queue)),
-            Text(story.state, STYLES.get(story.state, "")),
-            str(story.attempt or ""),
-            coarse(max(0.0, (story.due or 0) - now)) if waits else "",
-            Text(printable(brief(story.why)), "dim"),
+            Text(number + printable(message.id[:8])),
+            Text(printable(message.queue)),
+            Text(message.state, STYLES.get(message.state, "")),
+            str(message.attempt or ""),
+            coarse(max(0.0, (message.due or 0) - now)) if waits else "",
+            Text(printable(brief(message.why)), "dim"),
         )
     return table
 
 
 def _log(lines: Sequence[LogLine], console: Console, most: int) -> list[Text]:
-    """The last lines that fit, long ones folded: their end is as good as their beginning."""
+    """The last lines that fit; long ones are folded."""
     folded: list[Text] = []
     for line in reversed(lines):
         if len(folded) >= most:
@@ -152,7 +152,7 @@ def _log(lines: Sequence[LogLine], console: Console, most: int) -> list[Text]:
 
 
 def line_text(line: LogLine) -> Text:
-    """A line of the log, in colours."""
+    """Return a line of the log, in colours."""
     name = f"{printable(line.function)}  " if line.function else ""
     return Text.assemble((f"{stamp(line.at)}  ", "dim"), (name, "bold"), (line.text, line.style))
 
@@ -162,7 +162,7 @@ MOST_LINES = 500
 
 
 class PlainView:
-    """A line for each step and each thing said: steps on stdout, what is said on stderr, as a log is."""
+    """A display without a terminal: a line for each step on stdout, log lines on stderr."""
 
     def __init__(self, stream: TextIO) -> None:
         self.lines: Collection[LogLine] = ()
@@ -170,7 +170,7 @@ class PlainView:
 
     @asynccontextmanager
     async def showing(self, scene: Callable[[], Scene]) -> AsyncIterator[None]:
-        """Write what there is, a few times a second: line by line it would be slow."""
+        """Flush the lines a few times a second: one flush a line would be slow."""
         async with in_background(self._flush()):
             yield
         self._stream.flush()
@@ -180,12 +180,12 @@ class PlainView:
             await asyncio.sleep(FRAME_SECONDS)
             self._stream.flush()
 
-    def step(self, story: MessageTimeline) -> None:
-        # Not by Rich, which would take longer over a line than all else takes over its message.
-        last = story.steps[-1].at if story.steps else 0.0
-        why = f"  ({printable(story.why)})" if story.why else ""
-        state = story.state if story.lost or not story.steps else text_of(story.steps[-1])
-        self._stream.write(f"{stamp(last)} {plain_name_of(story)}  {state}{why}\n")
+    def step(self, message: MessageTimeline) -> None:
+        # Without Rich, which takes longer for a line than everything else takes for its message.
+        last = message.steps[-1].at if message.steps else 0.0
+        why = f"  ({printable(message.why)})" if message.why else ""
+        state = message.state if message.lost or not message.steps else text_of(message.steps[-1])
+        self._stream.write(f"{stamp(last)} {plain_name_of(message)}  {state}{why}\n")
 
     def say(self, line: LogLine) -> None:
         self._stream.flush()
@@ -194,21 +194,21 @@ class PlainView:
 
 
 class Screen:
-    """The whole terminal, for as long as the cloud runs; what was there before is there again afterwards."""
+    """A display on the whole terminal while the cloud runs; afterwards the terminal is as before."""
 
     def __init__(self, console: Console) -> None:
         self.lines: deque[LogLine] = deque(maxlen=MOST_LINES)
         self._console = console
 
-    def step(self, story: MessageTimeline) -> None:
-        """The next frame shows it."""
+    def step(self, message: MessageTimeline) -> None:
+        """Do nothing: the next frame shows it."""
 
     def say(self, line: LogLine) -> None:
         self.lines.append(line)
 
     @asynccontextmanager
     async def showing(self, scene: Callable[[], Scene]) -> AsyncIterator[None]:
-        """Draw what ``scene`` says, until the context ends; then leave what was said last on the terminal."""
+        """Draw the current ``scene`` until the context ends; then leave the last log lines on the terminal."""
         live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False)
         with live:
             async with in_background(self._draw(live, scene)):

@@ -1,7 +1,7 @@
-"""What must hold whatever happened: pure functions of a history. Each returns its violations.
+"""Rules that hold in every history, as functions that return their violations.
 
-A violation names the message and the rule, and stands for a bug: in tarry, in the handler, or in the simulator. Each
-rule is in a file by its subject; what excuses a message is written where it is excused.
+A violation names the message and the rule, and stands for a bug: in tarry, in the handler, or in the simulator. Rules
+are grouped in files by subject; each exception to a rule is explained where it is made.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from tarry.testing.checkers.answers import (
 )
 from tarry.testing.checkers.attempts import attempts_are_counted, attempts_are_within_the_policy
 from tarry.testing.checkers.bare_moves import bare_moves_have_a_cause
-from tarry.testing.checkers.dead_letters import letters_say_why
-from tarry.testing.checkers.delays import delays_are_kept, no_wait_is_beyond_sqs, nothing_runs_before_it_is_due
-from tarry.testing.checkers.doubles import duplicates_have_a_cause, nothing_runs_again_once_it_is_done
+from tarry.testing.checkers.dead_letters import dead_letters_say_why
+from tarry.testing.checkers.delays import delays_are_kept, no_message_runs_before_it_is_due, no_wait_exceeds_sqs_limits
+from tarry.testing.checkers.doubles import duplicates_have_a_cause, finished_messages_do_not_run_again
 from tarry.testing.checkers.faults import faults_strike
 from tarry.testing.checkers.groups import groups_keep_their_order
 from tarry.testing.checkers.leases import lost_leases_are_left_alone
-from tarry.testing.checkers.log import the_log_tells_the_truth
-from tarry.testing.checkers.losses import everything_settles, nothing_expires_waiting, nothing_is_lost
-from tarry.testing.checkers.releases import what_is_given_back_is_visible
-from tarry.testing.checkers.sources import nothing_comes_from_nowhere
+from tarry.testing.checkers.log import the_log_is_true
+from tarry.testing.checkers.losses import every_message_settles, no_message_expires_waiting, no_message_is_lost
+from tarry.testing.checkers.releases import released_messages_are_visible
+from tarry.testing.checkers.sources import copies_match_their_originals
 from tarry.testing.checkers.violation import Checker, Found, Violation
 
 if TYPE_CHECKING:
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
 __all__ = ["ALL", "Checker", "Found", "Violation", "check"]
 
 ALL: tuple[Checker, ...] = (
-    nothing_is_lost,
-    nothing_expires_waiting,
-    nothing_comes_from_nowhere,
+    no_message_is_lost,
+    no_message_expires_waiting,
+    copies_match_their_originals,
     duplicates_have_a_cause,
-    nothing_runs_again_once_it_is_done,
+    finished_messages_do_not_run_again,
     groups_keep_their_order,
     delays_are_kept,
-    nothing_runs_before_it_is_due,
-    no_wait_is_beyond_sqs,
-    what_is_given_back_is_visible,
+    no_message_runs_before_it_is_due,
+    no_wait_exceeds_sqs_limits,
+    released_messages_are_visible,
     lost_leases_are_left_alone,
     attempts_are_counted,
     attempts_are_within_the_policy,
-    letters_say_why,
+    dead_letters_say_why,
     bare_moves_have_a_cause,
-    the_log_tells_the_truth,
+    the_log_is_true,
     answers_are_well_formed,
     tarry_itself_does_not_fail,
     requests_keep_their_budget,
-    everything_settles,
+    every_message_settles,
     faults_strike,
 )
 
 
 def check(history: RecordedHistory, checkers: Iterable[Checker] = ALL) -> list[Violation]:
-    """All violations, in the order of the rules."""
+    """Return all violations, in the order of the rules."""
     return [violation for checker in checkers for violation in checker(history)]

@@ -1,4 +1,4 @@
-"""What a function answers, and how many requests it makes for it."""
+"""Rules about the answers of functions and the number of their requests."""
 
 from __future__ import annotations
 
@@ -41,15 +41,14 @@ def _trouble(invocation: ObservedInvocation) -> str | None:
         failed = [each["itemIdentifier"] for each in answer["batchItemFailures"]]
     except (KeyError, TypeError):
         return f"answered {answer!r}"
-    batch = list(dict.fromkeys(invocation.batch))
-    places = [batch.index(each) if each in batch else -1 for each in failed]
+    places = [invocation.places.get(each, -1) for each in failed]
     if -1 in places or places != sorted(set(places)) or set(answer) != {"batchItemFailures"}:
-        return f"answered {answer!r} to the batch {batch}"
+        return f"answered {answer!r} to the batch {list(invocation.places)}"
     return None
 
 
 def tarry_itself_does_not_fail(history: RecordedHistory) -> Found:
-    """Nothing is raised in tarry that it did not expect: what it then leaves in the queue is safe, and a bug."""
+    """Tarry raises no unexpected error; if it does, its messages stay in the queue, safe, but that is a bug."""
     for event in history.problems:
         if event.fields["event"] == "runtime_failed":
             request_id = str(event.fields.get("request_id"))
@@ -57,9 +56,9 @@ def tarry_itself_does_not_fail(history: RecordedHistory) -> Found:
 
 
 def requests_keep_their_budget(history: RecordedHistory) -> Found:
-    """Without faults a consumer makes few requests: none for a clean batch of fresh messages, else in tens.
+    """Without faults a consumer makes few requests: none for a clean batch of fresh messages, else one for ten.
 
-    What its handler sends is its own affair.
+    Messages that its handler sends do not count.
     """
     for request_id, invocation in history.invocations.items():
         if invocation.consumed is None or invocation.faults or not invocation.ended_well or invocation.answered is None:
@@ -74,18 +73,18 @@ def requests_keep_their_budget(history: RecordedHistory) -> Found:
 def _budget(invocation: ObservedInvocation, history: RecordedHistory) -> dict[str, int]:
     sent, failed = len(invocation.sent), len(invocation.failed)
     beyond = sum("beyond the limit" in refusal.fields["text"] for refusal in invocation.refusals)
-    is_fifo = any(life.queue.endswith(".fifo") for life in map(history.lives.__getitem__, invocation.batch))
+    is_fifo = any(copy.is_fifo for copy in invocation.copies)
     retried = len(invocation.refusals)
     before, beats = _delivered_before(invocation), _beats(invocation)
     routes = len({event.fields["queue"] for event in invocation.sent})
-    last_ways = any(_is_last_way(event) for each in history.received_by(invocation) for event in history.said_by(each))
+    fallbacks = any(_is_fallback(event) for each in invocation.deliveries.values() for event in each.log_lines)
     early = 0 if is_fifo else math.ceil(_seconds(invocation))
-    sends = sent if is_fifo else (routes + last_ways) * math.ceil(sent / 10) + min(sent, early)
+    sends = sent if is_fifo else (routes + fallbacks) * math.ceil(sent / 10) + min(sent, early)
     return {
         "SendMessageBatch": sends + retried,
         "DeleteMessageBatch": sends + _early_deletes(invocation, before) + beats,
-        # one of what waits and one of what is given back, in tens; the leases of what is sent on, tested; what was
-        # delivered before, set apart, or renewed on FIFO; what is kept alive; short waits, one request a second (C11)
+        # In tens: waits, and releases; tests of leases before a copy is sent; isolation, or renewal on FIFO; keepalive;
+        # short waits, one request a second (C11).
         "ChangeMessageVisibilityBatch": math.ceil(failed / 10)
         + (failed > 0)
         + beyond
@@ -104,7 +103,7 @@ def _delivered_before(invocation: ObservedInvocation) -> int:
 
 
 def _early_deletes(invocation: ObservedInvocation, before: int) -> int:
-    """The most that may go out before the answer: in tens, or one a second (SPEC G3, G4)."""
+    """The most deletes that may be sent before the answer: in tens, or one a second (SPEC G3, G4)."""
     is_eager = invocation.consumed is not None and invocation.consumed.fields["acks_eagerly"]
     if not (is_eager or _beats(invocation) or (before and len(invocation.batch) > 1)):
         return 0
@@ -113,15 +112,15 @@ def _early_deletes(invocation: ObservedInvocation, before: int) -> int:
 
 
 def _beats(invocation: ObservedInvocation) -> int:
-    """How often leases may have been extended (SPEC I4)."""
+    """The number of times that leases may have been extended (SPEC I4)."""
     every = invocation.consumed.fields["keepalive"] if invocation.consumed is not None else None
     return 0 if every is None else int(_seconds(invocation) / every)
 
 
 def _extensions(invocation: ObservedInvocation, history: RecordedHistory) -> int:
-    """How often handlers extended the message they were at work on, which is their own affair (SPEC I6)."""
+    """The number of times that handlers extended the message they were working on (SPEC I6)."""
     times = set()
-    for delivery in history.received_by(invocation):
+    for delivery in invocation.deliveries.values():
         run = delivery.run
         if run is not None:
             ended_at = math.inf if run.ended is None else run.ended.at
@@ -133,21 +132,19 @@ def _seconds(invocation: ObservedInvocation) -> float:
     return 0.0 if invocation.answered is None else invocation.answered.at - invocation.invoked.at
 
 
-def _is_last_way(event: HistoryEvent) -> bool:
-    """Whether it went another way than was decided first, since it could not go there and would expire."""
+def _is_fallback(event: HistoryEvent) -> bool:
+    """Whether a message was settled by a fallback: SQS refused the first settlement, and it would have expired."""
     fields = event.fields
     return "not_sent" in fields and ("sent_to" in fields or "dead_letter_queue" in fields)
 
 
 def _is_clean(invocation: ObservedInvocation, history: RecordedHistory) -> bool:
-    """Whether all of its messages were handled at once, and are fresh; one that failed and was dropped was not."""
+    """Whether all messages were fresh and succeeded; one that failed and was dropped did not succeed."""
     receives = invocation.handed.fields["receives"] if invocation.handed else []
     failed_once = any(
         run.verdict(each) not in ("ack", "discard") for run in invocation.runs for each in run.delivery_ids
     )
-    failed_once |= any(
-        "error" in event.fields for each in history.received_by(invocation) for event in history.said_by(each)
-    )
+    failed_once |= any("error" in event.fields for each in invocation.deliveries.values() for event in each.log_lines)
     return (
         not failed_once and not invocation.failed and not invocation.sent and all(count == 1 for _, count in receives)
     )

@@ -1,4 +1,4 @@
-"""Attempts are counted right, and end where the policy says."""
+"""Rules about attempts: they are counted correctly, and end where the policy says."""
 
 from __future__ import annotations
 
@@ -19,104 +19,101 @@ def attempts_are_counted(history: RecordedHistory) -> Found:
     """A standard queue's attempt is that of the copy before plus the receives; a FIFO queue's is never less than the
     failures so far and this run, and never more than the receives.
     """
-    for life in history.lives.values():
-        base = attempts_before(life, history) if life.deliveries else None
-        if base is None or life.has_twins:
+    for copy in history.copies.values():
+        base = attempts_before(copy, history) if copy.deliveries else None
+        if base is None or copy.has_twins:
             continue
         failed = 0
-        for delivery in life.deliveries:
-            most = base + delivery.count - _hidden_at_first(life)
-            least = base + failed + 1 if life.queue.endswith(".fifo") else most
+        for delivery in copy.deliveries:
+            most = base + delivery.count - _hidden_at_first(copy)
+            least = base + failed + 1 if copy.is_fifo else most
             for run in delivery.runs:
-                attempt = run.attempt(life.delivery_id)
+                attempt = run.attempt(copy.delivery_id)
                 if not max(1, least) <= attempt <= max(1, most):
                     expected = str(most) if least == most else f"{least} to {most}"
                     text = f"its run has the attempt {attempt}, not {expected}"
-                    yield violation("attempts are counted", life, text, run.began.at)
-            failed += _has_failed(delivery, history)
+                    yield violation("attempts are counted", copy, text, run.began.at)
+            failed += _has_failed(delivery)
 
 
-def _has_failed(delivery: Delivery, history: RecordedHistory) -> bool:
-    """Whether it failed, and the next delivery can know it: on FIFO by its being the head of its group from then on.
+def _has_failed(delivery: Delivery) -> bool:
+    """Whether the message failed, and the next delivery can know it: on FIFO, because it is the head of its group then.
 
-    It is not where one before it stays: after a crash, or too late an answer, and if it failed out of its turn.
+    After a crash or a late answer, or if a message before it stays in the queue, the next delivery cannot know.
     """
-    invocation, life = delivery.invocation, delivery.life
+    invocation = delivery.invocation
     if invocation is None or invocation.answered is None or not invocation.ended_well:
         return False
     if delivery.verdict not in FAILED or invocation.answered.at >= delivery.lease_ends_at:
         return False
-    group, before = life.sent.fields.get("group"), invocation.batch[: invocation.batch.index(life.delivery_id)]
-    return not any(
-        each in invocation.failed and history.lives[each].sent.fields.get("group") == group for each in before
-    )
+    return not invocation.stays_before(delivery)
 
 
-def attempts_before(life: MessageCopy, history: RecordedHistory) -> int | None:
-    """The attempts before a life, as far as its record can tell (at most 1,000): those of the delivery whose copy it
-    is, this one included unless it was deferred.
+def attempts_before(copy: MessageCopy, history: RecordedHistory) -> int | None:
+    """The attempts before a copy, as far as its record can tell (at most 1,000).
 
-    What SQS moved to a dead-letter queue and back has what it had; a dead letter of tarry's begins anew. None where
-    nobody can tell whether it was deferred.
+    They include the delivery that it replaces, unless that was deferred. A message that SQS moved to a dead-letter
+    queue and back keeps its count; a dead letter of tarry's begins a new one. None if it is unknown whether the
+    delivery was deferred.
     """
-    attempts = _attempts_before(life, history)
+    attempts = _attempts_before(copy, history)
     return None if attempts is None else min(MAX_COUNT, attempts)
 
 
-def _attempts_before(life: MessageCopy, history: RecordedHistory) -> int | None:
-    if life.redriven_from is not None and not life.redriven_from.is_letter:
-        return attempts_before(life.redriven_from, history)
-    before = life.came_from
-    if before is None or life.is_letter:
+def _attempts_before(copy: MessageCopy, history: RecordedHistory) -> int | None:
+    if copy.redriven_from is not None and not copy.redriven_from.is_dead_letter:
+        return attempts_before(copy.redriven_from, history)
+    before = copy.came_from
+    if before is None or copy.is_dead_letter:
         return 0
-    number = before.run.attempt(before.life.delivery_id) if before.run is not None else None
+    number = before.run.attempt(before.copy.delivery_id) if before.run is not None else None
     if number is None:  # not run: it was not due yet, and waits on as a copy
-        earlier = attempts_before(before.life, history)
+        earlier = attempts_before(before.copy, history)
         if earlier is None:
             return None
-        return max(earlier, earlier + before.count - _hidden_at_first(before.life) - 1)
+        return max(earlier, earlier + before.count - _hidden_at_first(before.copy) - 1)
     was_deferred = _was_deferred(before, history)
     return None if was_deferred is None else number - was_deferred
 
 
 def _was_deferred(delivery: Delivery, history: RecordedHistory) -> bool | None:
-    """By its handler, or by a step that does as it likes, of which nothing but the log tells, if it got that far."""
+    """Whether its handler deferred it, or a custom failure step did, of which only the log tells; None if unknown."""
     run = delivery.run
-    if run is None or not run.has_own_steps(delivery.life.delivery_id):
+    if run is None or not run.has_own_steps(delivery.copy.delivery_id):
         return delivery.verdict == "defer"
-    states = [event.fields["event"] for event in history.said_by(delivery)]
+    states = [event.fields["event"] for event in delivery.log_lines]
     return "deferred" in states if states else None
 
 
-def _hidden_at_first(life: MessageCopy) -> int:
-    """1 where the first receive came before the message was due, and only hid it."""
-    due = (life.record or {}).get("due")
-    is_early = due is not None and life.deliveries and int(life.deliveries[0].at * 1000) / 1000 < due
-    return 1 if is_early and not life.queue.endswith(".fifo") else 0
+def _hidden_at_first(copy: MessageCopy) -> int:
+    """1 if the first receive came before the message was due, and only hid it; else 0."""
+    due = (copy.record or {}).get("due")
+    is_early = due is not None and copy.deliveries and int(copy.deliveries[0].at * 1000) / 1000 < due
+    return 1 if is_early and not copy.is_fifo else 0
 
 
 def attempts_are_within_the_policy(history: RecordedHistory) -> Found:
-    """What has failed for good, or at its last attempt, is not tried again, unless there was nowhere to put it."""
+    """A message that has failed for good, or at its last attempt, is retried only if it could not be dead-lettered."""
     rule = "attempts are within the policy"
-    for life in history.lives.values():
-        for delivery in life.deliveries:
+    for copy in history.copies.values():
+        for delivery in copy.deliveries:
             why = _why_final(delivery)
             if why is None or not delivery.ended_well or not delivery.was_reported:
                 continue
-            for event in history.said_by(delivery):
+            for event in delivery.log_lines:
                 if event.fields["event"] == "waiting_retry":
-                    yield violation(rule, life, f"is to be tried again, {why}", event.at)
-            following = life.delivery(delivery.count + 1)
+                    yield violation(rule, copy, f"is to be tried again, {why}", event.at)
+            following = delivery.following
             if following is None or is_by_sqs(delivery, following) or not following.runs:
                 continue
             shortest = shortest_when_stuck(delivery, delivery.decided_at, history)
             if following.at < delivery.decided_at + shortest - MOMENT and not _is_excused(delivery, following, history):
-                yield violation(rule, life, f"came back within {shortest:g} s, {why}", following.at)
+                yield violation(rule, copy, f"came back within {shortest:g} s, {why}", following.at)
 
 
 def _why_final(delivery: Delivery) -> str | None:
-    """Why a message is not to be tried again; None if it may be."""
-    run, delivery_id = delivery.run, delivery.life.delivery_id
+    """Why a message must not be retried; None if it may be."""
+    run, delivery_id = delivery.run, delivery.copy.delivery_id
     if run is None or run.verdict(delivery_id) not in FAILED or run.has_own_steps(delivery_id):
         return None
     if run.verdict(delivery_id) == "reject":
@@ -130,8 +127,8 @@ def _why_final(delivery: Delivery) -> str | None:
 
 
 def _is_excused(delivery: Delivery, following: Delivery, history: RecordedHistory) -> bool:
-    """Whether the visibility that keeps it away could not be set, or not in time."""
+    """Whether the visibility change that hides the message failed, or came too late."""
     assert delivery.invocation is not None
-    not_set = any("not_settled" in event.fields for event in history.said_by(delivery))
+    not_set = any("not_settled" in event.fields for event in delivery.log_lines)
     was_set = any(delivery.decided_at <= change.at <= following.at for change in delivery.hidden)
     return not_set or delivery.invocation.struck("ChangeMessageVisibilityBatch") or not was_set

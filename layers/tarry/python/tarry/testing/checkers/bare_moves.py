@@ -1,4 +1,4 @@
-"""SQS moves nothing bare that tarry saw fail, or that could not wait (SPEC C8)."""
+"""The rule about bare moves: SQS moves no message without a record that tarry saw fail or wait (SPEC C8)."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ if TYPE_CHECKING:
     from tarry.testing.history import RecordedHistory
 
 NO_TIME_LEFT_SECONDS = 1.0
-"""With less than that before its deadline, a function only reports what it could not settle (SPEC I2)."""
+"""With less time than this before its deadline, a function reports unsettled messages as failed (SPEC I2)."""
 DONE = frozenset({"committed", "discarded"})
-"""What the log says of a message that its failure steps were done with."""
+"""Log events of messages that the failure steps finished with."""
 STAYED = frozenset({"waiting_retry", "deferred", "unhandled"})
-"""What the log says of a message that was judged, and stays in its queue; ``released`` is one that was not run."""
+"""Log events of messages that were decided on and stay in the queue; a ``released`` message was not run."""
 
 
 def bare_moves_have_a_cause(history: RecordedHistory) -> Found:
-    """At a message's last delivery a failure, or a wait that cannot be kept, puts it into its dead-letter queue.
+    """If a message fails at its last delivery, or cannot wait any longer, tarry sends it to the dead-letter queue.
 
-    SQS moves a message bare only if its process died, if it was never judged, or if it could not be sent.
+    SQS moves it without a record only if its process died, if no outcome was decided, or if it could not be sent.
     """
-    for life in history.lives.values():
-        moved = next(life.all("moved"), None)
+    for copy in history.copies.values():
+        moved = next(copy.all("moved"), None)
         if moved is None or moved.fields.get("origin") == "redrive":
             continue
-        before = [each for each in life.deliveries if each.at <= moved.at]
+        before = [each for each in copy.deliveries if each.at <= moved.at]
         if not before:
             continue
         last, target = before[-1], str(moved.fields["to"])
-        is_done = any(event.fields["event"] in DONE for event in history.said_by(last))
-        if last.copies or is_done:
-            continue  # settled: its copy says why, or it was dropped; SQS delivered it once more after it was deleted
-        if _was_judged(last, moved.at, history) and not _may_be_bare(last, target, history):
+        is_done = any(event.fields["event"] in DONE for event in last.log_lines)
+        if last.sends or is_done:
+            continue  # settled: its copy says why, or it was dropped; SQS delivered it again after the delete
+        if _was_decided(last, moved.at, history) and not _may_be_bare(last, target, history):
             what = f"its last delivery ended with {last.verdict!r}" if last.run else "it could not wait"
             text = f"SQS moved it to {target} bare, though {what}, and nothing kept tarry from saying why"
-            yield violation("bare moves have a cause", life, text, moved.at)
+            yield violation("bare moves have a cause", copy, text, moved.at)
 
 
-def _was_judged(last: Delivery, moved_at: float, history: RecordedHistory) -> bool:
-    """Whether a consumer had the message in its last delivery, and decided something else than to release it."""
+def _was_decided(last: Delivery, moved_at: float, history: RecordedHistory) -> bool:
+    """Whether a consumer had the message in its last delivery, and decided on an outcome other than a release."""
     invocation = last.invocation
     if invocation is None or invocation.consumed is None or not invocation.ended_well:
         return False
@@ -54,26 +54,26 @@ def _was_judged(last: Delivery, moved_at: float, history: RecordedHistory) -> bo
         return False
     if last.verdict in FAILED or last.verdict == "defer":
         return True
-    return any(event.fields["event"] in STAYED for event in history.said_by(last))
+    return any(event.fields["event"] in STAYED for event in last.log_lines)
 
 
 def _may_be_bare(last: Delivery, target: str, history: RecordedHistory) -> bool:
-    """The exceptions of SPEC C8."""
-    invocation, life = last.invocation, last.life
+    """Whether an exception of SPEC C8 applies."""
+    invocation, copy = last.invocation, last.copy
     assert invocation is not None
     assert invocation.answered is not None
     held_until = min(last.held_until, known_end(last, history))
     lease_lost = history.had_problem(last, "lease_lost") or invocation.answered.at >= held_until
     waits_for_twin = bool(last.twins)
-    is_its_grave = target in (died_in(life), life.sent.fields["queue"])  # SPEC F7
+    was_there_before = target in (died_in(copy), copy.sent_to)  # SPEC F7
     return (
         lease_lost
         or waits_for_twin
-        or is_its_grave
+        or was_there_before
         or _had_no_time(invocation)
         or history.look_up_failed(last)
         or _send_failed(invocation, target)
-        or not _fits(life, target, history)
+        or not _fits(copy, target, history)
     )
 
 
@@ -84,14 +84,14 @@ def _had_no_time(invocation: ObservedInvocation) -> bool:
 
 
 def _send_failed(invocation: ObservedInvocation, target: str) -> bool:
-    """Whether a fault struck a send to the dead-letter queue itself; one to another queue is no excuse."""
+    """Whether a fault struck a send to the dead-letter queue itself; a fault on another queue is no excuse."""
     return any(
         fault.fields.get("operation") == "SendMessageBatch" and fault.fields.get("queue") == target
         for fault in invocation.faults
     )
 
 
-def _fits(life: MessageCopy, target: str, history: RecordedHistory) -> bool:
-    """Whether the dead-letter queue takes messages of its size (SPEC F3, F5)."""
+def _fits(copy: MessageCopy, target: str, history: RecordedHistory) -> bool:
+    """Whether the dead-letter queue accepts messages of this size (SPEC F3, F5)."""
     limit = int(history.queues.get(target, {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))
-    return message_size(life.body, users_attributes(life)) <= limit
+    return message_size(copy.body, users_attributes(copy)) <= limit

@@ -1,4 +1,4 @@
-"""Dead letters say why."""
+"""The rule about dead letters: they say why they failed."""
 
 from __future__ import annotations
 
@@ -18,80 +18,78 @@ REASONS = frozenset({"error", "exhausted", "fatal", "undecodable", "expiring"})
 SMALLEST_RECORD_BYTES = 700
 
 
-def letters_say_why(history: RecordedHistory) -> Found:
-    """What tarry dead-lettered has its record, complete, wherever there was room for one."""
-    rule = "letters say why"
-    for life in history.lives.values():
-        if life.came_from is None or not life.is_letter or life.has_twins:
+def dead_letters_say_why(history: RecordedHistory) -> Found:
+    """A message that tarry dead-lettered has a complete failure record, if there was room for one."""
+    rule = "dead letters say why"
+    for copy in history.copies.values():
+        if copy.came_from is None or not copy.is_dead_letter or copy.has_twins:
             continue
-        if life.record is None:
-            if _has_room(life, history):
-                yield violation(rule, life, "dead-lettered without a record, though there was room", life.sent.at)
+        if copy.record is None:
+            if _has_room(copy, history):
+                yield violation(rule, copy, "dead-lettered without a record, though there was room", copy.sent.at)
             continue
-        if life.sent.fields["queue"] in (life.came_from.life.sent.fields["queue"], died_in(life.came_from.life)):
-            yield violation(
-                rule, life, f"dead-lettered to {life.sent.fields['queue']}, where it came from", life.sent.at
-            )
-        for what, wanted, told in _compared(life, life.came_from, history):
-            if wanted != told:
-                text = f"its record says of its {what} {told!r:.200}, not {wanted!r:.200}"
-                yield violation(rule, life, text, life.sent.at)
+        if copy.sent_to in (copy.came_from.copy.sent_to, died_in(copy.came_from.copy)):
+            yield violation(rule, copy, f"dead-lettered to {copy.sent_to}, where it came from", copy.sent.at)
+        for what, expected, actual in _compared(copy, copy.came_from, history):
+            if expected != actual:
+                text = f"its record says of its {what} {actual!r:.200}, not {expected!r:.200}"
+                yield violation(rule, copy, text, copy.sent.at)
 
 
-def died_in(life: MessageCopy) -> str | None:
+def died_in(copy: MessageCopy) -> str | None:
     """The queue from which its record says that it was dead-lettered before."""
-    record = life.record or {}
+    record = copy.record or {}
     return queue_name(str(record.get("origin"))) if is_dead_letter(record) else None
 
 
-def users_attributes(life: MessageCopy) -> dict[str, Any]:
+def users_attributes(copy: MessageCopy) -> dict[str, Any]:
     """A message's attributes without tarry's record."""
-    ours = life.record is not None
-    return {name: value for name, value in life.attributes.items() if not (ours and name == ATTRIBUTE)}
+    ours = copy.record is not None
+    return {name: value for name, value in copy.attributes.items() if not (ours and name == ATTRIBUTE)}
 
 
-def _has_room(life: MessageCopy, history: RecordedHistory) -> bool:
-    limit = int(history.queues.get(life.sent.fields["queue"], {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))
-    room = limit - message_size(life.body, dict(life.attributes))
-    taken = ATTRIBUTE in life.attributes or len(life.attributes) >= MAX_ATTRIBUTES
+def _has_room(copy: MessageCopy, history: RecordedHistory) -> bool:
+    limit = int(history.queues.get(copy.sent_to, {}).get("MaximumMessageSize", MAX_REQUEST_BYTES))
+    room = limit - message_size(copy.body, dict(copy.attributes))
+    taken = ATTRIBUTE in copy.attributes or len(copy.attributes) >= MAX_ATTRIBUTES
     return not taken and room >= SMALLEST_RECORD_BYTES
 
 
-def _compared(letter: MessageCopy, delivery: Delivery, history: RecordedHistory) -> list[tuple[str, Any, Any]]:
-    """What the record must say beside what it says; what was cut for want of room is not there."""
-    record: dict[str, Any] = letter.record or {}
+def _compared(dead_letter: MessageCopy, delivery: Delivery, history: RecordedHistory) -> list[tuple[str, Any, Any]]:
+    """Pairs of the expected and the actual contents of the record, without the parts that were cut for lack of room."""
+    record: dict[str, Any] = dead_letter.record or {}
     failure: dict[str, Any] = record.get("failure") or {}
-    run, queue = delivery.run, delivery.life.sent.fields["queue"]
+    run, queue = delivery.run, delivery.copy.sent_to
     origin = queue_name(str(record.get("origin")))
-    delay = letter.sent.fields["visible_at"] - letter.sent.at
-    is_fifo = letter.sent.fields["queue"].endswith(".fifo")
+    delay = dead_letter.sent.fields["visible_at"] - dead_letter.sent.at
+    is_fifo = dead_letter.sent_to.endswith(".fifo")
     compared: list[tuple[str, Any, Any]] = [
         ("delay", 0, 0 if is_fifo else delay),  # the queue may have one of its own
-        ("id", delivery.life.id, record.get("id")),
+        ("id", delivery.copy.id, record.get("id")),
         ("origin", queue, origin),
-        ("reason", True, bool(failure.get("reason")) or "failure" not in record),  # a redaction may take it out
+        ("reason", True, bool(failure.get("reason")) or "failure" not in record),  # a redaction may remove it
         ("carried attempts", 0, record.get("carried", 0)),
         ("step counters", {}, record.get("steps", {})),
     ]
     if run is None:
-        is_undecodable = str(failure.get("type", "Undecodable")).endswith("Undecodable")  # whatever a step calls it
+        is_undecodable = str(failure.get("type", "Undecodable")).endswith("Undecodable")  # a step may rename it
         may_not_run = is_undecodable or failure.get("reason") == "expiring"
         return [*compared, ("run of the handler", True, may_not_run)]
-    said = run.verdict(delivery.life.delivery_id)
-    had_reason = said in FAILED or said == "left" or failure.get("reason") == "expiring" or _is_given_up(run, failure)
-    of_its_own = run.has_own_steps(delivery.life.delivery_id) and failure.get("reason") not in REASONS
+    verdict = run.verdict(delivery.copy.delivery_id)
+    had_reason = verdict in (*FAILED, "left") or failure.get("reason") == "expiring" or _timed_out(run, failure)
+    of_its_own = run.has_own_steps(delivery.copy.delivery_id) and failure.get("reason") not in REASONS
     compared.append(("reason for a failure", True, had_reason or of_its_own))
     if failure.get("reason") == "exhausted":
         compared.append(("exhaustion", True, _is_exhausted(delivery, history)))
-    if said == "reject":
+    if verdict == "reject":
         compared.append(("reason", False, failure.get("reason") in REASONS))
     if "request_id" in failure:  # else it was cut
         invocation = delivery.invocation
         compared.append(("request", invocation.request_id if invocation else None, failure["request_id"]))
     if "attempts" in failure:
-        lives_before = _total_before(delivery.life)
-        compared.append(("attempts", lives_before + run.attempt(delivery.life.delivery_id), failure["attempts"]))
-    error = run.error(delivery.life.delivery_id)
+        attempts_before = _total_before(delivery.copy)
+        compared.append(("attempts", attempts_before + run.attempt(delivery.copy.delivery_id), failure["attempts"]))
+    error = run.error(delivery.copy.delivery_id)
     if "type" in failure and error is not None:
         compared.append(("type", error, failure["type"].rpartition(".")[2]))
     if "first_failed_at" in failure and "failed_at" in failure:
@@ -99,22 +97,22 @@ def _compared(letter: MessageCopy, delivery: Delivery, history: RecordedHistory)
     return compared
 
 
-def _is_given_up(run: HandlerRun, failure: dict[str, Any]) -> bool:
-    """Whether its handler ran beyond its time, and its process was ended after it was settled (SPEC I3)."""
+def _timed_out(run: HandlerRun, failure: dict[str, Any]) -> bool:
+    """Whether its handler exceeded its timeout, and its process ended after the message was settled (SPEC I3)."""
     return run.ended is None and str(failure.get("type", TimeoutError.__name__)).endswith(TimeoutError.__name__)
 
 
-def _total_before(life: MessageCopy) -> int:
-    """The attempts of earlier lives, which ended in a dead letter that was redriven."""
-    while not life.is_letter and life.before is not None:
-        life = life.before
-    failure = (life.record or {}).get("failure") or {}
+def _total_before(copy: MessageCopy) -> int:
+    """The attempts of earlier copies, up to a dead letter that was redriven."""
+    while not copy.is_dead_letter and copy.before is not None:
+        copy = copy.before
+    failure = (copy.record or {}).get("failure") or {}
     return int(failure.get("attempts") or 0)
 
 
 def _is_exhausted(delivery: Delivery, history: RecordedHistory) -> bool:
-    run, delivery_id = delivery.run, delivery.life.delivery_id
+    run, delivery_id = delivery.run, delivery.copy.delivery_id
     assert run is not None
-    limit, redrive = run.limit(delivery_id), history.redrive(delivery.life.sent.fields["queue"])
+    limit, redrive = run.limit(delivery_id), history.redrive(delivery.copy.sent_to)
     spent = limit is not None and run.attempt(delivery_id) >= limit
     return spent or (redrive is not None and delivery.count >= redrive[1])

@@ -1,4 +1,4 @@
-"""Waits are kept: a message comes back when it was promised, and no request asks for more than SQS allows."""
+"""Rules about delays: messages come back when promised, and no request exceeds the limits of SQS."""
 
 from __future__ import annotations
 
@@ -26,48 +26,48 @@ NEVER = re.compile(
 TOO_LONG = "Total VisibilityTimeout"
 RULE = "delays are kept"
 LATE_SECONDS = 2.0
-"""How much later than promised a message may be visible: waits are whole seconds, and requests leave in tens or after
-a second."""
+"""How much later than promised a message may be visible: delays are whole seconds, and requests are sent in tens or
+after a second."""
 
 
 def delays_are_kept(history: RecordedHistory) -> Found:
-    """What failed and stays comes back when its wait is over: the one asked for, else the policy's.
+    """A message that failed and stays comes back when its delay is over: the requested one, else the policy's.
 
-    The wait counts from the moment at which the verdict fell, not from the settlement of the batch (SPEC C11).
+    The delay counts from the moment at which the verdict fell, not from the settlement of the batch (SPEC C11).
     """
-    for life in history.lives.values():
-        for delivery in life.deliveries:
+    for copy in history.copies.values():
+        for delivery in copy.deliveries:
             yield from _kept(delivery, history)
-        for delivery, following in pairwise(life.deliveries):
+        for delivery, following in pairwise(copy.deliveries):
             changes = [event for event in delivery.hidden if event.at <= following.at]  # later ones act on that one
             until = changes[-1].fields["visible_until"] if changes else 0.0
             if following.at < until - MOMENT and not is_by_sqs(delivery, following):
                 text = f"came back {until - following.at:.3f} s before its wait was over"
-                yield violation(RULE, life, text, following.at)
+                yield violation(RULE, copy, text, following.at)
 
 
 def _kept(delivery: Delivery, history: RecordedHistory) -> Found:
-    """In place, or by a copy that waits in the message's stead."""
-    life, run = delivery.life, delivery.run
+    """Check the delay of one delivery, in place or by a copy that waits instead of the message."""
+    copy, run = delivery.copy, delivery.run
     promised = delivery.promised
     if run is None or run.ended is None or promised is None or not delivery.ended_well:
         return
-    if delivery.copies:
+    if delivery.sends:
         yield from _kept_by_copy(delivery, promised, history)
     elif not delivery.was_reported or _is_excused(delivery, history):
         return
     elif not delivery.hidden:
-        yield violation(RULE, life, "failed, and its visibility was not changed", delivery.decided_at)
+        yield violation(RULE, copy, "failed, and its visibility was not changed", delivery.decided_at)
     else:
         hidden = delivery.hidden[-1]
         visible_at = float(hidden.fields["visible_until"])
         earliest, latest = _bounds(delivery, promised, hidden.at, history)
         if visible_at < earliest - MOMENT:
             text = f"is visible {earliest - visible_at:.3f} s before its wait is over"
-            yield violation(RULE, life, text, hidden.at)
+            yield violation(RULE, copy, text, hidden.at)
         elif visible_at > latest + LATE_SECONDS and not _may_be_late(delivery, history):
             text = f"is visible {visible_at - latest:.3f} s after its wait is over"
-            yield violation(RULE, life, text, hidden.at)
+            yield violation(RULE, copy, text, hidden.at)
 
 
 def _kept_by_copy(delivery: Delivery, promised: tuple[float, float], history: RecordedHistory) -> Found:
@@ -75,10 +75,10 @@ def _kept_by_copy(delivery: Delivery, promised: tuple[float, float], history: Re
         return  # a failure step may send a copy at any time
     (earliest, latest), decided_at = promised, delivery.decided_at
     wait = earliest - decided_at
-    if delivery.life.queue.endswith(".fifo") and _cut(delivery, wait, decided_at, history) < wait:
-        return  # it would have expired, and the failure steps had it
-    for copy in (history.lives[event.fields["delivery_id"]] for event in delivery.copies if event.what == "sent"):
-        if copy.is_letter:
+    if delivery.copy.is_fifo and _cut(delivery, wait, decided_at, history) < wait:
+        return  # it would have expired, so the failure steps got it
+    for copy in (history.copies[event.fields["delivery_id"]] for event in delivery.sends if event.what == "sent"):
+        if copy.is_dead_letter:
             continue
         if _due(copy) < earliest - MOMENT:
             text = f"its copy is due {earliest - _due(copy):.3f} s before its wait is over"
@@ -91,9 +91,9 @@ def _kept_by_copy(delivery: Delivery, promised: tuple[float, float], history: Re
 def _bounds(
     delivery: Delivery, promised: tuple[float, float], changed_at: float, history: RecordedHistory
 ) -> tuple[float, float]:
-    """The moments between which it is to be visible, where its visibility was changed last at ``changed_at``."""
+    """The moments between which a message must become visible, if its visibility was last changed at ``changed_at``."""
     earliest, latest = promised
-    if any(event.fields["event"] == "unhandled" for event in history.said_by(delivery)):
+    if any(event.fields["event"] == "unhandled" for event in delivery.log_lines):
         assert delivery.run is not None
         stuck = shortest_when_stuck(delivery, changed_at, history)
         earliest = delivery.decided_at + stuck
@@ -105,79 +105,79 @@ def _bounds(
 
 
 def settled_from(delivery: Delivery, changed_at: float) -> float:
-    """Until when a message need not be visible, although its wait is over.
+    """The moment before which a message need not be visible, although its delay is over.
 
     On FIFO it is settled with its group, at the end of the batch. In a batch handler it is settled when the handler
-    has ended, even if its verdict fell before that: to be tightened to the moment of the verdict. Elsewhere its return
-    is asked for while other messages still run, so nothing excuses it.
+    has ended, even if its verdict was given before that: to be tightened to the moment of the verdict. Otherwise its
+    visibility is changed while other messages still run, so it has no excuse.
     """
     assert delivery.run is not None
     assert delivery.run.ended is not None
-    if delivery.life.queue.endswith(".fifo"):
+    if delivery.copy.is_fifo:
         return changed_at
     return delivery.run.ended.at if delivery.run.began.fields["is_batch"] else 0.0
 
 
 def _may_be_late(delivery: Delivery, history: RecordedHistory) -> bool:
-    """Whether something went wrong in its invocation that takes time, or there was no time left to settle it.
+    """Whether a fault delayed its invocation, or no time was left to settle it.
 
-    Or to run it again within its delivery (`LocalRetry`): others had their turn, and for it there was no time any more.
+    Or no time was left to run it again within its delivery (`LocalRetry`), as other messages were.
     """
     assert delivery.invocation is not None
-    not_settled = any("not_settled" in event.fields for event in history.said_by(delivery))
+    not_settled = any("not_settled" in event.fields for event in delivery.log_lines)
     runs = Counter(each for run in delivery.invocation.runs for each in run.delivery_ids)
     waited_its_turn = len(delivery.runs) < max(runs.values(), default=0)
     return bool(delivery.invocation.faults) or not_settled or waited_its_turn
 
 
 def shortest_when_stuck(delivery: Delivery, now: float, history: RecordedHistory) -> float:
-    """How long what nothing could put away waits at least (SPEC E4).
+    """The shortest delay of a message that could not be settled (SPEC E4).
 
-    On FIFO what may have been sent is sent again while SQS swallows a second copy. It may have been about to wait for
-    longer, as its policy does, and have been cut.
+    On FIFO a copy that may have been sent is sent again while SQS still swallows duplicates. The delay may be that of
+    the policy, cut to the message's retention.
     """
     assert delivery.invocation is not None
     assert delivery.run is not None
-    is_perhaps_sent = delivery.life.queue.endswith(".fifo") and delivery.invocation.struck("SendMessageBatch")
+    is_perhaps_sent = delivery.copy.is_fifo and delivery.invocation.struck("SendMessageBatch")
     most = REPEAT_ON_FIFO_SECONDS if is_perhaps_sent else SHORTEST_UNHANDLED_WAIT
     return min(most, _cut(delivery, max(most, delivery.run.began.fields["longest"]), now, history))
 
 
 def _cut(delivery: Delivery, wait: float, now: float, history: RecordedHistory) -> float:
-    """What would expire and could not be sent on comes back in time to try that again (SPEC C10)."""
-    retention = int(history.queues.get(delivery.life.sent.fields["queue"], {}).get("MessageRetentionPeriod", 0))
-    left = delivery.life.sent.at + retention - now
+    """The delay of a message that would expire and could not be sent on: short enough to try that again (SPEC C10)."""
+    retention = int(history.queues.get(delivery.copy.sent_to, {}).get("MessageRetentionPeriod", 0))
+    left = delivery.copy.sent.at + retention - now
     if not retention or left > wait + min(MARGIN_SECONDS, retention * MARGIN_SHARE) + MOMENT:
         return wait
     return max(SHORTEST_CUT_SECONDS, math.floor(left / 2) - 1)
 
 
 def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
-    """Whether the request that hides it may have failed: by a fault, or since the lease was somebody else's by then."""
-    invocation, life = delivery.invocation, delivery.life
+    """Whether the request that hides it may have failed: by a fault, or because its lease had ended."""
+    invocation, copy = delivery.invocation, delivery.copy
     assert invocation is not None
     assert invocation.answered is not None
-    left = life.left_at is not None and life.left_at <= invocation.answered.at
+    left = copy.left_at is not None and copy.left_at <= invocation.answered.at
     if left or invocation.struck("ChangeMessageVisibilityBatch"):
         return True
     if delivery.held_until <= _settled_by(delivery):
-        return True  # SQS takes a handle only as long as the lease holds
-    if known_end(delivery, history) <= _settled_by(delivery) + MOMENT:  # a record tells it in whole milliseconds
-        return True  # the lease has ended, for all that its invocation can know (SPEC E6)
-    if invocation.faults and any("not_settled" in event.fields for event in history.said_by(delivery)):
-        return True  # it began late, or what goes out first took the time that there was (SPEC G6)
-    later = life.delivery(delivery.count + 1)
+        return True  # SQS accepts a handle only as long as the lease holds
+    if known_end(delivery, history) <= _settled_by(delivery) + MOMENT:  # an SQS record tells it in whole milliseconds
+        return True  # the lease has ended, as far as its invocation can know (SPEC E6)
+    if invocation.faults and any("not_settled" in event.fields for event in delivery.log_lines):
+        return True  # it began late, or earlier requests took the remaining time (SPEC G6)
+    later = delivery.following
     return history.had_problem(delivery, "lease_lost") or (later is not None and later.at <= invocation.answered.at)
 
 
 def _settled_by(delivery: Delivery) -> float:
-    """When the change of its visibility must have left: with the batch, or soon after its verdict (SPEC C11)."""
+    """The latest moment for the change of its visibility: with the batch, or soon after its verdict (SPEC C11)."""
     assert delivery.invocation is not None
     assert delivery.invocation.answered is not None
     assert delivery.run is not None
     answered, deadline = delivery.invocation.answered.at, float(delivery.invocation.invoked.fields["deadline"])
     is_long = delivery.promised is not None and delivery.promised[0] >= deadline  # it is asked for at the end
-    if is_long or delivery.life.queue.endswith(".fifo") or delivery.run.began.fields["is_batch"]:
+    if is_long or delivery.copy.is_fifo or delivery.run.began.fields["is_batch"]:
         return answered
     return min(answered, delivery.decided_at + LATE_SECONDS)
 
@@ -187,28 +187,28 @@ def _due(copy: MessageCopy) -> float:
     return max(float(copy.sent.fields["visible_at"]), float(record.get("due", 0)))
 
 
-def nothing_runs_before_it_is_due(history: RecordedHistory) -> Found:
-    """What was sent with a long delay does not run before it is over."""
+def no_message_runs_before_it_is_due(history: RecordedHistory) -> Found:
+    """A message that was sent with a long delay does not run before the delay is over."""
     for delivery in history.deliveries():
-        due = float((delivery.life.record or {}).get("due", 0))
-        if delivery.life.sent.fields["queue"].endswith(".fifo"):
+        due = float((delivery.copy.record or {}).get("due", 0))
+        if delivery.copy.sent_to.endswith(".fifo"):
             continue
         for run in delivery.runs:
             if run.began.at < due - MOMENT:
                 text = f"ran {due - run.began.at:.3f} s before it was due"
-                yield violation("nothing runs before it is due", delivery.life, text, run.began.at)
+                yield violation("no message runs before it is due", delivery.copy, text, run.began.at)
 
 
-def no_wait_is_beyond_sqs(history: RecordedHistory) -> Found:
-    """No request asks for what SQS never allows: 12 hours from the receive, 900 s of delay, eleven entries.
+def no_wait_exceeds_sqs_limits(history: RecordedHistory) -> Found:
+    """No request exceeds the limits of SQS: 12 hours from the receive, 900 s of delay, ten entries.
 
-    When a message was received is told of its first receive alone; later ones may have waited for their invocation.
+    A consumer knows the time of a message's first receive only; later ones may have waited for their invocation.
     """
     for request_id, invocation in history.invocations.items():
-        latest = max((each.at for each in history.received_by(invocation)), default=invocation.invoked.at)
+        latest = max((each.at for each in invocation.deliveries.values()), default=invocation.invoked.at)
         for event in invocation.refusals:
             text = event.fields["text"]
-            is_late = invocation.struck("ChangeMessageVisibilityBatch")  # by the try before, which got no answer
-            told = TOO_LONG in text and invocation.invoked.at - latest < UNKNOWN_RECEIVE_SECONDS and not is_late
-            if (TOO_LONG not in text and NEVER.search(text)) or told:
-                yield Violation("no wait is beyond SQS", request_id, f"SQS refused a request: {text}", event.at)
+            is_late = invocation.struck("ChangeMessageVisibilityBatch")  # by an earlier try without an answer
+            was_known = TOO_LONG in text and invocation.invoked.at - latest < UNKNOWN_RECEIVE_SECONDS and not is_late
+            if (TOO_LONG not in text and NEVER.search(text)) or was_known:
+                yield Violation("no wait exceeds SQS limits", request_id, f"SQS refused a request: {text}", event.at)

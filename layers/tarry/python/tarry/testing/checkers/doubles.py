@@ -1,4 +1,4 @@
-"""No message is handled again without a cause."""
+"""Rules about duplicates: no message is handled again without a cause."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ if TYPE_CHECKING:
     from tarry.testing.history import RecordedHistory
 
 UNANSWERED = frozenset({"lost_answer", "hang", "late", "garbled", "crash_after"})
-"""Faults after which a sender cannot know that its message was taken."""
+"""Faults after which a sender cannot know that SQS has its message."""
 
 IN_FLIGHT_SECONDS = 0.05
-"""How long the answer to a request may be under way."""
+"""The longest time that the answer to a request takes."""
 
 
 def duplicates_have_a_cause(history: RecordedHistory) -> Found:
-    """What was done with, or sent on, comes again only where SQS, a fault or a process that died made it so."""
+    """A message that was finished or sent on comes again only because of SQS, a fault, or a process that died."""
     rule = "duplicates have a cause"
-    for life in history.lives.values():
-        for delivery, following in pairwise(life.deliveries):
+    for copy in history.copies.values():
+        for delivery, following in pairwise(copy.deliveries):
             if delivery.twins:
                 continue
-            if (delivery.copies or delivery.verdict in DONE) and (text := _accused(delivery, following, history)):
-                yield violation(rule, life, text, following.at)
+            if (delivery.sends or delivery.verdict in DONE) and (text := _accused(delivery, following, history)):
+                yield violation(rule, copy, text, following.at)
     for delivery in history.deliveries():
-        kept = [copy for copy in delivery.copies if copy.what == "sent" and not delivery.twins]
+        kept = [sent for sent in delivery.sends if sent.what == "sent" and not delivery.twins]
         if len(kept) > 1 and delivery.invocation is not None and not _no_answer_came(delivery.invocation):
             text = f"sent on {len(kept)} times in one invocation, and no answer was lost"
-            yield violation(rule, delivery.life, text, kept[-1].at)
+            yield violation(rule, delivery.copy, text, kept[-1].at)
         if kept and delivery.verdict in DONE:
-            yield violation(rule, delivery.life, "sent on, though its handler was done with it", kept[-1].at)
+            yield violation(rule, delivery.copy, "sent on, though its handler was done with it", kept[-1].at)
 
 
 def _accused(delivery: Delivery, following: Delivery, history: RecordedHistory) -> str | None:
-    """Why a second delivery should not have been; None if it has a cause."""
+    """Why a second delivery is a violation; None if it has a cause."""
     if not delivery.ended_well or is_by_sqs(delivery, following):
         return None
     if delivery.was_reported:
-        if not delivery.copies:
+        if not delivery.sends:
             return "its handler was done with it, and it was reported as failed"
         return None if _may_be_sent_twice(delivery) else "it was sent on, and reported as failed all the same"
     if following.at >= delivery.lease_ends_at - MOMENT:
-        return None  # nobody was in time to delete it
+        return None  # the delete came too late
     assert delivery.invocation is not None
     if delivery.invocation.struck("ChangeMessageVisibilityBatch") and history.had_problem(delivery, "lease_lost"):
         return None  # its lease could not be extended
@@ -55,23 +55,23 @@ def _accused(delivery: Delivery, following: Delivery, history: RecordedHistory) 
 
 
 def is_by_sqs(delivery: Delivery, following: Delivery) -> bool:
-    """Whether a message came again since SQS delivers twice now and then, or since somebody else made it visible.
+    """Whether a message came again because SQS delivered it twice, or because somebody else made it visible.
 
-    On a standard queue that may be an earlier delivery, whose receipt handle still acts on this one.
+    On a standard queue that may be an earlier delivery, whose receipt handle still works on this one.
     """
     if following.received.fields.get("duplicate"):
         return True
     handle = delivery.received.fields["receipt_handle"]
-    changes = (event for event in delivery.life.all("hidden") if delivery.at <= event.at <= following.at)
+    changes = delivery.copy.changed_between(delivery.at, following.at)
     return any("by" not in event.fields or event.fields["receipt_handle"] != handle for event in changes)
 
 
 def _may_be_sent_twice(delivery: Delivery) -> bool:
-    """Whether its invocation cannot have known what became of a send: no answer came, or none before its own."""
+    """Whether its invocation cannot have known the result of a send: no answer came, or none before its own."""
     invocation = delivery.invocation
     assert invocation is not None
     assert invocation.answered is not None
-    return _no_answer_came(invocation) or delivery.copies[-1].at > invocation.answered.at - IN_FLIGHT_SECONDS
+    return _no_answer_came(invocation) or delivery.sends[-1].at > invocation.answered.at - IN_FLIGHT_SECONDS
 
 
 def _no_answer_came(invocation: ObservedInvocation) -> bool:
@@ -79,24 +79,24 @@ def _no_answer_came(invocation: ObservedInvocation) -> bool:
     return any(fault["kind"] in UNANSWERED and fault["operation"] == "SendMessageBatch" for fault in faults)
 
 
-def nothing_runs_again_once_it_is_done(history: RecordedHistory) -> Found:
-    """In one invocation a message runs again only if it has failed, by `LocalRetry`; once deleted for good, never.
+def finished_messages_do_not_run_again(history: RecordedHistory) -> Found:
+    """In one invocation a message runs again only by `LocalRetry`, if it has failed; a deleted message never runs.
 
-    A failure step of the user's may run it again whatever the failure.
+    A custom failure step may run it again whatever the failure.
     """
-    rule = "nothing runs again once it is done"
+    rule = "finished messages do not run again"
     for delivery in history.deliveries():
         for earlier, later in pairwise(delivery.runs):
-            verdict = earlier.verdict(delivery.life.delivery_id)
-            if verdict != "fail" and not (verdict in FAILED and earlier.has_own_steps(delivery.life.delivery_id)):
+            verdict = earlier.verdict(delivery.copy.delivery_id)
+            if verdict != "fail" and not (verdict in FAILED and earlier.has_own_steps(delivery.copy.delivery_id)):
                 text = f"ran again in the same invocation, after the verdict {verdict!r}"
-                yield violation(rule, delivery.life, text, later.began.at)
-    for life in history.lives.values():
+                yield violation(rule, delivery.copy, text, later.began.at)
+    for copy in history.copies.values():
         end: HistoryEvent | None = None
-        for event in life.events:
+        for event in copy.events:
             if event.what == "reappeared":
                 end = None  # SQS may deliver a message once more after its deletion
             elif end is None and event.what in ("deleted", "purged"):
                 end = event
             elif event.what == "received" and end is not None and event.at > end.at:
-                yield violation(rule, life, f"received after it was {end.what}", event.at)
+                yield violation(rule, copy, f"received after it was {end.what}", event.at)

@@ -1,4 +1,4 @@
-"""Every fault of a test strikes."""
+"""The rule about faults: every fault of a test strikes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ RULE = "faults strike"
 
 
 def faults_strike(history: RecordedHistory) -> Found:
-    """Once nothing is left to happen, each fault has struck: a test whose fault never strikes proves nothing.
+    """At the end of a settled run, each fault has struck: a test whose fault never strikes proves nothing.
 
     A fault with ``times=n`` and ``chance=1`` must strike n times, any other at least once; with ``maybe=True`` it may
     never strike.
     """
     if not history.settled:
         return
-    struck = Counter(event.fields["fault"] for event in history.events if event.what == "fault")
+    struck = Counter(event.fields["fault"] for event in history.faults)
     wanted: Counter[int] = Counter()
     described: dict[int, tuple[Mapping[str, Any], float]] = {}
-    for event in history.events:
-        if event.what == "fault_added" and not event.fields["maybe"]:
+    for event in history.planned_faults:
+        if not event.fields["maybe"]:
             number, times = event.fields["fault"], event.fields["times"]
             is_certain = times is not None and event.fields["chance"] == 1
             wanted[number] = wanted[number] + times if is_certain else 1

@@ -1,4 +1,4 @@
-"""What an invocation does with messages whose leases have ended."""
+"""The rule about messages whose leases have ended."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from tarry.testing.history import RecordedHistory
 
 ON_ITS_WAY_SECONDS = 0.05
-"""How long a request may be under way that was made while the lease still held, if no fault strikes it."""
+"""The longest time that a request takes to SQS, if no fault strikes it."""
 
 
 def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
-    """Once a lease has ended, for all that its invocation can know, nothing is sent or hidden in its message's name.
+    """Once a lease has ended, as far as its invocation can know, the invocation neither sends on nor hides the message.
 
     Another delivery may have finished the message, or still run it, and an old handle would act on that one (SPEC E6).
     """
@@ -24,7 +24,7 @@ def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
         invocation = delivery.invocation
         if invocation is None or invocation.consumed is None:
             continue
-        done = _done_for(delivery)
+        done = _actions_on(delivery)
         if not done or history.look_up_failed(delivery):
             continue
         if invocation.struck("SendMessageBatch", "ChangeMessageVisibilityBatch"):
@@ -32,16 +32,16 @@ def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
         ends_at = max(known_end(delivery, history), delivery.lease_ends_at)
         for event in done:
             if event.at > ends_at + ON_ITS_WAY_SECONDS:
-                what = "sent on" if event in delivery.copies else "its visibility was changed"
+                what = "sent on" if event in delivery.sends else "its visibility was changed"
                 text = f"{what} {event.at - ends_at:.1f} s after its lease had ended"
-                yield violation("lost leases are left alone", delivery.life, text, event.at)
+                yield violation("lost leases are left alone", delivery.copy, text, event.at)
                 break
             if event.what == "hidden":
                 ends_at = event.fields["visible_until"]
 
 
 def known_end(delivery: Delivery, history: RecordedHistory) -> float:
-    """When the lease ends by what an invocation knows: a record tells only when its first receive was.
+    """When the lease ends, as far as an invocation knows: an SQS record has only the time of the first receive.
 
     Where that end would be before the invocation, Lambda hides the messages for longer, for its batching window.
     """
@@ -51,11 +51,11 @@ def known_end(delivery: Delivery, history: RecordedHistory) -> float:
 
 
 def visibility_timeout(delivery: Delivery, history: RecordedHistory) -> float:
-    """The queue's own, in seconds."""
-    return float(history.queues.get(delivery.life.sent.fields["queue"], {}).get("VisibilityTimeout", 30))
+    """The visibility timeout of the queue, in seconds."""
+    return float(history.queues.get(delivery.copy.sent_to, {}).get("VisibilityTimeout", 30))
 
 
-def _done_for(delivery: Delivery) -> list[HistoryEvent]:
-    """What its invocation did in the message's name, in order: sends, and changes of its visibility."""
-    copies = [] if delivery.twins else delivery.copies
-    return sorted([*delivery.hidden, *copies], key=lambda event: event.at)
+def _actions_on(delivery: Delivery) -> list[HistoryEvent]:
+    """The copies that its invocation sent of the message, and the changes of its visibility, in order."""
+    sends = [] if delivery.twins else delivery.sends
+    return sorted([*delivery.hidden, *sends], key=lambda event: event.at)

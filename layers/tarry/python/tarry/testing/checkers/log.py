@@ -1,4 +1,4 @@
-"""The log tells what happened."""
+"""The rule about the log: it tells what happened."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
     from tarry.testing.history import RecordedHistory
 
 
-def the_log_tells_the_truth(history: RecordedHistory) -> Found:
-    """What the log says was sent on is where it says, what waits is hidden for as long as it says."""
+def the_log_is_true(history: RecordedHistory) -> Found:
+    """A message that was sent on is where the log says; a message that waits is hidden for as long as the log says."""
     for delivery in history.deliveries():
         if delivery.invocation is None:
             continue
-        for event in history.said_by(delivery):
+        for event in delivery.log_lines:
             lie = _lie(event, delivery)
             if lie is not None:
-                yield violation("the log tells the truth", delivery.life, lie, event.at)
+                yield violation("the log is true", delivery.copy, lie, event.at)
 
 
 def _lie(event: HistoryEvent, delivery: Delivery) -> str | None:
     fields = event.fields
     target = fields.get("dead_letter_queue") or fields.get("sent_to")
     if target is not None:
-        copies = [copy for each in (delivery, *delivery.twins) for copy in each.copies]
-        there = any(copy.fields["queue"] == target and copy.at <= event.at for copy in copies)
+        sends = [sent for each in (delivery, *delivery.twins) for sent in each.sends]
+        there = any(sent.fields["queue"] == target and sent.at <= event.at for sent in sends)
         return None if there else f"is said to be in {target}, and is not"
     if fields["state"] in ("DEAD_LETTERED", "RESENT"):
         return f"is said to be {fields['state']}, and not where"
     if fields["state"] in ("WAITING_RETRY", "DEFERRED") and "not_settled" not in fields:
         seconds = [hidden.fields["seconds"] for hidden in delivery.hidden if hidden.at <= event.at]
-        if fields.get("delay") not in seconds and not any(delivery.life.all("hide_ignored")):
+        if fields.get("delay") not in seconds and not any(delivery.copy.all("hide_ignored")):
             return f"is said to wait for {fields.get('delay')} s, and was hidden for {seconds or 'none'}"
     return None

@@ -1,4 +1,4 @@
-"""Nothing is lost, and everything comes to its end."""
+"""Rules about losses: no message is lost, and every message settles."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from tarry.testing.history import RecordedHistory
 
 SETTLING_SECONDS = 60.0
-"""Between the decision to wait and the wait, at most."""
+"""The longest time between the decision to wait and the change of visibility."""
 
 
-def nothing_is_lost(history: RecordedHistory) -> Found:
-    """Whoever deleted a message had handled it, thrown it away on purpose, or sent it on and been told so."""
-    for life in history.lives.values():
-        for end in life.all("deleted"):
-            if "by" not in end.fields or any(life.all("filtered")):
+def no_message_is_lost(history: RecordedHistory) -> Found:
+    """A message is deleted only after it was handled, discarded on purpose, or sent on with a confirmation."""
+    for copy in history.copies.values():
+        for end in copy.all("deleted"):
+            if "by" not in end.fields or any(copy.all("filtered")):
                 continue
-            delivery = life.delivery(end.fields["receive_count"])
+            delivery = copy.delivery(end.fields["receive_count"])
             if delivery is None or delivery.invocation is None:
-                yield violation("nothing is lost", life, "deleted, and no function ever saw that delivery", end.at)
+                yield violation("no message is lost", copy, "deleted, and no function ever saw that delivery", end.at)
             elif not _may_be_deleted(delivery, end, history):
-                yield violation("nothing is lost", life, _text(delivery, end, history), end.at)
+                yield violation("no message is lost", copy, _text(delivery, end, history), end.at)
 
 
 def _text(delivery: Delivery, end: HistoryEvent, history: RecordedHistory) -> str:
@@ -35,91 +35,78 @@ def _text(delivery: Delivery, end: HistoryEvent, history: RecordedHistory) -> st
         why = "though it was not handled: its event source mapping reports no failures (ReportBatchItemFailures)"
         return f"Lambda deleted it {why}"
     verdict = f"its handler's verdict was {delivery.verdict!r}" if delivery.run else "its handler never ran"
-    return f"deleted, and nobody was done with it: {verdict}, and nothing was sent in its place"
+    return f"deleted, though it was not finished: {verdict}, and no copy was sent"
 
 
 def _reports_failures(delivery: Delivery, history: RecordedHistory) -> bool:
-    connected = history.connected.get(delivery.life.sent.fields["queue"])
+    connected = history.connected.get(delivery.copy.sent_to)
     return connected is None or bool(connected.fields["reports_failures"])
 
 
 def _may_be_deleted(delivery: Delivery, end: HistoryEvent, history: RecordedHistory) -> bool:
-    life = delivery.life
-    if delivery.invocation is not None and delivery.invocation.consumed is None:
-        return True  # what a function other than tarry answers is its own affair
-    copies = [copy for each in (delivery, *delivery.twins) for copy in each.copies]
-    if any(copy.at <= end.at and _is_confirmed(copy, history) for copy in copies):
+    assert delivery.invocation is not None
+    if delivery.invocation.consumed is None:
+        return True  # a function without tarry may answer as it likes
+    sends = [sent for each in (delivery, *delivery.twins) for sent in each.sends]
+    if any(sent.at <= end.at and _is_confirmed(sent, history) for sent in sends):
         return True
     if delivery.verdict in DONE or _was_done(delivery, end):
         return True
     if delivery.verdict == "left":
-        return _is_free(delivery, history)
-    thrown_away = {"COMMITTED", "DISCARDED"}  # by a failure step, of which nothing but the log tells
-    said = history.said.get(life.delivery_id, [])
-    return any(event.at <= end.at and event.fields["state"] in thrown_away for event in said)
+        return not delivery.invocation.stays_before(delivery)
+    dropped = {"COMMITTED", "DISCARDED"}  # by a failure step, of which only the log tells
+    lines = (event for logged in delivery.copy.log_lines.values() for event in logged)
+    return any(event.at <= end.at and event.fields["state"] in dropped for event in lines)
 
 
 def _was_done(delivery: Delivery, end: HistoryEvent) -> bool:
-    """Whether a handler that never ended, since its process died, had acknowledged the message by then (SPEC G3)."""
+    """Whether a handler whose process died had acknowledged the message by then (SPEC G3)."""
     run = delivery.run
-    given = run.verdict_event(delivery.life.delivery_id) if run is not None and run.ended is None else None
+    given = run.first_verdicts.get(delivery.copy.delivery_id) if run is not None and run.ended is None else None
     return given is not None and given.at <= end.at and given.fields["verdict"] in DONE
 
 
-def _is_confirmed(copy: HistoryEvent, history: RecordedHistory) -> bool:
-    """Whether SQS said that it has the copy as it was sent."""
-    garbled = history.lives[copy.fields["delivery_id"]].all("garbled")
-    return not any(each.fields.get("request_id") == copy.fields["by"] for each in garbled)
+def _is_confirmed(sent: HistoryEvent, history: RecordedHistory) -> bool:
+    """Whether SQS confirmed the copy as it was sent."""
+    garbled = history.copies[sent.fields["delivery_id"]].all("garbled")
+    return not any(each.fields.get("request_id") == sent.fields["by"] for each in garbled)
 
 
-def _is_free(delivery: Delivery, history: RecordedHistory) -> bool:
-    """On FIFO: whether all before it in its batch and group are out of its way."""
-    assert delivery.invocation is not None
-    group = delivery.life.sent.fields.get("group")
-    for delivery_id in delivery.invocation.batch:
-        before = history.lives[delivery_id]
-        if before is delivery.life:
-            return True
-        if before.sent.fields.get("group") == group and delivery_id in delivery.invocation.failed:
-            return False
-    return True
-
-
-def nothing_expires_waiting(history: RecordedHistory) -> Found:
-    """No wait outlasts the message, where its queue's retention had to be looked up (SPEC C10)."""
-    for life in history.lives.values():
-        end, delivery = life.end, life.deliveries[-1] if life.deliveries else None
+def no_message_expires_waiting(history: RecordedHistory) -> Found:
+    """No message expires while it waits, if the retention of its queue had to be looked up (SPEC C10)."""
+    for copy in history.copies.values():
+        end, delivery = copy.end, copy.deliveries[-1] if copy.deliveries else None
         if end is None or end.what != "expired" or delivery is None or not delivery.ended_well or not delivery.hidden:
             continue
         hidden = delivery.hidden[-1]
         wait, due = hidden.fields["seconds"], hidden.fields["visible_until"]
-        looked_up = hidden.at + wait - life.sent.at > LOOK_UP_SECONDS + SETTLING_SECONDS
+        looked_up = hidden.at + wait - copy.sent.at > LOOK_UP_SECONDS + SETTLING_SECONDS
         if looked_up and end.fields["expired_at"] <= due and not _may_expire(delivery, history):
-            yield violation("nothing expires waiting", life, f"expired in a wait of {wait} s", end.at)
+            yield violation("no message expires waiting", copy, f"expired in a wait of {wait} s", end.at)
 
 
 def _may_expire(delivery: Delivery, history: RecordedHistory) -> bool:
-    """It had nowhere to go, or could not be looked up or sent."""
+    """Whether there was no queue for the message, or a look-up or send failed."""
     assert delivery.invocation is not None
-    queue = delivery.life.sent.fields["queue"]
-    said = [event.fields for event in history.said_by(delivery)]
+    queue = delivery.copy.sent_to
+    lines = [event.fields for event in delivery.log_lines]
     nowhere = queue.endswith(".fifo") and (
-        history.redrive(queue) is None or any(f["event"] == "unhandled" for f in said)
+        history.redrive(queue) is None or any(f["event"] == "unhandled" for f in lines)
     )
-    not_sent = any("not_sent" in fields for fields in said)
+    not_sent = any("not_sent" in fields for fields in lines)
     return nowhere or not_sent or delivery.invocation.struck("SendMessageBatch") or history.look_up_failed(delivery)
 
 
-def everything_settles(history: RecordedHistory) -> Found:
-    """When nothing is left to happen, nothing is left in a queue that feeds a function."""
+def every_message_settles(history: RecordedHistory) -> Found:
+    """At the end of a settled run, no message is left in a queue that feeds a function."""
     if not history.settled:
         return
-    for life in history.lives.values():
-        if life.end is None and life.queue in history.connected:
+    for copy in history.copies.values():
+        if copy.end is None and copy.queue in history.connected:
             yield violation(
-                "everything settles", life, f"is still in {life.queue}, and nothing happens any more", _last(life)
+                "every message settles", copy, f"is still in {copy.queue}, though the run is over", _last(copy)
             )
 
 
-def _last(life: MessageCopy) -> float:
-    return life.events[-1].at
+def _last(copy: MessageCopy) -> float:
+    return copy.events[-1].at

@@ -1,4 +1,4 @@
-"""What was not handled comes back at once, without waiting for its lease to end."""
+"""The rule about releases: a released message is visible at once, without waiting for its lease to end."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ if TYPE_CHECKING:
     from tarry.testing.history import RecordedHistory
 
 NOT_DECIDED = frozenset({None, "release", "left"})
-"""What was not run, or has no verdict of its own."""
+"""Verdicts of messages that were not run, or have none of their own."""
 
 
-def what_is_given_back_is_visible(history: RecordedHistory) -> Found:
-    """A message that was not handled, and is reported as failed, is visible again when the answer is out.
+def released_messages_are_visible(history: RecordedHistory) -> Found:
+    """A message that was not handled, and is reported as failed, is visible again when the function has answered.
 
-    On FIFO one that is not would hold up its group when the head is due.
+    On FIFO a hidden one would block its group when the head is due.
     """
     for delivery in history.deliveries():
         if not delivery.ended_well or not delivery.was_reported or delivery.verdict not in NOT_DECIDED:
             continue
         if (
-            delivery.copies
+            delivery.sends
             or _is_excused(delivery, history)
             or any(each.fields["seconds"] == 0 for each in delivery.hidden)
         ):
             continue
-        text = "was given back, and stays hidden until its lease ends"
-        yield violation("what is given back is visible", delivery.life, text, delivery.at)
+        text = "was released, but stays hidden until its lease ends"
+        yield violation("released messages are visible", delivery.copy, text, delivery.at)
 
 
 def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
-    """Whether it waits for something of its own, or the request that shows it has failed."""
+    """Whether it waits for a delay of its own, or the request that makes it visible failed."""
     invocation = delivery.invocation
     assert invocation is not None
     assert invocation.answered is not None
-    states = {event.fields["event"] for event in history.said_by(delivery)}
+    states = {event.fields["event"] for event in delivery.log_lines}
     if invocation.consumed is None or states & {"deferred", "unhandled", "waiting_retry"}:
         return True
-    left_at = delivery.life.left_at
+    left_at = delivery.copy.left_at
     if left_at is not None and left_at <= invocation.answered.at:
-        return True  # it has expired meanwhile
-    later = delivery.life.delivery(delivery.count + 1)
+        return True  # it has expired in the meantime
+    later = delivery.following
     is_anothers = later is not None and later.at <= invocation.answered.at
     is_late = delivery.lease_ends_at <= invocation.answered.at
     if invocation.struck("ChangeMessageVisibilityBatch") or is_anothers or is_late:
@@ -52,14 +52,14 @@ def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
 
 
 def _has_lost_group(delivery: Delivery, history: RecordedHistory) -> bool:
-    """Whether a handle of its group was refused on FIFO: then the group is not run, and only reported (SPEC H4)."""
+    """Whether SQS refused a receipt handle of its FIFO group: then the group is not run, only reported (SPEC H4)."""
     assert delivery.invocation is not None
-    group = delivery.life.sent.fields.get("group")
-    return delivery.life.queue.endswith(".fifo") and any(
-        each.life.sent.fields.get("group") == group and history.had_problem(each, "lease_lost")
-        for each in history.received_by(delivery.invocation)
+    group = delivery.copy.group
+    return delivery.copy.is_fifo and any(
+        each.copy.group == group and history.had_problem(each, "lease_lost")
+        for each in delivery.invocation.deliveries.values()
     )
 
 
 def _is_out_of_time(delivery: Delivery, history: RecordedHistory) -> bool:
-    return any("not_settled" in event.fields for event in history.said_by(delivery))
+    return any("not_settled" in event.fields for event in delivery.log_lines)

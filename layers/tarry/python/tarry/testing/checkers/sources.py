@@ -1,4 +1,4 @@
-"""Nothing comes from nowhere, and nothing is changed on its way."""
+"""The rule about copies: each has an original, and is not changed on its way."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ if TYPE_CHECKING:
     from tarry.testing.history import RecordedHistory
 
 
-def nothing_comes_from_nowhere(history: RecordedHistory) -> Found:
-    """What a function sends on is a message that it had, with its group and trace header.
+def copies_match_their_originals(history: RecordedHistory) -> Found:
+    """A copy that a function sends is of a message that it had, with the same group and trace header.
 
-    Its body and attributes too, unless the copy's record says that a failure step edited them.
+    Body and attributes are the same too, unless the copy's record says that a failure step edited them.
     """
-    rule = "nothing comes from nowhere"
-    for life in history.lives.values():
-        if life.sender not in history.invocations:
+    rule = "copies match their originals"
+    for copy in history.copies.values():
+        if copy.sender not in history.invocations:
             continue
-        if life.came_from is None:
-            if TRANSFERS & set(life.record or ()):
-                yield violation(rule, life, "a copy of a message that its sender did not have", life.sent.at)
+        if copy.came_from is None:
+            if TRANSFERS & set(copy.record or ()):
+                yield violation(rule, copy, "a copy of a message that its sender did not have", copy.sent.at)
             continue
-        for what, had, has in _compared(life.came_from.life, life):
+        for what, had, has in _compared(copy.came_from.copy, copy):
             if had != has:
                 yield violation(
-                    rule, life, f"its copy has another {what}: {has!r:.200}, not {had!r:.200}", life.sent.at
+                    rule, copy, f"its copy has another {what}: {has!r:.200}, not {had!r:.200}", copy.sent.at
                 )
     for run in history.runs:
         strange = [each for each in run.delivery_ids if each not in history.invocations[run.request_id].batch]
         if strange:
             yield violation(
-                rule, history.lives[strange[0]], "ran in an invocation that was not handed it", run.began.at
+                rule, history.copies[strange[0]], "ran in an invocation that was not handed it", run.began.at
             )
 
 
 def _compared(original: MessageCopy, copy: MessageCopy) -> list[tuple[str, Any, Any]]:
     had, has = original.sent.fields, copy.sent.fields
-    group = has.get("group") if copy.sent.fields["queue"].endswith(".fifo") or had.get("group") else None
-    own_group = had.get("group") or (original.id if copy.sent.fields["queue"].endswith(".fifo") else None)
+    group = has.get("group") if copy.sent_to.endswith(".fifo") or had.get("group") else None
+    own_group = had.get("group") or (original.id if copy.sent_to.endswith(".fifo") else None)
     edited = (copy.record or {}).get("edited")
     is_edited = edited is not None and edited != (original.record or {}).get("edited")
     contents = [("body", original.body, copy.body), ("attributes", _users(original), _users(copy))]
@@ -55,9 +55,9 @@ def _compared(original: MessageCopy, copy: MessageCopy) -> list[tuple[str, Any, 
     ]
 
 
-def _users(life: MessageCopy) -> dict[str, Any]:
+def _users(copy: MessageCopy) -> dict[str, Any]:
     """The attributes that are not tarry's."""
-    return {name: value for name, value in life.attributes.items() if name != ATTRIBUTE or not _is_ours(value)}
+    return {name: value for name, value in copy.attributes.items() if name != ATTRIBUTE or not _is_ours(value)}
 
 
 def _is_ours(attribute: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What a checker finds."""
+"""Violations: the results of checkers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from tarry.testing.deliveries import MessageCopy
 
 MOMENT = 0.001
-"""How much earlier than due something may happen: times are floats."""
+"""The tolerance for events before their due time: times are floats."""
 
 
 @dataclass(frozen=True)
 class Violation:
-    """A rule that was broken; ``id`` is the message's stable id, or an invocation's request id; "" of a whole run."""
+    """A broken rule; ``id`` is the message's stable id, an invocation's request id, or "" for a whole run."""
 
     rule: str
     id: str
@@ -32,6 +32,6 @@ Found = Iterator[Violation]
 Checker = Callable[[RecordedHistory], Found]
 
 
-def violation(rule: str, life: MessageCopy, text: str, at: float) -> Violation:
-    """Of a message, by its stable id."""
-    return Violation(rule, life.id, text, at)
+def violation(rule: str, copy: MessageCopy, text: str, at: float) -> Violation:
+    """Return the violation of a rule by a message."""
+    return Violation(rule, copy.id, text, at)

@@ -1,0 +1,182 @@
+"""The timeline of each message: its states, over all its copies, dead letters and redrives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tarry.envelope.attempts import attempt_number
+from tarry.outcome import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tarry.simulator.history import HistoryEvent
+    from tarry.testing.deliveries import MessageCopy
+
+GONE = frozenset({State.COMMITTED, State.DEAD_LETTERED, State.DISCARDED, State.RESENT})
+"""States in which a delivery has left its queue."""
+A_MOMENT_SECONDS = 0.1
+"""Delays are whole seconds; in real time, less than this passes between two readings of the clock."""
+REPORTED = "reported as failed"
+"""Why a message goes back if its function gave no other reason."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One step of a message.
+
+    ``at`` is epoch seconds. ``attempt`` counts from 1; None where no handler ran. ``delay`` is in seconds, where the
+    message waits. ``why`` is the reason and the error, as far as they are known.
+    """
+
+    at: float
+    state: State
+    delivery_id: str
+    queue: str
+    attempt: int | None = None
+    delay: float | None = None
+    why: str = ""
+    sent_on: bool = False
+    """Whether it goes on as a copy."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether this delivery has left its queue."""
+        return self.sent_on or self.state in GONE
+
+
+class Timeline:
+    """One message's timeline. ``id`` is its stable id, ``body`` the body as it was first sent.
+
+    ``on_step`` is called with the timeline after each transition.
+    """
+
+    def __init__(self, id: str, body: str, on_step: Callable[[Timeline], None]) -> None:
+        self.id = id
+        self.body = body
+        self.on_step = on_step
+        self.transitions: list[Transition] = []
+        self.copies: list[MessageCopy] = []
+        self.dead_letter: Mapping[str, Any] | None = None
+        """The record of a dead letter that was sent of it, until a log line or the answer tells of it."""
+        self.faults: list[tuple[float, str]] = []
+        """The faults of invocations that had it: when, and what."""
+
+    @property
+    def state(self) -> State:
+        """The state it is in."""
+        return self.transitions[-1].state
+
+    def join(self, copy: MessageCopy) -> None:
+        """Add a copy of this message."""
+        copy.timeline = self
+        self.copies.append(copy)
+
+    def replace(self, step: Transition, *instead: Transition) -> None:
+        """Put other steps, or none, in the place of a step, which is one of the last."""
+        for place in reversed(range(len(self.transitions))):
+            if self.transitions[place] is step:
+                self.transitions[place : place + 1] = instead
+                return
+
+
+class CopySteps:
+    """The steps that one copy adds to its message's timeline."""
+
+    def __init__(self, copy: MessageCopy) -> None:
+        self._copy = copy
+        self._is_deleted = False
+        """Whether its function deleted it, and may yet log why."""
+        self._now: Transition | None = None
+
+    def appears(self) -> None:
+        """The copy was sent."""
+        sent = self._copy.sent
+        delay = sent.fields.get("visible_at", sent.at) - sent.at
+        self._step(sent.at, State.READY, delay=delay if delay > A_MOMENT_SECONDS else None)
+
+    def begins(self, at: float, attempt: int | None) -> None:
+        """A function is invoked with it."""
+        self._step(at, State.IN_FLIGHT, attempt=attempt)
+
+    def runs(self, attempt: int) -> None:
+        """A handler runs on it: only now is it known which attempt this is."""
+        if self._now is not None and self._now.state is State.IN_FLIGHT and self._now.attempt is None:
+            before, self._now = self._now, replace(self._now, attempt=attempt)
+            self._copy.timeline.replace(before, self._now)
+
+    def take(self, event: HistoryEvent) -> None:
+        """Add the step of an event, if it makes one."""
+        fields = event.fields
+        match event.what:
+            case "deleted" if fields.get("by") is not None and self._now is not None and not self._now.is_gone:
+                self._deleted(event.at, fields["by"], self._now.state)
+            case "filtered":
+                self._step(event.at, State.DISCARDED, why="no filter of the mapping matches it")
+            case "expired":
+                self._step(fields["expired_at"], State.DISCARDED, why="expired")
+            case "purged":
+                self._step(event.at, State.DISCARDED, why="purged")
+            case "moved" if fields.get("origin") != "redrive":
+                why = f"by SQS itself, after {fields['receive_count']} receives"
+                self._step(event.at, State.DEAD_LETTERED, why=why)
+
+    def answered(self, event: HistoryEvent) -> None:
+        """The function has answered; without a log line about the message, the mapping decides."""
+        timeline = self._copy.timeline
+        if self._now is None or self._now.state is not State.IN_FLIGHT:
+            return
+        if self._is_deleted:
+            record, timeline.dead_letter = timeline.dead_letter, None
+            failure = record["failure"] if record is not None else {}
+            why = ": ".join(filter(None, map(failure.get, ("reason", "type", "message"))))
+            self._step(event.at, State.COMMITTED if record is None else State.DEAD_LETTERED, why=why)
+        elif self._copy.delivery_id in event.fields["failed"]:
+            delay = max(0.0, self._copy.visible_at - event.at)
+            self._step(event.at, State.WAITING_RETRY, delay=delay, why=event.fields["why"] or REPORTED)
+
+    def logged(self, at: float, fields: Mapping[str, Any]) -> None:
+        """Tarry logged what became of it; a delete just before, or the answer of a process that ran ahead, was part."""
+        sent_on = "sent_to" in fields
+        state, now, timeline = State(fields["state"]), self._now, self._copy.timeline
+        is_part = now is not None and now.state in GONE and (state in GONE or sent_on)
+        timeline.dead_letter = None
+        if now is not None and (is_part or now.why == REPORTED):
+            timeline.replace(now)
+        attempt, delay, why = fields.get("attempt"), fields.get("delay"), because(fields)
+        queue = fields.get("dead_letter_queue") or self._copy.queue
+        self._step(at, state, queue=queue, attempt=attempt, delay=delay, why=why, sent_on=sent_on)
+
+    def _deleted(self, at: float, by: str, state: State) -> None:
+        """Only its function may delete it, while it has it; or the mapping, on behalf of the function."""
+        if state is State.IN_FLIGHT and by == "http":
+            self._is_deleted = True
+        elif state is State.IN_FLIGHT:
+            self._step(at, State.COMMITTED)
+        else:
+            odd = "deleted by something other than its function" if by == "http" else f"deleted, though it was {state}"
+            self._step(at, State.COMMITTED, why=odd)
+
+    def _step(self, at: float, state: State, **more: Any) -> None:
+        copy = self._copy
+        self._now = Transition(at, state, copy.delivery_id, more.pop("queue", copy.queue), **more)
+        copy.timeline.transitions.append(self._now)
+        copy.timeline.on_step(copy.timeline)
+
+
+def attempt_of(copy: MessageCopy, *, behind: bool) -> int:
+    """The attempt of a copy's latest delivery, as tarry counts; ``behind`` another message of its FIFO group."""
+    record = copy.record or {}
+    first_received_at = copy.deliveries[0].at if copy.deliveries else None
+    receives = copy.deliveries[-1].count if copy.deliveries else 0
+    carried, due = int(record.get("carried") or 0), record.get("due")
+    return carried + attempt_number(receives, None, first_received_at, due=due, behind=behind)
+
+
+def because(fields: Mapping[str, Any]) -> str:
+    """Why a message is in its state, as far as a line of tarry's log tells."""
+    reason, error = fields.get("not_sent") or fields.get("reason"), fields.get("error")
+    if reason == "error":
+        reason = "the handler asked for it" if not error and fields["state"] == State.WAITING_RETRY else None
+    return ": ".join(str(each) for each in (reason, error) if each)
