@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test simulate soak check format bench build aws-facts lock clean
+.PHONY: help setup run test simulate soak check format docs bench build aws-facts lock clean
 
 help:
 	@echo "make run     the sample orders, end to end, on this machine: two hours in two seconds"
@@ -26,6 +26,7 @@ help:
 	@echo "make soak MESSAGES=100000   so many messages in batches of 10 to 10,000, with failures, timeouts and crashes"
 	@echo "make check   lint, format, types, import rules"
 	@echo "make format  put the code in shape"
+	@echo "make docs    write the generated pages of docs/reference"
 	@echo "make bench   time a message, beside Powertools and a bare loop, and 100,000 in the sandbox"
 	@echo "make build   validate the template and build what is deployed"
 	@echo "make aws-facts  what SQS and Lambda do: seen in the simulator and moto, with STACK=... also at AWS"
@@ -60,6 +61,9 @@ check: $(READY)
 format: $(READY)
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
+
+docs: $(READY)
+	@$(BIN)/python -m tests.reference
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/batch.py
