@@ -10,6 +10,7 @@ from typer import Typer
 from typer.models import ArgumentInfo, CommandInfo, OptionInfo
 
 from tarry.cli.app import app
+from tests.reference.messages import wrapped
 
 
 class Given(NamedTuple):
@@ -111,7 +112,7 @@ def _section(command: Command) -> Iterator[str]:
     options = [each for each in command.given if not each.is_argument]
     yield f"## `{command.name}`\n"
     yield "```text\n" + " ".join([command.name, "[OPTIONS]", *(each.usage for each in arguments)]) + "\n```\n"
-    yield "\n\n".join(" ".join(each.split()) for each in command.text.split("\n\n")) + "\n"
+    yield "\n\n".join(wrapped(each) for each in command.text.split("\n\n")) + "\n"
     yield "| option | value | default | meaning |\n| --- | --- | --- | --- |"
     for each in [*arguments, *options]:
         names = ", ".join(f"`{name}`" for name in sorted(each.names, key=len))

@@ -1,6 +1,7 @@
 """docs/reference/messages.md: log events and errors, with texts from the code and meanings from meanings.toml."""
 
 import re
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,8 +130,8 @@ def _event(name: str, facts: str, texts: list[str], meaning: Meaning) -> Iterato
     yield f"#### `{name}`\n"
     yield f"{facts}\n"
     yield from (f"- {_code(text)}" for text in dict.fromkeys(texts))
-    yield f"{chr(10) if texts else ''}{meaning[0]}\n"
-    yield f"**What to do:** {meaning[1]}\n"
+    yield f"{chr(10) if texts else ''}{wrapped(meaning[0])}\n"
+    yield f"{wrapped(f'**What to do:** {meaning[1]}')}\n"
 
 
 def _errors(messages: Messages, meanings: Meanings) -> Iterator[str]:
@@ -144,6 +145,10 @@ def _errors(messages: Messages, meanings: Meanings) -> Iterator[str]:
                 shown = "<br>".join(dict.fromkeys(_code(each.template) for each in texts))
                 yield f"| {name} | {shown} | {_cell(meaning)} | {_cell(remedy)} |"
         yield ""
+
+
+def wrapped(paragraph: str) -> str:
+    return textwrap.fill(paragraph, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def _code(template: str) -> str:

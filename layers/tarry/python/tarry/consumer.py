@@ -73,7 +73,7 @@ class Consumer(Generic[T]):
 
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: AllSettings) -> None:
         if not callable(function):
-            raise ConfigurationError(f"a consumer is made of a function, got {function!r}; settings go by name")
+            raise ConfigurationError(f"a consumer takes a function, got {function!r}; give settings by name")
         if isinstance(function, Consumer) or (trouble := cannot_take_one(function)) is not None:
             why = "it is a consumer already" if isinstance(function, Consumer) else trouble
             raise ConfigurationError(f"{function!r} cannot be a handler: {why}")
@@ -82,7 +82,7 @@ class Consumer(Generic[T]):
         """The handler itself."""
         self.steps = FailureSteps(settings.get("on_failure"))
         if takes_batch and any(of_queue.tries_locally for of_queue in self.steps.all):
-            raise ConfigurationError("LocalRetry() is for handlers of one message: a batch cannot be run again in part")
+            raise ConfigurationError("LocalRetry() works with @consumer only: a batch cannot run again in part")
         self.policy: RetryPolicy = policy_of(settings, self.steps)
         """When a message is tried again: the ``policy=`` it was made with, or one of its single settings."""
         self._settings = with_policy(settings, self.policy)
@@ -139,9 +139,7 @@ class Consumer(Generic[T]):
             # In a context of its own: what a hook sets there, the next invocation does not see.
             must_end_process = copy_context().run(self._handle, pending, are_plain, context)
             if must_end_process is not None:
-                self.log.problem(
-                    "process_ends", f"{must_end_process}: this process ends, and a new one takes its place"
-                )
+                self.log.problem("process_ends", f"{must_end_process}. This process ends, and Lambda starts another.")
                 raise SystemExit(1)
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in pending]}
 
@@ -172,7 +170,7 @@ class Consumer(Generic[T]):
                 run.verdicts.outcomes.settlement.delete(run.acknowledged())
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
             leave_if_forked(invocation.began_in, error)
-            text = "tarry itself failed; what was not settled is reported as failed"
+            text = "tarry itself failed. Messages that are not settled are reported as failed."
             self.log.problem("runtime_failed", text, error=error)
         finally:
             invocation.ended = True

@@ -195,7 +195,7 @@ class Delivery:
             why = "SQS hides a message for at most 43200 seconds from its receive"
             raise DelayNotSupported(
                 f"delay must be between 0 and {longest} seconds{' here' if is_fifo else ''}, got {seconds}: {why}; "
-                "docs/sending.md has a recipe with EventBridge Scheduler"
+                "docs/guides/long-delays.md has a recipe with EventBridge Scheduler"
             )
 
     # the verdict

@@ -70,7 +70,7 @@ class Outcome(Value):
     ) -> None:
         if kind not in _STATES:
             raise ValueError(
-                f"an outcome is one of {', '.join(_STATES)}, got {kind!r}: make it by name, Outcome.retry(30)"
+                f"an outcome is one of {', '.join(_STATES)}, got {kind!r}: use a class method such as Outcome.retry(30)"
             )
         seconds: float | None = None if delay is None else whole_seconds(delay)
         if kind == "again" and isinstance(delay, (int, float)):

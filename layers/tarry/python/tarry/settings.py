@@ -101,8 +101,8 @@ def concurrency_of(concurrency: object, takes_batch: bool) -> int:
         raise ConfigurationError(f"concurrency must be a whole number from 1 to {MAX_CONCURRENCY}, got {concurrency!r}")
     if takes_batch and concurrency != 1:
         raise ConfigurationError(
-            f"concurrency={concurrency} means nothing to a handler of the whole batch, which has all its messages at "
-            "once: drop it, or take one message with @consumer"
+            f"concurrency={concurrency} has no effect with @batch_consumer, which gets all messages at once: "
+            "remove it, or use @consumer"
         )
     return concurrency
 
@@ -146,7 +146,9 @@ def policy_of(settings: Settings, steps: FailureSteps) -> RetryPolicy:
     if not retries_in_place:
         for name in ("max_attempts", "backoff"):
             if settings.get(name) is not None:
-                raise ConfigurationError(f"{name} means nothing where on_failure holds no RetryInPlace(): drop one")
+                raise ConfigurationError(
+                    f"{name} has no effect without RetryInPlace() in on_failure: add the step, or remove {name}"
+                )
     return RetryPolicy(
         settings.get("max_attempts", DEFAULT_MAX_ATTEMPTS),
         settings.get("backoff"),
@@ -162,13 +164,15 @@ def _given_policy(policy: object, settings: Settings, retries_in_place: bool) ->
         raise ConfigurationError(f"policy takes a RetryPolicy(...), got {policy!r:.200}")
     for name in POLICY_SETTINGS:
         if settings.get(name) is not None:
-            raise ConfigurationError(f"policy and {name} are both given: set {name} in the RetryPolicy, or drop policy")
+            raise ConfigurationError(
+                f"policy and {name} are both given: set {name} in the RetryPolicy, or remove policy"
+            )
     if not retries_in_place:
         for name, value in settings_of(policy).items():
             if name in ("max_attempts", "backoff"):
                 raise ConfigurationError(
-                    f"the policy's {name}={value!r} means nothing where on_failure holds no RetryInPlace(): add it, or "
-                    f"give a RetryPolicy without {name}"
+                    f"the policy's {name}={value!r} has no effect without RetryInPlace() in on_failure: add the step, "
+                    f"or use a RetryPolicy without {name}"
                 )
     return policy
 
@@ -211,4 +215,4 @@ def _is_plain(function: Callable[..., Any]) -> bool:
 
 def refuse_unknown(settings: Any) -> None:
     if unknown := sorted(set(settings) - set(SETTINGS)):
-        raise TypeError(f"unknown settings: {', '.join(unknown)}; there are {', '.join(SETTINGS)}")
+        raise TypeError(f"unknown settings: {', '.join(unknown)}; the settings are {', '.join(SETTINGS)}")

@@ -83,7 +83,7 @@ class BatchError(Exception):
 
     def __init__(self, text: str = "", *, index: int | None = None, message: Message[Any] | None = None) -> None:
         if (index is None) == (message is None):
-            raise ValueError("BatchError names one message: give index= or message=, and only one of them")
+            raise ValueError("BatchError names one message: give either index= or message=")
         super().__init__(text or (f"message {index} of the batch failed" if message is None else "this message failed"))
         self.index = index
         self.message = message

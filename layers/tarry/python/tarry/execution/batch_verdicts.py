@@ -130,7 +130,7 @@ class WithoutVerdict:
         """The FIFO groups of those named so far."""
         others = NO_VERDICT if fails else None
         if answer is not None and answer.refusal is not None:
-            others = f"Lambda would reject the answer of the batch handler: {answer.refusal}"
+            others = f"Lambda would reject the response of the batch handler: {answer.refusal}"
         self._others = None if others is None else UnexplainedFailure(others)
         self._of_named = UnexplainedFailure(NAMED)  # one error for all, so that it is diagnosed once
 

@@ -142,7 +142,7 @@ class RetryPolicy(Value):
         try:
             return delay_of(self.backoff_of(fifo=fifo), attempt, rng), None
         except BadDelay as error:
-            return _default(fifo).delay(attempt, rng), f"the consumer's backoff failed: {error}"
+            return _default(fifo).delay(attempt, rng), f"The consumer's backoff failed: {error}"
 
     def delay_bounds(self, attempt: int, *, fifo: bool) -> tuple[float, float] | None:
         """Return the shortest and the longest wait after ``attempt``; None for a backoff that may fail."""

@@ -104,7 +104,7 @@ class LocalRetry(Value):
         try:
             delay = delay_of(self.delay, failure.tries, context.rng)
         except BadDelay as error:
-            text = f"LocalRetry's delay failed: {error}; the next failure step is asked"
+            text = f"LocalRetry's delay failed: {error}. The next failure step decides."
             _notice(failure, "backoff_failed", text)
             return next_step(failure)
         has_time = context.time_left() > delay + RESERVE_SECONDS
@@ -148,7 +148,7 @@ class SendAgain(Value):
         breaks_order: bool = False,
     ) -> None:
         if type(id) is not str or not id:
-            raise ConfigurationError(f"SendAgain needs an id, a name for its counter, got {id!r}")
+            raise ConfigurationError(f"SendAgain needs an id, the name of its counter, got {id!r}")
         _times(times)
         if queue is not None and not isinstance(queue, str) and not callable(queue):
             raise ConfigurationError(
@@ -163,7 +163,7 @@ class SendAgain(Value):
             )
         if longest and isinstance(queue, str) and queue.endswith(".fifo"):
             raise ConfigurationError(
-                f"SendAgain({id!r}) has a delay, and {queue} is FIFO: SQS delays none of its messages"
+                f"SendAgain({id!r}) has a delay, and {queue} is FIFO: SQS accepts no delay for a single message there"
             )
         self._freeze(id=id, times=times, delay=backoff, queue=queue, breaks_order=breaks_order)
 
@@ -176,7 +176,11 @@ class SendAgain(Value):
             return next_step(failure)
         queue = self._queue_for(failure)
         if (trouble := self._trouble(failure, queue)) is not None:
-            _notice(failure, "step_passed_on", f"SendAgain({self.id!r}): {trouble}")
+            _notice(
+                failure,
+                "step_passed_on",
+                f"SendAgain({self.id!r}) does not send the message: {trouble}. The next failure step decides.",
+            )
             return next_step(failure)
         return Outcome.resend(queue, self._delay_of(sent + 1, failure), note={self.id: sent + 1})
 
@@ -200,22 +204,20 @@ class SendAgain(Value):
         except BadDelay as error:
             from tarry.policy.retry_policy import STANDARD_BACKOFF
 
-            text = f"SendAgain({self.id!r})'s delay failed: {error}; this copy waits by the default backoff"
+            text = f"SendAgain({self.id!r})'s delay failed: {error}. The default backoff delays this copy."
             _notice(failure, "backoff_failed", text)
             return STANDARD_BACKOFF.delay(number, rng)
 
     def _trouble(self, failure: Failure, queue: str | None) -> str | None:
         if failure.does_not_fit:
-            return "its record has no room beside the message, so it cannot be sent again"
+            return "there is no space for its failure record"
         if not failure.delivery.source.is_fifo:
             return None
         if self.delay is not None and not queue:
-            return "it has a delay, and SQS delays no message of a FIFO queue singly"
+            return "the step has a delay, and SQS accepts none for a single message of a FIFO queue"
         target = (queue or failure.queue).rpartition("/")[2].rpartition(":")[2]
         if not self.breaks_order and target == failure.queue:
-            return (
-                "sending to the same FIFO queue again gives up the order of its group; ask for it by breaks_order=True"
-            )
+            return "a copy in the same FIFO queue loses its place in its group (breaks_order=True allows that)"
         return None
 
 

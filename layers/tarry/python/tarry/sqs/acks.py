@@ -135,7 +135,11 @@ class Acks:
             return
         for delivery in chunk:
             if (error := kept.get(delivery.delivery_id)) is not None:
-                self._tell("it is acknowledged, and left to Lambda to delete", delivery, error)
+                self._tell(
+                    "The message is acknowledged, but it was not deleted. Lambda deletes it after the response.",
+                    delivery,
+                    error,
+                )
 
     def _failed(self, error: Exception, count: int, queue: QueueArn) -> None:
         """A whole request failed. Where the next one would fail too, or only cost time, none is made."""
@@ -144,7 +148,9 @@ class Acks:
         if is_logged or may_be_applied(error):
             self.close()
         if not is_logged:
-            self._tell(f"{count} acknowledged messages are left to Lambda to delete", None, error)
+            self._tell(
+                f"{count} acknowledged messages were not deleted. Lambda deletes them after the response.", None, error
+            )
 
     def _tell(self, text: str, delivery: Delivery | None, error: Exception) -> None:
         self._log.problem("delete_failed", text, delivery, error=error, level=WARNING)

@@ -35,7 +35,7 @@ class Lookups:
         """What is known of the queue messages come from."""
         facts = self._topology.source(queue, self.requests)
         if facts.error is not None:
-            consequence = "its dead-letter queue and maxReceiveCount are unknown for now"
+            consequence = "Its dead-letter queue and maxReceiveCount are unknown for now."
             self._tell(facts.error, "get_queue_attributes", queue, consequence)
         return facts
 
@@ -55,7 +55,7 @@ class Lookups:
         """In bytes, and whether that is known."""
         limit, error = self._topology.maximum_message_size(queue, self.requests)
         if error is not None and not self.knows(queue):  # of a source that is told already
-            self._tell(error, TARGET_LIMIT, queue, "its size limit is unknown, and 1 MiB is assumed")
+            self._tell(error, TARGET_LIMIT, queue, "Its size limit is unknown; 1 MiB is assumed.")
         return limit, error is None
 
     def warn(self, error: Exception, operation: str, queue: QueueArn) -> None:
@@ -66,5 +66,5 @@ class Lookups:
         self.warn(error, operation, queue)
         if not is_denied(error_code(error)) and f"{operation} {queue}" not in self._told:
             self._told.add(f"{operation} {queue}")
-            text = f"{queue.name or 'a queue without a name'} cannot be looked up ({error}): {consequence}"
+            text = f"The attributes of {queue.name or 'a queue without a name'} cannot be read ({error}). {consequence}"
             self.log.problem("look_up_failed", text, level=WARNING)

@@ -77,7 +77,12 @@ def hold(hides: Iterable[Hide], lookups: Lookups, log: Log, share: float, conseq
             by_queue.setdefault(delivery.source, []).append(hide)
         elif not delivery.is_given_up:
             lose_lease(delivery)
-            log.problem("lease_lost", f"its lease has ended: {consequence}", delivery, level=WARNING)
+            log.problem(
+                "lease_lost",
+                f"The lease has ended: another consumer may have the message. {consequence}",
+                delivery,
+                level=WARNING,
+            )
     done = [hidden for queue, of_it in by_queue.items() for hidden in change_visibility(of_it, queue, lookups, share)]
     for hidden in done:
         delivery, error = hidden.hide.delivery, hidden.error
@@ -88,7 +93,7 @@ def hold(hides: Iterable[Hide], lookups: Lookups, log: Log, share: float, conseq
             continue
         elif hidden.is_lost:
             lose_lease(delivery)
-            text = f"SQS refuses its receipt handle: {consequence}"
+            text = f"SQS refuses the receipt handle: another consumer may have the message. {consequence}"
             log.problem("lease_lost", text, delivery, error=error, level=WARNING)
         else:
             lookups.warn(error, "change_message_visibility_batch", delivery.source)
