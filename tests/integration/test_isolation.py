@@ -432,7 +432,7 @@ def test_fresh_messages_give_way_when_time_is_short(caplog: pytest.LogCaptureFix
     assert sorted(seen.ran[3:]) == ["old-0", "old-1"]
     assert seen.reported == ["new-3", "new-4"]
     [line] = lines(caplog, "out_of_time")
-    assert "no time left to start 2 of 7 messages" in field(line, "text")
+    assert "2 of 7 messages were not started" in field(line, "text")
 
 
 def test_of_those_that_were_delivered_before_the_fewest_deliveries_give_way() -> None:  # SPEC I2, G4

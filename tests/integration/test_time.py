@@ -41,7 +41,7 @@ def test_one_warning_says_what_batch_size_would_have_fitted(caplog: pytest.LogCa
         takes(7, [])(batch_of(10), Context(remaining=30))
     [line] = lines(caplog, "out_of_time")
     assert line.levelname == "WARNING"
-    assert "no time left to start 6 of 10 messages" in field(line, "text")
+    assert "6 of 10 messages were not started" in field(line, "text")
     assert "BatchSize of 4 would have fitted" in field(line, "text")
 
 

@@ -1,7 +1,7 @@
 """The `Tarry` attribute, which travels with a message: what earlier deliveries learned of it.
 
 JSON in ASCII, so that SQS can refuse no character of it. This module reads it, writes it and fits it into the room
-there is; `docs/dead-letters.md` tells users what is in it.
+there is; `docs/reference/tarry-attribute.md` describes it.
 """
 
 from __future__ import annotations

@@ -24,20 +24,22 @@ if TYPE_CHECKING:
 class Queue:
     """A queue to send to.
 
-        orders = Queue("orders")  # or its URL or ARN; nothing is asked of AWS yet
+        orders = Queue("orders")  # or its URL or ARN; this sends no request
         orders.send({"id": 1}, delay=timedelta(hours=2))
         orders.send_batch({"id": number} for number in range(10_000))
 
-    A URL needs no request; a name is looked up once, at the first send (``sqs:GetQueueUrl``). ``sqs`` is a boto3 client
-    to be used instead of tarry's own, which waits 1 s for a connection, 5 s for an answer, and tries twice.
+    On a standard queue a message can arrive twice: if the answer to a send is lost, botocore sends again.
 
-    ``delay`` is the delay of messages that are sent without one: seconds or a ``timedelta``, at most 43,200 s (12
-    hours). A delay given at a send overrides it, 0 included.
+    Args:
+        name_or_url: The queue's name, URL or ARN. A name is looked up once, at the first send (``sqs:GetQueueUrl``).
+        delay: The delay of messages that are sent without one: seconds or a ``timedelta``, at most 43,200 s (12 hours).
+            A delay given at a send overrides it, 0 included.
+        sqs: A boto3 client to use instead of tarry's own, which waits 1 s for a connection, 5 s for an answer, and
+            tries twice.
 
-    On a standard queue a message can arrive twice: when SQS's answer to a send is lost, botocore sends again.
-
-    Raises `ConfigurationError` if it is not given a queue, or a ``delay`` that is not seconds or a ``timedelta``;
-    `DelayNotSupported` for a ``delay`` beyond 12 hours, or on a FIFO queue.
+    Raises:
+        ConfigurationError: ``name_or_url`` is not a queue, or ``delay`` is not seconds or a ``timedelta``.
+        DelayNotSupported: ``delay`` is longer than 12 hours, or the queue is FIFO.
     """
 
     def __init__(self, name_or_url: str, *, delay: float | timedelta | None = None, sqs: Any = None) -> None:
@@ -49,9 +51,9 @@ class Queue:
         self.name = _name_in(name_or_url)
         """The queue's name."""
         self.is_fifo = self.name.endswith(".fifo")
-        """Whether it is a FIFO queue: only the name says it."""
+        """Whether it is a FIFO queue: its name ends in ``.fifo``."""
         self.delay = self._default(delay)
-        """The delay in seconds of messages that are sent without one; None: the queue's own."""
+        """The delay in seconds of messages that are sent without one; None is the queue's own."""
 
     def __repr__(self) -> str:
         return f"Queue({self._given!r})" if self.delay is None else f"Queue({self._given!r}, delay={self.delay})"
@@ -74,22 +76,24 @@ class Queue:
         group_id: str | None = None,
         deduplication_id: str | None = None,
     ) -> str:
-        """Sends one message; its id, which is the `Message.id` that its handler sees.
+        """Send one message; return its id, which is the `Message.id` that its handler sees.
 
-        ``body``: a str goes as it is; a dict, list, dataclass or pydantic model as JSON.
-        ``delay``: in seconds, a ``timedelta`` or an aware ``datetime``, rounded up to whole seconds. None: the delay of
-        this `Queue`, else the queue's own default; 0: at once, whatever these are. At most 43,200 s (12 hours); beyond
-        900 s the queue's consumer must be tarry's, since it keeps the rest of the wait. None on a FIFO queue.
-        ``attributes``: message attributes; str, int, float, Decimal or bytes, as `Message.attributes` has them.
-        ``group_id``: needed on FIFO; on a standard queue it stands for no order (fair queues).
-        ``deduplication_id``: for FIFO alone; a fresh one is made if it is missing, on a queue with content-based
-        deduplication too.
+        Limits are checked before the request. Errors of SQS are raised as botocore raises them, after its retries.
 
-        Raises `ValueError` for what is beyond SQS's limits, `TypeError` for a body or attribute of another kind,
-        `DelayNotSupported`, all before anything is sent; and whatever botocore raises, after its own retries. An error
-        without an answer leaves open whether SQS has the message; on a standard queue botocore's own retry after a lost
-        answer makes two of it, on FIFO the deduplication id keeps it one. `SendError` if SQS's answer does not confirm
-        that it has the message as it was sent (its id, and the MD5 of the body).
+        Args:
+            body: A str is sent as it is; a dict, list, dataclass or pydantic model as JSON.
+            delay: Seconds, a ``timedelta`` or an aware ``datetime``, rounded up to whole seconds, at most 43,200 s (12
+                hours); not on FIFO. None is the delay of this `Queue`, else the queue's own; 0 is at once. Above 900 s,
+                the queue's consumer must be tarry's, which keeps the message hidden for the rest.
+            attributes: Message attributes: str, int, float, Decimal or bytes.
+            group_id: The message group; required on FIFO. On a standard queue it stands for no order (fair queues).
+            deduplication_id: For FIFO only; a new one is made if it is None, also with content-based deduplication.
+
+        Raises:
+            ValueError: The message is beyond SQS's limits.
+            TypeError: The body or an attribute has a type that cannot be sent.
+            DelayNotSupported: SQS cannot keep the delay.
+            SendError: SQS's answer does not confirm the message (its id, and the MD5 of the body).
         """
         here = world.current()
         entry = Entry(body, self.delay if delay is None else delay, attributes, group_id, deduplication_id)
@@ -107,7 +111,7 @@ class Queue:
         group_id: str | None = None,
         deduplication_id: str | None = None,
     ) -> Entry:
-        """One message of a `send_batch` that has a delay, attributes or ids of its own; arguments as of `send`."""
+        """Return a message for `send_batch` with a delay, attributes or ids of its own; arguments as for `send`."""
         return Entry(body, delay, attributes, group_id, deduplication_id)
 
     def send_batch(
@@ -118,20 +122,23 @@ class Queue:
         attributes: Mapping[str, Any] | None = None,
         group_id: str | None = None,
     ) -> list[str]:
-        """Sends any number of messages in as few requests as hold them; their ids, in their order.
+        """Send any number of messages; return their ids in order.
 
-        ``messages``: bodies as for `send`, or what `Queue.entry` makes, with a delay, attributes or ids of its own;
-        read as it is sent. ``delay`` (None: the delay of this `Queue`) and ``group_id`` hold for those that have none,
-        ``attributes`` are added to all (a
-        message's own of the same name counts).
+        Up to ten requests of ten messages or 1 MiB run at once. SQS's throttling and internal errors are retried three
+        times, after about 0.2, 0.8 and 3.2 s. On FIFO the requests of one group run one after the other, and a message
+        behind one that was not sent is not sent either.
 
-        Up to ten requests of ten messages or 1 MiB go out at once. What SQS refuses for no fault of the message is sent
-        again, up to three times, after about 0.2, 0.8 and 3.2 s. On FIFO the requests of one group go one after the
-        other; behind a message that could not be sent nothing of its group is.
+        Args:
+            messages: Bodies as for `send`, or entries made by `Queue.entry`. They are read as they are sent; if the
+                iterable raises, the messages read before are sent.
+            delay: For messages without a delay of their own; None is the delay of this `Queue`.
+            attributes: Added to all messages; a message's own attribute of the same name counts.
+            group_id: For messages without a group of their own.
 
-        Raises `SendError` in the end if some were not sent, with each of them and the reason; the others are. A delay
-        or attributes for all that cannot be are refused before anything is sent, as by `send`. What ``messages``
-        raises ends it: what was read before is sent.
+        Raises:
+            SendError: Some messages were not sent; all others were. Raised at the end.
+            ValueError, TypeError, DelayNotSupported: ``delay`` or ``attributes`` cannot be sent with any message.
+                Raised before anything is sent.
         """
         if isinstance(messages, (str, bytes, dict)):
             raise TypeError(f"send_batch takes an iterable of bodies, got one {type(messages).__name__}: use send")
