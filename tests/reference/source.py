@@ -85,6 +85,12 @@ class Module:
     def namespace(self) -> ModuleType:
         return importlib.import_module(".".join(filter(None, ("tarry", self.name))))
 
+    def imports(self, name: str, module: "Module") -> bool:
+        """Whether a name of another module is imported here, at the top or in a function."""
+        source = module.namespace.__name__
+        imports = (each for each in ast.walk(self.tree) if isinstance(each, ast.ImportFrom) and each.module == source)
+        return any(alias.name == name for each in imports for alias in each.names)
+
     @cached_property
     def functions(self) -> list[tuple[Scope, ast.AST]]:
         """Each function, and the module itself, with the names that it sees."""
@@ -252,7 +258,8 @@ class Source:
             sides = [self.templates(side, scope, depth) for side in (node.left, node.right)]
             return ["".join(each) for each in product(*sides)]
         if isinstance(node, ast.IfExp):
-            return [*self.templates(node.body, scope, depth), *self.templates(node.orelse, scope, depth)]
+            texts = [each for each in (node.body, node.orelse) if ast.unparse(each) != "None"]
+            return [text for each in texts for text in self.templates(each, scope, depth)]
         if isinstance(node, ast.Name):
             return self._named(node, scope, depth)
         if isinstance(node, ast.Call):
@@ -294,14 +301,14 @@ class Source:
         if name in scope.parameters:
             return self._phrases_given(name, scope, depth) or [f"{{{name}}}"]
         value = getattr(scope.module.namespace, name, None)
-        return [str(value)] if isinstance(value, PLAIN) else [f"{{{name}}}"]
+        return [str(value)] if isinstance(value, PLAIN) else [f"{{{label(node)}}}"]
 
     def _phrases_given(self, parameter: str, scope: Scope, depth: int) -> list[str]:
         """The texts of several words that calls give for a parameter."""
         function = scope.qualified_name.rpartition(".")[2]
         position, found = scope.parameters.index(parameter), dict[str, None]()
         for other, node in self._calls_of.get(function, []) if function != "__init__" else []:
-            if other.module is scope.module or getattr(other.module.namespace, function, None) is not None:
+            if other.module is scope.module or other.module.imports(function, scope.module):
                 given = {each.arg: each.value for each in node.keywords}
                 value = node.args[position] if len(node.args) > position else given.get(parameter)
                 found |= dict.fromkeys(self.templates(value, other, depth) if value is not None else [])
@@ -334,8 +341,9 @@ class Source:
         names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
         if names & {*scope.parameters, *scope.values, "self"}:
             return None
+        constants = {name: self._constants[name] for name in names if name in self._constants}
         try:
-            return eval(compile(ast.Expression(node), "<reference>", "eval"), vars(scope.module.namespace))
+            return eval(compile(ast.Expression(node), "<reference>", "eval"), constants | vars(scope.module.namespace))
         except Exception:  # noqa: BLE001 it is not one of constants
             return None
 
@@ -344,6 +352,16 @@ class Source:
         holder = getattr(scope.module.namespace, before, None) if before else scope.module.namespace
         found = getattr(holder, name, None) or (None if before else getattr(builtins, name, self._classes.get(name)))
         return found if isinstance(found, type) else None
+
+    @cached_property
+    def _constants(self) -> dict[str, Any]:
+        """The constants of the package by name, for those imported within a function."""
+        return {
+            name: value
+            for module in self.modules
+            for name, value in vars(module.namespace).items()
+            if name.isupper() and isinstance(value, PLAIN)
+        }
 
     @cached_property
     def _classes(self) -> dict[str, type]:
@@ -364,9 +382,9 @@ def called(node: ast.Call) -> str:
 def label(node: ast.expr) -> str:
     """A name for a value in a template."""
     if isinstance(node, ast.Name):
-        return node.id
+        return node.id.lower().strip("_")
     if isinstance(node, ast.Attribute) and node.attr != "name":
-        return "type" if node.attr == "__name__" else node.attr
+        return "type" if node.attr == "__name__" else node.attr.strip("_")
     if isinstance(node, ast.Call) and called(node) in LABELS:
         return LABELS[called(node)]
     inner = _main_part(node)

@@ -61,8 +61,8 @@ def check_delay(delay: Delay | None, *, fifo: bool) -> int | None:
     seconds = whole_seconds(delay)
     if fifo:
         raise DelayNotSupported(
-            f"a message to a FIFO queue takes no delay, got {seconds} seconds: SQS delays all of its messages alike, "
-            "by the queue's own DelaySeconds (0 to 900), and hiding one would hold up its group"
+            f"a message to a FIFO queue cannot have a delay of its own, got {seconds} seconds: set DelaySeconds of the "
+            "queue (0 to 900), which delays all its messages"
         )
     if seconds > MAX_VISIBILITY_SECONDS:
         raise DelayNotSupported(
