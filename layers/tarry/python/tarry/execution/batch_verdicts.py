@@ -64,7 +64,9 @@ class BatchVerdicts:
             self._verdicts.keeps_frames = True
             self._verdicts.on_message(delivery, verdict, None)
         except Exception as error:  # noqa: BLE001 a fault of our own must not reach the handler
-            self._log.problem("runtime_failed", "tarry itself failed to decide early", delivery, error=error)
+            self._log.problem(
+                "runtime_failed", "tarry itself failed to decide on the message early.", delivery, error=error
+            )
         finally:
             self._verdicts.keeps_frames = False
             self._is_free.release()
