@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test simulate soak check format bench build aws-facts lock clean
+.PHONY: help setup run test simulate soak check format docs bench build aws-facts lock clean
 
 help:
 	@echo "make run       run the sample orders locally, in virtual time"
@@ -26,6 +26,7 @@ help:
 	@echo "make soak      process many messages with failures, timeouts and crashes; MESSAGES=100000"
 	@echo "make check     check lint rules, formatting, types and imports"
 	@echo "make format    format the code"
+	@echo "make docs      write the generated pages of docs/reference"
 	@echo "make bench     benchmark the time per message against Powertools and a bare loop"
 	@echo "make build     validate the template and build the deployment package"
 	@echo "make aws-facts check facts about SQS and Lambda in the simulator and moto; STACK=... also on AWS"
@@ -60,6 +61,9 @@ check: $(READY)
 format: $(READY)
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
+
+docs: $(READY)
+	@$(BIN)/python -m tests.reference
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/batch.py

@@ -612,7 +612,7 @@ def test_when_no_place_is_free_the_process_ends_and_nothing_is_lost(caplog: pyte
     assert [entry["ReceiptHandle"] for entry in wire.sent("DeleteMessageBatch")[0].entries] == ["handle-m0"]
     assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 60, "handle-m3": 0, "handle-m4": 0}
     [line] = lines(caplog, "process_ends")
-    assert "no place is free" in field(line, "text")
+    assert "take all places" in field(line, "text")
 
 
 def test_on_fifo_the_process_ends_at_once_and_the_group_of_the_stuck_one_stands_still() -> None:  # SPEC I3, H1
@@ -687,7 +687,7 @@ def test_a_concurrency_that_is_none_is_refused_when_the_consumer_is_made(concurr
 
 
 def test_concurrency_with_a_batch_handler_is_refused_when_the_consumer_is_made() -> None:  # SPEC I1, C5
-    with pytest.raises(ConfigurationError, match="concurrency=3 means nothing to a handler of the whole batch"):
+    with pytest.raises(ConfigurationError, match="concurrency=3 has no effect with @batch_consumer"):
         batch_consumer(concurrency=3)(lambda batch: None)
 
 

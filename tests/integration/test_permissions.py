@@ -321,7 +321,7 @@ def test_what_a_function_loses_that_may_not_send_to_its_own_queue(caplog: pytest
     denied(wire, "SendMessageBatch")
     assert deferring(wire) == ["m1"]
     [warning] = lines(caplog, "missing_permission")
-    assert "sqs:SendMessage on orders: what is deferred" in warning.getMessage()
+    assert "sqs:SendMessage on orders: messages that are deferred" in warning.getMessage()
     assert "SQSSendMessagePolicy: {QueueName: orders}" in warning.getMessage()
 
 

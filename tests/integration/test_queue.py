@@ -549,7 +549,7 @@ def test_behind_a_message_that_could_not_be_sent_nothing_of_its_group_is(refusal
     assert groups(wire)["b"] == [f"b{number}" for number in range(20)]
     reasons = [unsent.reason for unsent in raised.value.failed]
     assert [type(reason) for reason in reasons[1:]] == [Behind] * 15
-    assert "message 8, before it in its group 'a', was not sent" in str(reasons[1])
+    assert "message 8, which comes before it in group 'a', was not sent" in str(reasons[1])
 
 
 def test_behind_a_message_refused_for_good_nothing_of_its_request_is_sent_again() -> None:  # SPEC J1

@@ -220,7 +220,7 @@ def test_a_message_whose_lease_has_ended_is_only_reported(
     assert failed(response) == ([name] if is_lost or name == "retry-1" else [])
     settled = [request.operation for request in wire.requests if request.operation != "GetQueueAttributes"]
     assert (settled == []) == is_lost
-    assert ("its lease is lost" in caplog.text) == is_lost
+    assert ("the lease is lost" in caplog.text) == is_lost
 
 
 def test_a_refused_letter_on_fifo_stops_its_group() -> None:  # SPEC E6, H1

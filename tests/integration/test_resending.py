@@ -80,8 +80,11 @@ class Later:
         (Later(), "a failure step must not be async or a generator, got <"),
         (lambda failure: None, "a function as a failure step takes (failure, next_step), got <function <lambda>"),
         (lambda a, b, c: None, "a function as a failure step takes (failure, next_step), got <function <lambda>"),
-        (DropMessage, "on_failure takes objects with a method handle(failure, next_step), or functions of both, got "),
-        ("drop", "or functions of both, got 'drop'"),
+        (
+            DropMessage,
+            "on_failure takes objects with a method handle(failure, next_step), or functions of these two, got ",
+        ),
+        ("drop", "or functions of these two, got 'drop'"),
     ],
 )
 def test_a_function_that_cannot_be_a_step_is_refused(step: Any, text: str) -> None:  # SPEC E3, C5
@@ -319,16 +322,22 @@ def test_a_copy_whose_contents_did_not_change_is_not_edited() -> None:  # SPEC E
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"body": "x" * 1_100_000}, "bytes, and orders takes at most 1048576"),
-        ({"body": ""}, "the copy cannot be sent (the body is empty: SQS takes 1 character or more)"),
-        ({"body": "\x00"}, "the copy cannot be sent (the body holds U+0000 at index 0"),
-        ({"body": {"secret"}}, "the copy cannot be sent (its body or an attribute is of a kind SQS cannot hold)"),
-        ({"body": {"secret": 1j}}, "the copy cannot be sent (its body or an attribute is of a kind SQS cannot hold)"),
+        ({"body": "x" * 1_100_000}, "bytes, and orders accepts 1048576"),
+        ({"body": ""}, "SQS would refuse the copy (the body is empty: SQS takes 1 character or more)"),
+        ({"body": "\x00"}, "SQS would refuse the copy (the body holds U+0000 at index 0"),
+        (
+            {"body": {"secret"}},
+            "SQS would refuse the copy (its body or an attribute has a type that SQS does not accept)",
+        ),
+        (
+            {"body": {"secret": 1j}},
+            "SQS would refuse the copy (its body or an attribute has a type that SQS does not accept)",
+        ),
         ({"attributes": {str(n): "x" for n in range(11)}}, "a message has at most 10 attributes, got 11"),
-        ({"attributes": {str(n): "x" for n in range(10)}}, "its record has no room beside the message"),
-        ({"attributes": {"Tarry": "x"}}, "the attribute Tarry is tarry's own"),
+        ({"attributes": {str(n): "x" for n in range(10)}}, "there is no space for its Tarry attribute"),
+        ({"attributes": {"Tarry": "x"}}, "the attribute name Tarry is reserved for tarry"),
         ({"attributes": {"a": ""}}, "attribute 'a' is empty"),
-        ({"attributes": 5}, "the copy cannot be sent"),
+        ({"attributes": 5}, "SQS would refuse the copy"),
     ],
 )
 def test_contents_beyond_the_limits_make_the_step_pass_on(

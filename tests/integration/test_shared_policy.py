@@ -82,7 +82,7 @@ SINGLE = {
 def test_a_policy_beside_a_single_setting_is_refused_and_both_are_named(make: Any, name: str) -> None:  # SPEC C1
     with pytest.raises(ConfigurationError) as caught:
         make(**{"policy": PATIENT, name: SINGLE[name]})
-    assert str(caught.value) == f"policy and {name} are both given: set {name} in the RetryPolicy, or drop policy"
+    assert str(caught.value) == f"policy and {name} are both given: set {name} in the RetryPolicy, or remove policy"
 
 
 def test_settings_that_are_none_are_not_given() -> None:  # SPEC C1
@@ -105,7 +105,7 @@ NOT_IN_PLACE = [SendAgain("slow"), DeadLetter()]
 def test_attempts_or_a_backoff_that_mean_nothing_are_refused_in_a_policy_too(
     policy: RetryPolicy, name: str
 ) -> None:  # SPEC E1
-    with pytest.raises(ConfigurationError, match=f"the policy's {name}.* means nothing where on_failure holds no "):
+    with pytest.raises(ConfigurationError, match=f"the policy's {name}.* has no effect without RetryInPlace"):
         consumer(policy=policy, on_failure=NOT_IN_PLACE)
 
 
@@ -193,8 +193,8 @@ def test_a_backoff_that_fails_leaves_the_delay_to_the_default_and_the_log_says_w
     assert wire.visibilities()["handle-m2"] == 30
     told = lines(caplog, "backoff_failed")
     assert {(field(line, "message_id"), line.levelname) for line in told} == {("m1", "ERROR"), ("m2", "ERROR")}
-    assert field(told[0], "text").startswith("the consumer's backoff failed: delay(1) r")
-    assert field(told[0], "text").endswith("; the default backoff sets this delay")
+    assert field(told[0], "text").startswith("The consumer's backoff failed: delay(1) r")
+    assert field(told[0], "text").endswith(". The default backoff sets this delay.")
 
 
 def test_a_consumers_own_backoff_is_asked_once_for_each_wait_when_it_is_made() -> None:  # SPEC C1
@@ -243,8 +243,8 @@ def test_a_copy_whose_delay_fails_waits_by_the_default_backoff(caplog: pytest.Lo
     assert 15 <= wire.letters()[0]["DelaySeconds"] <= 30
     [line] = lines(caplog, "backoff_failed")
     assert field(line, "text") == (
-        "SendAgain('slow')'s delay failed: delay(1) returned '60', which is not a number of seconds, 0 or more; this "
-        "copy waits by the default backoff"
+        "SendAgain('slow')'s delay failed: delay(1) returned '60', which is not a number of seconds, 0 or more. The "
+        "default backoff delays this copy."
     )
 
 

@@ -442,7 +442,7 @@ def test_a_step_that_wants_a_message_back_after_its_last_delivery_has_it_dead_le
         assert failed(stubborn(event(record("{}", "m1", receives=2)), Context())) == ["m1"]
         assert failed(stubborn(event(record("{}", "m1", receives=3)), Context())) == []
     assert [each["failure"]["attempts"] for each in wire.records()] == [3]
-    assert "raise maxReceiveCount" in field(lines(caplog, "no_delivery_left")[0], "text")
+    assert "Raise the queue's maxReceiveCount" in field(lines(caplog, "no_delivery_left")[0], "text")
 
 
 def test_enrich_adds_to_the_record() -> None:  # SPEC F6

@@ -892,5 +892,5 @@ def test_whatever_can_be_called_with_a_message_is_a_handler(function: Any) -> No
 
 
 def test_nothing_may_stand_behind_a_dead_letter_step() -> None:  # SPEC E1
-    with pytest.raises(ConfigurationError, match="comes last"):
+    with pytest.raises(ConfigurationError, match="must be the last step"):
         consumer(on_failure=[DeadLetter(), RetryInPlace()])

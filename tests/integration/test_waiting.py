@@ -213,7 +213,7 @@ def test_a_deferral_with_a_lost_lease_is_not_sent(caplog: pytest.LogCaptureFixtu
 
         assert failed(handler(event(record()), Context(200))) == ["m1"]
     assert wire.operations == ["GetQueueAttributes"]
-    assert "its lease is lost" in caplog.text
+    assert "the lease is lost" in caplog.text
 
 
 def test_of_ten_deferrals_the_refused_one_waits_in_place() -> None:  # SPEC J5, G1

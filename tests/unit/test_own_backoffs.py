@@ -109,7 +109,7 @@ def test_a_backoff_that_fails_later_leaves_the_delay_to_the_default(
     seconds, trouble = policy.delay_after(1, fifo=fifo, rng=Random(0))
     assert (seconds == FIFO_BACKOFF.seconds) if fifo else (15 <= seconds <= 30)
     assert trouble is not None
-    assert trouble.startswith("the consumer's backoff failed: delay(1) r")
+    assert trouble.startswith("The consumer's backoff failed: delay(1) r")
 
 
 @pytest.mark.parametrize(

@@ -80,30 +80,30 @@ def a_function_error(world: World) -> None:
     expect(seen, ([1, 2], [1, 2]), "handled at their receives")
 
 
-@mapping_probe("11", "So does a timeout")
+@mapping_probe("11", "A timeout returns the whole batch")
 def a_timeout(world: World) -> None:
     seen = batch_of_two(world, {}, {"sleep": 2 * TIMEOUT_SECONDS})
     expect(seen, ([1, 2], [1, 2]), "handled at their receives")
 
 
-@mapping_probe("11", "So does a crash")
+@mapping_probe("11", "A crash returns the whole batch")
 def a_crash(world: World) -> None:
     seen = batch_of_two(world, {}, {"exit": True})
     expect(seen, ([1, 2], [1, 2]), "handled at their receives")
 
 
-@mapping_probe("11", "What the function deleted itself stays deleted")
+@mapping_probe("11", "A message that the function deleted stays deleted")
 def a_delete_survives(world: World) -> None:
     seen = batch_of_two(world, {"delete": True}, {"raise": "an error"})
     expect(seen, ([1], [1, 2]), "handled at their receives")
 
 
-@mapping_probe("11", "That Lambda deletes it a second time is harmless")
+@mapping_probe("11", "A second delete by Lambda is harmless")
 def a_second_delete_is_harmless(world: World) -> None:
     expect(batch_of_two(world, {"delete": True}, {}), ([1], [1]), "handled at their receives")
 
 
-@probe("11", "A delete with the handle of an earlier receive is answered with success")
+@probe("11", "A delete with the receipt handle of an earlier receive succeeds")
 def a_delete_with_an_old_handle(world: World) -> None:
     url = world.queue(VisibilityTimeout=5)
     world.send(url)
@@ -119,13 +119,13 @@ def comes_back_when_its_visibility_ends(world: World) -> None:
     assert VISIBILITY_SECONDS - 3 < seconds < VISIBILITY_SECONDS + 25, f"after {seconds:.0f} s"
 
 
-@mapping_probe("12", "A longer visibility that the function set is left alone")
+@mapping_probe("12", "A longer visibility that the function set is kept")
 def a_longer_visibility_is_kept(world: World) -> None:
     seconds = _seconds_between_deliveries(world, {"fail": True, "hide": 60})
     assert 57 < seconds < 85, f"after {seconds:.0f} s"
 
 
-@mapping_probe("12", "So is a shorter one")
+@mapping_probe("12", "A shorter one is kept too")
 def a_shorter_visibility_is_kept(world: World) -> None:
     seconds = _seconds_between_deliveries(world, {"fail": True, "hide": 2}, visibility=120)
     assert seconds < 30, f"after {seconds:.0f} s"

@@ -20,7 +20,7 @@ def the_count_rises(world: World) -> None:
     expect(counts, [1, 2, 3], "counts")
 
 
-@probe("6", "It rises for a FIFO message that is received behind another of its group")
+@probe("6", "It rises for a FIFO message that is received behind another one of its group")
 def the_count_rises_behind_a_head(world: World) -> None:
     url = world.queue(fifo=True, VisibilityTimeout=10, ContentBasedDeduplication="true")
     for body in ("head", "tail"):
@@ -48,7 +48,7 @@ def moved_at_the_receive_after(world: World) -> None:
     expect(letter["MessageAttributes"]["tenant"]["StringValue"], "acme", "its attribute")
 
 
-@probe("7", "The moved message goes on counting, and names the queue it came from")
+@probe("7", "The moved message keeps its receive count, and names its source queue")
 def the_letter_goes_on_counting(world: World) -> None:
     url, dead = world.with_dead_letters(1, VisibilityTimeout=5)
     world.send(url)
@@ -68,7 +68,7 @@ def range_of_max_receive_count(world: World) -> None:
             world.with_dead_letters(count)
 
 
-@probe("8", "Sent again it is a new message: new id, new sent time, count 1")
+@probe("8", "A message that is sent again is a new message: new id, new sent time, count 1")
 def sent_again_is_new(world: World) -> None:
     url = world.queue(VisibilityTimeout=60)
     world.send(url)
@@ -83,4 +83,4 @@ def sent_again_is_new(world: World) -> None:
     assert times[1] > times[0], "no later sent time"
 
 
-not_probed("9", "SQS has no request that could show it: none changes a message")
+not_probed("9", "no request of SQS changes a message")

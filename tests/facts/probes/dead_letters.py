@@ -6,7 +6,7 @@ from tests.facts.registry import probe
 from tests.facts.worlds.world import World, expect
 
 
-@probe("22", "A look hides a message and raises its count")
+@probe("22", "A receive hides a message and raises its count")
 def a_look_is_a_receive(world: World) -> None:
     url = world.queue(VisibilityTimeout=6)
     world.send(url)
@@ -32,7 +32,7 @@ def redrive_allow_policy(world: World) -> None:
         world.queue(RedrivePolicy={"deadLetterTargetArn": world.arn(dead), "maxReceiveCount": 3})
 
 
-@probe("24", "StartMessageMoveTask moves everything back, with new ids and the count begun anew", cost="minutes")
+@probe("24", "StartMessageMoveTask moves everything back, with new ids and new counts", cost="minutes")
 def a_move_task_moves_everything(world: World) -> None:
     url, dead = world.with_dead_letters(1, VisibilityTimeout=5)
     ids = {world.send(url, f"number {n}") for n in range(3)}
@@ -54,7 +54,7 @@ def a_move_task_takes_a_dead_letter_queue(world: World) -> None:
         world.sqs.start_message_move_task(SourceArn=world.arn(url))
 
 
-@probe("24", "One task a queue at a time", cost="minutes")
+@probe("24", "One task per queue at a time", cost="minutes")
 def one_move_task_a_queue(world: World) -> None:
     url, dead = world.with_dead_letters(1, VisibilityTimeout=5)
     for n in range(9):

@@ -21,7 +21,7 @@ def bodies_of(messages: list[Message]) -> list[str]:
     return [each["Body"] for each in messages]
 
 
-@probe("14", "One receive may hold several groups, each in order")
+@probe("14", "One receive may return several groups, each in order")
 def several_groups_in_order(world: World) -> None:
     url = world.queue(fifo=True, ContentBasedDeduplication="true")
     for body in ("a1", "b1", "a2", "b2"):
@@ -31,7 +31,7 @@ def several_groups_in_order(world: World) -> None:
     expect([body for body in bodies if body[0] == "b"], ["b1", "b2"], "of the other")
 
 
-@probe("14", "While its head is invisible nothing of a group is received")
+@probe("14", "While the head of a group is invisible, no message of the group is received")
 def an_invisible_head_hides_its_group(world: World) -> None:
     url, received = group(world, ["a1", "a2", "a3"])
     world.hide(url, received["a1"], 60)
@@ -39,7 +39,7 @@ def an_invisible_head_hides_its_group(world: World) -> None:
     expect(bodies_of(world.receive(url, 3)), [], "received")
 
 
-@probe("14", "An invisible message hides those behind it, not those before it; the group then waits for it")
+@probe("14", "An invisible message hides the messages behind it, not the ones before it; the group then waits for it")
 def an_invisible_tail_lets_its_head_go(world: World) -> None:
     url, received = group(world, ["a1", "a2", "a3"])
     world.hide(url, received["a2"], 40)
@@ -52,7 +52,7 @@ def an_invisible_tail_lets_its_head_go(world: World) -> None:
     expect(bodies_of(world.receive(url, 3)), ["a2", "a3"], "received then")
 
 
-@probe("14", "A head given back is received again though its tail is invisible")
+@probe("14", "A released head is received again although the messages behind it are invisible")
 def a_head_given_back_comes_alone(world: World) -> None:
     url, received = group(world, ["a1", "a2"], visibility=60)
     world.hide(url, received["a1"], 0)
@@ -60,7 +60,7 @@ def a_head_given_back_comes_alone(world: World) -> None:
     expect(bodies_of(world.receive(url, 2)), ["a1"], "received")
 
 
-@probe("14", "Given back all together, a group comes again in its order")
+@probe("14", "A group that is released as a whole is received again in order")
 def a_group_given_back_keeps_its_order(world: World) -> None:
     url, received = group(world, ["a1", "a2", "a3"], visibility=60)
     for message in received.values():
@@ -69,7 +69,7 @@ def a_group_given_back_keeps_its_order(world: World) -> None:
     expect(bodies_of(world.receive(url, 3)), ["a1", "a2", "a3"], "received")
 
 
-@probe("14", "Other groups are not touched")
+@probe("14", "Other groups are not affected")
 def other_groups_go_on(world: World) -> None:
     url, received = group(world, ["a1", "a2", "b1"])
     world.hide(url, received["a1"], 60)
@@ -102,7 +102,7 @@ def needs_two_ids(world: World) -> None:
         world.send(url, MessageGroupId="a")
 
 
-@probe("20", "Within 5 minutes the same deduplication id is accepted and swallowed, whatever the body")
+@probe("20", "Within 5 minutes a send with the same deduplication id succeeds and is dropped, whatever the body")
 def a_repeated_id_is_swallowed(world: World) -> None:
     url = world.queue(fifo=True)
     first = world.send(url, "one", MessageGroupId="a", MessageDeduplicationId="1")
@@ -112,7 +112,7 @@ def a_repeated_id_is_swallowed(world: World) -> None:
     expect(bodies_of(world.receive(url, 2)), ["one"], "received")
 
 
-@probe("20", "That the first has been deleted changes nothing")
+@probe("20", "The same if the first message was deleted meanwhile")
 def a_repeated_id_is_swallowed_after_a_delete(world: World) -> None:
     url = world.queue(fifo=True)
     world.send(url, "one", MessageGroupId="a", MessageDeduplicationId="1")
@@ -121,7 +121,7 @@ def a_repeated_id_is_swallowed_after_a_delete(world: World) -> None:
     expect(bodies_of(world.receive(url, 2)), [], "received")
 
 
-@probe("20", "After 5 minutes it is a message again", cost="minutes")
+@probe("20", "After 5 minutes it is a new message", cost="minutes")
 def after_five_minutes_it_is_new(world: World) -> None:
     url = world.queue(fifo=True)
     world.send(url, "one", MessageGroupId="a", MessageDeduplicationId="1")

@@ -3,7 +3,7 @@
 from tests.facts.registry import mapping_probe, not_probed
 from tests.facts.worlds.world import TIMEOUT_SECONDS, World, expect
 
-not_probed("25", "a protocol: the acceptance tests run the shipped functions under the real runtime client")
+not_probed("25", "a protocol; the acceptance tests run the shipped functions under the real runtime client")
 
 
 @mapping_probe("25a", "In the event a Binary value is base64 text, and a type keeps its label")
@@ -32,8 +32,8 @@ def trace_header_in_the_event(world: World) -> None:
     expect(invocation.records[0]["attributes"].get("AWSTraceHeader"), header, "AWSTraceHeader")
 
 
-not_probed("26", "it says when Lambda freezes an environment, which nothing inside can see reliably")
-not_probed("27", "a cold start's cost depends on the memory; `make bench` and the budget tests measure our part")
+not_probed("26", "an environment cannot observe when Lambda freezes it")
+not_probed("27", "the cost of a cold start depends on the memory; `make bench` and the budget tests measure it")
 
 
 @mapping_probe("28", "At the deadline the process is killed: no `finally` runs")
@@ -57,4 +57,4 @@ def time_left(world: World) -> None:
     assert limit - 3_000 < invocation.left_ms <= limit, f"{invocation.left_ms} ms left of {limit}"
 
 
-not_probed("29", "it says what Powertools loads, which does not depend on where it runs")
+not_probed("29", "what Powertools loads does not depend on where it runs")

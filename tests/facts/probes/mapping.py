@@ -62,7 +62,7 @@ def range_of_maximum_concurrency(world: World) -> None:
             world.connect(url, ScalingConfig={"MaximumConcurrency": concurrency})
 
 
-@mapping_probe("15", "It bounds how many invocations run at once")
+@mapping_probe("15", "It limits how many invocations run at once")
 def maximum_concurrency(world: World) -> None:
     url = world.queue(VisibilityTimeout=120)
     for number in range(8):
@@ -74,7 +74,7 @@ def maximum_concurrency(world: World) -> None:
     assert max(at_once) <= 2, f"{max(at_once)} at once"
 
 
-@mapping_probe("15", "A throttled batch is let go at the end of its visibility, a receive older, never having run")
+@mapping_probe("15", "A throttled batch comes back when its visibility ends, one receive older, without having run")
 def throttled(world: World) -> None:
     url, dead = world.with_dead_letters(2, VisibilityTimeout=VISIBILITY_SECONDS)
     message_id = world.send(url, {})
@@ -84,7 +84,7 @@ def throttled(world: World) -> None:
     expect((letter["MessageId"], world.invocations(url)), (message_id, []), "the letter, and the invocations")
 
 
-not_probed("15a", "it shows under a load of minutes only, and in figures that AWS may change")
+not_probed("15a", "it needs minutes of load, and AWS may change the figures")
 
 
 @probe("15b", "A function that feeds its own queue is stopped after about 16 hops", cost="minutes", needs=LOOP)
@@ -98,7 +98,7 @@ def recursive_loops_are_stopped(world: World) -> None:
     world.receive_one(dead)
 
 
-@mapping_probe("15c", "What a filter does not match is deleted, unseen")
+@mapping_probe("15c", "A message that no filter matches is deleted without an invocation")
 def filters_delete(world: World) -> None:
     url = world.queue(VisibilityTimeout=VISIBILITY_SECONDS)
     wanted = world.send(url, {"kind": "wanted"})
@@ -112,4 +112,4 @@ def filters_delete(world: World) -> None:
     world.expect_depth(url)
 
 
-not_probed("15d", "it needs a capacity provider of Lambda Managed Instances, which costs while it stands")
+not_probed("15d", "it needs a capacity provider of Lambda Managed Instances, which costs money while it exists")

@@ -52,7 +52,7 @@ def a_mebibyte_in_all(world: World) -> None:
         world.sqs.send_message_batch(QueueUrl=url, Entries=halves)
 
 
-@probe("17", "A queue's MaximumMessageSize is 1,024 to 1,048,576 bytes, and rules")
+@probe("17", "A queue's MaximumMessageSize is 1,024 to 1,048,576 bytes, and is enforced")
 def a_queues_own_limit(world: World) -> None:
     for size in (1_023, MIB + 1):
         with refused(f"a limit of {size:,}"):
@@ -117,7 +117,7 @@ def _is_accepted(world: World, url: str, attributes: dict[str, Any], body: str =
     return True
 
 
-@probe("21", "The answer to a send carries the body's MD5 and that of the attributes, types and labels included")
+@probe("21", "The response to a send has the MD5 of the body and of the attributes, with types and labels")
 def digests(world: World) -> None:
     attributes = {
         "text": text("é"),

@@ -29,7 +29,7 @@ def a_dead_letter_keeps_its_age(world: World) -> None:
     expect(_letters(world), ["young"], "in the dead-letter queue")
 
 
-@probe("5", "On FIFO its age begins anew", cost="minutes")
+@probe("5", "On FIFO, its age restarts", cost="minutes")
 def on_fifo_its_age_begins_anew(world: World) -> None:
     expect(_letters(world, fifo=True), ["old", "young"], "in the dead-letter queue")
 

@@ -11,7 +11,7 @@ def entries(count: int, **more: Any) -> list[dict[str, Any]]:
     return [{"Id": str(n), "MessageBody": f"number {n}", **more} for n in range(count)]
 
 
-@probe("16", "A batch request takes ten entries")
+@probe("16", "A batch request has at most ten entries: sends")
 def ten_entries(world: World) -> None:
     url = world.queue()
     world.sqs.send_message_batch(QueueUrl=url, Entries=entries(10))
@@ -19,7 +19,7 @@ def ten_entries(world: World) -> None:
         world.sqs.send_message_batch(QueueUrl=url, Entries=entries(11))
 
 
-@probe("16", "So does one of visibilities and one of deletes")
+@probe("16", "The same for visibilities and deletes")
 def ten_of_any_kind(world: World) -> None:
     url = world.queue(VisibilityTimeout=60)
     world.send(url)
@@ -40,14 +40,14 @@ def unique_ids(world: World) -> None:
         world.sqs.send_message_batch(QueueUrl=url, Entries=twice)
 
 
-@probe("16", "An entry that fails is told in an answer that is a success: a send")
+@probe("16", "A failed entry is reported in a successful response: a send")
 def a_failed_send(world: World) -> None:
     wrong = {"Id": "wrong", "MessageBody": "parked too long", "DelaySeconds": 901}
     answer = world.sqs.send_message_batch(QueueUrl=world.queue(), Entries=[*entries(1), wrong])
     expect(_fates(answer), (["0"], ["wrong"]), "successful and failed")
 
 
-@probe("16", "The same for a visibility: of -1 s, and by a handle that is none")
+@probe("16", "The same for a visibility: -1 s, and an invalid receipt handle")
 def a_failed_visibility(world: World) -> None:
     url = world.queue(VisibilityTimeout=60)
     for _ in range(2):
@@ -62,7 +62,7 @@ def a_failed_visibility(world: World) -> None:
     expect(_fates(answer), (["0"], ["1", "2"]), "successful and failed")
 
 
-@probe("16", "And for a total beyond the 12 hours of fact 1")
+@probe("16", "The same for a total beyond the 12 hours of fact 1")
 def a_failed_total(world: World) -> None:
     url = world.queue(VisibilityTimeout=60)
     for _ in range(2):
@@ -77,7 +77,7 @@ def a_failed_total(world: World) -> None:
     expect(_fates(answer), (["0"], ["1"]), "successful and failed")
 
 
-@probe("16", "And for a delete by a handle that is none")
+@probe("16", "The same for a delete with an invalid receipt handle")
 def a_failed_delete(world: World) -> None:
     url = world.queue(VisibilityTimeout=60)
     world.send(url)

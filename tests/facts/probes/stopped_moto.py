@@ -11,7 +11,7 @@ from tests.facts.worlds.world import World, expect
 REAL_SECONDS = 0.5
 
 
-@probe("30", "A visibility of 30 s ends after 30 s, not at them", needs=("stopped moto",))
+@probe("30", "A visibility of 30 s ends after 30 s, not at 30 s", needs=("stopped moto",))
 def a_visibility_ends_after_its_time(world: World) -> None:
     moto = cast("MotoWorld", world)
     url = moto.queue(VisibilityTimeout=30)
@@ -23,7 +23,7 @@ def a_visibility_ends_after_its_time(world: World) -> None:
     moto.receive_one(url)
 
 
-@probe("30", "A delay of 10 s ends at them", needs=("stopped moto",))
+@probe("30", "A delay of 10 s ends at 10 s", needs=("stopped moto",))
 def a_delay_ends_at_its_time(world: World) -> None:
     moto = cast("MotoWorld", world)
     url = moto.queue()

@@ -17,7 +17,7 @@ def range_of_a_visibility(world: World) -> None:
     world.hide(url, message, 0)
 
 
-@probe("1", "Beyond 43,200 s in total it is refused, not clamped, in the words quoted")
+@probe("1", "A total beyond 43,200 s is refused, not cut, with the quoted text")
 def refusal_of_a_total(world: World) -> None:
     url = world.queue(VisibilityTimeout=60)
     world.send(url)
@@ -39,7 +39,7 @@ def total_counts_from_this_receive(world: World) -> None:
     world.hide(url, message, 43_200 - 30)
 
 
-@probe("1", "To extend a visibility does not begin the total anew", cost="hours")
+@probe("1", "Extending a visibility does not restart the total", cost="hours")
 def an_extension_does_not_begin_anew(world: World) -> None:
     url = world.queue(VisibilityTimeout=60)
     world.send(url)
@@ -51,7 +51,7 @@ def an_extension_does_not_begin_anew(world: World) -> None:
     world.hide(url, message, 22_100)
 
 
-@probe("1", "ApproximateFirstReceiveTimestamp is that of the first receive")
+@probe("1", "ApproximateFirstReceiveTimestamp is the time of the first receive")
 def first_receive_timestamp(world: World) -> None:
     url = world.queue(VisibilityTimeout=5)
     world.send(url)
@@ -62,7 +62,7 @@ def first_receive_timestamp(world: World) -> None:
     assert times[1] == times[0], "another at the second receive"
 
 
-@probe("2", "A changed visibility holds for one receive; the next has the queue's own")
+@probe("2", "A changed visibility applies to one receive; the next one gets the queue's timeout")
 def a_visibility_holds_for_one_receive(world: World) -> None:
     url = world.queue(VisibilityTimeout=30)
     world.send(url)
@@ -73,7 +73,7 @@ def a_visibility_holds_for_one_receive(world: World) -> None:
     expect(world.receive(url), [], "received while hidden")
 
 
-@probe("4", "A hidden message is in flight, a parked one is not")
+@probe("4", "A hidden message is in flight, a delayed one is not")
 def hidden_is_in_flight(world: World) -> None:
     url = world.queue(VisibilityTimeout=300)
     world.send(url)
@@ -82,7 +82,7 @@ def hidden_is_in_flight(world: World) -> None:
     world.expect_depth(url, in_flight=1, delayed=1)
 
 
-@probe("4", "With every place taken a receive is refused: OverLimit", cost="hours", needs=("in-flight limit",))
+@probe("4", "With all places taken, a receive is refused: OverLimit", cost="hours", needs=("in-flight limit",))
 def over_limit(world: World) -> None:
     url = world.queue(VisibilityTimeout=3_600)
     _fill(world, url)
@@ -90,7 +90,7 @@ def over_limit(world: World) -> None:
         world.sqs.receive_message(QueueUrl=url, WaitTimeSeconds=0)
 
 
-@probe("4", "On FIFO it finds nothing instead", cost="hours", needs=("in-flight limit",))
+@probe("4", "On FIFO, a receive returns nothing instead", cost="hours", needs=("in-flight limit",))
 def over_limit_on_fifo(world: World) -> None:
     url = world.queue(fifo=True, VisibilityTimeout=3_600)
     _fill(world, url, fifo=True)

@@ -92,7 +92,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a public name when it is first used: what a function does not use, its cold start does not pay for."""
+    """Load a public name at its first use, so that a cold start loads only the names that a function uses."""
     from importlib import import_module
 
     for home, names in _HOMES.items():

@@ -29,9 +29,10 @@ class Batch(Sequence[Message[T]]):
         self._verdict = BatchVerdict() if verdict is None else verdict
 
     def ack_all(self) -> None:
-        """Acknowledge all messages without another verdict, also a later one; but `Message.retry` comes too late then.
+        """Acknowledge all messages without a verdict of their own.
 
-        With ``ack="eager"`` they are deleted at once, and any other verdict comes too late (not on FIFO).
+        A later verdict on a message takes precedence, except `Message.retry`. With ``ack="eager"``, the messages are
+        deleted at once (not on FIFO), and any later verdict is ignored.
         """
         self._give(ACK)
         if self._verdict.verdict is ACK and self._verdict.deletes_at_once:
@@ -39,10 +40,14 @@ class Batch(Sequence[Message[T]]):
                 delivery_of(message).ack_eagerly()
 
     def retry_all(self, delay: Delay | None = None) -> None:
-        """Retry all messages without another verdict, also a later one; but `Message.ack` comes too late then.
+        """Retry all messages without a verdict of their own.
 
-        In an ``except`` block, the exception that is being handled is recorded as the reason. ``message.retry(delay)``
-        on one of them sets its delay. Raises like `Message.retry`.
+        A later verdict on a message takes precedence, except `Message.ack`; ``message.retry(delay)`` sets the delay of
+        that message. In an ``except`` block, the exception that is being handled is recorded as the reason.
+
+        Raises:
+            ValueError: ``delay`` is not a delay.
+            DelayNotSupported: As for `Message.retry`.
         """
         verdict = Retry(delay)
         for message in self._messages:

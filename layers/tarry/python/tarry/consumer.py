@@ -59,7 +59,7 @@ Response = dict[str, list[dict[str, str]]]
 
 
 class Consumer(Generic[T]):
-    """A Lambda handler for SQS events. Made by `consumer` and `batch_consumer`; it never changes.
+    """A Lambda handler for SQS events, made by `consumer` or `batch_consumer`. It cannot be changed.
 
     ``handler(event, context)`` is the Lambda entry point. ``handler.function`` is the plain function, for tests.
     """
@@ -73,7 +73,7 @@ class Consumer(Generic[T]):
 
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: AllSettings) -> None:
         if not callable(function):
-            raise ConfigurationError(f"a consumer is made of a function, got {function!r}; settings go by name")
+            raise ConfigurationError(f"a consumer takes a function, got {function!r}; give settings by name")
         if isinstance(function, Consumer) or (trouble := cannot_take_one(function)) is not None:
             why = "it is a consumer already" if isinstance(function, Consumer) else trouble
             raise ConfigurationError(f"{function!r} cannot be a handler: {why}")
@@ -82,16 +82,16 @@ class Consumer(Generic[T]):
         """The handler itself."""
         self.steps = FailureSteps(settings.get("on_failure"))
         if takes_batch and any(of_queue.tries_locally for of_queue in self.steps.all):
-            raise ConfigurationError("LocalRetry() is for handlers of one message: a batch cannot be run again in part")
+            raise ConfigurationError("LocalRetry() works with @consumer only: a batch cannot run again in part")
         self.policy: RetryPolicy = policy_of(settings, self.steps)
-        """When a message is tried again: the ``policy=`` it was made with, or one of its single settings."""
+        """The retry policy: the ``policy=`` that was given, or one made of the single settings."""
         self._settings = with_policy(settings, self.policy)
         self.concurrency = concurrency_of(settings.get("concurrency", 1), takes_batch)
         """How many messages run at once."""
         self.timeout = seconds_of("timeout", settings.get("timeout"))
         """Seconds for one run of the handler."""
         self.keepalive = seconds_of("keepalive", settings.get("keepalive"))
-        """Seconds between two extensions of the leases."""
+        """Seconds between two extensions of visibility."""
         self._payload_reader = payload_reader_of(function, settings)
         self.is_async = is_async(function)
         self.isolate = bool(settings.get("isolate", True))
@@ -102,7 +102,7 @@ class Consumer(Generic[T]):
         self.__module__ = getattr(function, "__module__", __name__)
         self.__doc__ = getattr(function, "__doc__", None)
         self.name: str = settings.get("name") or self.__qualname__
-        """Which consumer this is, in logs."""
+        """The consumer's name in the log."""
         options = settings.get("log", LogOptions())
         if not isinstance(options, LogOptions):
             raise ConfigurationError(f"log takes LogOptions(...), got {options!r}")
@@ -116,10 +116,15 @@ class Consumer(Generic[T]):
     @overload
     def replace(self, **settings: Unpack[BatchSettings]) -> Consumer[T]: ...
     def replace(self, **settings: Any) -> Any:
-        """A consumer of the same function with some settings changed.
+        """Return a consumer of the same function with some settings changed.
 
-        A single setting of the policy (``max_attempts=2``) changes that in a copy of the consumer's policy. ``policy=``
-        takes the place of the whole policy; None is the default one. Raises `ConfigurationError` as `consumer` does.
+        Args:
+            model: Another model for the payload.
+            settings: As for `consumer`. A single setting of the policy (``max_attempts=2``) changes a copy of the
+                consumer's policy; ``policy=`` replaces all of it, None with the default policy.
+
+        Raises:
+            ConfigurationError: As for `consumer`.
         """
         refuse_unknown(settings)
         before: Mapping[str, Any] = self._settings
@@ -129,19 +134,19 @@ class Consumer(Generic[T]):
         return Consumer(self.function, self._takes_batch, changed)
 
     def __call__(self, event: Any, context: Any = None) -> Response:
-        """Handles one batch; the answer names the messages that SQS is to deliver again.
+        """Process one batch; return the response, which names the messages that failed.
 
-        Raises `InvalidEvent` for an event that is not an SQS event, and nothing else; but `SystemExit`, when all is
-        settled, where a handler goes on that cannot be ended, and must not meet another batch (``concurrency``).
+        Raises:
+            InvalidEvent: The event is not an SQS event.
+            SystemExit: A handler is still running that cannot be stopped, so the process must not take another batch.
+                All messages are settled.
         """
         pending, are_plain = records_of(event)
         if pending:
             # In a context of its own: what a hook sets there, the next invocation does not see.
             must_end_process = copy_context().run(self._handle, pending, are_plain, context)
             if must_end_process is not None:
-                self.log.problem(
-                    "process_ends", f"{must_end_process}: this process ends, and a new one takes its place"
-                )
+                self.log.problem("process_ends", f"{must_end_process}. This process ends, and Lambda starts another.")
                 raise SystemExit(1)
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in pending]}
 
@@ -172,7 +177,7 @@ class Consumer(Generic[T]):
                 run.verdicts.outcomes.settlement.delete(run.acknowledged())
         except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
             leave_if_forked(invocation.began_in, error)
-            text = "tarry itself failed; what was not settled is reported as failed"
+            text = "tarry itself failed. Messages that are not settled are reported as failed."
             self.log.problem("runtime_failed", text, error=error)
         finally:
             invocation.ended = True
@@ -235,12 +240,18 @@ def consumer(*, model: type[P], **settings: Unpack[Settings]) -> Callable[[Handl
 @overload
 def consumer(*, model: None = None, **settings: Unpack[Settings]) -> Callable[[Handler[P]], Consumer[P]]: ...
 def consumer(function: Any = None, /, **settings: Any) -> Any:
-    """Makes a Lambda handler of a function of one `Message`; see `Settings`.
+    """Make a Lambda handler of a function that takes one `Message`.
 
         @consumer(max_attempts=4, backoff=Exponential(2, 3, maximum=900), fatal=OrderDeclined)
         def handler(message: Message) -> None: ...
 
-    Raises `ConfigurationError` for settings that are out of range or contradict each other.
+    Args:
+        function: The handler, sync or async.
+        settings: See `Settings`.
+
+    Raises:
+        ConfigurationError: A setting is out of range, or two settings contradict each other.
+        TypeError: There is no such setting.
     """
     return _made(function, False, settings)
 
@@ -256,7 +267,16 @@ def batch_consumer(
     *, model: None = None, **settings: Unpack[BatchSettings]
 ) -> Callable[[BatchHandler[P]], Consumer[P]]: ...
 def batch_consumer(function: Any = None, /, **settings: Any) -> Any:
-    """Makes a Lambda handler of a function of one `Batch`; settings as for `consumer`, and those of `BatchSettings`."""
+    """Make a Lambda handler of a function that takes a `Batch`.
+
+    Args:
+        function: The handler, sync or async.
+        settings: See `Settings` and `BatchSettings`.
+
+    Raises:
+        ConfigurationError: A setting is out of range, or two settings contradict each other.
+        TypeError: There is no such setting.
+    """
     return _made(function, True, settings)
 
 

@@ -1,13 +1,13 @@
-"""What tarry itself raises.
+"""The exceptions of tarry.
 
     TarryError
     ├── InvalidEvent          the event is not an SQS event
     ├── ConfigurationError    a setting is wrong, or two contradict each other
     ├── DelayNotSupported     SQS cannot keep this delay
-    ├── LeaseLost             a message cannot be held any longer: another consumer may have it
-    ├── SendError             messages of a `Queue` were not sent for certain
-    ├── Undecodable           a body that is not what it should be
-    └── UnexplainedFailure    a handler reported a failed message without an error
+    ├── LeaseLost             a message cannot be extended: another consumer may have it
+    ├── SendError             messages of a `Queue` were not sent, or not for certain
+    ├── Undecodable           a body is not JSON, or does not match the model
+    └── UnexplainedFailure    a handler reported a message as failed without an error
 
 All are `ValueError`s too. Verdicts that are raised (`Retry`, `Reject`, ...) are not errors: see `tarry.signals`.
 """
@@ -23,55 +23,54 @@ if TYPE_CHECKING:
 
 
 class TarryError(ValueError):
-    """The base of what tarry raises."""
+    """The base of tarry's exceptions."""
 
 
 class InvalidEvent(TarryError):
-    """The event is not an SQS event: no dict, no ``Records``, or a record without a ``messageId``.
+    """The event is not an SQS event: not a dict, no ``Records``, or a record without a ``messageId``.
 
-    The only thing for which a consumer raises: it cannot know the messages, so Lambda must take the whole batch
-    back.
+    A consumer raises it because it cannot know the messages, so Lambda must take the whole batch back.
     """
 
 
 class ConfigurationError(TarryError):
-    """A setting was refused when the object was made; the text names the value and what to change."""
+    """A setting is wrong. Raised when the object is made; the text names the value and what to change."""
 
 
 class DelayNotSupported(TarryError):
-    """A delay that SQS cannot keep; the text names the limit.
+    """A delay that SQS cannot keep. The text names the limit.
 
-    SQS hides a message for at most 43,200 seconds (12 hours), counted from its receive; a message to a FIFO queue can
-    have no delay of its own.
+    SQS hides a message for at most 43,200 seconds (12 hours) from its receive. A single message of a FIFO queue cannot
+    have a delay.
     """
 
 
 class LeaseLost(TarryError):
-    """A message cannot be held any longer (`Message.extend`): another consumer may have it by now.
+    """`Message.extend` cannot extend the message: another consumer may have it by now. Stop working on it.
 
-    Its lease has ended, SQS refuses its receipt handle, or its handler has ended. Stop working on it.
+    Its lease has ended, SQS refuses its receipt handle, or its handler has ended.
     """
 
 
 class Unsent(Value):
-    """A message that was not sent for certain, and why."""
+    """A message of a `SendError`, with the reason."""
 
     index: int
-    """Its place among those that were to be sent, from 0."""
+    """The position among the messages, from 0."""
     message: Any
     """As it was given to `Queue.send_batch`."""
     reason: Exception
-    """What SQS or botocore said; for a message beyond a limit the `ValueError` or `TypeError` that says which."""
+    """The error of SQS or botocore; for a message beyond a limit, a `ValueError` or `TypeError`."""
     entry: Any = None
-    """To send it again with the same deduplication id (``queue.send_batch([unsent.entry])``); None for a message that
-    cannot be sent as it is."""
+    """For another ``queue.send_batch([unsent.entry])``, with the same deduplication id; None for a message that can
+    never be sent."""
 
 
 class SendError(TarryError):
-    """Some messages of a `Queue.send_batch` were not sent, all others were; or that of a `Queue.send` is in doubt.
+    """Some messages of `Queue.send_batch` were not sent (all others were), or SQS did not confirm a `Queue.send`.
 
-    ``failed`` has each of those that were not, as `Unsent`: ``message``, ``reason``, ``index``, ``entry``.
-    ``message_ids`` has the ids of all in their order, None for those that were not sent.
+    ``failed`` is a tuple of `Unsent`: ``message``, ``reason``, ``index``, ``entry``. ``message_ids`` has the ids of all
+    messages in order, None for those in ``failed``.
     """
 
     def __init__(self, failed: Sequence[Unsent], message_ids: Sequence[str | None]) -> None:
@@ -87,13 +86,13 @@ REASONS_TOLD = 5
 
 
 class Undecodable(TarryError):
-    """The body cannot be decoded. Fatal by nature: the message is dead-lettered byte for byte and never retried."""
+    """The body is not JSON, or does not match the model. The message is dead-lettered unchanged and never retried."""
 
 
 class UnexplainedFailure(TarryError):
-    """A failure without an error: the handler returned ``batchItemFailures``, or gave no verdict on the message.
+    """A failure without an error: the handler returned ``batchItemFailures``, or gave the message no verdict.
 
-    Worth another attempt whatever ``fatal`` and ``retry_on`` say, since it does not tell which error it was.
+    The message is retried whatever ``fatal`` and ``retry_on`` say, because the error is not known.
     """
 
 

@@ -74,9 +74,11 @@ class Message(Generic[T]):
         return body if isinstance(body, str) else ""
 
     def json(self) -> Any:
-        """The body decoded from JSON, anew at each call.
+        """Return the body decoded from JSON, anew at each call.
 
-        Raises `Undecodable` if it is no JSON; left uncaught, that dead-letters the message and never retries it.
+        Raises:
+            Undecodable: The body is not JSON. If the handler does not catch it, the message is dead-lettered and not
+                retried.
         """
         import json
 
@@ -89,8 +91,11 @@ class Message(Generic[T]):
     def payload(self) -> T:
         """The body as the consumer's ``model``: the same object each time.
 
-        It was made before the handler got the message. Elsewhere (a failure step, a hook) it is made at the first use,
-        and raises `Undecodable` for a body that does not fit. Raises `ConfigurationError` if there is no model.
+        The handler only gets messages whose body matches the model. In a failure step or hook, the first use may raise.
+
+        Raises:
+            ConfigurationError: The consumer has no model.
+            Undecodable: The body does not match the model.
         """
         if self._payload is _UNREAD:
             reader = self._invocation.payload_reader
@@ -105,9 +110,9 @@ class Message(Generic[T]):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The user's message attributes: String as str, Number as int or Decimal, Binary as bytes.
+        """The message attributes: String as str, Number as int or Decimal, Binary as bytes.
 
-        tarry's own record is not among them, so that copying them does not copy it.
+        The `Tarry` attribute is not among them, so that copying them does not copy it.
         """
         return {
             name: attribute_value(attribute)
@@ -117,9 +122,10 @@ class Message(Generic[T]):
 
     @property
     def record(self) -> SQSRecord:
-        """The record as Powertools' ``SQSRecord``; ``record.raw_event`` is a copy of what Lambda handed over.
+        """A copy of the event's record as Powertools' ``SQSRecord``.
 
-        Raises `ModuleNotFoundError` if Powertools is not installed.
+        Raises:
+            ModuleNotFoundError: Powertools is not installed.
         """
         from copy import deepcopy
 
@@ -133,17 +139,17 @@ class Message(Generic[T]):
 
     @property
     def queue(self) -> str:
-        """The name of the queue it came from."""
+        """The name of the queue that the message came from."""
         return self._delivery.queue
 
     @property
     def group_id(self) -> str | None:
-        """Its ``MessageGroupId``. Only on a FIFO queue does it stand for an order."""
+        """The ``MessageGroupId``. It stands for an order on FIFO queues only."""
         return self._delivery.group_id
 
     @property
     def sent_at(self) -> datetime | None:
-        """When it was first sent, in UTC; None if its record does not say it."""
+        """When the message was first sent, in UTC; None if the record does not say."""
         return self._delivery.sent_at
 
     @property
@@ -155,12 +161,12 @@ class Message(Generic[T]):
 
     @property
     def receive_count(self) -> int:
-        """SQS's own ``ApproximateReceiveCount``, 1 if it cannot be read."""
+        """The ``ApproximateReceiveCount`` of SQS; 1 if it cannot be read."""
         return self._delivery.receive_count
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1: an upper bound of the handler's runs, since SQS counts receives.
+        """The number of this attempt, from 1: an upper bound of the handler's runs, because SQS counts receives.
 
         A crash, a throttled invocation, and a released message count as well.
         """
@@ -168,17 +174,17 @@ class Message(Generic[T]):
 
     @property
     def max_attempts(self) -> int | None:
-        """The policy's limit; None if nothing is retried in place."""
+        """The limit of the policy; None if ``on_failure`` has no `RetryInPlace`."""
         return self._delivery.max_attempts
 
     @property
     def is_last_attempt(self) -> bool | None:
-        """Whether the policy retries no more if this attempt fails; None if nothing is retried in place."""
+        """Whether the policy does not retry the message if this attempt fails; None as for `max_attempts`."""
         return None if self.max_attempts is None else self.attempt >= self.max_attempts
 
     @property
     def failure(self) -> FailureRecord | None:
-        """The record of earlier failures, if it was dead-lettered or sent again before."""
+        """The record of earlier failures, if the message was dead-lettered or sent again before."""
         return self._delivery.failure
 
     # verdicts
@@ -191,13 +197,17 @@ class Message(Generic[T]):
         self._delivery.take_verdict(ACK)
 
     def retry(self, delay: Delay | None = None) -> None:
-        """Retry the message after ``delay``; None: after the delay of the policy's backoff. The attempt has failed.
+        """Retry the message. The attempt has failed.
 
         In an ``except`` block, the exception that is being handled is recorded as the reason.
 
-        ``delay`` is in seconds, a ``timedelta`` or an aware ``datetime``; rounded up to whole seconds; 0 is at once.
-        Raises `ValueError` if it is no delay, `DelayNotSupported` if it is longer than 43,200 seconds; on FIFO, where
-        a message can only wait in place, that counts from its receive.
+        Args:
+            delay: Seconds, a ``timedelta`` or an aware ``datetime``, rounded up to whole seconds; 0 is at once. None is
+                the delay of the backoff.
+
+        Raises:
+            ValueError: ``delay`` is not a delay.
+            DelayNotSupported: ``delay`` is longer than 43,200 seconds; on FIFO that counts from the receive.
         """
         verdict = Retry(delay)
         self._delivery.check_delay(verdict)
@@ -213,17 +223,19 @@ class Message(Generic[T]):
         self._delivery.take_verdict(verdict)
 
     def discard(self, reason: str | None = None) -> None:
-        """Delete the message and keep nothing of it but a log line."""
+        """Delete the message; only a log line remains."""
         self._delivery.take_verdict(Discard(reason))
 
     def defer(self, delay: Delay) -> None:
         """Deliver the message again after ``delay``, at least a second. This is neither a failure nor an attempt.
 
-        The message is sent to its queue again, since SQS counts every receive of one that stays; that takes
-        ``sqs:SendMessage`` on its own queue, and is a hop (`SendAgain`). On FIFO, and where it cannot be sent again, it
-        waits in place, and that delivery counts as an attempt.
+        A copy of the message is sent to its queue, which needs ``sqs:SendMessage`` on that queue and is a hop
+        (`SendAgain`). On FIFO, and if no copy can be sent, the message waits in place, and the delivery counts as an
+        attempt.
 
-        Raises `ValueError` and `DelayNotSupported` like `retry`.
+        Raises:
+            ValueError: ``delay`` is not a delay.
+            DelayNotSupported: As for `retry`.
         """
         verdict = Defer(delay)
         self._delivery.check_delay(verdict)
@@ -232,7 +244,11 @@ class Message(Generic[T]):
     def fail(self, error: BaseException) -> None:
         """Report that the message failed with ``error``; the policy decides. For batch handlers.
 
-        An error that carries a verdict (`tarry.signals`) is that verdict; its delay is checked as by `retry`.
+        An error that carries a signal (`tarry.signals`) is that verdict.
+
+        Raises:
+            TypeError: ``error`` is not an exception.
+            DelayNotSupported: SQS cannot keep the delay of the signal.
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"fail() takes the exception with which the message failed, got {error!r}")
@@ -242,21 +258,19 @@ class Message(Generic[T]):
         self._delivery.take_verdict(error)
 
     def extend(self, seconds: float | timedelta) -> None:
-        """Keep the message invisible to others for ``seconds`` from now, never for less than it is known to be.
+        """Keep the message hidden for ``seconds`` from now, and never shorter than before.
 
-        For a handler that finds out that it needs more time than the queue's visibility timeout. It makes one request
-        (``sqs:ChangeMessageVisibility``); on FIFO the messages of its group that wait behind it in the batch are
-        extended too. SQS allows 12 hours in all since the receive: what is asked beyond that is cut.
+        One request (``sqs:ChangeMessageVisibility``). On FIFO it extends the messages of the same group behind this one
+        as well. SQS allows 12 hours since the receive; more is cut. In an async handler, await `extend_async`.
 
-        In an async handler await `extend_async`: this method blocks the event loop.
-
-        Raises `LeaseLost` if another consumer may have the message by now, or its handler has ended: stop working on
-        it. Raises `ValueError` if ``seconds`` is not above 0 and at most 43,200, and otherwise what boto3 raises.
+        Raises:
+            LeaseLost: Another consumer may have the message by now, or its handler has ended. Stop working on it.
+            ValueError: ``seconds`` is not above 0 and at most 43,200.
         """
         self._invocation.extending.extend(self._delivery, seconds)
 
     async def extend_async(self, seconds: float | timedelta) -> None:
-        """Do what `extend` does, without blocking the event loop."""
+        """Extend the visibility as `extend` does, without blocking the event loop."""
         await self._invocation.extending.extend_async(self._delivery, seconds)
 
     @property

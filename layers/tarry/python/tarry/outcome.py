@@ -1,4 +1,4 @@
-"""What is to be done with a message, as values, and the states of its life."""
+"""Outcomes: what is to be done with a message; and the states of a message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class State(StrEnum):
-    """Where a message is in its life. COMMITTED, DEAD_LETTERED, DISCARDED and RESENT are final for a delivery id."""
+    """The state of a message. COMMITTED, DEAD_LETTERED, DISCARDED and RESENT are final for a delivery id."""
 
     READY = "READY"
     IN_FLIGHT = "IN_FLIGHT"
@@ -45,7 +45,7 @@ STOPS_ITS_GROUP = frozenset[Kind]({"retry", "defer", "wait", "release", "unhandl
 
 
 class Outcome(Value):
-    """A decision about one message. Made by name: ``Outcome.retry(30)``; carried out after the handler has run."""
+    """The decision on one message, made by a class method such as ``Outcome.retry(30)``."""
 
     kind: Kind
     delay: float | None
@@ -53,9 +53,9 @@ class Outcome(Value):
     queue: str | None
     note: Mapping[str, int | str] | None
     body: Any
-    """The body of a copy that is to have another one; None where it keeps the message's."""
+    """Another body for the copy; None keeps the message's."""
     attributes: Mapping[str, Any] | None
-    """The attributes of a copy that is to have others; None where it keeps the message's."""
+    """Other attributes for the copy; None keeps the message's."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Outcome(Value):
     ) -> None:
         if kind not in _STATES:
             raise ValueError(
-                f"an outcome is one of {', '.join(_STATES)}, got {kind!r}: make it by name, Outcome.retry(30)"
+                f"an outcome is one of {', '.join(_STATES)}, got {kind!r}: use a class method such as Outcome.retry(30)"
             )
         seconds: float | None = None if delay is None else whole_seconds(delay)
         if kind == "again" and isinstance(delay, (int, float)):
@@ -90,17 +90,17 @@ class Outcome(Value):
 
     @classmethod
     def ack(cls) -> Outcome:
-        """Done with."""
+        """Acknowledge the message: it is deleted."""
         return cls("ack")
 
     @classmethod
     def retry(cls, delay: Delay | None = None) -> Outcome:
-        """Again in ``delay`` seconds, waiting in place; None: what the policy's backoff says."""
+        """Hide the message for ``delay`` and deliver it again; None is the delay of the backoff."""
         return cls("retry", delay)
 
     @classmethod
     def again(cls, delay: Delay = 0) -> Outcome:
-        """Once more within this delivery, after ``delay``."""
+        """Run the handler again within this delivery, after ``delay``."""
         return cls("again", delay)
 
     @classmethod
@@ -112,23 +112,23 @@ class Outcome(Value):
         body: Any = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> Outcome:
-        """Sent again, to its queue or to ``queue`` (a name, URL or ARN), then deleted.
+        """Send a copy of the message, then delete the original.
 
         Args:
-            queue: The target; None is the message's own queue.
+            queue: The name, URL or ARN of the target; None is the message's own queue.
             delay: Seconds, a ``timedelta`` or an aware ``datetime``, at most 12 hours; None is the queue's own delay.
             note: Names with whole numbers from 0 to 1,000 or texts of at most 256 characters. They travel with the
                 copy, and `Failure.note` reads them.
             body: Another body for the copy, as `Queue.send` takes it: a str, or a dict, list, dataclass or pydantic
                 model, which becomes JSON. None keeps the message's.
-            attributes: The copy's message attributes, as `Queue.send` takes them, instead of the message's; ``{}`` is
-                none. None keeps the message's.
+            attributes: Other message attributes for the copy, as `Queue.send` takes them; ``{}`` is none. None keeps
+                the message's.
 
         A copy with another body or other attributes keeps the message's id, attempts and history, and its record says
-        when it was edited. A body or attributes beyond SQS's limits cannot be sent: the next failure step is asked.
+        when it was edited. If they are beyond SQS's limits, the next failure step decides.
 
         Raises:
-            ValueError: A note is not a name with such a number or text.
+            ValueError: A note has another type or is out of range.
         """
         from tarry.envelope.attribute import MAX_COUNT, MAX_NOTE_LENGTH
 
@@ -144,30 +144,30 @@ class Outcome(Value):
 
     @classmethod
     def dead_letter(cls, reason: str, queue: str | None = None) -> Outcome:
-        """To the dead-letter queue of its queue, or to ``queue`` (a name, URL or ARN)."""
+        """Send the message to its dead-letter queue, or to ``queue`` (a name, URL or ARN), then delete the original."""
         return cls("dead_letter", reason=reason, queue=queue)
 
     @classmethod
     def discard(cls, reason: str | None = None) -> Outcome:
-        """Done with, and nothing kept of it but a log line."""
+        """Delete the message; only a log line remains."""
         return cls("discard", reason=reason)
 
     @classmethod
     def defer(cls, delay: Delay) -> Outcome:
-        """Not now: again in ``delay`` seconds, at least 1."""
+        """Deliver the message again after ``delay``, at least 1 second, without an attempt."""
         return cls("defer", max(1, whole_seconds(delay)))
 
     @classmethod
     def wait(cls, delay: Delay) -> Outcome:
-        """Not due yet: it was sent with a delay, and stays hidden for the ``delay`` seconds that are left of it."""
+        """Keep the message hidden for the ``delay`` that is left: it was sent with a delay and is not due yet."""
         return cls("wait", delay, "not_due")
 
     @classmethod
     def release(cls) -> Outcome:
-        """Given back unrun, visible at once, without blame."""
+        """Return the message unrun, visible immediately."""
         return cls("release", 0)
 
     @classmethod
     def unhandled(cls) -> Outcome:
-        """Nothing wanted it: reported as failed, and waiting in place for the policy's longest delay."""
+        """Report the message as failed, hidden for the policy's longest delay: no failure step took it."""
         return cls("unhandled")

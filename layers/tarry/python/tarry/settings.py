@@ -29,33 +29,34 @@ else:
 
 
 class Settings(TypedDict, total=False):
-    """What `consumer` and `batch_consumer` take, besides ``model``.
+    """The settings of `consumer` and `batch_consumer`, besides ``model``.
 
-    ``model``: a pydantic model, dataclass or ``TypedDict``, of which `Message.payload` is made; by default the one that
-    the handler's annotation names. ``envelope``: ``"sns"``, ``"eventbridge"`` or ``"s3"``, what the payload comes
-    wrapped in.
+    ``model``: the type of `Message.payload`: a pydantic model, a dataclass or a ``TypedDict``; by default the one in
+    the handler's annotation. ``envelope``: the service that wrapped the payload: ``"sns"``, ``"eventbridge"`` or
+    ``"s3"``.
 
-    ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``, ``retry_when``, ``traverse_causes``: see `RetryPolicy`. Or
-    ``policy``: a `RetryPolicy` instead of these, which several consumers can share.
+    ``max_attempts``, ``backoff``, ``fatal``, ``retry_on``, ``retry_when``, ``traverse_causes``: see `RetryPolicy`.
+    ``policy``: a `RetryPolicy` instead of these; several consumers can share it.
 
     ``on_failure``: the list of failure steps, by default ``[RetryInPlace(), DeadLetter()]``, or a dict of such lists by
-    queue name, with ``default`` for the rest.
+    queue name, with ``"default"`` for all other queues.
 
-    ``concurrency``: how many messages run at once, 1 to 1,000: sync handlers in threads, async ones as tasks. On FIFO,
-    groups beside each other. ``timeout``: seconds for one run of the handler; one that takes longer has failed with a
-    `TimeoutError`.
+    ``concurrency``: how many messages run at once, 1 to 1,000: sync handlers in threads, async handlers as tasks. On
+    FIFO, messages of different groups only. ``timeout``: seconds that one run of the handler may take; a handler that
+    takes longer fails with `TimeoutError`.
 
-    ``keepalive``: seconds between two extensions of the visibility of all messages of the batch that are not done, each
-    to three times as long; for queues whose visibility timeout is shorter than the handler takes.
+    ``keepalive``: extend the visibility of all unfinished messages of the batch every so many seconds, to three times
+    as long. For queues whose visibility timeout is shorter than the handler takes.
 
-    ``ack="eager"``: what is acknowledged is deleted while the batch still runs, in tens or after a second, so that it
-    stays done if the process dies later; ``message.ack()`` does so before the handler has returned (not on FIFO). By
-    default, ``"on_return"``, Lambda deletes it after the answer.
+    ``ack="eager"``: delete acknowledged messages during the invocation, ten at a time or after one second, so that they
+    stay deleted if the process dies later. `Message.ack` deletes before the handler returns (not on FIFO). By default,
+    ``"on_return"``, Lambda deletes them after the response.
 
-    ``isolate=False``: messages run in the order of their batch. By default those that were delivered before run last,
-    where one that kills the process takes nobody with it; a batch handler gets all of them at once, as they come.
+    ``isolate=False``: run messages in the order of their batch. By default, redelivered messages run last, each with a
+    visibility of its own, so that a message that kills the process takes no other with it. No effect for a batch
+    handler.
 
-    ``name``: in the log, by default the function's qualified name. ``log``: see `LogOptions`.
+    ``name``: the consumer's name in the log, by default the function's qualified name. ``log``: see `LogOptions`.
     """
 
     policy: RetryPolicy | None
@@ -77,10 +78,10 @@ class Settings(TypedDict, total=False):
 
 
 class BatchSettings(Settings, total=False):
-    """Settings of `batch_consumer` alone.
+    """The settings of `batch_consumer`: those of `consumer`, and ``unsaid``.
 
-    ``unsaid="fail"``: a message without a verdict has failed; by default, ``"ack"``, it is acknowledged. In
-    either mode `BatchError` acknowledges the messages before the one that it names.
+    ``unsaid="fail"``: a message without a verdict has failed when the handler returns; by default, ``"ack"``, it is
+    acknowledged. In either mode, `BatchError` acknowledges the messages before the one that it names.
     """
 
     unsaid: Literal["ack", "fail"]
@@ -101,8 +102,8 @@ def concurrency_of(concurrency: object, takes_batch: bool) -> int:
         raise ConfigurationError(f"concurrency must be a whole number from 1 to {MAX_CONCURRENCY}, got {concurrency!r}")
     if takes_batch and concurrency != 1:
         raise ConfigurationError(
-            f"concurrency={concurrency} means nothing to a handler of the whole batch, which has all its messages at "
-            "once: drop it, or take one message with @consumer"
+            f"concurrency={concurrency} has no effect with @batch_consumer, which gets all messages at once: "
+            "remove it, or use @consumer"
         )
     return concurrency
 
@@ -146,7 +147,9 @@ def policy_of(settings: Settings, steps: FailureSteps) -> RetryPolicy:
     if not retries_in_place:
         for name in ("max_attempts", "backoff"):
             if settings.get(name) is not None:
-                raise ConfigurationError(f"{name} means nothing where on_failure holds no RetryInPlace(): drop one")
+                raise ConfigurationError(
+                    f"{name} has no effect without RetryInPlace() in on_failure: add the step, or remove {name}"
+                )
     return RetryPolicy(
         settings.get("max_attempts", DEFAULT_MAX_ATTEMPTS),
         settings.get("backoff"),
@@ -162,13 +165,15 @@ def _given_policy(policy: object, settings: Settings, retries_in_place: bool) ->
         raise ConfigurationError(f"policy takes a RetryPolicy(...), got {policy!r:.200}")
     for name in POLICY_SETTINGS:
         if settings.get(name) is not None:
-            raise ConfigurationError(f"policy and {name} are both given: set {name} in the RetryPolicy, or drop policy")
+            raise ConfigurationError(
+                f"policy and {name} are both given: set {name} in the RetryPolicy, or remove policy"
+            )
     if not retries_in_place:
         for name, value in settings_of(policy).items():
             if name in ("max_attempts", "backoff"):
                 raise ConfigurationError(
-                    f"the policy's {name}={value!r} means nothing where on_failure holds no RetryInPlace(): add it, or "
-                    f"give a RetryPolicy without {name}"
+                    f"the policy's {name}={value!r} has no effect without RetryInPlace() in on_failure: add the step, "
+                    f"or use a RetryPolicy without {name}"
                 )
     return policy
 
@@ -211,4 +216,4 @@ def _is_plain(function: Callable[..., Any]) -> bool:
 
 def refuse_unknown(settings: Any) -> None:
     if unknown := sorted(set(settings) - set(SETTINGS)):
-        raise TypeError(f"unknown settings: {', '.join(unknown)}; there are {', '.join(SETTINGS)}")
+        raise TypeError(f"unknown settings: {', '.join(unknown)}; the settings are {', '.join(SETTINGS)}")

@@ -1,4 +1,4 @@
-"""Verdicts as exceptions: raise one from any depth below a handler, and it is what becomes of the message.
+"""Signals: exceptions that carry a verdict. Raise one at any depth below a handler.
 
 class CardDeclined(Reject):
     pass
@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 
 
 class Signal(Exception):
-    """The base of the verdicts. They can be subclassed."""
+    """The base of the signals. They can be subclassed."""
 
 
 class Retry(Signal):
-    """This attempt failed; try again in ``delay``, or when the policy says if it is None.
+    """The attempt failed; retry the message.
 
-    Raises `ValueError` if ``delay`` is no delay (`tarry.delay`).
+    Args:
+        delay: Seconds, a ``timedelta`` or an aware ``datetime``; None is the delay of the backoff.
+
+    Raises:
+        ValueError: ``delay`` is not a delay.
     """
 
     delay: int | None = None  # a subclass may set its own, or forget super().__init__
@@ -39,7 +43,7 @@ class Retry(Signal):
 
 
 class Reject(Signal):
-    """Dead-letter this message now, for ``reason``."""
+    """Dead-letter the message now. ``reason`` goes into the failure record."""
 
     reason: str | None = None
 
@@ -49,7 +53,7 @@ class Reject(Signal):
 
 
 class Discard(Signal):
-    """Done with this message; keep nothing of it. ``reason`` goes to the log."""
+    """Delete the message without a dead letter. ``reason`` goes into the log."""
 
     reason: str | None = None
 
@@ -59,9 +63,13 @@ class Discard(Signal):
 
 
 class Defer(Signal):
-    """Not now: try again in ``delay``, without blame.
+    """Deliver the message again after a delay. This is neither a failure nor an attempt.
 
-    Raises `ValueError` if ``delay`` is no delay (`tarry.delay`). Less than a second is a second.
+    Args:
+        delay: Seconds, a ``timedelta`` or an aware ``datetime``; less than a second is a second.
+
+    Raises:
+        ValueError: ``delay`` is not a delay.
     """
 
     delay: int = 1
@@ -75,15 +83,23 @@ class Defer(Signal):
 
 
 class BatchError(Exception):
-    """Raised by a batch handler to name the message that stopped it, by its index in the batch or itself.
+    """Raised by a batch handler to name the message that failed.
 
-    Those before it are acknowledged, it has failed, those after it are released; verdicts given on single
-    messages hold. ``raise BatchError(index=3) from error`` keeps the error as the reason.
+    The messages before it are acknowledged, and the messages after it are released. A verdict on a single message
+    holds. ``raise BatchError(index=3) from error`` records the error.
+
+    Args:
+        text: The text of the exception.
+        index: The index of the message in the batch.
+        message: The message itself.
+
+    Raises:
+        ValueError: Not exactly one of ``index`` and ``message`` is given.
     """
 
     def __init__(self, text: str = "", *, index: int | None = None, message: Message[Any] | None = None) -> None:
         if (index is None) == (message is None):
-            raise ValueError("BatchError names one message: give index= or message=, and only one of them")
+            raise ValueError("BatchError names one message: give either index= or message=")
         super().__init__(text or (f"message {index} of the batch failed" if message is None else "this message failed"))
         self.index = index
         self.message = message

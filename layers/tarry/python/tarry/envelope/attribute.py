@@ -1,7 +1,7 @@
 """The `Tarry` attribute, which travels with a message: what earlier deliveries learned of it.
 
 JSON in ASCII, so that SQS can refuse no character of it. This module reads it, writes it and fits it into the room
-there is; `docs/guides/dead-letters.md` tells users what is in it.
+there is; `docs/reference/tarry-attribute.md` describes it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Envelope(Value):
         kinds = (("history", history, list), ("failure", failure, dict), ("steps", steps, dict), ("notes", notes, dict))
         for name, value, kind in kinds:
             if value is not None and not isinstance(value, kind):
-                raise UnreadableRecord(f"{name} is {value!r:.50}")
+                raise UnreadableRecord(f"{name} is {value!r:.50}, which has the wrong type")
         self._freeze(
             id=message_id,
             origin=_text(record, "origin"),
@@ -119,11 +119,11 @@ def read_envelope(attribute: Mapping[str, Any], body: str, now: float) -> Envelo
     """
     record = _parse(attribute)
     if record is None:
-        raise UnreadableRecord("it is not a record of tarry's")
+        raise UnreadableRecord("it is not a JSON object with v and sum")
     if type(record["v"]) is not int or record["v"] != VERSION:
-        raise UnreadableRecord(f"its version is {record['v']!r:.20}, known is {VERSION}")
+        raise UnreadableRecord(f"its version is {record['v']!r:.20}, and this tarry reads version {VERSION}")
     if record["sum"] != body_sum(body):
-        raise UnreadableRecord("it belongs to another body")
+        raise UnreadableRecord("its sum is that of another body")
     return Envelope(record, now)
 
 
@@ -200,7 +200,7 @@ def _due(value: object, now: float) -> float | None:
         return None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= now + MAX_DUE_AHEAD_SECONDS:  # type: ignore[operator]
-        raise UnreadableRecord(f"due is {value!r:.50}")
+        raise UnreadableRecord(f"due is {value!r:.50}, not a time within the next 366 days")
     return float(value)  # type: ignore[arg-type]
 
 

@@ -42,7 +42,7 @@ class Background:
         def make() -> None:
             answer = result_of(work)
             if isinstance(answer, Exception):
-                text = "tarry itself failed to settle a message"
+                text = "tarry itself failed to settle a message, which is reported as failed."
                 self._run.handling.log.problem("runtime_failed", text, error=answer)
             self._answers.append((then, answer))
             self._jobs.wake()

@@ -64,7 +64,9 @@ class BatchVerdicts:
             self._verdicts.keeps_frames = True
             self._verdicts.on_message(delivery, verdict, None)
         except Exception as error:  # noqa: BLE001 a fault of our own must not reach the handler
-            self._log.problem("runtime_failed", "tarry itself failed to decide early", delivery, error=error)
+            self._log.problem(
+                "runtime_failed", "tarry itself failed to decide on the message early.", delivery, error=error
+            )
         finally:
             self._verdicts.keeps_frames = False
             self._is_free.release()
@@ -130,7 +132,7 @@ class WithoutVerdict:
         """The FIFO groups of those named so far."""
         others = NO_VERDICT if fails else None
         if answer is not None and answer.refusal is not None:
-            others = f"Lambda would reject the answer of the batch handler: {answer.refusal}"
+            others = f"Lambda would reject the response of the batch handler: {answer.refusal}"
         self._others = None if others is None else UnexplainedFailure(others)
         self._of_named = UnexplainedFailure(NAMED)  # one error for all, so that it is diagnosed once
 

@@ -103,22 +103,22 @@ def out_of_time(batch_size: int, left: int) -> str:
     """The log text for ``left`` messages of a batch that were not started."""
     fits = batch_size - left
     return (
-        f"{left} of {batch_size} messages were not started and are released, since the time is up: a BatchSize of "
-        f"{fits} would have fitted; or give the function a longer Timeout"
+        f"{left} of {batch_size} messages were not started, because there was no time left. They are released. A "
+        f"BatchSize of {fits} would have fitted; or give the function a longer Timeout."
     )
 
 
 def too_late(began_with: float) -> str:
     """The log text for an invocation that begins with too little time to settle a message."""
     return (
-        f"the invocation began with {max(0.0, began_with):.2f} s left, which is not enough to settle a message: "
-        "none was touched, all are reported as failed; give the function a longer Timeout"
+        f"The invocation began with {max(0.0, began_with):.2f} s left, which is not enough to settle a message. No "
+        "message was run; all are reported as failed. Give the function a longer Timeout."
     )
 
 
 def timeout_cut(timeout: float) -> str:
     """The log text for a ``timeout=`` that is longer than an invocation has for its messages."""
     return (
-        f"timeout={timeout:g} is longer than an invocation of this function has for its messages: it is cut to what "
-        f"there is; give the function a Timeout of at least {math.ceil(timeout + MARGIN_SECONDS + LOADING_SECONDS)} s"
+        f"timeout={timeout:g} is longer than an invocation of this function has for its messages, so it is cut. Give "
+        f"the function a Timeout of at least {math.ceil(timeout + MARGIN_SECONDS + LOADING_SECONDS)} s."
     )

@@ -72,10 +72,10 @@ def _one_by_one(listed: list[Any]) -> Records:
     records: Records = {}
     for index, record in enumerate(listed):
         if not isinstance(record, dict):
-            raise InvalidEvent(f"record {index} is no SQS record but {type(record).__name__}: {record!r:.100}")
+            raise InvalidEvent(f"record {index} is not an SQS record but {type(record).__name__}: {record!r:.100}")
         message_id = record.get("messageId")
         if not message_id or not isinstance(message_id, str):
-            raise InvalidEvent(f"record {index} has no usable messageId (got {message_id!r:.100}): not an SQS record")
+            raise InvalidEvent(f"record {index} has no messageId (got {message_id!r:.100}): it is not an SQS record")
         if message_id not in records or receives(record) > receives(records[message_id]):
             records[message_id] = record
     return records
@@ -123,8 +123,8 @@ def read_attributes(message: Message[Any], record: dict[str, Any], log: Log) -> 
     try:
         delivery.envelope = read_envelope(attribute, delivery.body, delivery.invocation.world.clock.time())
     except UnreadableRecord as error:
-        whose = "damaged or another message's" if is_ours(attribute) else "not tarry's"
-        text = f"its Tarry attribute is treated as absent, since it is {whose}: {error}"
+        cause = "it is damaged or belongs to another message" if is_ours(attribute) else "tarry did not write it"
+        text = f"The Tarry attribute is ignored, because {cause}: {error}."
         log.problem("record_unreadable", text, delivery, level=WARNING)
         return False
     return True

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 SHARE = 0.1
 """Of the time left, for isolating them."""
 
-IF_LOST = "unless it succeeds, it is only reported as failed"
-NOT_ISOLATED = "redelivered messages could not be isolated: after a crash they come back together"
+IF_LOST = "Unless its handler succeeds, it is only reported as failed."
+NOT_ISOLATED = "Redelivered messages could not be isolated. If the process dies, they come back together."
 
 
 class Isolation:
@@ -95,7 +95,7 @@ class Isolation:
             acks.together = MAX_ENTRIES if not self._left else first if self._started < first else others
         self._started += 1
         count = delivery.receive_count
-        text = f"delivered {count} times: if the process dies now, it is this message that killed it"
+        text = f"Delivery {count} of the message starts. If the process dies now, this message killed it."
         self._run.handling.log.problem("suspect_started", text, delivery, level=INFO, receive_count=count)
 
     def _delivery(self, delivery_id: str, record: dict[str, Any]) -> Delivery:

@@ -36,7 +36,7 @@ LAST_SECONDS = 0.5
 SHORTEST_WAIT_SECONDS = 0.001
 """A shorter wait may be within the resolution of a clock, and then does not move its time on."""
 
-LEFT_BEHIND = "tarry itself failed beside handlers that still run, and must not meet another batch"
+LEFT_BEHIND = "tarry itself failed while handlers still run, and these must not meet another batch"
 
 
 class Job:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 KEY = "batchItemFailures"
 
-NAMED = f"the batch handler named it in {KEY}, which says that it failed and not why"
+NAMED = f"the batch handler named the message in {KEY}, without an error: call message.fail(error) to record one"
 RETURNED = f"the handler of one message returned {KEY}: raise the error instead, or call message.fail(error)"
-NO_VERDICT = 'the batch handler returned without a verdict on it, and unsaid="fail" makes that a failure'
+NO_VERDICT = 'the batch handler returned without a verdict on the message, and unsaid="fail" makes that a failure'
 
 
 class HandlerNeverRan(TypeError):
@@ -45,7 +45,7 @@ def take(result: Any, subject: Message[Any] | Batch[Any]) -> None:
 def _refuse_generator(result: object) -> None:
     """A handler with a ``yield`` in it runs no line when it is called: that must not pass for success."""
     if isinstance(result, (GeneratorType, AsyncGeneratorType)):
-        raise HandlerNeverRan("the handler has a yield in it, so calling it ran nothing: take the yield out")
+        raise HandlerNeverRan("the handler contains yield, so calling it ran none of its code: remove the yield")
 
 
 def _answer(failures: object, batch: Batch[Any]) -> Answer | None:

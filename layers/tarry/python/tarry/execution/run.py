@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 
 CANNOT_INTERRUPT = (
-    "timeout= is not kept here: a sync handler can only be interrupted on the main thread, where Lambda calls it; "
-    "it runs to its end"
+    "timeout= has no effect here: a sync handler can only be interrupted on the main thread, where Lambda calls it. "
+    "The handler runs to its end."
 )
 
 
@@ -129,7 +129,7 @@ class Run:
     def log_failure(self, error: BaseException) -> None:
         """Log a fault of tarry itself, after which its runner releases the messages that have not started."""
         leave_if_forked(self.invocation.began_in, error)
-        text = "tarry itself failed; messages that were not started are released"
+        text = "tarry itself failed. Messages that were not started are released."
         self.handling.log.problem("runtime_failed", text, error=error)
 
     def close(self) -> None:

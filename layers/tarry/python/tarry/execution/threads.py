@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tarry.execution.run import Run
     from tarry.world import World
 
-STUCK_ON_FIFO = "a sync handler of a FIFO message did not end in time, and the next of its group must not run beside it"
-STUCK = "as many sync handlers as may run at once did not end in time, and no place is free for another"
+STUCK_ON_FIFO = "A sync handler did not end in time, and the next message of its FIFO group must not run beside it"
+STUCK = "Sync handlers did not end in time and take all places of concurrency="
 
 
 class WorkerPool:

@@ -58,7 +58,7 @@ class PayloadReader:
         except Exception as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise ConfigurationError(
-                f"model takes a pydantic model, a dataclass or a TypedDict; with {self._name} pydantic says: {reason}"
+                f"model takes a pydantic model, a dataclass or a TypedDict; pydantic refuses {self._name}: {reason}"
             ) from error
 
     def read(self, message: Message[Any]) -> Any:

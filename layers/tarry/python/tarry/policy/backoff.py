@@ -28,14 +28,14 @@ Jitter: TypeAlias = Literal["full", "equal"] | float | None
 
 
 class Backoff(Protocol):
-    """The waits between attempts: any object with this method, those of tarry or your own.
+    """The delays between attempts: any object with this method, one of tarry's or your own.
 
         class PerMinute:
             def delay(self, attempt: int, rng: Random | None = None) -> float:
                 return 60 * attempt
 
-    A consumer calls it once for each wait when the consumer is made, to check the delays. A method
-    ``bounds(attempt) -> (earliest, latest)``, if the object has one, tells how far jitter can take a delay.
+    tarry calls it once for each attempt when the consumer is made, to check the delays. An optional method
+    ``bounds(attempt) -> (shortest, longest)`` returns the limits of a delay with jitter.
     """
 
     def delay(self, attempt: int, rng: Random | None = None) -> float:
@@ -57,19 +57,20 @@ Wait: TypeAlias = "float | timedelta | Backoff"
 
 
 class JitteredBackoff(Value, ABC):
-    """The base of tarry's own backoffs: the jitter, and its bounds.
+    """The base of tarry's own backoffs: jitter, and its bounds.
 
-    ``jitter`` spreads a crowd that failed together. ``None``: none. ``"full"``: from min(1, t) to t. ``"equal"``: from
-    t/2 to t. A fraction f: from t·(1-f) to t, so ``0.1`` is 90 to 100 %. It is applied after the cap and never
-    exceeds it.
+    ``jitter`` spreads messages that failed at the same time. ``None``: none. ``"full"``: from min(1, t) to t.
+    ``"equal"``: from t/2 to t. A fraction f: from t·(1-f) to t, so ``0.1`` is 90 to 100 %. It is applied after the cap
+    and never exceeds it.
     """
 
     jitter: Jitter
 
     def delay(self, attempt: int, rng: Random | None = None) -> float:
-        """Seconds to wait after ``attempt`` failed; ``rng`` is the source of the jitter.
+        """Return the seconds to wait after ``attempt`` (from 1) failed; ``rng`` is the source of jitter.
 
-        Raises `ValueError` if ``attempt`` is below 1.
+        Raises:
+            ValueError: ``attempt`` is below 1.
         """
         earliest, latest = self.bounds(attempt)
         if earliest == latest:
@@ -77,7 +78,7 @@ class JitteredBackoff(Value, ABC):
         return min(latest, (rng or world.current().random).uniform(earliest, latest))
 
     def bounds(self, attempt: int) -> tuple[float, float]:
-        """The shortest and the longest that ``delay(attempt)`` can be, in seconds."""
+        """Return the shortest and the longest delay after ``attempt``, in seconds."""
         if attempt < 1:
             raise ValueError(f"attempts start at 1, got {attempt!r}")
         latest = self._without_jitter(attempt)
@@ -97,7 +98,7 @@ class JitteredBackoff(Value, ABC):
 
 
 class Fixed(JitteredBackoff):
-    """The same wait after each attempt."""
+    """The same delay after each attempt."""
 
     seconds: float
 
@@ -112,7 +113,7 @@ class Fixed(JitteredBackoff):
 
 
 class Linear(JitteredBackoff):
-    """``initial`` after the first attempt, ``increment`` more after each further one, at most ``maximum``."""
+    """``initial`` seconds after the first attempt, ``increment`` more after each further one, at most ``maximum``."""
 
     initial: float
     increment: float
@@ -138,7 +139,9 @@ class Linear(JitteredBackoff):
 
 
 class Exponential(JitteredBackoff):
-    """``initial`` after the first attempt, ``multiplier`` times as much after each further one, at most ``maximum``.
+    """``initial`` seconds after the first attempt, ``multiplier`` times as much after each further one.
+
+    A delay is at most ``maximum`` seconds.
 
     Cloudflare's ``base ** attempts`` is ``Exponential(base, base)``.
     """
@@ -169,7 +172,7 @@ class Exponential(JitteredBackoff):
 
 
 class Schedule(JitteredBackoff):
-    """A list of waits, one for each attempt; the last one repeats."""
+    """A list of delays in seconds, one for each attempt; the last one repeats."""
 
     delays: tuple[float, ...]
 
@@ -180,9 +183,9 @@ class Schedule(JitteredBackoff):
 
     @classmethod
     def rocketmq(cls, jitter: Jitter = None) -> Schedule:
-        """RocketMQ's own: 10 s, 30 s, 1 to 10 minutes by the minute, 20 and 30 minutes, 1 and 2 hours.
+        """Return the delays of RocketMQ: 10 s, 30 s, 1 to 10 minutes, 20 and 30 minutes, 1 and 2 hours.
 
-        Its 16 waits are ``max_attempts=17``.
+        Its 16 delays take ``max_attempts=17``.
         """
         minutes = [60 * minute for minute in range(1, 11)]
         return cls([10, 30, *minutes, 1200, 1800, 3600, 7200], jitter)

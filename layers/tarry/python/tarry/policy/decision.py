@@ -118,8 +118,8 @@ def _asked(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueF
         outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy, context)
     if outcome.kind == "retry" and facts.is_last_delivery(delivery):
         text = (
-            "a failure step asks for another try at the queue's last delivery, after which SQS would move the message "
-            "without a record: it is dead-lettered with its record; raise maxReceiveCount above what the step asks for"
+            "A failure step asked for a retry at the queue's last delivery, after which SQS would move the message "
+            "without a failure record. The message is dead-lettered with its record. Raise the queue's maxReceiveCount."
         )
         context.notices.append(Notice("no_delivery_left", text))  # SPEC C8
         outcome, by_backoff = Outcome.dead_letter(failure.reason), False
@@ -130,7 +130,7 @@ def _asked(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueF
 def _answer(steps: StepList, failure: Failure) -> Outcome:
     outcome: object = steps.handle(failure)
     if not isinstance(outcome, Outcome):
-        raise TypeError(f"a failure step answered with {outcome!r}, not with an Outcome or next_step(failure)")
+        raise TypeError(f"a failure step returned {outcome!r}: return an Outcome, or next_step(failure)")
     return _plain(outcome)
 
 
@@ -155,7 +155,7 @@ def _with_delay(outcome: Outcome, failure: Failure, policy: RetryPolicy, context
     delivery = failure.delivery
     seconds, trouble = policy.delay_after(failure.attempt, fifo=delivery.source.is_fifo, rng=context.rng)
     if trouble is not None:
-        context.notices.append(Notice("backoff_failed", f"{trouble}; the default backoff sets this delay"))
+        context.notices.append(Notice("backoff_failed", f"{trouble}. The default backoff sets this delay."))
     return Outcome.retry(seconds), True
 
 
@@ -171,7 +171,10 @@ def _with_opinion(failure: Failure, policy: RetryPolicy, context: StepContext) -
     try:
         return policy.opinion(failure)
     except BaseException as error:  # noqa: BLE001 a hook of the user's: it had no opinion
-        text = "retry_when raised, or answered with what is no delay: it had no opinion"
+        text = (
+            "retry_when raised an exception, or returned a value that is not a bool, a delay or None. The policy "
+            "decides without it."
+        )
         context.notices.append(Notice("retry_when_failed", text, error))
         return failure
 

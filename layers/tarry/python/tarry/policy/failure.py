@@ -1,4 +1,4 @@
-"""What becomes of a failure: an ordered list of steps, each of which answers with an outcome or passes it on.
+"""The protocol of failure steps: each returns an outcome for a failure, or passes it on to the next step.
 
 The default list is ``[RetryInPlace(), DeadLetter()]``. A step of your own is a class with one method:
 
@@ -8,7 +8,7 @@ The default list is ``[RetryInPlace(), DeadLetter()]``. A step of your own is a 
                 page_somebody(failure.error)
             return next_step(failure)
 
-A function of both is a step too.
+A function with these parameters is a step too.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ NextStep: TypeAlias = "Callable[[Failure], Outcome]"
 
 
 class Failure(Value):
-    """One failed attempt, as the steps see it."""
+    """One failed attempt, as failure steps see it."""
 
     message: Message[Any]
     error: BaseException | None
-    """The exception; None where the handler only called `retry`."""
+    """The exception; None if the handler called `Message.retry` without one."""
     attempt: int
     """The attempt that failed, from 1."""
     queue: str
-    """The name of the queue it came from now."""
+    """The name of the queue that the message came from."""
     reason: str
     """``error``, ``exhausted``, ``fatal``, ``rejected``, ``undecodable`` or ``expiring``."""
     delay: int | None
     """The delay in seconds that the handler, or ``retry_when``, asked for."""
     failed_at: float
-    """When the handler failed on it, in epoch seconds."""
+    """When the handler failed, in epoch seconds."""
     until: float | None
-    """The epoch seconds of ``delay``, where the handler asked for a ``datetime``."""
+    """The moment that the handler asked for with a ``datetime``, in epoch seconds; else None."""
     said: str | None
-    """The text of a verdict that was raised from an error: ``raise Reject("text") from error``. Else None."""
+    """The text of ``raise Reject("text") from error``; else None."""
     tries: int
-    """Which run of the handler within this delivery it was, from 1 (`LocalRetry`)."""
+    """The number of the run within this delivery, from 1 (`LocalRetry`)."""
     was_requested: bool
-    """Whether the handler asked for it, by a method of the message or a signal, and did not fail with an error."""
+    """Whether the handler asked for this by a verdict or a signal, and not by an error."""
     does_not_fit: bool
-    """Whether it was found that there is no room for a record beside the message, so that it cannot be sent again."""
+    """Whether there is no space for a record beside the message, so that no copy can be sent."""
     diagnosis: Diagnosis | None
-    """The error in words, as it was raised: its frames are let go when the steps have answered."""
+    """The error as text. The exception's frames are freed when the steps have decided."""
     context: StepContext | None
     """For tarry's own steps; set while the steps are asked."""
 
@@ -102,7 +102,7 @@ class Failure(Value):
         )
 
     def changed(self, **fields: Any) -> Failure:
-        """The same failure with some fields changed."""
+        """Return the same failure with some fields changed."""
         return self._changed(**fields)
 
     @property
@@ -111,10 +111,10 @@ class Failure(Value):
         return delivery_of(self.message)
 
     def note(self, id: str) -> int | str:
-        """The note that a step wrote under ``id`` on an earlier copy (`Outcome.resend`); 0 if there is none.
+        """Return the note that a step wrote under ``id`` on an earlier copy (`Outcome.resend`); 0 if there is none.
 
-        A whole number from 0 to 1,000, or a text of at most 256 characters. `SendAgain` counts its re-sends under its
-        id.
+        A note is a whole number from 0 to 1,000, or a text of at most 256 characters. `SendAgain` counts its copies
+        under its id.
         """
         envelope = self.delivery.envelope
         if envelope is None:
@@ -123,7 +123,7 @@ class Failure(Value):
 
     @property
     def crashes(self) -> int | None:
-        """Deliveries of this message in which the process died; None, since only an attempt store knows."""
+        """Reserved for the number of deliveries in which the process died; always None."""
         return None
 
 
@@ -141,10 +141,10 @@ class StepContext:
 
 
 class FailureStep(Protocol):
-    """A step of the list."""
+    """A failure step: an object with this method."""
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
-        """An outcome of its own, or ``next_step(failure)``. If it raises, the message stays in its queue."""
+        """Return an outcome, or ``next_step(failure)``. If it raises, the message stays in its queue."""
 
 
 Step: TypeAlias = "FailureStep | Callable[[Failure, NextStep], Outcome]"

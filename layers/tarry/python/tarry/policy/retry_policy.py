@@ -31,25 +31,29 @@ FIFO_BACKOFF = Fixed(30)  # the wait holds up the whole group
 
 
 class RetryPolicy(Value):
-    """When to try again. Its decisions are pure functions of the failure.
+    """Which errors are retried, how often, and after which delay.
 
         patient = RetryPolicy(max_attempts=8, backoff=Exponential(60, 2, maximum=3600), fatal=CardDeclined)
 
         @consumer(policy=patient)
         def handler(message: Message) -> None: ...
 
-    Several consumers can share one.
+    Several consumers can share one policy.
 
-    ``max_attempts`` counts attempts, the first included, 1 to 1,000. ``backoff`` is any object with a method
-    ``delay(attempt, rng=None)`` that returns seconds (`Backoff`); None is about 30 s, 90 s, 4.5 and 13.5 minutes on a
-    standard queue, and every 30 s on FIFO. ``fatal`` and ``retry_on`` are exception classes, or
-    tuples of them; the most specific class wins, and ``retry_on`` alone makes all others fatal.
-    ``traverse_causes=True`` looks along causes, contexts and groups too, to the first error that one of them names.
-    ``retry_when(failure)`` has the last word on errors: True (another attempt), False (fatal), seconds or a
-    ``timedelta`` (another attempt after that), None (no opinion). If it raises, it had no opinion.
+    Args:
+        max_attempts: The number of attempts, the first included, 1 to 1,000.
+        backoff: The delay after each attempt (`Backoff`). None is about 30 s, 90 s, 4.5 and 13.5 minutes on a standard
+            queue, and 30 s on FIFO.
+        fatal: Exception classes that are not retried. The most specific class of both lists wins.
+        retry_on: Exception classes that are retried. Without ``fatal``, all others are fatal.
+        retry_when: A function of the `Failure` that has the last word on errors. It returns True (retry), False
+            (fatal), seconds or a ``timedelta`` (retry after that), or None (no opinion). If it raises, it has no
+            opinion.
+        traverse_causes: Whether to look at causes, contexts and exception groups too, until an error is named.
 
-    Raises `ConfigurationError` for numbers out of range, for a class that is named in both, and for a backoff that
-    raises, or returns something else than a delay, for an attempt from 1 to ``max_attempts`` - 1.
+    Raises:
+        ConfigurationError: A number is out of range, a class is in both lists, or the backoff fails for an attempt
+            below ``max_attempts``.
     """
 
     max_attempts: int
@@ -142,7 +146,7 @@ class RetryPolicy(Value):
         try:
             return delay_of(self.backoff_of(fifo=fifo), attempt, rng), None
         except BadDelay as error:
-            return _default(fifo).delay(attempt, rng), f"the consumer's backoff failed: {error}"
+            return _default(fifo).delay(attempt, rng), f"The consumer's backoff failed: {error}"
 
     def delay_bounds(self, attempt: int, *, fifo: bool) -> tuple[float, float] | None:
         """Return the shortest and the longest wait after ``attempt``; None for a backoff that may fail."""

@@ -73,14 +73,16 @@ class StepList(Value):
 
     def __init__(self, steps: Sequence[Step] | None) -> None:
         if steps is not None and not isinstance(steps, (list, tuple)):
-            raise ConfigurationError(f"on_failure takes a list of failure steps, or one for each queue, got {steps!r}")
+            raise ConfigurationError(
+                f"on_failure takes a list of failure steps, or a dict of such lists by queue name, got {steps!r}"
+            )
         steps = tuple(_step(step) for step in steps) if steps else (RetryInPlace(), DeadLetter())
         ids = [step.id for step in steps if isinstance(step, SendAgain)]
         for twice in {each for each in ids if ids.count(each) > 1}:
-            raise ConfigurationError(f"two steps of a list have the id {twice!r}: each needs one of its own")
+            raise ConfigurationError(f"two SendAgain steps of a list have the id {twice!r}: give each an id of its own")
         for step in steps[:-1]:
             if isinstance(step, (DeadLetter, DropMessage)):
-                raise ConfigurationError(f"{step!r} takes all that comes to it, so it comes last, got {steps!r}")
+                raise ConfigurationError(f"{step!r} handles every failure, so it must be the last step, got {steps!r}")
         self._freeze(steps=steps, retries_in_place=any(isinstance(step, RetryInPlace) for step in steps))
 
     @property
@@ -128,7 +130,7 @@ def _step(step: Any) -> FailureStep:
     is_object = not isinstance(step, type) and callable(getattr(step, "handle", None))
     if isinstance(step, type) or not (is_object or callable(step)):
         raise ConfigurationError(
-            "on_failure takes objects with a method handle(failure, next_step), or functions of both, got "
+            "on_failure takes objects with a method handle(failure, next_step), or functions of these two, got "
             f"{step!r}{': make an object of the class' if isinstance(step, type) else ''}"
         )
     code = getattr(step.handle if is_object else step, "__code__", None)

@@ -1,4 +1,4 @@
-"""The failure steps that come with tarry. What each does with a failure, and which ones it passes on."""
+"""The built-in failure steps."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MAX_RESENDS = 1_000  # what a record's counter holds
 
 
 class RetryInPlace(Value):
-    """Retries what failed with an error, as the consumer's policy says; all else it passes on.
+    """Retry a message that failed with an error, as the consumer's policy says; pass on every other failure.
 
-    The message stays where it is, hidden for the delay: no new message, no hop.
+    The message stays in its queue, hidden for the delay. No message is sent.
     """
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
@@ -32,12 +32,19 @@ class RetryInPlace(Value):
 
 
 class DeadLetter(Value):
-    """Send the failed message to the dead-letter queue, with the record of why it failed.
+    """Send the message to the dead-letter queue, with a failure record.
 
-    ``queue`` (a name, URL or ARN, or a function of the failure that returns one) overrides the one in the source
-    queue's redrive policy. ``enrich(failure) -> dict`` adds to the record, under ``extra``; if it raises, nothing is
-    added. ``include_traceback=False`` leaves the traceback out. ``redact(record) -> record`` sees the record before it
-    leaves the process, to the queue or into the log; if it raises, only the bare reason is sent.
+    Args:
+        queue: The name, URL or ARN of the dead-letter queue, or a function of the failure that returns one; None is the
+            queue in the source queue's redrive policy.
+        enrich: A function of the failure that returns a dict, which the record has as ``extra``. If it raises, nothing
+            is added.
+        include_traceback: Whether the record has the traceback.
+        redact: A function that changes the record before it leaves the process, to a queue or to the log. If it raises,
+            only the reason is sent.
+
+    Raises:
+        ConfigurationError: ``enrich`` or ``redact`` is not a function.
     """
 
     queue: str | Callable[[Failure], str | None] | None
@@ -64,7 +71,7 @@ class DeadLetter(Value):
 
 
 class DropMessage(Value):
-    """Throws away what failed; a log line is all that is left. Where a queue's messages may be lost."""
+    """Delete the message; only a log line remains. For queues whose messages may be lost."""
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:
         from tarry.outcome import Outcome
@@ -73,16 +80,17 @@ class DropMessage(Value):
 
 
 class LocalRetry(Value):
-    """Runs the handler again within the same delivery, up to ``times`` more times.
+    """Run the handler again within the same delivery, after the other messages of the batch (on FIFO at once).
 
-    ``delay`` is the wait before the next run: seconds (fractions count), a ``timedelta``, or a backoff over the runs
-    (after the first run it is ``delay(1)``).
+    All its runs are one attempt. It passes on a message with a verdict, and one for which there is no time left. For
+    handlers of one message only.
 
-    All its tries are one attempt. A message with a verdict of its own, or that raised a signal, is passed on, and so is
-    one for whose next try there is no time left. For handlers of one message; it waits for the other messages of the
-    batch to have run (on FIFO it holds up the batch).
+    Args:
+        times: How many further runs, 1 to 1,000.
+        delay: The wait before the next run: seconds (fractions count), a ``timedelta``, or a backoff over the runs.
 
-    Raises `ConfigurationError` for ``times`` outside 1 to 1,000, and for a ``delay`` that is not one.
+    Raises:
+        ConfigurationError: ``times`` is out of range, or ``delay`` is not a delay.
     """
 
     times: int
@@ -104,7 +112,7 @@ class LocalRetry(Value):
         try:
             delay = delay_of(self.delay, failure.tries, context.rng)
         except BadDelay as error:
-            text = f"LocalRetry's delay failed: {error}; the next failure step is asked"
+            text = f"LocalRetry's delay failed: {error}. The next failure step decides."
             _notice(failure, "backoff_failed", text)
             return next_step(failure)
         has_time = context.time_left() > delay + RESERVE_SECONDS
@@ -115,22 +123,23 @@ RESERVE_SECONDS = 2.0  # for the run itself and the settlement
 
 
 class SendAgain(Value):
-    """Sends what failed to its queue again, or to ``queue``, as a new message with its history, up to ``times`` times.
+    """Send a copy of the message with its id, attempts and history, then delete the original.
 
-    ``id`` names the counter in the record that travels with the message. Use one step object in several lists of a
-    consumer to share the counter; two objects with one id are refused. ``delay`` is seconds, a ``timedelta`` or a
-    backoff over the re-sends (the first is 1), at most 12 hours; None leaves it to the queue. ``queue`` is a name, URL
-    or ARN, or a function of the failure that returns one, or None for the message's own queue; if the function raises,
-    the message stays in its queue.
+    `RetryInPlace` is cheaper. A copy to the message's own queue is a hop: Lambda stops a function after about 16 hops
+    of a message, unless its ``RecursiveLoop`` is ``Allow``. If no copy can be sent, the step passes the failure on,
+    with an ERROR in the log.
 
-    Waiting in place (`RetryInPlace`) is cheaper, and makes no hop: Lambda stops a function that keeps sending to its
-    own queue after about 16, unless its ``RecursiveLoop`` is ``Allow``.
+    Args:
+        id: The name of the counter that travels with the message. Use one step object in several lists to share it.
+        times: How many copies, 1 to 1,000.
+        delay: Seconds, a ``timedelta`` or a backoff over the copies (from 1), at most 12 hours; not on FIFO. None is
+            the queue's own delay.
+        queue: The name, URL or ARN of the target, or a function of the failure that returns one; None is the message's
+            own queue. If the function raises, the message stays in its queue.
+        breaks_order: Allow a copy to the same FIFO queue, where it loses its place in its group.
 
-    On FIFO it takes no delay, and re-sending to the same queue gives up the group's order, so it must be asked for:
-    ``breaks_order=True``. What it may not do it passes on, with an ERROR in the log.
-
-    Raises `ConfigurationError` for an empty id, for ``times`` outside 1 to 1,000, and for a delay that is not one or
-    is beyond 12 hours.
+    Raises:
+        ConfigurationError: The id is empty, ``times`` is out of range, or SQS cannot keep the delay.
     """
 
     id: str
@@ -148,7 +157,7 @@ class SendAgain(Value):
         breaks_order: bool = False,
     ) -> None:
         if type(id) is not str or not id:
-            raise ConfigurationError(f"SendAgain needs an id, a name for its counter, got {id!r}")
+            raise ConfigurationError(f"SendAgain needs an id, the name of its counter, got {id!r}")
         _times(times)
         if queue is not None and not isinstance(queue, str) and not callable(queue):
             raise ConfigurationError(
@@ -163,7 +172,7 @@ class SendAgain(Value):
             )
         if longest and isinstance(queue, str) and queue.endswith(".fifo"):
             raise ConfigurationError(
-                f"SendAgain({id!r}) has a delay, and {queue} is FIFO: SQS delays none of its messages"
+                f"SendAgain({id!r}) has a delay, and {queue} is FIFO: SQS accepts no delay for a single message there"
             )
         self._freeze(id=id, times=times, delay=backoff, queue=queue, breaks_order=breaks_order)
 
@@ -176,7 +185,11 @@ class SendAgain(Value):
             return next_step(failure)
         queue = self._queue_for(failure)
         if (trouble := self._trouble(failure, queue)) is not None:
-            _notice(failure, "step_passed_on", f"SendAgain({self.id!r}): {trouble}")
+            _notice(
+                failure,
+                "step_passed_on",
+                f"SendAgain({self.id!r}) does not send the message: {trouble}. The next failure step decides.",
+            )
             return next_step(failure)
         return Outcome.resend(queue, self._delay_of(sent + 1, failure), note={self.id: sent + 1})
 
@@ -200,22 +213,20 @@ class SendAgain(Value):
         except BadDelay as error:
             from tarry.policy.retry_policy import STANDARD_BACKOFF
 
-            text = f"SendAgain({self.id!r})'s delay failed: {error}; this copy waits by the default backoff"
+            text = f"SendAgain({self.id!r})'s delay failed: {error}. The default backoff delays this copy."
             _notice(failure, "backoff_failed", text)
             return STANDARD_BACKOFF.delay(number, rng)
 
     def _trouble(self, failure: Failure, queue: str | None) -> str | None:
         if failure.does_not_fit:
-            return "its record has no room beside the message, so it cannot be sent again"
+            return "there is no space for its failure record"
         if not failure.delivery.source.is_fifo:
             return None
         if self.delay is not None and not queue:
-            return "it has a delay, and SQS delays no message of a FIFO queue singly"
+            return "the step has a delay, and SQS accepts none for a single message of a FIFO queue"
         target = (queue or failure.queue).rpartition("/")[2].rpartition(":")[2]
         if not self.breaks_order and target == failure.queue:
-            return (
-                "sending to the same FIFO queue again gives up the order of its group; ask for it by breaks_order=True"
-            )
+            return "a copy in the same FIFO queue loses its place in its group (breaks_order=True allows that)"
         return None
 
 

@@ -89,7 +89,9 @@ class Copy(Value):
 
 def record_cut(record: Record) -> Notice:
     """Return the line that shows a record of which only a part travels."""
-    return shown_in_log("record_cut", "the record was cut to fit; here it is whole", record)
+    return shown_in_log(
+        "record_cut", "The failure record was cut to fit beside the message. The field record has all of it.", record
+    )
 
 
 def shown_in_log(event: str, text: str, record: Record) -> Notice:

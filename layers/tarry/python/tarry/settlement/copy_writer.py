@@ -121,7 +121,7 @@ class CopyWriter:
         """A copy that must not go without its record, and not unnoticed in a circle."""
         copy = self._fitted(draft, record, may_go_without=False)
         if (hops := hops_of(draft.delivery) + 1) >= MANY_HOPS:
-            text = f"sent again {hops} times: unless its RecursiveLoop is Allow, Lambda stops at about 16"
+            text = f"The message was sent again {hops} times. Lambda stops at about 16, unless RecursiveLoop is Allow."
             self.notices.append(Notice("many_hops", text))
         return copy
 
@@ -131,14 +131,18 @@ class CopyWriter:
         limit, is_known = self._situation.limit_of(target)
         room = limit - message_size(body, attributes)
         if room < 0:
-            why = f"it is {limit - room} bytes, and {target.name} takes at most {limit}: raise its MaximumMessageSize"
+            why = f"it has {limit - room} bytes, and {target.name} accepts {limit}: raise its MaximumMessageSize"
             raise NoDeadLetterQueue(why) if may_go_without else CannotCopy(why)
         has_place = len(attributes) < MAX_ATTRIBUTES and ATTRIBUTE not in attributes
         text = fit(record, room - utf8_length(ATTRIBUTE) - utf8_length("String")) if has_place else None
         if text is None:
             if not may_go_without:
-                raise CannotCopy("its record has no room beside the message, so it is not sent again")
-            notice = shown_in_log("record_in_log", "the message is dead-lettered without a record: no room", record)
+                raise CannotCopy("there is no space for its Tarry attribute")
+            notice = shown_in_log(
+                "record_in_log",
+                "The message is dead-lettered without a failure record: there is no space. The field record has it.",
+                record,
+            )
             self.notices.append(notice)
             return draft
         if is_cut := text != dump(record):
@@ -165,7 +169,9 @@ class CopyWriter:
         try:
             extra = json.loads(dump(dict(options.enrich(failure))))  # plain values, whatever classes they had
         except BaseException as error:  # noqa: BLE001 a user's hook
-            text = f"DeadLetter's enrich raised, or returned what is no JSON ({type_name(error)}): it adds nothing"
+            text = (
+                f"DeadLetter's enrich raised, or returned no JSON ({type_name(error)}). The dead letter has no extra."
+            )
             self.notices.append(Notice("enrich_failed", text))
             return record
         return {**record, "extra": extra}
@@ -178,8 +184,8 @@ class CopyWriter:
             redacted: Record = json.loads(dump({**options.redact(json.loads(dump(record))), **identity}))
             Envelope(redacted, delivery.invocation.started_at)  # must be readable when it comes back
         except BaseException as error:  # noqa: BLE001 a user's hook
-            what = "returned what is no record" if is_a(error, UnreadableRecord) else "raised"
-            text = f"DeadLetter's redact {what} ({type_name(error)}): only the bare reason is kept"
+            what = "returned an invalid record" if is_a(error, UnreadableRecord) else "raised"
+            text = f"DeadLetter's redact {what} ({type_name(error)}). Only the reason is kept."
             self.notices.append(Notice("redact_failed", text))
             return smallest(record)
         return redacted
@@ -193,7 +199,7 @@ def _attempts_before(delivery: Delivery) -> int:
 
 def _refuse_no_text(delivery: Delivery) -> None:
     if not isinstance(delivery.record.get("body"), str):
-        raise NoDeadLetterQueue("its record has no text as body, so there is nothing to send on")
+        raise NoDeadLetterQueue("its record has no body to send")
 
 
 def _contents(delivery: Delivery, outcome: Outcome) -> tuple[str, Attributes]:
@@ -206,11 +212,15 @@ def _contents(delivery: Delivery, outcome: Outcome) -> tuple[str, Attributes]:
         if outcome.attributes is None:
             return body, sendable_attributes(delivery)
         if ATTRIBUTE in outcome.attributes:
-            raise ValueError(f"the attribute {ATTRIBUTE} is tarry's own")
+            raise ValueError(f"the attribute name {ATTRIBUTE} is reserved for tarry")
         return body, sendable(outcome.attributes)
     except Exception as error:
-        why = str(error) if isinstance(error, ValueError) else "its body or an attribute is of a kind SQS cannot hold"
-        raise CannotCopy(f"the copy cannot be sent ({why})") from error  # a TypeError's text may show the body
+        why = (
+            str(error)
+            if isinstance(error, ValueError)
+            else "its body or an attribute has a type that SQS does not accept"
+        )
+        raise CannotCopy(f"SQS would refuse the copy ({why})") from error  # a TypeError's text may show the body
 
 
 def _parked(delay: float | None, until: float | None, target: QueueArn, now: float) -> tuple[int | None, float | None]:
@@ -221,9 +231,11 @@ def _parked(delay: float | None, until: float | None, target: QueueArn, now: flo
     if delay is None or until is None or (delay == 0 and target.is_fifo):
         return None, None
     if target.is_fifo:
-        raise CannotCopy(f"SQS delays no message of a FIFO queue singly, and {delay:g} s were asked for")
+        raise CannotCopy(
+            f"a delay of {delay:g} s was asked for, and SQS accepts none for a single message of a FIFO queue"
+        )
     if delay > MAX_VISIBILITY_SECONDS:
-        raise CannotCopy(f"SQS can delay a message by at most {MAX_VISIBILITY_SECONDS} s, and {delay:g} were asked for")
+        raise CannotCopy(f"a delay of {delay:g} s was asked for, and SQS keeps at most {MAX_VISIBILITY_SECONDS} s")
     seconds = max(0, math.ceil(until - now))
     return (seconds, None) if seconds <= MAX_DELAY_SECONDS else (MAX_DELAY_SECONDS, until)
 

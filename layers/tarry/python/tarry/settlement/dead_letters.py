@@ -31,24 +31,24 @@ def dead_letter_queue(delivery: Delivery, named: str | None, facts: QueueFacts) 
     if named:
         target = named_queue(named, source)
         if not target.name:
-            raise NoDeadLetterQueue(f"{named!r} is no SQS queue: name the dead-letter queue by name, URL or ARN")
+            raise NoDeadLetterQueue(f"{named!r} is not an SQS queue: give the dead-letter queue as name, URL or ARN")
     else:
         if facts.error is not None:
             name = source.name or "a queue without a name"
             raise NoDeadLetterQueue(
-                f"the redrive policy of {name} cannot be read ({facts.error}); allow sqs:GetQueueAttributes, or set "
+                f"the redrive policy of {name} cannot be read ({facts.error}): grant sqs:GetQueueAttributes, or set "
                 "TARRY_DEAD_LETTER_QUEUE_URL"
             )
         target = facts.dead_letter or QueueArn("")
     if not target.name:
         raise NoDeadLetterQueue(
-            f"{source.name or 'its queue'} has no dead-letter queue; add a RedrivePolicy to it in the template"
+            f"{source.name or 'its queue'} has no dead-letter queue: add a RedrivePolicy to it in the template"
         )
     envelope = delivery.envelope
     came_from = envelope.origin if envelope is not None and envelope.is_dead_letter else None
     if target.text in (source.text, came_from):
-        whose = "the queue it is in" if target == source else "the queue it was dead-lettered from"
-        raise NoDeadLetterQueue(f"its dead-letter queue {target.name} is {whose}: it would go round in circles")
+        whose = "the queue it is in" if target == source else "the queue it was dead-lettered from before"
+        raise NoDeadLetterQueue(f"its dead-letter queue {target.name} is {whose}: name another one")
     return target
 
 

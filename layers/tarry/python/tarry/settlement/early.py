@@ -86,7 +86,11 @@ class EarlyWaits:
             try:
                 self._ask(self._under_way)
             except Exception as error:  # noqa: BLE001 a fault of our own: they are asked for at the end
-                self._log.problem("runtime_failed", "tarry itself failed to ask for short waits early", error=error)
+                self._log.problem(
+                    "runtime_failed",
+                    "tarry itself failed to set short delays early. They are set after the batch.",
+                    error=error,
+                )
             finally:
                 self._under_way = []
                 self._idle.set()

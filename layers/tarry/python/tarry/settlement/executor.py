@@ -150,7 +150,7 @@ class Executor:
         self._transition(delivery, outcome, delay, **more)
         if sent.not_deleted is not None:
             self._lookups.warn(sent.not_deleted, "delete_message_batch", delivery.source)
-            text = "the message that was sent on is left to Lambda to delete"
+            text = "The message was sent on, but the original was not deleted. Lambda deletes it after the response."
             self._log.problem("delete_failed", text, delivery, error=sent.not_deleted, level=WARNING)
 
     def _note_not_sent(self, copy: Copy, error: Exception) -> None:
@@ -176,15 +176,14 @@ class Executor:
             timeout = self._lookups.visibility_timeout(delivery.source)
             end = lease_end(delivery, timeout)
             if end is not None and end - self._invocation.now() <= timeout / 2:
-                changes.setdefault(delivery.source, []).append(
-                    VisibilityChange(delivery, min(timeout, delivery.longest_wait()))
-                )
+                change = VisibilityChange(delivery, min(timeout, delivery.longest_wait()))
+                changes.setdefault(delivery.source, []).append(change)
         for result in self._change(changes):
             delivery = result.change.delivery
             if result.error is None:
                 delivery.visible_at = self._invocation.now() + result.change.seconds
             elif isinstance(result.error, Refused) or is_stale_handle(result.error):
-                text = "SQS refuses its receipt handle: it is not sent on here, only reported as failed"
+                text = "SQS refuses the receipt handle. The message is not sent on, and only reported as failed."
                 self._log.problem("lease_lost", text, delivery, error=result.error, level=WARNING)
                 lose_lease(delivery)
                 self.note_if_lost(delivery)
@@ -201,7 +200,9 @@ class Executor:
         delivery.is_settled = True
         outcome = self.plan_of(delivery).decision.outcome
         outcome = Outcome.unhandled() if outcome.kind in SENDS_COPY else outcome
-        self._transition(delivery, outcome, None, not_settled="its lease is lost: it is only reported as failed")
+        self._transition(
+            delivery, outcome, None, not_settled="the lease is lost, so the message is only reported as failed"
+        )
 
     def _visibility_timeout(self, delivery: Delivery) -> int | None:
         """The queue's, in seconds, if the end of the lease may be near; None where it is not known, or not needed.
@@ -273,19 +274,19 @@ class Executor:
         outcome = plan.decided.outcome
         if outcome.kind in SENDS_COPY:
             outcome = Outcome.unhandled()
-            more["not_sent"] = "; ".join(plan.not_sent) or "no failure to tell of"
+            more["not_sent"] = "; ".join(plan.not_sent) or "there is no failure to record"
         elif result.error is None:
             delivery.visible_at = now + result.change.seconds
         wanted = seconds_until(self._planner.waits_until(plan, now), now)
         if result.error is not None:
-            more["not_settled"] = f"{result.error}; it comes back when the queue's visibility timeout ends"
+            more["not_settled"] = f"{result.error}; the message comes back when the queue's visibility timeout ends"
         elif result.change.seconds < wanted:
             more["asked_for"] = self._planner.asked_for(plan.decided)
         self._transition(delivery, outcome, None if result.error else result.change.seconds, **more)
 
     def _note_perhaps_asked(self, delivery: Delivery) -> None:
         delivery.is_settled = True
-        text = "its wait was asked for, SQS did not confirm it, and it is over: another delivery may have begun"
+        text = "SQS did not confirm the delay, and it is over: another delivery may have begun"
         self._transition(delivery, self.plan_of(delivery).decision.outcome, None, not_settled=text)
 
     # deleting
@@ -304,7 +305,7 @@ class Executor:
             for delivery in chunk:
                 if (error := errors.get(delivery.delivery_id)) is not None:
                     self._lookups.warn(error, "delete_message_batch", delivery.source)
-                    text = "it is acknowledged, and could not be deleted: it is delivered again"
+                    text = "The message is acknowledged, but it was not deleted. It is delivered again."
                     self._log.problem("delete_failed", text, delivery, error=error, level=WARNING)
 
     # the log
@@ -313,7 +314,7 @@ class Executor:
         plan = self.plan_of(delivery)
         decision, failure = plan.decision, plan.decision.failure
         if decision.trouble is not None:
-            text = "a failure step raised, or tarry did, while it was decided what becomes of the message"
+            text = "A failure step raised an exception; the message stays in its queue."
             self._log.problem("step_failed", text, delivery, error=decision.trouble)
         if plan.not_sent:
             more["not_sent"] = "; ".join(plan.not_sent)

@@ -76,7 +76,9 @@ class Planner:
                 plan = plan.changed(notices=(*plan.notices, *writer.notices))
                 failure = plan.decided.failure
                 if is_a(error, CannotCopy) and failure is not None and way.name == "as_decided":
-                    notice = Notice("step_passed_on", f"{error}: the next failure step is asked")
+                    notice = Notice(
+                        "step_passed_on", f"The message is not sent again: {error}. The next failure step decides."
+                    )
                     plan = plan.changed(notices=(*plan.notices, notice))
                     return self._ask_further(plan, failure, situation)
                 plan = plan.failed(text_of(error, MAX_FIELD_BYTES))
@@ -137,9 +139,10 @@ class Planner:
         notices = plan.notices
         if decision.outcome.kind == "defer" and not may_hop(decision.delivery):
             text = (
-                f"deferred in place: it was sent again {MANY_HOPS - 1} times, and Lambda stops a function at about 16"
+                f"The message was sent again {MANY_HOPS - 1} times, so it is deferred in place: Lambda stops "
+                "a function at about 16. See RecursiveLoop in docs/reference/permissions.md."
             )
-            notices = (*notices, Notice("many_hops", f"{text}; see RecursiveLoop in docs/guides/failure-steps.md"))
+            notices = (*notices, Notice("many_hops", text))
         ways = ways_of(decision, situation.source, self.longest_delay(decision.delivery), situation.now)
         plan = self.go_on(plan.changed(decided=decision, ways=ways), situation)
         return plan.changed(notices=(*notices, *plan.notices))

@@ -168,11 +168,9 @@ def why_it_could_not_wait(decision: Decision) -> str | None:
     delay = f"{decision.outcome.delay or 0:g} s"
     if decision.outcome.kind == "wait":
         return (
-            f"it was sent with a delay, of which {delay} were left when its queue was about to drop or move it, and it "
+            f"sent with a delay; {delay} of it were left when the queue was about to delete or move the message, which "
             "could not be sent again"
         )
     if decision.outcome.kind == "defer":
-        return (
-            f"it was deferred for {delay} at the queue's last delivery (maxReceiveCount), and could not be sent again"
-        )
+        return f"deferred for {delay} at the queue's last delivery (maxReceiveCount), and could not be sent again"
     return None

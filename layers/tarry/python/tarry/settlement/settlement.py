@@ -255,6 +255,7 @@ class Settlement:
 def not_settled(count: int) -> str:
     """Return the line on messages that failed, and that there was no time to settle."""
     return (
-        f"{count} messages are only reported as failed, since there was no time left to settle them: they come back "
-        "when the queue's visibility timeout ends; set a smaller BatchSize, or give the function a longer Timeout"
+        f"{count} messages were not settled, because there was no time left. They are only reported as failed, and "
+        "come back when the queue's visibility timeout ends. Set a smaller BatchSize, or give the function a longer "
+        "Timeout."
     )

@@ -133,7 +133,11 @@ class Acks:
             return
         for delivery in chunk:
             if (error := kept.get(delivery.delivery_id)) is not None:
-                self._log_failure("it is acknowledged, and left to Lambda to delete", delivery, error)
+                self._log_failure(
+                    "The message is acknowledged, but it was not deleted. Lambda deletes it after the response.",
+                    delivery,
+                    error,
+                )
 
     def _failed(self, error: Exception, count: int, queue: QueueArn) -> None:
         """Log a request that failed as a whole. Stop deleting if the next one would fail too, or only cost time."""
@@ -142,7 +146,9 @@ class Acks:
         if is_logged or may_be_applied(error):
             self.close()
         if not is_logged:
-            self._log_failure(f"{count} acknowledged messages are left to Lambda to delete", None, error)
+            self._log_failure(
+                f"{count} acknowledged messages were not deleted. Lambda deletes them after the response.", None, error
+            )
 
     def _log_failure(self, text: str, delivery: Delivery | None, error: Exception) -> None:
         self._log.problem("delete_failed", text, delivery, error=error, level=WARNING)

@@ -196,7 +196,7 @@ class Bulk:
         return free
 
     def _behind(self, item: Item, index: int) -> Behind:
-        return Behind(f"message {index}, before it in its group {item.group!r}, was not sent")
+        return Behind(f"message {index}, which comes before it in group {item.group!r}, was not sent")
 
     def _request(self, items: list[Item]) -> Results:
         entries = [{"Id": str(place), **item.packed.parameters} for place, item in enumerate(items)]

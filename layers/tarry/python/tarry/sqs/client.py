@@ -119,7 +119,7 @@ class Requests:
             return [OutOfTime("no time left for a request") for _ in jobs]
         if share < LOADING_SHARE and not self.invocation.world.is_loaded:
             share = LOADING_SHARE
-        results: list[T | Exception] = [NoAnswer("no answer from SQS in the time there is") for _ in jobs]
+        results: list[T | Exception] = [NoAnswer("SQS did not answer in the time that was left") for _ in jobs]
         began_with = self._seconds()
         enough = 0.0 if began_with == math.inf else began_with * (1 - share)
         todo = iter(enumerate(jobs))

@@ -128,5 +128,5 @@ def _check_characters(where: str, text: str) -> None:
     if found := re.search(_REFUSED_CHARACTER, text):
         raise ValueError(
             f"{where} holds U+{ord(found[0]):04X} at index {found.start()}: SQS takes U+0009, U+000A, U+000D and "
-            "U+0020 to U+10FFFF but for U+D800 to U+DFFF, U+FFFE and U+FFFF"
+            "U+0020 to U+10FFFF, except U+D800 to U+DFFF, U+FFFE and U+FFFF"
         )

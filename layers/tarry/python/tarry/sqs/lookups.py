@@ -35,7 +35,7 @@ class Lookups:
         """Return the facts of a source queue."""
         facts = self._topology.source(queue, self.requests)
         if facts.error is not None:
-            consequence = "its dead-letter queue and maxReceiveCount are unknown for now"
+            consequence = "Its dead-letter queue and maxReceiveCount are unknown for now."
             self._warn_of_look_up(facts.error, "get_queue_attributes", queue, consequence)
         return facts
 
@@ -55,7 +55,7 @@ class Lookups:
         """Return a queue's size limit in bytes, and whether it is known (1 MiB is assumed otherwise)."""
         limit, error = self._topology.maximum_message_size(queue, self.requests)
         if error is not None and not self.knows(queue):  # for a source queue, `source` has logged it
-            self._warn_of_look_up(error, TARGET_LIMIT, queue, "its size limit is unknown, and 1 MiB is assumed")
+            self._warn_of_look_up(error, TARGET_LIMIT, queue, "Its size limit is unknown; 1 MiB is assumed.")
         return limit, error is None
 
     def warn(self, error: Exception, operation: str, queue: QueueArn) -> None:
@@ -66,5 +66,5 @@ class Lookups:
         self.warn(error, operation, queue)
         if not is_denied(error_code(error)) and f"{operation} {queue}" not in self._logged:
             self._logged.add(f"{operation} {queue}")
-            text = f"{queue.name or 'a queue without a name'} cannot be looked up ({error}): {consequence}"
+            text = f"The attributes of {queue.name or 'a queue without a name'} cannot be read ({error}). {consequence}"
             self.log.problem("look_up_failed", text, level=WARNING)

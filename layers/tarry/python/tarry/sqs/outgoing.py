@@ -61,8 +61,8 @@ def check_delay(delay: Delay | None, *, fifo: bool) -> int | None:
     seconds = whole_seconds(delay)
     if fifo:
         raise DelayNotSupported(
-            f"a message to a FIFO queue takes no delay, got {seconds} seconds: SQS delays all of its messages alike, "
-            "by the queue's own DelaySeconds (0 to 900), and hiding one would hold up its group"
+            f"a message to a FIFO queue cannot have a delay of its own, got {seconds} seconds: set DelaySeconds of the "
+            "queue (0 to 900), which delays all its messages"
         )
     if seconds > MAX_VISIBILITY_SECONDS:
         raise DelayNotSupported(
@@ -107,7 +107,7 @@ def _identified(entry: Entry, world: World, *, fifo: bool) -> Entry:
         check_id("deduplication_id", entry.deduplication_id)
     if not fifo:
         if entry.deduplication_id is not None:
-            raise ValueError("deduplication_id is for FIFO queues, whose names end in .fifo: this one is none")
+            raise ValueError("deduplication_id is for FIFO queues only, whose names end in .fifo: remove it")
         return entry
     if entry.group_id is None:
         raise ValueError("a message to a FIFO queue needs a group_id of 1 to 128 characters")
@@ -120,11 +120,11 @@ def _with_tarry_attribute(
     attributes: dict[str, dict[str, Any]], body: str, stable_id: str, now: float, seconds: int
 ) -> dict[str, dict[str, Any]]:
     """Add the `Tarry` attribute, from which the consumer learns when the message is due."""
-    why = f"a delay beyond {MAX_DELAY_SECONDS} seconds travels in an attribute of tarry's, {ATTRIBUTE!r}"
+    why = f"a delay above {MAX_DELAY_SECONDS} seconds needs the attribute {ATTRIBUTE!r}"
     if ATTRIBUTE in attributes:
-        raise ValueError(f"{why}: that name cannot be yours too")
+        raise ValueError(f"{why}: rename your own attribute of that name")
     if len(attributes) >= MAX_ATTRIBUTES:
-        raise ValueError(f"{why}: that leaves room for {MAX_ATTRIBUTES - 1} of yours, got {len(attributes)}")
+        raise ValueError(f"{why}: send at most {MAX_ATTRIBUTES - 1} others, got {len(attributes)}")
     record = {"v": VERSION, "sum": body_sum(body), "id": stable_id, "sent": timestamp(now), "due": now + seconds}
     return {**attributes, ATTRIBUTE: {"DataType": "String", "StringValue": dump(record)}}
 
@@ -176,7 +176,7 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, Enum):
         return value.value
-    raise TypeError(f"the body holds a {type(value).__name__}, which JSON has no form for: {value!r:.100}")
+    raise TypeError(f"the body contains a {type(value).__name__}, which JSON cannot represent: {value!r:.100}")
 
 
 # attributes

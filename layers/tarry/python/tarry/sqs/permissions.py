@@ -20,17 +20,17 @@ SEND_TO_ITSELF = "send_message_batch to the queue a message came from"
 _MISSING = {
     "change_message_visibility_batch": (
         "sqs:ChangeMessageVisibility",
-        "what is retried comes back when the queue's visibility timeout ends, not after its delay",
+        "failed messages come back when the queue's visibility timeout ends, not after their delay",
         _POLLER,
     ),
     "delete_message_batch": (
         "sqs:DeleteMessage",
-        "what was dead-lettered is deleted by Lambda alone, and doubled if the function dies before it answers",
+        "messages that were sent on are deleted by Lambda only, and exist twice if the function dies before that",
         _POLLER,
     ),
     "get_queue_attributes": (
         "sqs:GetQueueAttributes",
-        "its redrive policy is unknown, so what has failed for good stays in the queue until SQS moves it",
+        "its redrive policy is unknown, so messages that failed for good stay in the queue until SQS moves them",
         _POLLER,
     ),
     TARGET_LIMIT: (
@@ -40,12 +40,12 @@ _MISSING = {
     ),
     "send_message_batch": (
         "sqs:SendMessage",
-        "what has failed for good stays in its queue until SQS moves it, without a record of why",
+        "messages that failed for good stay in their queue until SQS moves them, without a failure record",
         _SENDER,
     ),
     SEND_TO_ITSELF: (
         "sqs:SendMessage",
-        "what is deferred, or was to be sent again, waits in place, where a deferral counts as an attempt",
+        "messages that are deferred or sent again wait in place, where a deferral counts as an attempt",
         _SENDER,
     ),
 }
@@ -60,5 +60,5 @@ def warn_of_missing_permission(error: Exception, operation: str, queue: QueueArn
     if is_of_a_key(error_code(error)):
         permission = "kms:Decrypt or kms:GenerateDataKey for the key"
         line = "Statement: {Effect: Allow, Action: [kms:Decrypt, kms:GenerateDataKey], Resource: the ARN of its key}"
-    text = f"this function lacks {permission} on {queue.name}: {consequence}; add to its Policies: - {line}"
+    text = f"The function lacks {permission} on {queue.name}: {consequence}. Add to its Policies: - {line}"
     log.once(world, "missing_permission", text)

@@ -24,20 +24,22 @@ if TYPE_CHECKING:
 class Queue:
     """A queue to send to.
 
-        orders = Queue("orders")  # or its URL or ARN; no request is made yet
+        orders = Queue("orders")  # or its URL or ARN; this sends no request
         orders.send({"id": 1}, delay=timedelta(hours=2))
         orders.send_batch({"id": number} for number in range(10_000))
 
-    A name is looked up once, at the first send (``sqs:GetQueueUrl``); a URL needs no look-up. ``sqs`` is a boto3 client
-    to use instead of tarry's own, which waits 1 s for a connection and 5 s for an answer, and makes two attempts.
+    On a standard queue a message can arrive twice: if the answer to a send is lost, botocore sends again.
 
-    ``delay`` is the default delay of messages: seconds or a ``timedelta``, at most 43,200 s (12 hours). A delay passed
-    to `send`, 0 included, overrides it.
+    Args:
+        name_or_url: The queue's name, URL or ARN. A name is looked up once, at the first send (``sqs:GetQueueUrl``).
+        delay: The delay of messages that are sent without one: seconds or a ``timedelta``, at most 43,200 s (12 hours).
+            A delay given at a send overrides it, 0 included.
+        sqs: A boto3 client to use instead of tarry's own, which waits 1 s for a connection, 5 s for an answer, and
+            tries twice.
 
-    On a standard queue a message can be sent twice: botocore repeats a send whose answer is lost.
-
-    Raises `ConfigurationError` if ``name_or_url`` does not name a queue, or ``delay`` is not a number or ``timedelta``;
-    `DelayNotSupported` for a ``delay`` of more than 12 hours, or on a FIFO queue.
+    Raises:
+        ConfigurationError: ``name_or_url`` is not a queue, or ``delay`` is not seconds or a ``timedelta``.
+        DelayNotSupported: ``delay`` is longer than 12 hours, or the queue is FIFO.
     """
 
     def __init__(self, name_or_url: str, *, delay: float | timedelta | None = None, sqs: Any = None) -> None:
@@ -51,7 +53,7 @@ class Queue:
         self.is_fifo = self.name.endswith(".fifo")
         """Whether it is a FIFO queue: its name ends in ``.fifo``."""
         self.delay = self._default(delay)
-        """The default delay of messages, in seconds; None for the queue's own ``DelaySeconds``."""
+        """The delay in seconds of messages that are sent without one; None is the queue's own."""
 
     def __repr__(self) -> str:
         return f"Queue({self._given!r})" if self.delay is None else f"Queue({self._given!r}, delay={self.delay})"
@@ -74,23 +76,24 @@ class Queue:
         group_id: str | None = None,
         deduplication_id: str | None = None,
     ) -> str:
-        """Send one message; return its id, the `Message.id` that its handler sees.
+        """Send one message; return its id, which is the `Message.id` that its handler sees.
 
-        ``body``: a str is sent as it is; a dict, list, dataclass or pydantic model is sent as JSON.
-        ``delay``: seconds, a ``timedelta`` or an aware ``datetime``, rounded up to whole seconds; at most 43,200 s (12
-        hours). ``None`` means the delay of this `Queue`, else the queue's own ``DelaySeconds``; 0 means no delay. For
-        more than 900 s the queue's consumer must be a tarry consumer, which keeps the rest of the wait. A FIFO queue
-        takes no delay.
-        ``attributes``: message attributes; str, int, float, Decimal or bytes, as in `Message.attributes`.
-        ``group_id``: required on FIFO; on a standard queue it names the tenant for fair queues and implies no order.
-        ``deduplication_id``: for FIFO only; if it is missing, a new one is made, also on a queue with content-based
-        deduplication.
+        Limits are checked before the request. Errors of SQS are raised as botocore raises them, after its retries.
 
-        Raises `ValueError` for a value that exceeds SQS's limits, `TypeError` for a body or attribute of another type,
-        and `DelayNotSupported`, all before anything is sent; botocore's errors, after its own retries; `SendError` if
-        SQS's answer does not confirm the message (its id, and the MD5 of the body). After an error without an answer
-        SQS may still have the message. On a standard queue botocore's retry after a lost answer sends a second copy; on
-        FIFO the deduplication id prevents it.
+        Args:
+            body: A str is sent as it is; a dict, list, dataclass or pydantic model as JSON.
+            delay: Seconds, a ``timedelta`` or an aware ``datetime``, rounded up to whole seconds, at most 43,200 s (12
+                hours); not on FIFO. None is the delay of this `Queue`, else the queue's own; 0 is at once. Above 900 s,
+                the queue's consumer must be tarry's, which keeps the message hidden for the rest.
+            attributes: Message attributes: str, int, float, Decimal or bytes.
+            group_id: The message group; required on FIFO. On a standard queue it stands for no order (fair queues).
+            deduplication_id: For FIFO only; a new one is made if it is None, also with content-based deduplication.
+
+        Raises:
+            ValueError: The message is beyond SQS's limits.
+            TypeError: The body or an attribute has a type that cannot be sent.
+            DelayNotSupported: SQS cannot keep the delay.
+            SendError: SQS's answer does not confirm the message (its id, and the MD5 of the body).
         """
         here = world.current()
         entry = Entry(body, self.delay if delay is None else delay, attributes, group_id, deduplication_id)
@@ -108,7 +111,7 @@ class Queue:
         group_id: str | None = None,
         deduplication_id: str | None = None,
     ) -> Entry:
-        """Make a message for `send_batch` with its own delay, attributes or ids; the arguments are those of `send`."""
+        """Return a message for `send_batch` with a delay, attributes or ids of its own; arguments as for `send`."""
         return Entry(body, delay, attributes, group_id, deduplication_id)
 
     def send_batch(
@@ -119,19 +122,23 @@ class Queue:
         attributes: Mapping[str, Any] | None = None,
         group_id: str | None = None,
     ) -> list[str]:
-        """Send any number of messages in as few requests as possible; return their ids in the same order.
+        """Send any number of messages; return their ids in order.
 
-        ``messages``: bodies as for `send`, or entries made by `Queue.entry`; the iterable is read while messages are
-        sent. ``delay`` (``None``: the delay of this `Queue`) and ``group_id`` are defaults for messages without their
-        own; ``attributes`` are added to every message, whose own attribute of the same name takes precedence.
+        Up to ten requests of ten messages or 1 MiB run at once. SQS's throttling and internal errors are retried three
+        times, after about 0.2, 0.8 and 3.2 s. On FIFO the requests of one group run one after the other, and a message
+        behind one that was not sent is not sent either.
 
-        Up to ten requests of ten messages or 1 MiB are in progress at once. An entry that SQS refuses temporarily is
-        sent up to three more times, after about 0.2, 0.8 and 3.2 s. On FIFO the requests of one group go one after the
-        other; after a message that could not be sent, no later message of its group is sent.
+        Args:
+            messages: Bodies as for `send`, or entries made by `Queue.entry`. They are read as they are sent; if the
+                iterable raises, the messages read before are sent.
+            delay: For messages without a delay of their own; None is the delay of this `Queue`.
+            attributes: Added to all messages; a message's own attribute of the same name counts.
+            group_id: For messages without a group of their own.
 
-        Raises `SendError` at the end if some messages were not sent, with each of them and its error; all others were
-        sent. An invalid ``delay`` or ``attributes`` is refused before anything is sent, as by `send`. An exception of
-        the iterable is raised after the messages read before it are sent.
+        Raises:
+            SendError: Some messages were not sent; all others were. Raised at the end.
+            ValueError, TypeError, DelayNotSupported: ``delay`` or ``attributes`` cannot be sent with any message.
+                Raised before anything is sent.
         """
         if isinstance(messages, (str, bytes, dict)):
             raise TypeError(f"send_batch takes an iterable of bodies, got one {type(messages).__name__}: use send")

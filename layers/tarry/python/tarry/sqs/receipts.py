@@ -20,5 +20,5 @@ def doubt(body: str, receipt: Mapping[str, Any]) -> Unconfirmed | None:
         return Unconfirmed("SQS answered without a message id")
     md5 = hashlib.md5(body.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
     if receipt.get("MD5OfMessageBody") != md5:
-        return Unconfirmed(f"SQS has another body than was sent: MD5 {receipt.get('MD5OfMessageBody')}")
+        return Unconfirmed(f"SQS answered with the MD5 of another body: {receipt.get('MD5OfMessageBody')}")
     return None

@@ -96,7 +96,7 @@ class Topology:
     def url(self, queue: QueueArn) -> str:
         """Make a queue's URL from its ARN and the endpoint. Raises `ValueError` for a queue without a name."""
         if not queue.name:
-            raise ValueError(f"{queue.text!r} is not the ARN of an SQS queue: there is nothing to ask of it")
+            raise ValueError(f"{queue.text!r} is not the ARN of an SQS queue, so no request can be made for it")
         endpoint = client_of(self._world).meta.endpoint_url.rstrip("/")
         return f"{endpoint}/{queue.account}/{queue.name}"
 

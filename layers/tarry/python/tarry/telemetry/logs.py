@@ -37,10 +37,12 @@ _TRANSITIONS = {
 
 
 class LogOptions(Value):
-    """What goes into the log. ``body=True`` adds message bodies, which are left out otherwise.
+    """What the log contains.
 
-    ``redact(fields) -> fields`` sees the fields of every line before it is written; if it raises, the line has only
-    its event and ids. With it, tracebacks go through it too, as the field ``traceback``.
+    Args:
+        body: Whether lines about a message have its body.
+        redact: A function that changes the fields of every line before it is written. Tracebacks then contain no error
+            texts. If it raises, the line has only its event and ids.
     """
 
     body: bool

@@ -79,7 +79,12 @@ def extend_leases(
             by_queue.setdefault(delivery.source, []).append(change)
         elif not delivery.is_given_up:
             lose_lease(delivery)
-            log.problem("lease_lost", f"its lease has ended: {consequence}", delivery, level=WARNING)
+            log.problem(
+                "lease_lost",
+                f"The lease has ended: another consumer may have the message. {consequence}",
+                delivery,
+                level=WARNING,
+            )
     done = [result for queue, of_it in by_queue.items() for result in change_visibility(of_it, queue, lookups, share)]
     for result in done:
         delivery, error = result.change.delivery, result.error
@@ -90,7 +95,7 @@ def extend_leases(
             continue
         elif result.is_lost:
             lose_lease(delivery)
-            text = f"SQS refuses its receipt handle: {consequence}"
+            text = f"SQS refuses the receipt handle: another consumer may have the message. {consequence}"
             log.problem("lease_lost", text, delivery, error=error, level=WARNING)
         else:
             lookups.warn(error, "change_message_visibility_batch", delivery.source)

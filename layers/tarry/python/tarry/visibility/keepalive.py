@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 2.0
 SHARE = 0.1
 """The share of the time left for the same wait."""
 
-IF_LOST = "unless it succeeds, it is only reported as failed"
+IF_LOST = "Unless its handler succeeds, it is only reported as failed."
 
 
 class Keepalive:
@@ -55,7 +55,11 @@ class Keepalive:
         try:
             self._thread = self._invocation.world.threads.start(self._work)
         except RuntimeError:  # the process may have no more threads
-            self._log.problem("not_kept_alive", "no thread could be started for keepalive=", level=WARNING)
+            self._log.problem(
+                "not_kept_alive",
+                "No thread could be started for keepalive=, so the leases of this batch are not extended.",
+                level=WARNING,
+            )
 
     def stop(self) -> None:
         """Stop the thread and its requests: a later extension would undo the visibility that a decision asked for."""
@@ -75,7 +79,11 @@ class Keepalive:
                 self._extend([self._delivery(*item) for item in pending.items()])
                 self._acks.delete_now(self._delivery(*item) for item in self._batch.items() if item[0] not in pending)
             except Exception as error:  # noqa: BLE001 a defect of tarry must not end the thread
-                self._log.problem("runtime_failed", "tarry itself failed to extend leases", error=error)
+                self._log.problem(
+                    "runtime_failed",
+                    "tarry itself failed to extend leases. It tries again after the interval.",
+                    error=error,
+                )
             finally:
                 self._idle.set()
 
@@ -92,7 +100,9 @@ class Keepalive:
             delivery, error = result.change.delivery, result.error
             if error is not None and not result.is_lost and self._is_over(delivery):
                 lose_lease(delivery)
-                text = f"its lease has ended, since it could not be extended: {IF_LOST}"
+                text = (
+                    f"The lease could not be extended and has ended: another consumer may have the message. {IF_LOST}"
+                )
                 self._log.problem("lease_lost", text, delivery, error=error, level=WARNING)
 
     def _extension(self, delivery: Delivery) -> VisibilityChange | None:
@@ -122,8 +132,8 @@ class Keepalive:
         timeout = self._lookups.source(queue).visibility_timeout
         if timeout is not None and self._every >= timeout:
             text = (
-                f"keepalive={self._every:g} comes too late: the queue {queue.name} hides its messages for {timeout} s; "
-                f"set keepalive to {max(1, timeout // INTERVALS)}, or a longer VisibilityTimeout"
+                f"keepalive={self._every:g} is too long: the queue {queue.name} hides its messages for {timeout} s. "
+                f"Set keepalive={max(1, timeout // INTERVALS)}, or a longer VisibilityTimeout."
             )
             self._log.once(self._invocation.world, "keepalive_too_long", text)
         return timeout

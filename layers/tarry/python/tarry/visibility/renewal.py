@@ -24,7 +24,7 @@ FRESH_SECONDS = 10
 SHARE = 0.1
 """The share of the time left for renewing."""
 
-IF_LOST = "its group is not run here, only reported as failed"
+IF_LOST = "Its FIFO group does not run here, and is only reported as failed."
 
 
 def renew(

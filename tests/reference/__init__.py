@@ -1,0 +1,1 @@
+"""The generated pages of docs/reference/: written by ``python -m tests.reference`` (`make docs`)."""

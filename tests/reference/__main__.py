@@ -1,0 +1,44 @@
+"""Write the generated pages of docs/reference/: ``python -m tests.reference``."""
+
+import sys
+from pathlib import Path
+
+from tests.reference import command, messages
+from tests.reference.source import Source
+
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
+
+
+def pages(source: Source) -> dict[Path, str]:
+    """The pages with their generated parts written anew, by their paths."""
+    found = messages.collect(source)
+    parts = {
+        DOCS / "messages.md": messages.parts(found, messages.read_meanings()),
+        DOCS / "command.md": command.parts(),
+    }
+    return {path: with_parts(path.read_text("utf-8"), each) for path, each in parts.items()}
+
+
+def with_parts(page: str, parts: dict[str, str]) -> str:
+    """The page with what stands between ``<!-- generated: name -->`` and ``<!-- end -->`` replaced."""
+    for name, text in parts.items():
+        before, begin, rest = page.partition(f"<!-- generated: {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        if not end:
+            raise ValueError(f"the page has no place for its generated part {name!r}")
+        page = f"{before}{begin}\n{text}\n\n{end}{after}"
+    return page
+
+
+def main() -> int:
+    source = Source()
+    for path, text in pages(source).items():
+        path.write_text(text, "utf-8")
+        print(f"Written: {path}")
+    missing = list(messages.problems(messages.collect(source), messages.read_meanings()))
+    print(*missing, sep="\n", file=sys.stderr)
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

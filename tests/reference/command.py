@@ -1,0 +1,126 @@
+"""docs/reference/command.md: the commands of `tarry` and their options, from the application itself."""
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+from inspect import Parameter, getdoc, signature
+from typing import Any, NamedTuple, get_args
+
+from typer import Typer
+from typer.models import ArgumentInfo, CommandInfo, OptionInfo
+
+from tarry.cli.app import app
+from tests.reference.messages import wrapped
+
+
+class Given(NamedTuple):
+    """An argument or option of a command."""
+
+    info: OptionInfo | ArgumentInfo
+    name: str
+    kind: Any
+    default: Any
+
+    @property
+    def is_argument(self) -> bool:
+        return isinstance(self.info, ArgumentInfo)
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is Parameter.empty
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The option's names, or the argument's one."""
+        if self.is_argument:
+            return (self._argument,)
+        return tuple(each for each in (self.info.default, *(self.info.param_decls or ())) if isinstance(each, str))
+
+    @property
+    def _argument(self) -> str:
+        return re.sub(r"^\[(\w+)\]\.\.\.$", r"\1", self.info.metavar or self.name.upper())
+
+    @property
+    def usage(self) -> str:
+        many = "..." if "list" in str(self.kind) else ""
+        return f"{self._argument}{many}" if self.is_required else f"[{self._argument}]{many}"
+
+    @property
+    def value(self) -> str:
+        if self.kind is bool or self.is_argument:
+            return ""
+        kind = next((each for each in get_args(self.kind) if each is not type(None)), self.kind)
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            return " or ".join(f"`{each.value}`" for each in kind)
+        plain = self.info.metavar or ("N" if kind is int else "TEXT")
+        least, most = self.info.min, self.info.max
+        limits = "" if least is None else f", {least} or more" if most is None else f", {least} to {most}"
+        return f"`{plain}`{limits}"
+
+    @property
+    def shown_default(self) -> str:
+        if self.is_required:
+            return "required"
+        if self.default in (None, False):
+            return ""
+        return f"`{getattr(self.default, 'value', self.default)}`"
+
+
+class Command(NamedTuple):
+    name: str
+    text: str
+    examples: list[str]
+    given: list[Given]
+
+
+def commands() -> list[Command]:
+    """All commands, with their full names, in the order of the help."""
+    return list(_of("tarry", app))
+
+
+def _of(prefix: str, typer: Typer) -> Iterator[Command]:
+    for info in typer.registered_commands:
+        yield _command(prefix, info)
+    for group in typer.registered_groups:
+        if group.typer_instance is not None:
+            yield from _of(f"{prefix} {_name(group.name, group.typer_instance)}", group.typer_instance)
+
+
+def _name(given: object, typer: Typer) -> str:
+    return given if isinstance(given, str) else str(typer.info.name)
+
+
+def _command(prefix: str, info: CommandInfo) -> Command:
+    function = info.callback
+    assert function is not None
+    given = []
+    for name, parameter in signature(function, eval_str=True).parameters.items():
+        kind, told = get_args(parameter.annotation)[:2]
+        given.append(Given(told, name, kind, parameter.default))
+    _, _, examples = (info.epilog or "").partition("[/]: ")
+    listed = [each for each in re.split(r"; (?=tarry )", examples) if each]
+    return Command(f"{prefix} {info.name or function.__name__}", getdoc(function) or "", listed, given)
+
+
+def parts() -> dict[str, str]:
+    """The generated part of the page."""
+    return {"commands": "\n".join(line for each in commands() for line in _section(each)).strip()}
+
+
+def _section(command: Command) -> Iterator[str]:
+    arguments = [each for each in command.given if each.is_argument]
+    options = [each for each in command.given if not each.is_argument]
+    yield f"## `{command.name}`\n"
+    yield "```text\n" + " ".join([command.name, "[OPTIONS]", *(each.usage for each in arguments)]) + "\n```\n"
+    yield "\n\n".join(wrapped(each) for each in command.text.split("\n\n")) + "\n"
+    yield "| option | value | default | meaning |\n| --- | --- | --- | --- |"
+    for each in [*arguments, *options]:
+        names = ", ".join(f"`{name}`" for name in sorted(each.names, key=len))
+        yield _cells(names, each.value, each.shown_default, each.info.help or "")
+    yield ""
+    if command.examples:
+        yield "```sh\n" + "\n".join(command.examples) + "\n```\n"
+
+
+def _cells(*texts: str) -> str:
+    return "| " + " | ".join(" ".join(text.split()).replace("|", "\\|") for text in texts) + " |"

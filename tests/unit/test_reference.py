@@ -1,0 +1,306 @@
+"""The pages of docs/reference/ say what the code has: generated ones are up to date, written ones are complete."""
+
+import ast
+import inspect
+import json
+import re
+from collections.abc import Callable
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+import tarry
+from tarry.cli.app import app
+from tarry.envelope.attribute import (
+    ERROR_IN_HISTORY_CHARACTERS,
+    ESSENTIAL,
+    HISTORY_LENGTH,
+    MAX_COUNT,
+    MAX_DUE_AHEAD_SECONDS,
+    MAX_NOTE_LENGTH,
+    MAX_TOTAL,
+    TOLD,
+    FailureRecord,
+    dump,
+    next_history,
+    read_envelope,
+)
+from tarry.envelope.fitting import FLOORS_BYTES
+from tarry.errors import Unsent
+from tarry.settings import MAX_CONCURRENCY, SETTINGS
+from tarry.support.value import Value
+from tests.reference import messages
+from tests.reference.__main__ import DOCS, pages
+from tests.reference.messages import Meanings, Messages, problems, read_meanings
+from tests.reference.source import PACKAGE, Source, Text
+
+
+@pytest.fixture(scope="module")
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture(scope="module")
+def found(source: Source) -> Messages:
+    return messages.collect(source)
+
+
+# generated
+
+
+def test_the_generated_pages_are_up_to_date(source: Source) -> None:
+    stale = [path.name for path, text in pages(source).items() if not path.exists() or path.read_text("utf-8") != text]
+    assert stale == [], "run make docs"
+
+
+def test_every_log_event_and_every_error_has_a_meaning_and_none_is_left_of_one_that_is_gone(found: Messages) -> None:
+    assert list(problems(found, read_meanings())) == []
+
+
+NO_MEANINGS = Meanings({}, {}, {})
+EVENT, ERROR = Text("sneezed", "consumer.sneeze", "bless you"), Text("ValueError", "consumer.sneeze", "got {value}")
+
+
+def test_what_is_new_or_gone_is_told_in_a_sentence(found: Messages) -> None:
+    told = list(problems(Messages([EVENT], [ERROR]), NO_MEANINGS))
+    assert "The log event 'sneezed' has no meaning: add it to [events]" in "\n".join(told)
+    assert "The text 'got {value}' has no meaning: add the key 'ValueError consumer.sneeze'" in "\n".join(told)
+    meanings = read_meanings()
+    meanings.events["sneezed"] = meanings.errors["Settings"][ERROR.key] = ("A sneeze.", "Rest.")
+    meanings.left_out["consumer.sneeze"] = "private"
+    told = list(problems(found, meanings))
+    assert [each.partition(":")[0] for each in told] == [
+        "The log event 'sneezed' is not in the code any more",
+        "No error has the key 'ValueError consumer.sneeze' any more",
+        "[left_out] names 'consumer.sneeze', which is not in the code any more",
+    ]
+
+
+def test_what_is_left_out_has_a_reason_and_no_meaning(found: Messages) -> None:
+    meanings = read_meanings()
+    assert all(meanings.left_out.values())
+    assert [each.key for each in found.errors if each.key in meanings.keys and each.key in meanings.left_out] == []
+
+
+def test_texts_are_read_with_their_variants_and_constants(found: Messages) -> None:
+    templates = {(each.name, each.template) for each in [*found.events, *found.errors]}
+    assert ("ConfigurationError", "concurrency must be a whole number from 1 to 1000, got {concurrency}") in templates
+    lost = {each.template for each in found.events if each.name == "lease_lost"}
+    assert len(lost) >= 4, "the consequence that a caller hands in is part of the text"
+    no_dead_letter_queue = {text for name, text in templates if name == "NoDeadLetterQueue"}
+    assert len({text for text in no_dead_letter_queue if text.startswith("its dead-letter queue {target} is")}) == 2
+    assert {each.level for each in found.events if each.name == "suspect_started"} == {"INFO"}
+
+
+def test_every_field_of_a_line_is_in_the_table() -> None:
+    page = (DOCS / "messages.md").read_text("utf-8")
+    table = page[page.index("| field | value |") : page.index("An error is logged once")]
+    named = set(re.findall(r"`(\w+)`", "\n".join(row.split("|")[1] for row in table.splitlines() if "|" in row)))
+    assert fields_in_code() - named == set()
+
+
+def fields_in_code() -> set[str]:
+    """The names that the log and the executor give to fields."""
+    fields = set[str]()
+    for name in ("telemetry/logs.py", "settlement/executor.py"):
+        for node in ast.walk(ast.parse((PACKAGE / name).read_text("utf-8"))):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+                target = node.targets[0]
+                if ast.unparse(target.value) in {"more", "line"} and isinstance(target.slice, ast.Constant):
+                    fields.add(target.slice.value)
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in {"fields", "line", "told"}:
+                fields |= {each.value for each in getattr(node.value, "keys", []) if isinstance(each, ast.Constant)}
+    assert {"consumer", "state", "error_type", "not_settled", "body"} <= fields
+    return fields
+
+
+def test_every_command_and_option_is_on_its_page() -> None:
+    page = (DOCS / "command.md").read_text("utf-8")
+    todo = [("tarry", typer.main.get_command(app))]
+    while todo:
+        name, command = todo.pop()
+        below = getattr(command, "commands", {})
+        todo += [(f"{name} {each}", sub) for each, sub in below.items()]
+        if not below:
+            section = page[page.index(f"## `{name}`") :].partition("\n## ")[0]
+            options = {each for parameter in command.params for each in parameter.opts if each.startswith("-")}
+            assert {each for each in options - {"--help", "-h"} if f"`{each}`" not in section} == set()
+
+
+def test_every_environment_variable_is_on_a_page() -> None:
+    texts = "".join(path.read_text("utf-8") for path in PACKAGE.rglob("*.py"))
+    page = "".join(path.read_text("utf-8") for path in DOCS.glob("*.md"))
+    assert {each for each in re.findall(r"\bTARRY_[A-Z_]+\b", texts) if f"`{each}" not in page} == set()
+
+
+# written by hand
+
+
+def section(page: str, heading: str) -> str:
+    """What stands below a heading, up to the next heading of any level."""
+    text = (DOCS / page).read_text("utf-8")
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"{page} has no heading {heading!r}"
+    return found[1]
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The rows of tables by the names in their first cells."""
+    cells = (re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line.startswith("|"))
+    named = ((row, re.findall(r"`([\w.]+)", row[0])) for row in cells)
+    return {name: [each.strip() for each in row] for row, names in named for name in names}
+
+
+def parameters(function: Callable[..., object]) -> dict[str, str]:
+    """The parameters of a function with their defaults, as a table has them."""
+    given = signature(function).parameters.values()
+    required = Parameter.empty
+    return {
+        each.name: "required" if each.default is required else f"`{each.default!r}`"
+        for each in given
+        if each.name != "self"
+    }
+
+
+TABLES: list[tuple[Callable[..., object], str, str]] = [
+    (tarry.RetryPolicy, "settings.md", "RetryPolicy"),
+    (tarry.Fixed, "settings.md", "Fixed"),
+    (tarry.Linear, "settings.md", "Linear"),
+    (tarry.Exponential, "settings.md", "Exponential"),
+    (tarry.Schedule, "settings.md", "Schedule"),
+    (tarry.LogOptions, "settings.md", "LogOptions"),
+    (tarry.LocalRetry, "failure-steps.md", "LocalRetry"),
+    (tarry.SendAgain, "failure-steps.md", "SendAgain"),
+    (tarry.DeadLetter, "failure-steps.md", "DeadLetter"),
+    (tarry.Queue, "message.md", "Queue"),
+    (tarry.Queue.send, "message.md", "`queue.send()`"),
+    (tarry.Queue.send_batch, "message.md", "`queue.send_batch()`"),
+]
+
+
+@pytest.mark.parametrize(("function", "page", "heading"), TABLES, ids=[heading for _, _, heading in TABLES])
+def test_a_table_has_every_parameter_with_its_default(function: Callable[..., object], page: str, heading: str) -> None:
+    table = rows(section(page, heading))
+    assert {name: table[name][2] for name in parameters(function) if name in table} == parameters(function)
+
+
+def test_every_setting_of_a_consumer_is_on_the_page() -> None:
+    table = rows(section("settings.md", "`@consumer` and `@batch_consumer`"))
+    assert set(SETTINGS) == table.keys() - {"setting"}
+    told = {name: row[2] for name, row in table.items()}
+    assert (told["concurrency"], told["ack"], told["unsaid"], told["isolate"]) == (
+        "`1`",
+        '`"on_return"`',
+        '`"ack"`',
+        "`True`",
+    )
+    assert f"1 to {MAX_CONCURRENCY:,}" in table["concurrency"][1]
+
+
+def public(kind: type) -> set[str]:
+    """The public attributes of a class: those of its instances are annotated, or named in its constructor."""
+    own = [each for each in kind.__mro__ if each.__module__.startswith("tarry") and each is not Value]
+    return {name for each in own for name in (*vars(each), *inspect.get_annotations(each)) if not name.startswith("_")}
+
+
+ATTRIBUTES: list[tuple[type, str, set[str]]] = [
+    (tarry.Message, "message.md", set()),
+    (tarry.Batch, "message.md", {"context"}),
+    (FailureRecord, "message.md", set()),
+    (tarry.Queue, "message.md", {"name", "is_fifo", "delay"}),
+    (tarry.SendError, "message.md", {"failed", "message_ids"}),
+    (Unsent, "message.md", set()),
+    (tarry.Failure, "failure-steps.md", set()),
+    (tarry.Outcome, "failure-steps.md", set()),
+    (tarry.State, "failure-steps.md", set()),
+    (tarry.Schedule, "settings.md", set()),
+]
+
+
+@pytest.mark.parametrize(("kind", "page", "more"), ATTRIBUTES, ids=[kind.__name__ for kind, _, _ in ATTRIBUTES])
+def test_a_page_names_every_attribute_of_a_class(kind: type, page: str, more: set[str]) -> None:
+    text = (DOCS / page).read_text("utf-8")
+    names = public(kind) | more
+    assert names
+    assert {name for name in names if not re.search(rf"`(?:\w+\.)?{name}\b", text)} == set()
+
+
+def test_every_public_name_is_on_a_page() -> None:
+    text = "".join(path.read_text("utf-8") for path in DOCS.glob("*.md"))
+    assert {name for name in tarry.__all__ if not re.search(rf"`@?{name}\b", text)} == set()
+
+
+@pytest.mark.parametrize("signal", [tarry.Retry, tarry.Reject, tarry.Discard, tarry.Defer, tarry.BatchError])
+def test_signals_are_shown_with_their_parameters(signal: type[Exception]) -> None:
+    given = signature(signal).parameters.values()
+    shown = ", ".join(
+        each.name if each.default is Parameter.empty else f"{each.name}={each.default!r}" for each in given
+    )
+    assert f"`{signal.__name__}({shown})`".replace("''", '""') in section("message.md", "Signals")
+
+
+# the attribute
+
+
+BODY, NOW = '{"order": 7}', 1_795_000_000.0
+"""The body of the example on the page, and a time at which it may be read."""
+
+
+def examples(heading: str) -> dict[str, Any]:
+    table = rows(section("tarry-attribute.md", heading))
+    cells = {name: row[-1].strip("`") for name, row in table.items() if name != "key"}
+    return {name: json.loads(cell) for name, cell in cells.items() if cell}
+
+
+def test_every_key_of_the_attribute_is_on_the_page_and_no_other() -> None:
+    def keys(heading: str) -> set[str]:
+        return set(rows(section("tarry-attribute.md", heading)))
+
+    assert keys("Keys") == {*ESSENTIAL, *TOLD}
+    assert keys("`failure`") == {*FailureRecord._names} - {"history", "extra"}
+    [entry] = next_history((), 1, "2026-11-21T08:21:40.112Z", "error", 600)
+    assert keys("`history`") == set(entry)
+
+
+def test_the_examples_of_the_attribute_can_be_read() -> None:
+    whole = json.loads(re.findall(r"```json\n(.*?)```", (DOCS / "tarry-attribute.md").read_text("utf-8"), re.DOTALL)[0])
+    assert read_envelope({"stringValue": dump(whole)}, BODY, NOW).told == whole
+    record = {**examples("Keys"), "failure": examples("`failure`"), "history": [examples("`history`")]}
+    envelope = read_envelope({"stringValue": dump(record)}, BODY, NOW)
+    assert (envelope.carried, envelope.hops, envelope.steps, envelope.notes) == (3, 1, {"slow": 2}, {"lane": "eu"})
+    assert envelope.edited is not None
+    assert envelope.failure is not None
+    assert envelope.failure.history == (examples("`history`"),)
+
+
+def test_the_limits_of_the_attribute_are_on_the_page() -> None:
+    keys, failure = rows(section("tarry-attribute.md", "Keys")), rows(section("tarry-attribute.md", "`failure`"))
+    assert all(f"0 to {MAX_COUNT:,}" in keys[name][1] for name in ("carried", "hops", "steps"))
+    assert f"at most {MAX_NOTE_LENGTH} characters" in keys["notes"][1]
+    assert f"at most {MAX_DUE_AHEAD_SECONDS // 86_400} days ahead" in keys["due"][1]
+    assert f"at most {HISTORY_LENGTH}" in keys["history"][1]
+    assert f"0 to {MAX_TOTAL:,}" in failure["attempts"][1]
+    history = rows(section("tarry-attribute.md", "`history`"))
+    assert f"at most {ERROR_IN_HISTORY_CHARACTERS} characters" in history["error"][1]
+    traceback, message = FLOORS_BYTES[0]
+    assert f"down to {traceback:,} and {message} bytes" in section("tarry-attribute.md", "Size")
+
+
+def test_pages_are_links_away_from_each_other() -> None:
+    names = {path.name for path in DOCS.glob("*.md")}
+    assert names == {
+        "settings.md",
+        "message.md",
+        "failure-steps.md",
+        "command.md",
+        "messages.md",
+        "tarry-attribute.md",
+        "permissions.md",
+    }
+    linked = {
+        link for path in DOCS.glob("*.md") for link in re.findall(r"\]\(([\w-]+\.md)", Path(path).read_text("utf-8"))
+    }
+    assert linked <= names
