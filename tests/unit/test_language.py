@@ -1,0 +1,150 @@
+"""The project's language: identifiers and texts use the terms of docs/glossary.md, one term for one thing."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CODE = [path for room in ("layers", "functions", "tests", "benchmarks") for path in sorted((ROOT / room).rglob("*.py"))]
+PACKAGE = [path for path in CODE if path.is_relative_to(ROOT / "layers")]
+PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+
+REPLACED = {
+    "letter": "dead letter",
+    "suspect": "redelivered",
+    "lane": "group queue",
+    "crew": "worker pool",
+    "shift": "worker",
+    "parcel": "copy",
+    "life": "copy, delivery or history",
+    "said": "verdict",
+    "unsaid": "without a verdict",
+    "told": "logged, or the name of the data",
+    "hide": "make invisible",
+    "hidden": "invisible",
+    "nobody": "no consumer, no caller ...",
+    "somebody": "another consumer ...",
+    "away": "sent, settled",
+    "story": "timeline",
+    "past": "history",
+}
+"""Words that names must not contain, and the term to use."""
+
+PLURALS = {"letters", "suspects", "lanes", "parcels", "lives", "hides", "stories"}
+CONTRACT = {
+    "unsaid",  # batch_consumer(unsaid=...)
+    "said",  # FailureRecord.said
+    "story",  # report.story
+    "suspect_started",  # a log event
+}
+"""Public names, which stay."""
+
+
+def words_of(name: str) -> list[str]:
+    """The lower-case words of an identifier in snake case or camel case."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+def replaced_word(name: str) -> str | None:
+    """The first word of a name that has been replaced; None if there is none."""
+    if name in CONTRACT:
+        return None
+    before = ""
+    for word in words_of(name):
+        singular = {"lives": "life", "stories": "story"}.get(word, word.removesuffix("s") if word in PLURALS else word)
+        if singular in REPLACED and not (singular == "letter" and before == "dead"):
+            return singular
+        before = word
+    return None
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def defined_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """The names that a module defines, each with its line."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name, node.lineno
+            case ast.arg():
+                yield node.arg, node.lineno
+            case ast.Name(ctx=ast.Store()):
+                yield node.id, node.lineno
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.attr, node.lineno
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """The docstrings of a module, its classes, functions and attributes, each with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value, node.lineno
+
+
+def at(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def test_no_name_uses_a_word_that_the_glossary_replaces() -> None:
+    found = [f"{path.relative_to(ROOT)}: use {REPLACED[word]}" for path in CODE if (word := replaced_word(path.stem))]
+    found += [
+        f"{at(path, line)}: {name}: use {REPLACED[word]}"
+        for path in CODE
+        for name, line in defined_names(tree_of(path))
+        if (word := replaced_word(name))
+    ]
+    assert not found, "\n".join(["names with words that docs/glossary.md replaces:", *found])
+
+
+def test_a_docstring_begins_with_a_noun_phrase_or_an_imperative() -> None:
+    begins = re.compile(r"(What|Nothing|Nobody|Those|These|Who|Which|Whatever) ")
+    found = [
+        f"{at(path, line)}: {text.splitlines()[0]}"
+        for path in CODE
+        for text, line in docstrings(tree_of(path))
+        if begins.match(text)
+    ]
+    assert not found, "\n".join(["docstrings that begin with a pronoun:", *found])
+
+
+def test_a_class_of_the_package_has_a_name_of_its_own() -> None:
+    places: dict[str, list[str]] = {}
+    for path in PACKAGE:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(at(path, node.lineno))
+    twice = {name: where for name, where in places.items() if len(where) > 1}
+    assert not twice, f"classes with the same name: {twice}"
+
+
+FOREIGN = re.compile(r"\b(nobody|somebody|suspects?|(?<!dead )(?<!dead-)(?<!dead_)letters?)\b", re.IGNORECASE)
+"""Words that texts must not contain. Letters are dead letters."""
+LETTERS_OF_THE_ALPHABET = re.compile(r"\b(ASCII|any|lower-case|upper-case|capital|of) letters?\b|\bletters?(,| and| or) digits", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_uses_the_terms_of_the_glossary(path: Path) -> None:
+    found = foreign_words(path.read_text())
+    assert not found, f"{path.relative_to(ROOT)}: {found}"
+
+
+def test_docstrings_of_the_package_use_the_terms_of_the_glossary() -> None:
+    found = [
+        f"{at(path, line)}: {words}"
+        for path in PACKAGE
+        for text, line in docstrings(tree_of(path))
+        if (words := foreign_words(text))
+    ]
+    assert not found, "\n".join(found)
+
+
+def foreign_words(text: str) -> list[str]:
+    without_code = re.sub(r"```.*?```|`[^`]*`|\[[^]]*\]\([^)]*\)", "", text, flags=re.DOTALL)
+    return FOREIGN.findall(LETTERS_OF_THE_ALPHABET.sub("", without_code))
