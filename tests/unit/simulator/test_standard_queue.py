@@ -163,7 +163,7 @@ def test_expiry_is_recorded_when_somebody_looks(account: Account) -> None:
     account.send("orders")
     account.wait(4 * 86_400)
     assert account.happened("expired") == []
-    account.sqs.settle_time()
+    account.sqs.catch_up()
     assert len(account.happened("expired")) == 1
 
 

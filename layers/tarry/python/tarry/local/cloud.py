@@ -211,7 +211,7 @@ def _mappings(
 async def _settling(sqs: EmbeddedSqs) -> None:
     while True:
         await asyncio.sleep(SETTLE_SECONDS)
-        sqs.model.settle_time()
+        sqs.model.catch_up()
 
 
 async def _watching(functions: Mapping[str, ProcessFunction], history: History) -> None:

@@ -219,7 +219,7 @@ class FaultyPort(SqsPort):
         """Deliver a message of a standard queue again, during its first delivery or after it, if a fault strikes."""
         fault = None if self._queue.endswith(".fifo") else self._faults.of_delivery(self._queue)
         if fault is not None:
-            self._sqs.deliver_again(self._queue, handle, fault.seconds)
+            self._sqs.deliver_duplicate(self._queue, handle, fault.seconds)
 
 
 class FaultyHost:

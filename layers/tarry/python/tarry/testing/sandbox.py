@@ -287,7 +287,7 @@ class Sandbox:
         if self._closed:
             raise RuntimeError("the sandbox is closed")
         self._play(until, for_)
-        self.sqs.settle_time()
+        self.sqs.catch_up()
         report = self.report()
         if check and self._checked < len(report.events):
             self._checked = len(report.events)

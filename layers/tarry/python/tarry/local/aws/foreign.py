@@ -20,7 +20,7 @@ from botocore.exceptions import (
     HTTPClientError,
 )
 
-from tarry.simulator.sqs.stock import Depth
+from tarry.simulator.sqs.message_store import Depth
 from tarry.sqs.refusals import error_code, failed_entries, is_no_queue
 from tarry.support.arn import QueueArn
 from tarry.template.queues import make_queues
