@@ -14,11 +14,11 @@ from tarry.local.aws import foreign
 from tarry.local.aws.client import sqs_client
 from tarry.local.aws.foreign import ForeignSqs
 from tarry.simulator import mapping
+from tarry.simulator.asyncio_timeline import AsyncioTimeline
 from tarry.simulator.history import History
 from tarry.simulator.invocations import InvocationResult
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
-from tarry.simulator.wall import LoopTimeline
 from tarry.template.model import TemplateQueue
 from tarry.tooling.errors import UsageError
 from tests.network import free_port
@@ -59,7 +59,7 @@ class Site:
     """An SQS, the mapping of ``orders``, and a function that takes what comes."""
 
     def __init__(self, moto: Moto, queues: list[TemplateQueue]) -> None:
-        self.timeline = LoopTimeline()
+        self.timeline = AsyncioTimeline()
         self.history = History(lambda: self.timeline.now)
         self.notes: list[str] = []
         self.sqs = ForeignSqs(moto.client, queues, self.timeline, self.history, self.notes.append)

@@ -1,4 +1,4 @@
-"""The timeline: what happens when, in virtual time."""
+"""The timeline: scheduled actions in virtual time."""
 
 import time
 
@@ -12,15 +12,15 @@ def timeline() -> Timeline:
     return Timeline()
 
 
-def test_events_happen_in_the_order_of_their_times_and_equal_ones_as_they_were_added(timeline: Timeline) -> None:
-    happened: list[tuple[str, float]] = []
-    for name, seconds in [("late", 20), ("early", 10), ("late too", 20), ("now", 0)]:
-        timeline.after(seconds, lambda name=name: happened.append((name, timeline.now - START)))
+def test_actions_run_in_the_order_of_their_times_then_first_in_first_out(timeline: Timeline) -> None:
+    ran: list[tuple[str, float]] = []
+    for name, seconds in [("second", 20), ("first", 10), ("third", 20), ("now", 0)]:
+        timeline.after(seconds, lambda name=name: ran.append((name, timeline.now - START)))
     assert timeline.run() == "idle"
-    assert happened == [("now", 0), ("early", 10), ("late", 20), ("late too", 20)]
+    assert ran == [("now", 0), ("first", 10), ("second", 20), ("third", 20)]
 
 
-def test_time_jumps_to_the_next_event(timeline: Timeline) -> None:
+def test_time_jumps_to_the_next_action(timeline: Timeline) -> None:
     timeline.after(12 * 3600, lambda: None)
     began = time.process_time()
     timeline.run()
@@ -28,32 +28,32 @@ def test_time_jumps_to_the_next_event(timeline: Timeline) -> None:
     assert time.process_time() - began < 10
 
 
-def test_what_is_added_for_a_time_that_has_passed_happens_now(timeline: Timeline) -> None:
+def test_an_action_for_a_time_that_has_passed_runs_now(timeline: Timeline) -> None:
     timeline.after(10, lambda: timeline.at(START, lambda: None) and None)
     timeline.run()
     assert timeline.now == START + 10
 
 
-def test_a_cancelled_event_does_not_happen_and_time_does_not_go_there(timeline: Timeline) -> None:
-    timer = timeline.after(10, lambda: pytest.fail("it happened"))
+def test_a_cancelled_action_does_not_run_and_time_does_not_advance_to_it(timeline: Timeline) -> None:
+    timer = timeline.after(10, lambda: pytest.fail("the action ran"))
     timer.cancel()
     timer.cancel()
     assert timeline.run() == "idle"
     assert timeline.now == START
 
 
-def test_an_event_may_cancel_one_of_the_same_time(timeline: Timeline) -> None:
+def test_an_action_may_cancel_another_of_the_same_time(timeline: Timeline) -> None:
     timers: list[Timer] = []
 
     def cancel_the_other() -> None:
         timers[0].cancel()
 
     timeline.after(10, cancel_the_other)
-    timers.append(timeline.after(10, lambda: pytest.fail("it happened")))
+    timers.append(timeline.after(10, lambda: pytest.fail("the action ran")))
     timeline.run()
 
 
-def test_cancelled_events_are_not_kept() -> None:
+def test_cancelled_timers_are_removed_from_the_heap() -> None:
     timeline = Timeline()
     kept = timeline.after(1_000_000, lambda: None)
     for _ in range(100_000):
@@ -63,67 +63,67 @@ def test_cancelled_events_are_not_kept() -> None:
     assert timeline.now == kept.when
 
 
-def test_a_run_until_a_time_ends_at_that_time_whatever_is_left(timeline: Timeline) -> None:
-    happened: list[float] = []
+def test_a_run_until_a_time_ends_at_that_time(timeline: Timeline) -> None:
+    ran: list[float] = []
     for seconds in (10, 20, 30):
-        timeline.after(seconds, lambda: happened.append(timeline.now - START))
+        timeline.after(seconds, lambda: ran.append(timeline.now - START))
     assert timeline.run(START + 20) == "until"
-    assert (happened, timeline.now) == ([10, 20], START + 20)
+    assert (ran, timeline.now) == ([10, 20], START + 20)
     assert timeline.run(START + 25) == "until"
     assert timeline.now == START + 25
     assert timeline.run(START + 100) == "until"
     assert timeline.now == START + 100
 
 
-def test_a_run_until_a_condition_ends_as_soon_as_it_holds(timeline: Timeline) -> None:
-    happened: list[int] = []
+def test_a_run_until_a_condition_ends_as_soon_as_it_is_true(timeline: Timeline) -> None:
+    ran: list[int] = []
     for seconds in (10, 20, 30):
-        timeline.after(seconds, lambda: happened.append(1))
-    assert timeline.run(lambda: len(happened) == 2) == "until"
+        timeline.after(seconds, lambda: ran.append(1))
+    assert timeline.run(lambda: len(ran) == 2) == "until"
     assert timeline.now == START + 20
-    assert timeline.run(lambda: len(happened) == 9) == "idle"
+    assert timeline.run(lambda: len(ran) == 9) == "idle"
 
 
-def test_nothing_happens_beyond_the_limit(timeline: Timeline) -> None:
+def test_no_action_runs_after_the_limit(timeline: Timeline) -> None:
     timeline.after(10, lambda: None)
-    timeline.after(50, lambda: pytest.fail("it happened"))
+    timeline.after(50, lambda: pytest.fail("the action ran"))
     assert timeline.run(limit=START + 20) == "limit"
     assert timeline.now == START + 20
 
 
-def test_a_run_that_is_idle_before_its_limit_stays_where_it_became_idle(timeline: Timeline) -> None:
+def test_a_run_without_actions_does_not_advance_to_its_limit(timeline: Timeline) -> None:
     timeline.after(10, lambda: None)
     assert timeline.run(limit=START + 1_000) == "idle"
     assert timeline.now == START + 10
 
 
-def test_what_an_event_raises_ends_the_run_and_the_next_run_goes_on_behind_it(timeline: Timeline) -> None:
-    happened: list[int] = []
+def test_an_exception_ends_the_run_and_the_next_run_continues_after_it(timeline: Timeline) -> None:
+    ran: list[int] = []
     timeline.after(10, lambda: 1 / 0)
-    timeline.after(20, lambda: happened.append(1))
+    timeline.after(20, lambda: ran.append(1))
     with pytest.raises(ZeroDivisionError):
         timeline.run()
     timeline.run()
-    assert happened == [1]
+    assert ran == [1]
 
 
-def test_an_event_cannot_run_the_timeline(timeline: Timeline) -> None:
+def test_an_action_cannot_run_the_timeline(timeline: Timeline) -> None:
     timeline.after(10, timeline.run)
     with pytest.raises(RuntimeError, match="is running"):
         timeline.run()
 
 
-def test_a_hundred_thousand_events_take_seconds_at_most() -> None:
+def test_a_hundred_thousand_actions_take_seconds_at_most() -> None:
     timeline = Timeline()
     left = 100_000
 
-    def again() -> None:
+    def repeat() -> None:
         nonlocal left
         left -= 1
         if left:
-            timeline.after(1, again)
+            timeline.after(1, repeat)
 
-    timeline.after(1, again)
+    timeline.after(1, repeat)
     began = time.process_time()
     timeline.run()
     assert time.process_time() - began < 10

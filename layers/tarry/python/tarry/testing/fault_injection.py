@@ -10,8 +10,8 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from tarry.simulator.functions import current_call
 from tarry.simulator.invocations import FunctionHost, InvocationResult
-from tarry.simulator.ports import SqsPort
 from tarry.simulator.sqs import SqsError
+from tarry.simulator.sqs_port import SqsPort
 from tarry.sqs.client import READ_TIMEOUT_SECONDS
 from tarry.tooling.queues import queue_name
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from tarry.simulator.history import History
     from tarry.simulator.mapping_settings import MappingSettings
+    from tarry.simulator.simulation import Simulation
     from tarry.simulator.sqs import Sqs
-    from tarry.simulator.stage import Stage
     from tarry.simulator.timeline import Timeline
     from tarry.testing.faults import Fault, Faults
     from tarry.world import Clock
@@ -46,7 +46,7 @@ class FaultyTransport:
     A request that was sent arrives, even if the process that sent it dies in the meantime.
     """
 
-    def __init__(self, sqs: Sqs, stage: Stage, random: Random, faults: Faults, history: History) -> None:
+    def __init__(self, sqs: Sqs, stage: Simulation, random: Random, faults: Faults, history: History) -> None:
         self._sqs = sqs
         self._stage = stage
         self._random = random

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tarry.simulator.functions import Handler
     from tarry.simulator.history import History
     from tarry.simulator.recursion import Lineage
+    from tarry.simulator.simulation import Simulation
     from tarry.simulator.sqs import Sqs
-    from tarry.simulator.stage import Stage
     from tarry.testing.faults import Faults
 
 
@@ -53,7 +53,7 @@ class Hosting:
     """The Lambda service of a sandbox."""
 
     def __init__(
-        self, stage: Stage, sqs: Sqs, faults: Faults, history: History, seed: int, lineage: Lineage | None = None
+        self, stage: Simulation, sqs: Sqs, faults: Faults, history: History, seed: int, lineage: Lineage | None = None
     ) -> None:
         self._stage = stage
         self._sqs = sqs

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from tarry.simulator.functions import FunctionSettings
 from tarry.simulator.history import History
 from tarry.simulator.recursion import Lineage, RecursiveLoop
+from tarry.simulator.simulation import Simulation
 from tarry.simulator.sqs import Realism, Sqs, SqsError
-from tarry.simulator.stage import Stage
 from tarry.simulator.timeline import START
 from tarry.sqs.outgoing import Entry, pack
 from tarry.testing.faults import Faults
@@ -62,7 +62,7 @@ class Sandbox:
         realism = realism or Realism()
         self.seed = seed
         self._began = start
-        self._stage = Stage(start)
+        self._stage = Simulation(start)
         self.history = History(lambda: self._stage.timeline.now)
         """All events: `tarry.simulator.history`."""
         self.sqs = Sqs(

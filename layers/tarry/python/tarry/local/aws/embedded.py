@@ -5,9 +5,9 @@ from typing import Any
 
 from tarry.simulator.client import SimulatedClient
 from tarry.simulator.mapping_settings import MappingSettings
-from tarry.simulator.ports import SqsPort
 from tarry.simulator.sqs import Sqs, SqsError
 from tarry.simulator.sqs.message_store import Depth
+from tarry.simulator.sqs_port import SqsPort
 from tarry.simulator.timeline import Timeline
 from tarry.template import TemplateQueue
 from tarry.template.queues import make_queues

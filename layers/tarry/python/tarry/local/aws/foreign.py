@@ -30,9 +30,9 @@ from tarry.tooling.queues import counts_of, queue_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
+    from tarry.simulator.asyncio_timeline import AsyncioTimeline
     from tarry.simulator.history import History
     from tarry.simulator.mapping_settings import MappingSettings
-    from tarry.simulator.wall import LoopTimeline
     from tarry.template.model import TemplateQueue
 
 POLL_SECONDS = 2
@@ -62,7 +62,7 @@ class ForeignSqs:
         self,
         client: Any,
         queues: Iterable[TemplateQueue],
-        timeline: LoopTimeline,
+        timeline: AsyncioTimeline,
         history: History,
         note: Callable[[str], None],
     ) -> None:
