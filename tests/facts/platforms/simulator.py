@@ -16,15 +16,15 @@ from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.simulation import Simulation
 from tarry.simulator.sqs import Sqs
 from tarry.simulator.sqs_port import SqsPort
-from tarry.world import World as TarryWorld
-from tests.facts.function.app import Obedient
-from tests.facts.worlds.world import TIMEOUT_SECONDS, Need, World
+from tarry.world import World
+from tests.facts.function.app import ScriptedFunction
+from tests.facts.platforms.platform import TIMEOUT_SECONDS, Need, Platform
 
 IN_FLIGHT_LIMIT = 40
-"""Instead of 120,000: the model is the same, and the probes soon done."""
+"""Lower than the 120,000 of AWS, so that the probes are fast."""
 
 
-class SimulatedWorld(World):
+class SimulatedPlatform(Platform):
     has: frozenset[Need] = frozenset({"mapping", "in-flight limit"})
     in_flight_limit = IN_FLIGHT_LIMIT
 
@@ -57,22 +57,22 @@ class SimulatedWorld(World):
                 function_timeout_seconds=function.settings.timeout_seconds,
             )
         except InvalidParameterValue as error:
-            told: Any = {"Error": {"Code": "InvalidParameterValueException", "Message": str(error)}}
-            raise ClientError(told, "CreateEventSourceMapping") from error
+            response: Any = {"Error": {"Code": "InvalidParameterValueException", "Message": str(error)}}
+            raise ClientError(response, "CreateEventSourceMapping") from error
         timeline = self._simulation.timeline
         port = SqsPort(timeline, self._sqs, mapping)
         EventSourceMapping(timeline, port, function, self._history, mapping).start()
 
     def _function(self, *, throttled: bool) -> Function:
         clock = self._simulation.clock
-        handler = Obedient(SimulatedClient(self._sqs, clock), self.journal(), clock.time, clock.sleep).handle
+        handler = ScriptedFunction(SimulatedClient(self._sqs, clock), self.journal(), clock.time, clock.sleep).handle
         settings = FunctionSettings(timeout_seconds=TIMEOUT_SECONDS, concurrency=0 if throttled else 1_000)
-        function = Function(self._simulation, handler, self._tarry_world, self._history, settings)
+        function = Function(self._simulation, handler, self._new_world, self._history, settings)
         self._functions.append(function)
         return function
 
-    def _tarry_world(self) -> TarryWorld:
-        return TarryWorld(clock=self._simulation.clock, random=self._random, threads=self._simulation.threads)
+    def _new_world(self) -> World:
+        return World(clock=self._simulation.clock, random=self._random, threads=self._simulation.threads)
 
     def close(self) -> None:
         for function in self._functions:
@@ -80,11 +80,11 @@ class SimulatedWorld(World):
 
 
 @contextmanager
-def simulated_world() -> Iterator[World]:
+def simulated_platform() -> Iterator[Platform]:
     simulation = Simulation()
-    world = SimulatedWorld(simulation)
+    platform = SimulatedPlatform(simulation)
     try:
-        yield world
+        yield platform
     finally:
-        world.close()
+        platform.close()
         simulation.close()
