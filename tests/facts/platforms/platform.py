@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 90
 
 
 @dataclass
-class ObservedInvocation:
+class ReportedInvocation:
     """An invocation as the function reported it. Times are those of the function's own clock."""
 
     began: float
@@ -54,7 +54,7 @@ class Platform(ABC):
         self.queues: list[str] = []
         self._prefix = prefix
         self._journal_url = journal_url
-        self._invocations: dict[str, ObservedInvocation] = {}
+        self._invocations: dict[str, ReportedInvocation] = {}
 
     # time
 
@@ -176,7 +176,7 @@ class Platform(ABC):
         self._journal_url = self._journal_url or self.queue()
         return self._journal_url
 
-    def invocations(self, url: str) -> list[ObservedInvocation]:
+    def invocations(self, url: str) -> list[ReportedInvocation]:
         """Return the invocations for this queue that the function has reported so far, in order."""
         while entries := self.receive(self.journal(), MAX_PER_RECEIVE):
             for entry in entries:
@@ -186,7 +186,7 @@ class Platform(ABC):
         mine = [each for each in self._invocations.values() if each.records[0]["eventSourceARN"] == arn]
         return sorted(mine, key=lambda each: each.began)
 
-    def invoked(self, url: str, count: int = 1, seconds: float = PATIENCE_SECONDS) -> list[ObservedInvocation]:
+    def invoked(self, url: str, count: int = 1, seconds: float = PATIENCE_SECONDS) -> list[ReportedInvocation]:
         """Wait for ``count`` invocations and return them. Raises `AssertionError` after ``seconds``."""
         self.until(lambda: len(self.invocations(url)) >= count, seconds)
         invocations = self.invocations(url)
@@ -197,7 +197,7 @@ class Platform(ABC):
         """Store a report from the beginning or the end of an invocation; they may arrive in any order."""
         known = self._invocations.get(report["request"])
         if known is None or known.ended is None:
-            invocation = ObservedInvocation(report["began"], report["left_ms"], report["records"], report.get("ended"))
+            invocation = ReportedInvocation(report["began"], report["left_ms"], report["records"], report.get("ended"))
             self._invocations[report["request"]] = invocation
 
 

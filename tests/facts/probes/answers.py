@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.facts.platforms.platform import PATIENCE_SECONDS, TIMEOUT_SECONDS, ObservedInvocation, Platform, expect
+from tests.facts.platforms.platform import PATIENCE_SECONDS, TIMEOUT_SECONDS, Platform, ReportedInvocation, expect
 from tests.facts.registry import mapping_probe, probe
 
 REPORTS: dict[str, Any] = {"FunctionResponseTypes": ["ReportBatchItemFailures"]}
@@ -24,7 +24,7 @@ FAILURES: dict[str, Any] = {
 }
 
 
-def receives(invocations: list[ObservedInvocation]) -> dict[str, list[int]]:
+def receives(invocations: list[ReportedInvocation]) -> dict[str, list[int]]:
     """Return the receive counts with which each message was handled, by message id."""
     seen: dict[str, list[int]] = {}
     for invocation in invocations:

@@ -68,15 +68,15 @@ class MappingRig:
     def on_change(self, callback: Callable[[], None]) -> None:
         self.notify = callback
 
-    def receive(self, most: int, then: Callable[[Any], None]) -> None:
-        self.receives.append(most)
-        self.timeline.after(LATENCY, lambda: then(self._take(most)))
+    def receive(self, max_messages: int, then: Callable[[Any], None]) -> None:
+        self.receives.append(max_messages)
+        self.timeline.after(LATENCY, lambda: then(self._take(max_messages)))
 
-    def _take(self, most: int) -> Any:
+    def _take(self, max_messages: int) -> Any:
         if self.receive_fails:
             self.receive_fails -= 1
             return ConnectionError("no SQS there")
-        taken, self.waiting = self.waiting[:most], self.waiting[most:]
+        taken, self.waiting = self.waiting[:max_messages], self.waiting[max_messages:]
         return taken
 
     def delete(self, receipt_handles: Sequence[str], then: Callable[[Exception | None], None]) -> None:

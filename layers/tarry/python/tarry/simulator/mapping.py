@@ -33,8 +33,8 @@ EVENT_OVERHEAD_BYTES = len('{"Records": []}')
 class QueuePort(Protocol):
     """A mapping's connection to its queue. It calls ``then`` later, on the timeline."""
 
-    def receive(self, most: int, then: Callable[[list[Message] | Exception], None]) -> None:
-        """Receive up to ``most`` messages (at most 10), with all their attributes."""
+    def receive(self, max_messages: int, then: Callable[[list[Message] | Exception], None]) -> None:
+        """Receive up to ``max_messages`` messages (at most 10), with all their attributes."""
 
     def delete(self, receipt_handles: Sequence[str], then: Callable[[Exception | None], None]) -> None:
         """Delete up to ten messages."""
@@ -112,8 +112,8 @@ class EventSourceMapping:
         elif not self._stopped and self._has_room():
             self._receiving, self._poll_again = True, False
             gathered = len(self._gathering.records) if self._gathering else 0
-            most = min(MAX_PER_REQUEST, self.settings.batch_size - gathered)
-            self._queue.receive(most, partial(self._received, self._timeline.now))
+            max_messages = min(MAX_PER_REQUEST, self.settings.batch_size - gathered)
+            self._queue.receive(max_messages, partial(self._received, self._timeline.now))
 
     def _has_room(self) -> bool:
         now = self._timeline.now

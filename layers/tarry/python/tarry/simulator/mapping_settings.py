@@ -35,9 +35,9 @@ class MappingSettings:
     function_timeout_seconds: float = 3
 
     def __post_init__(self) -> None:
-        most = MAX_FIFO_BATCH if self.is_fifo else MAX_BATCH
-        if not 1 <= self.batch_size <= most:
-            raise InvalidParameterValue(f"batch size must be between 1 and {most}, got {self.batch_size}")
+        max_batch_size = MAX_FIFO_BATCH if self.is_fifo else MAX_BATCH
+        if not 1 <= self.batch_size <= max_batch_size:
+            raise InvalidParameterValue(f"batch size must be between 1 and {max_batch_size}, got {self.batch_size}")
         if not 0 <= self.window_seconds <= MAX_WINDOW_SECONDS:
             raise InvalidParameterValue(
                 f"maximum batching window must be between 0 and {MAX_WINDOW_SECONDS} seconds, got {self.window_seconds}"

@@ -13,20 +13,20 @@ class Scaling:
     """
 
     def __init__(self, maximum: int | None = None, *, is_fifo: bool = False) -> None:
-        self._most = min(MAX_CONCURRENCY, maximum or MAX_CONCURRENCY)
-        self._start = float(self._most if is_fifo else min(INITIAL_CONCURRENCY, self._most))
+        self._maximum = min(MAX_CONCURRENCY, maximum or MAX_CONCURRENCY)
+        self._start = float(self._maximum if is_fifo else min(INITIAL_CONCURRENCY, self._maximum))
         self._reached = self._start
         self._growing_since: float | None = None
 
     def limit(self, now: float) -> int:
         """Return how many invocations may run now."""
         grown = 0.0 if self._growing_since is None else (now - self._growing_since) * ADDED_PER_SECOND
-        return int(min(self._most, self._reached + grown + 1e-6))
+        return int(min(self._maximum, self._reached + grown + 1e-6))
 
     def more_wanted(self, now: float) -> float | None:
         """Start growing, since the limit is reached; return when it will rise, or None at the maximum."""
         limit = self.limit(now)
-        if limit >= self._most:
+        if limit >= self._maximum:
             return None
         if self._growing_since is None:
             self._growing_since = now

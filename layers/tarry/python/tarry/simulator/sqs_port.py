@@ -37,14 +37,14 @@ class SqsPort:
         self._callback: Callable[[], None] = lambda: None
         self._next_visible: Timer | None = None
 
-    def receive(self, most: int, then: Callable[[list[dict[str, Any]] | Exception], None]) -> None:
+    def receive(self, max_messages: int, then: Callable[[list[dict[str, Any]] | Exception], None]) -> None:
         def answered(answer: dict[str, Any] | Exception) -> None:
             self._watch()
             if isinstance(answer, SqsError) and is_no_queue(answer.code):
                 answer = {}  # the queue was deleted: no messages until it is created again
             then(answer if isinstance(answer, Exception) else answer.get("Messages", []))
 
-        self._request("ReceiveMessage", {**self._receive, "MaxNumberOfMessages": most}, answered)
+        self._request("ReceiveMessage", {**self._receive, "MaxNumberOfMessages": max_messages}, answered)
 
     def delete(self, receipt_handles: Sequence[str], then: Callable[[Exception | None], None]) -> None:
         def answered(answer: dict[str, Any] | Exception) -> None:

@@ -61,6 +61,6 @@ def wrong_for_queue_type(value: object, parameter: str) -> SqsError:
     return invalid(value, parameter, "The request include parameter that is not valid for this queue type.")
 
 
-def check_range(value: int, parameter: str, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise invalid(value, parameter, f"Must be >= {least} and <= {most}, if provided.")
+def check_range(value: int, parameter: str, minimum: int, maximum: int) -> None:
+    if not minimum <= value <= maximum:
+        raise invalid(value, parameter, f"Must be >= {minimum} and <= {maximum}, if provided.")

@@ -140,8 +140,8 @@ class FifoQueue(SimulatedQueue):
             )
             raise SqsError("InvalidParameterValue", text)
 
-    def _most(self, most: int, *, waits: bool) -> int:
-        return most
+    def _receive_limit(self, max_messages: int, *, waits: bool) -> int:
+        return max_messages
 
     def _refuse_beyond_in_flight_limit(self) -> None:
         """Return without an error: on a FIFO queue such a receive returns no messages."""

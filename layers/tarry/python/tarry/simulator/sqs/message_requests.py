@@ -61,16 +61,16 @@ class MessageRequests:
 
     def _receive(self, request: Request) -> Answer:
         queue = self._queue(request)
-        most = request.get("MaxNumberOfMessages", 1)
-        if not 1 <= most <= MAX_ENTRIES:
-            raise invalid(most, "MaxNumberOfMessages", f"Must be between 1 and {MAX_ENTRIES}, if provided.")
+        max_messages = request.get("MaxNumberOfMessages", 1)
+        if not 1 <= max_messages <= MAX_ENTRIES:
+            raise invalid(max_messages, "MaxNumberOfMessages", f"Must be between 1 and {MAX_ENTRIES}, if provided.")
         wait = self.wait_seconds(request)
         check_range(wait, "WaitTimeSeconds", 0, MAX_WAIT_SECONDS)
         visibility = request.get("VisibilityTimeout")
         if visibility is not None:
             check_range(visibility, "VisibilityTimeout", 0, 43_200)
         asked = RequestedAttributes(request)
-        received = queue.receive(most, visibility, waits=wait > 0)
+        received = queue.receive(max_messages, visibility, waits=wait > 0)
         return {"Messages": [message.as_received(handle, asked) for handle, message in received]} if received else {}
 
     def _delete(self, request: Request) -> Answer:

@@ -97,10 +97,10 @@ class MoveTasks:
         self._tasks.append(task)
         return handle
 
-    def list(self, source: str, most: int) -> list[dict[str, Any]]:
+    def list(self, source: str, max_results: int) -> list[dict[str, Any]]:
         self._existing(source, "SourceArn")
         tasks = [task for task in reversed(self._tasks) if task.source == source]
-        return [task.described(self._now()) for task in tasks[: min(most, MAX_LISTED_TASKS)]]
+        return [task.described(self._now()) for task in tasks[: min(max_results, MAX_LISTED_TASKS)]]
 
     def cancel(self, handle: str) -> int:
         """Cancel a running task; return how many messages it has moved, which is all of them here."""

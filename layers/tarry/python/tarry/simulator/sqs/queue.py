@@ -58,8 +58,8 @@ class SimulatedQueue(ABC):
         """Accept a message. Raises `SqsError` if SQS would refuse it."""
 
     @abstractmethod
-    def _most(self, most: int, *, waits: bool) -> int:
-        """Return how many messages a receive returns at most if it asks for ``most``."""
+    def _receive_limit(self, max_messages: int, *, waits: bool) -> int:
+        """Return how many messages a receive returns at most if it asks for ``max_messages``."""
 
     @abstractmethod
     def _refuse_beyond_in_flight_limit(self) -> None:
@@ -173,8 +173,10 @@ class SimulatedQueue(ABC):
 
     # receiving
 
-    def receive(self, most: int, visibility_seconds: int | None, *, waits: bool) -> list[tuple[str, StoredMessage]]:
-        """Return up to ``most`` messages with their receipt handles.
+    def receive(
+        self, max_messages: int, visibility_seconds: int | None, *, waits: bool
+    ) -> list[tuple[str, StoredMessage]]:
+        """Return up to ``max_messages`` messages with their receipt handles.
 
         Messages that have been received too often go to the dead-letter queue instead. ``waits`` says whether the
         request is a long poll.
@@ -185,19 +187,19 @@ class SimulatedQueue(ABC):
             if not waits:
                 self._refuse_beyond_in_flight_limit()
             return []
-        taken = self._pick(min(room, self._most(most, waits=waits)))
+        taken = self._pick(min(room, self._receive_limit(max_messages, waits=waits)))
         seconds = self.settings.visibility if visibility_seconds is None else visibility_seconds
         return [(self._deliver(message, seconds), message) for message in taken]
 
-    def _pick(self, most: int) -> list[StoredMessage]:
+    def _pick(self, max_messages: int) -> list[StoredMessage]:
         """Return the messages to deliver, and dead-letter the messages before them that were received too often."""
         taken: list[StoredMessage] = []
         dead: list[StoredMessage] = []
         redrive, target = self.settings.redrive, self._dead_letter_queue()
         limit = redrive.max_receive_count if redrive is not None and target is not None else math.inf
-        for message in self._store.receivable() if most > 0 else ():
+        for message in self._store.receivable() if max_messages > 0 else ():
             (taken if message.receive_count < limit else dead).append(message)
-            if len(taken) == most:
+            if len(taken) == max_messages:
                 break
         if target is not None:
             for message in dead:

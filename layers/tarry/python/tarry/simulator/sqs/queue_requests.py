@@ -142,9 +142,9 @@ MAX_QUEUES_PER_PAGE = 1000
 def page(urls: list[str], request: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
     """Return the requested page, and the token for the next page; SQS makes a token only if MaxResults was given."""
     start = _read_token(request["NextToken"]) if request.get("NextToken") else 0
-    most = request.get("MaxResults")
-    end = start + (MAX_QUEUES_PER_PAGE if most is None else most)
-    is_more = most is not None and end < len(urls)
+    max_results = request.get("MaxResults")
+    end = start + (MAX_QUEUES_PER_PAGE if max_results is None else max_results)
+    is_more = max_results is not None and end < len(urls)
     return urls[start:end], ({"NextToken": b64encode(b"%d" % end).decode()} if is_more else {})
 
 

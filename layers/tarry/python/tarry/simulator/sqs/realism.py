@@ -39,9 +39,9 @@ class Realism:
         """Return a message's rank among the messages that can be received; the lowest comes first."""
         return message.position + (random.uniform(0, REORDER_WITHIN_MESSAGES) if self.reorder else 0)
 
-    def sample(self, most: int, random: Random, *, waits: bool) -> int:
-        """Return how many messages a receive of ``most`` returns at most. A long poll queries all servers of SQS."""
-        return random.randint(1 if waits else 0, most) if self.partial else most
+    def receive_limit(self, max_messages: int, random: Random, *, waits: bool) -> int:
+        """Return how many messages a receive returns at most; at least 1 for a long poll, which queries all servers."""
+        return random.randint(1 if waits else 0, max_messages) if self.partial else max_messages
 
     def duplicate_after(self, visibility_seconds: float, random: Random) -> float | None:
         """Return in how many seconds a message that was just received is delivered once more; None if it is not."""

@@ -178,8 +178,8 @@ def _check(name: str, value: str, *, fifo: bool) -> None:
     if name in _FIFO_ONLY and not fifo:
         raise unknown_attribute(name)
     if name in _RANGES:
-        least, most = _RANGES[name]
-        is_valid = value.isascii() and value.isdigit() and least <= int(value) <= most
+        minimum, maximum = _RANGES[name]
+        is_valid = value.isascii() and value.isdigit() and minimum <= int(value) <= maximum
     elif name in _CHOICES:
         is_valid = value in _CHOICES[name]
     elif name in _TEXTS:

@@ -31,8 +31,8 @@ class StandardQueue(SimulatedQueue):
         message = self._accept(entry, self.settings.delay if delay is None else delay)
         return SendReceipt(message.delivery_id, None)
 
-    def _most(self, most: int, *, waits: bool) -> int:
-        return self._context.realism.sample(most, self._context.random, waits=waits)
+    def _receive_limit(self, max_messages: int, *, waits: bool) -> int:
+        return self._context.realism.receive_limit(max_messages, self._context.random, waits=waits)
 
     def _refuse_beyond_in_flight_limit(self) -> None:
         raise SqsError("OverLimit", "The maximum number of in flight messages is reached.")
