@@ -31,13 +31,13 @@ class SimulatedPlatform(Platform):
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._random = Random(1)
-        self._history = History(lambda: simulation.timeline.now)
+        self._history = History(lambda: simulation.scheduler.now)
         self._sqs = Sqs(simulation.clock.time, self._random, self._history, in_flight_limit=IN_FLIGHT_LIMIT)
         super().__init__(SimulatedClient(self._sqs, simulation.clock), "fact-")
         self._functions: list[Function] = []
 
     def now(self) -> float:
-        return self._simulation.timeline.now
+        return self._simulation.scheduler.now
 
     def wait(self, seconds: float) -> None:
         self._simulation.clock.sleep(seconds)
@@ -59,9 +59,9 @@ class SimulatedPlatform(Platform):
         except InvalidParameterValue as error:
             response: Any = {"Error": {"Code": "InvalidParameterValueException", "Message": str(error)}}
             raise ClientError(response, "CreateEventSourceMapping") from error
-        timeline = self._simulation.timeline
-        port = SqsPort(timeline, self._sqs, mapping)
-        EventSourceMapping(timeline, port, function, self._history, mapping).start()
+        scheduler = self._simulation.scheduler
+        port = SqsPort(scheduler, self._sqs, mapping)
+        EventSourceMapping(scheduler, port, function, self._history, mapping).start()
 
     def _function(self, *, throttled: bool) -> Function:
         clock = self._simulation.clock

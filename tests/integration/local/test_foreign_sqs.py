@@ -14,7 +14,7 @@ from tarry.local.aws import foreign
 from tarry.local.aws.client import sqs_client
 from tarry.local.aws.foreign import ForeignSqs
 from tarry.simulator import mapping
-from tarry.simulator.asyncio_timeline import AsyncioTimeline
+from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History
 from tarry.simulator.invocations import InvocationResult
 from tarry.simulator.mapping import EventSourceMapping
@@ -59,7 +59,7 @@ class Site:
     """An SQS, the mapping of ``orders``, and a function that takes what comes."""
 
     def __init__(self, moto: Moto, queues: list[TemplateQueue]) -> None:
-        self.timeline = AsyncioTimeline()
+        self.timeline = AsyncioScheduler()
         self.history = History(lambda: self.timeline.now)
         self.notes: list[str] = []
         self.sqs = ForeignSqs(moto.client, queues, self.timeline, self.history, self.notes.append)

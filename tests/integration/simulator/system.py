@@ -54,8 +54,9 @@ class System:
             function_timeout_seconds=TIMEOUT,
             **mapping,
         )
-        port = SqsPort(self.simulation.timeline, self.sqs, mapping_settings)
-        self.mapping = EventSourceMapping(self.simulation.timeline, port, self.function, self.history, mapping_settings)
+        scheduler = self.simulation.scheduler
+        port = SqsPort(scheduler, self.sqs, mapping_settings)
+        self.mapping = EventSourceMapping(scheduler, port, self.function, self.history, mapping_settings)
         self.mapping.start()
         self.began = self.now()
 
@@ -74,7 +75,7 @@ class System:
 
     def run(self) -> float:
         """Run until no action is left; return the elapsed virtual seconds."""
-        self.simulation.timeline.run()
+        self.simulation.scheduler.run()
         return self.now() - self.began
 
     def recorded(self, what: str) -> list[dict[str, Any]]:

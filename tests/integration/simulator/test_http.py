@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tarry.simulator.asyncio_timeline import AsyncioTimeline
+from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History
 from tarry.simulator.http import PortTaken, serve
 from tarry.simulator.sqs import Sqs
@@ -298,14 +298,14 @@ def test_stopping_the_server_ends_the_long_polls() -> None:
 
 def test_a_port_in_use_is_an_error() -> None:
     async def serve_twice() -> None:
-        timeline = AsyncioTimeline()
-        sqs = Sqs(lambda: timeline.now, Random(1), History(lambda: timeline.now))
-        async with serve(sqs, timeline) as url:
+        scheduler = AsyncioScheduler()
+        sqs = Sqs(lambda: scheduler.now, Random(1), History(lambda: scheduler.now))
+        async with serve(sqs, scheduler) as url:
             port = int(url.rpartition(":")[2])
             with pytest.raises(PortTaken, match=f"^cannot listen at port {port} of 127.0.0.1: "):
-                async with serve(sqs, timeline, port=port):
+                async with serve(sqs, scheduler, port=port):
                     pass
-        async with serve(sqs, timeline, port=port):  # the port is free now
+        async with serve(sqs, scheduler, port=port):  # the port is free now
             pass
 
     asyncio.run(serve_twice())

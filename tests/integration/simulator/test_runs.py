@@ -153,7 +153,7 @@ def test_a_window_gathers_the_messages_that_arrive_within_it() -> None:  # PLATF
 
     with system(handler, batch_size=100, window_seconds=60) as sut:
         for second in range(0, 120, 2):
-            sut.simulation.timeline.after(second, lambda: sut.send({}))
+            sut.simulation.scheduler.after(second, lambda: sut.send({}))
         sut.run()
         assert sum(sizes) == 60
         assert len(sizes) in {2, 3}
@@ -245,7 +245,7 @@ def test_the_receive_count_of_a_throttled_message_rises_without_a_run() -> None:
 
     with system(handler, concurrency=0) as sut:
         sut.send("first")
-        sut.simulation.timeline.run(sut.began + VISIBILITY + 20)
+        sut.simulation.scheduler.run(sut.began + VISIBILITY + 20)
         sut.function.settings = type(sut.function.settings)("handle-orders", TIMEOUT)
         sut.run()
         assert counts == [2]
@@ -276,7 +276,7 @@ def test_the_mapping_of_a_deleted_queue_becomes_idle() -> None:
         sut.send({"id": 1})
         sut.run()
         sut.call("DeleteQueue", QueueUrl=sut.sqs.url("orders"))
-        assert sut.simulation.timeline.run(limit=sut.now() + 3600) == "idle"
+        assert sut.simulation.scheduler.run(limit=sut.now() + 3600) == "idle"
 
 
 def random_run(seed: int) -> list[str]:

@@ -13,8 +13,8 @@ import pytest
 from tarry.simulator import actors
 from tarry.simulator.errors import Blocked, ForeignThread, WaitsForEver
 from tarry.simulator.process import Killed, Process
+from tarry.simulator.scheduler import START
 from tarry.simulator.simulation import Simulation
-from tarry.simulator.timeline import START
 
 
 def test_a_sleep_takes_only_virtual_time(simulation: Simulation) -> None:
@@ -26,7 +26,7 @@ def test_a_sleep_takes_only_virtual_time(simulation: Simulation) -> None:
 
     simulation.threads.start(work)
     began = time.process_time()
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert woken == [12 * 3600]
     assert time.process_time() - began < 10
 
@@ -46,7 +46,7 @@ def test_only_one_actor_runs_at_any_time(simulation: Simulation) -> None:
 
     for _ in range(10):
         simulation.threads.start(work)
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert (inside, most) == (0, 1)
 
 
@@ -59,7 +59,7 @@ def test_actors_are_resumed_in_the_order_in_which_their_waits_end(simulation: Si
 
     for name, seconds in [("slow", 3), ("fast", 1), ("slow too", 3), ("middle", 2)]:
         simulation.threads.start(lambda name=name, seconds=seconds: work(name, seconds))
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert resumed == ["fast", "middle", "slow", "slow too"]
 
 
@@ -78,11 +78,11 @@ def random_script(seed: int) -> list[tuple[str, int, float]]:
                 case 2:
                     events[number].wait(random.choice([1, 2]))
                     events[number].clear()
-            observed.append(("did", number, simulation.timeline.now - START))
+            observed.append(("did", number, simulation.scheduler.now - START))
 
     for number in range(10):
         simulation.threads.start(lambda number=number: work(number))
-    simulation.timeline.run()
+    simulation.scheduler.run()
     simulation.close()
     return observed
 
@@ -93,17 +93,17 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert random_script(seed=7) != random_script(seed=8)
 
 
-def test_a_sleep_outside_of_actors_runs_the_timeline(simulation: Simulation) -> None:
+def test_a_sleep_outside_of_actors_runs_the_scheduler(simulation: Simulation) -> None:
     happened: list[float] = []
-    simulation.timeline.after(10, lambda: happened.append(simulation.clock.monotonic()))
+    simulation.scheduler.after(10, lambda: happened.append(simulation.clock.monotonic()))
     simulation.clock.sleep(30)
     assert (happened, simulation.clock.monotonic()) == ([10], 30)
 
 
-def test_an_action_on_the_timeline_cannot_sleep(simulation: Simulation) -> None:
-    simulation.timeline.after(1, lambda: simulation.clock.sleep(1))
+def test_an_action_of_the_scheduler_cannot_sleep(simulation: Simulation) -> None:
+    simulation.scheduler.after(1, lambda: simulation.clock.sleep(1))
     with pytest.raises(RuntimeError, match="cannot wait"):
-        simulation.timeline.run()
+        simulation.scheduler.run()
 
 
 def test_a_sleep_longer_than_a_run_ends_in_a_later_run(simulation: Simulation) -> None:
@@ -114,9 +114,9 @@ def test_a_sleep_longer_than_a_run_ends_in_a_later_run(simulation: Simulation) -
         woken.append(simulation.clock.monotonic())
 
     simulation.threads.start(work)
-    assert simulation.timeline.run(START + 10) == "until"
+    assert simulation.scheduler.run(START + 10) == "until"
     assert (woken, simulation.clock.monotonic()) == ([], 10)
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert woken == [100]
 
 
@@ -130,7 +130,7 @@ def test_the_condition_of_a_run_is_checked_between_the_steps_of_a_single_actor(s
             simulation.clock.sleep(1)
 
     simulation.threads.start(work)
-    simulation.timeline.run(lambda: steps == 3)
+    simulation.scheduler.run(lambda: steps == 3)
     assert steps == 3
 
 
@@ -149,7 +149,7 @@ def test_an_actor_runs_in_a_copy_of_the_context_of_its_starter(simulation: Simul
 
     colour.set("red")
     simulation.threads.start(outer)
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert (seen, colour.get()) == (["blue", "blue"], "red")
 
 
@@ -167,7 +167,7 @@ def test_a_join_waits_for_the_end_of_the_thread_or_its_timeout(simulation: Simul
         thread.join()
 
     simulation.threads.start(work)
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert observed == [(True, 3), (False, 10)]
 
 
@@ -188,19 +188,19 @@ def test_an_event_wakes_all_actors_that_wait_for_it(simulation: Simulation) -> N
 
     for timeout in (None, 5, 50):
         simulation.threads.start(lambda timeout=timeout: work(timeout))
-    simulation.timeline.after(10, event.set)
-    simulation.timeline.run()
+    simulation.scheduler.after(10, event.set)
+    simulation.scheduler.run()
     assert observed == [(False, 5), (True, 10), (True, 10)]
-    assert simulation.timeline.now == START + 10
+    assert simulation.scheduler.now == START + 10
 
 
 def test_an_event_that_is_cleared_at_once_still_wakes_its_waiters(simulation: Simulation) -> None:
     event = simulation.threads.event()
     observed: list[bool] = []
     simulation.threads.start(lambda: observed.append(event.wait()))
-    simulation.timeline.after(1, event.set)
-    simulation.timeline.after(1, event.clear)
-    simulation.timeline.run()
+    simulation.scheduler.after(1, event.set)
+    simulation.scheduler.after(1, event.clear)
+    simulation.scheduler.run()
     assert observed == [True]
 
 
@@ -216,13 +216,13 @@ def test_an_exception_of_an_actor_ends_the_run(simulation: Simulation) -> None:
 
     simulation.threads.start(work)
     with pytest.raises(ZeroDivisionError):
-        simulation.timeline.run()
+        simulation.scheduler.run()
     assert simulation.clock.monotonic() == 5
 
 
 def test_sys_exit_ends_only_the_actor_as_in_a_thread(simulation: Simulation) -> None:
     actor = simulation.actors.start(sys.exit)
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert not actor.is_alive()
 
 
@@ -240,8 +240,8 @@ def test_a_killed_actor_ends_in_its_wait(simulation: Simulation) -> None:
             observed.append("unwound")
 
     actor = simulation.actors.start(work)
-    simulation.timeline.after(10, actor.process.kill)
-    simulation.timeline.run()
+    simulation.scheduler.after(10, actor.process.kill)
+    simulation.scheduler.run()
     assert (observed, actor.is_alive()) == (["unwound"], False)
 
 
@@ -259,8 +259,8 @@ def test_all_actors_of_a_process_are_killed_together(simulation: Simulation) -> 
 
     actor = simulation.actors.start(work)
     simulation.threads.start(lambda: (simulation.clock.sleep(50), observed.append("another process")))
-    simulation.timeline.after(10, actor.process.kill)
-    simulation.timeline.run()
+    simulation.scheduler.after(10, actor.process.kill)
+    simulation.scheduler.run()
     assert observed == ["another process"]
 
 
@@ -276,8 +276,8 @@ def test_a_killed_actor_that_catches_the_exception_is_killed_at_its_next_wait(si
             reached.append("settled")
 
     actor = simulation.actors.start(work)
-    simulation.timeline.after(10, actor.process.kill)
-    simulation.timeline.run()
+    simulation.scheduler.after(10, actor.process.kill)
+    simulation.scheduler.run()
     assert (reached, simulation.clock.monotonic()) == (["settling"], 10)
 
 
@@ -288,8 +288,8 @@ def test_a_killed_actor_that_keeps_catching_the_exception_is_abandoned(simulatio
                 simulation.clock.sleep(1)
 
     actor = simulation.actors.start(work)
-    simulation.timeline.after(10.5, actor.process.kill)
-    assert simulation.timeline.run() == "idle"
+    simulation.scheduler.after(10.5, actor.process.kill)
+    assert simulation.scheduler.run() == "idle"
     assert not actor.is_alive()
 
 
@@ -302,7 +302,7 @@ def test_a_process_can_end_itself(simulation: Simulation) -> None:
         process.die("signal: killed")
 
     actor = simulation.actors.start(work, process)
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert (observed, actor.is_alive()) == (["signal: killed"], False)
 
 
@@ -318,8 +318,8 @@ def test_the_code_of_a_killed_actor_can_be_recognized(simulation: Simulation) ->
             observed.append(simulation.actors.unwinding)
 
     actor = simulation.actors.start(work)
-    simulation.timeline.after(10, actor.process.kill)
-    simulation.timeline.run()
+    simulation.scheduler.after(10, actor.process.kill)
+    simulation.scheduler.run()
     assert observed == [False, True]
     assert not simulation.actors.unwinding
 
@@ -329,7 +329,7 @@ def test_closing_the_simulation_ends_all_threads() -> None:
     simulation = Simulation()
     for _ in range(5):
         simulation.threads.start(simulation.threads.event().wait)
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert threading.active_count() == before + 5
     simulation.close()
     deadline = time.monotonic() + 60
@@ -351,9 +351,9 @@ def test_the_waits_of_a_frozen_process_end_when_it_is_thawed(simulation: Simulat
 
     for name, seconds in [("second", 20), ("first", 10), ("later", 200)]:
         simulation.actors.start(lambda name=name, seconds=seconds: work(name, seconds), process)
-    simulation.timeline.after(5, process.freeze)
-    simulation.timeline.after(100, process.thaw)
-    simulation.timeline.run()
+    simulation.scheduler.after(5, process.freeze)
+    simulation.scheduler.after(100, process.thaw)
+    simulation.scheduler.run()
     assert woken == [("first", 100), ("second", 100), ("later", 200)]
 
 
@@ -368,9 +368,9 @@ def test_a_frozen_process_can_be_killed(simulation: Simulation) -> None:
             ended.append("killed")
 
     simulation.actors.start(work, process)
-    simulation.timeline.after(5, process.freeze)
-    simulation.timeline.after(50, process.kill)
-    simulation.timeline.run()
+    simulation.scheduler.after(5, process.freeze)
+    simulation.scheduler.after(50, process.kill)
+    simulation.scheduler.run()
     assert ended == ["killed"]
 
 
@@ -385,7 +385,7 @@ def test_an_actor_that_really_blocks_ends_the_run_and_the_error_has_its_stack() 
     simulation = Simulation(patience_seconds=0.1)
     simulation.threads.start(blocked_forever)
     with pytest.raises(Blocked) as error:
-        simulation.timeline.run()
+        simulation.scheduler.run()
     assert "in blocked_forever" in str(error.value)
     assert "threading.Event().wait()" in str(error.value)
     simulation.close()
@@ -405,7 +405,7 @@ def test_an_actor_that_waits_for_a_core_is_not_reported_as_blocked(monkeypatch: 
     monkeypatch.setattr(actors, "usage", usage_on_a_busy_machine)
     simulation = Simulation(patience_seconds=0.05)
     simulation.threads.start(lambda: gets_a_core.wait(60))
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert len(checks) >= 3
     simulation.close()
 
@@ -420,7 +420,7 @@ def test_an_actor_in_an_endless_loop_is_reported_as_blocked() -> None:
     simulation = Simulation(patience_seconds=0.1)
     simulation.threads.start(loop)
     with pytest.raises(Blocked, match="in loop"):
-        simulation.timeline.run()
+        simulation.scheduler.run()
     ended.set()
     simulation.close()
 
@@ -435,7 +435,7 @@ def test_an_actor_that_advances_time_alone_is_not_reported_as_blocked() -> None:
             simulation.clock.sleep(1)
 
     simulation.threads.start(work)
-    simulation.timeline.run()
+    simulation.scheduler.run()
     simulation.close()
 
 
@@ -444,7 +444,7 @@ def test_the_other_actors_can_be_closed_after_one_has_blocked() -> None:
     other = simulation.threads.start(lambda: simulation.clock.sleep(100))
     simulation.threads.start(blocked_forever)
     with pytest.raises(Blocked):
-        simulation.timeline.run()
+        simulation.scheduler.run()
     simulation.close()
     assert not other.is_alive()
 
@@ -458,7 +458,7 @@ def test_a_foreign_thread_cannot_wait_in_virtual_time(simulation: Simulation) ->
 
     simulation.threads.start(handler)
     with pytest.raises(ForeignThread, match="'my own' was not started by the simulator"):
-        simulation.timeline.run()
+        simulation.scheduler.run()
 
 
 def test_a_foreign_thread_may_run_code_that_takes_no_virtual_time(simulation: Simulation) -> None:
@@ -470,7 +470,7 @@ def test_a_foreign_thread_may_run_code_that_takes_no_virtual_time(simulation: Si
         thread.join()
 
     simulation.threads.start(handler)
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert observed == [4950]
 
 
@@ -490,7 +490,7 @@ def test_handing_over_control_is_fast(simulation: Simulation) -> None:
     for _ in range(2):
         simulation.threads.start(work)
     began = time.process_time()
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert (time.process_time() - began) / (2 * 2 * steps) < 0.001, "it is about 0.00002"
 
 
@@ -516,7 +516,7 @@ def test_an_actor_is_interrupted_in_its_sleep(simulation: Simulation) -> None:  
         observed.append(simulation.clock.monotonic())
 
     simulation.threads.start(work)
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert observed == [10, 70]
 
 
@@ -534,7 +534,7 @@ def test_an_actor_that_swallows_an_interruption_is_interrupted_again(simulation:
         interruption.cancel()
 
     simulation.threads.start(work)
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert observed == [10, 10.1, 10.2]
 
 
@@ -551,7 +551,7 @@ def test_an_interruption_may_be_postponed(simulation: Simulation) -> None:
         observed.append(simulation.clock.monotonic())
 
     simulation.threads.start(work)
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert observed == [15]
 
 
@@ -568,8 +568,8 @@ def test_an_event_is_not_missed_after_an_interruption(simulation: Simulation) ->
         observed.append(event.wait(30))
 
     simulation.threads.start(work)
-    simulation.timeline.after(20, event.set)
-    simulation.timeline.run()
+    simulation.scheduler.after(20, event.set)
+    simulation.scheduler.run()
     assert observed == [True]
     assert simulation.clock.monotonic() == 20
 

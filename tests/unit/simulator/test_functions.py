@@ -14,8 +14,8 @@ import pytest
 from tarry.simulator.functions import WARM_SECONDS, Function, FunctionSettings, Handler
 from tarry.simulator.history import History
 from tarry.simulator.invocations import InvocationResult
+from tarry.simulator.scheduler import START
 from tarry.simulator.simulation import Simulation
-from tarry.simulator.timeline import START
 from tarry.world import World, current
 
 COLD = 0.5
@@ -40,10 +40,10 @@ class FunctionRig:
         self.ended_at: list[float] = []
 
     def invoke(self, event: Any = None, at: float = 0) -> None:
-        self.simulation.timeline.at(START + at, lambda: self.function.invoke(event or {}, self._take))
+        self.simulation.scheduler.at(START + at, lambda: self.function.invoke(event or {}, self._take))
 
     def run(self) -> list[InvocationResult]:
-        self.simulation.timeline.run()
+        self.simulation.scheduler.run()
         return self.results
 
     def cold(self) -> list[bool]:
@@ -51,7 +51,7 @@ class FunctionRig:
 
     def _take(self, result: InvocationResult) -> None:
         self.results.append(result)
-        self.ended_at.append(round(self.simulation.timeline.now - START, 6))
+        self.ended_at.append(round(self.simulation.scheduler.now - START, 6))
 
 
 MakeRig = Callable[..., FunctionRig]
@@ -349,7 +349,7 @@ def test_an_invocation_can_be_crashed_from_outside(make_rig: MakeRig, simulation
 
     orders = make_rig(handler)
     orders.invoke()
-    simulation.timeline.run(START + 2)
+    simulation.scheduler.run(START + 2)
     orders.function.running[0].crash()
     [result] = orders.run()
     assert (result.kind, result.text) == ("crash", "Runtime exited with error: signal: killed")
@@ -415,7 +415,7 @@ def test_an_invocation_is_recorded_with_its_messages(make_rig: MakeRig) -> None:
 def test_closing_a_function_ends_its_environments(make_rig: MakeRig, simulation: Simulation) -> None:
     orders = make_rig(lambda event, context: simulation.clock.sleep(1000))
     orders.invoke()
-    simulation.timeline.run(START + 5)
+    simulation.scheduler.run(START + 5)
     orders.function.close()
-    assert simulation.timeline.run() == "idle"
+    assert simulation.scheduler.run() == "idle"
     assert (orders.results, simulation.clock.monotonic()) == ([], 5)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
-from tarry.simulator.asyncio_timeline import AsyncioTimeline
+from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History
 from tarry.simulator.http.long_polls import LongPolls
 from tarry.simulator.sqs import Sqs
@@ -17,10 +17,10 @@ class PollRig:
     """A queue, and long polls of it that wait ten seconds."""
 
     def __init__(self) -> None:
-        timeline = AsyncioTimeline()
-        self.sqs = Sqs(lambda: timeline.now, Random(1), History(lambda: timeline.now))
+        scheduler = AsyncioScheduler()
+        self.sqs = Sqs(lambda: scheduler.now, Random(1), History(lambda: scheduler.now))
         self.url = self.sqs.call("CreateQueue", {"QueueName": "orders"})["QueueUrl"]
-        self.long_polls = LongPolls(self.sqs, timeline)
+        self.long_polls = LongPolls(self.sqs, scheduler)
 
     def poll(self, *, gone: bool = False) -> Poll:
         request = {"QueueUrl": self.url, "WaitTimeSeconds": 10, "AttributeNames": ["All"]}

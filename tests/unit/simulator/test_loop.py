@@ -27,7 +27,7 @@ def run_on_a_loop(simulation: Simulation, main: Callable[[], Coroutine[Any, Any,
             loop.close()
 
     simulation.threads.start(work)
-    simulation.timeline.run()
+    simulation.scheduler.run()
     return results[0]
 
 
@@ -96,19 +96,19 @@ def test_the_loops_of_several_actors_share_virtual_time(simulation: Simulation) 
 
     simulation.threads.start(lambda: work("slow", 3))
     simulation.threads.start(lambda: work("fast", 2))
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert observed == [("fast", 2), ("slow", 3), ("fast", 4), ("slow", 6)]
 
 
 def test_asyncio_run_in_an_actor_takes_virtual_time(simulation: Simulation) -> None:
     simulation.threads.start(lambda: asyncio.run(asyncio.sleep(3600)))
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert simulation.clock.monotonic() == 3600
 
 
 def test_asyncio_run_outside_of_actors_uses_a_real_loop(simulation: Simulation) -> None:
     simulation.threads.start(lambda: asyncio.run(asyncio.sleep(1)))
-    simulation.timeline.run()
+    simulation.scheduler.run()
 
     async def main() -> str:
         return type(asyncio.get_running_loop()).__module__
@@ -186,7 +186,7 @@ def test_there_is_no_network_in_virtual_time(simulation: Simulation) -> None:
 
 def test_a_test_can_run_a_virtual_loop_itself(simulation: Simulation) -> None:
     loop = simulation.threads.new_event_loop()
-    simulation.timeline.after(5, lambda: simulation.threads.start(lambda: None) and None)
+    simulation.scheduler.after(5, lambda: simulation.threads.start(lambda: None) and None)
     loop.run_until_complete(asyncio.sleep(10))
     assert simulation.clock.monotonic() == 10
     with pytest.raises(WaitsForEver):
@@ -208,7 +208,7 @@ def test_killing_an_actor_in_its_loop_logs_no_warning(simulation: Simulation, ca
         simulation.threads.new_event_loop().run_until_complete(main())
 
     actor = simulation.actors.start(work)
-    simulation.timeline.after(10, actor.process.kill)
-    simulation.timeline.run()
+    simulation.scheduler.after(10, actor.process.kill)
+    simulation.scheduler.run()
     assert (actor.is_alive(), simulation.clock.monotonic()) == (False, 10)
     assert caplog.messages == []

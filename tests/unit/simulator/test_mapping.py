@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.asyncio_timeline import AsyncioTimeline
+from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.history import History
 from tarry.simulator.invocations import InvocationResult
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
-from tarry.simulator.timeline import START, Timeline
+from tarry.simulator.scheduler import START, Scheduler
 from tests.wire import arn
 
 LATENCY = 0.001
@@ -42,10 +42,10 @@ class MappingRig:
     """A mapping with its queue and its function, both fakes."""
 
     def __init__(
-        self, answer: Answering = well, queue: str = "orders", timeline: Timeline | None = None, **settings: Any
+        self, answer: Answering = well, queue: str = "orders", scheduler: Scheduler | None = None, **settings: Any
     ) -> None:
-        self.timeline = timeline or Timeline()
-        self.history = History(lambda: self.timeline.now)
+        self.scheduler = scheduler or Scheduler()
+        self.history = History(lambda: self.scheduler.now)
         self.waiting: list[dict[str, Any]] = []
         self.deleted: list[str] = []
         self.deletes: list[int] = []
@@ -59,7 +59,7 @@ class MappingRig:
         self.receive_fails = self.delete_fails = 0
         settings = {"reports_failures": True, **settings}
         self.mapping = EventSourceMapping(
-            self.timeline, self, self, self.history, MappingSettings(arn(queue), "handle-orders", **settings)
+            self.scheduler, self, self, self.history, MappingSettings(arn(queue), "handle-orders", **settings)
         )
         self.mapping.start()
 
@@ -70,7 +70,7 @@ class MappingRig:
 
     def receive(self, max_messages: int, then: Callable[[Any], None]) -> None:
         self.receives.append(max_messages)
-        self.timeline.after(LATENCY, lambda: then(self._take(max_messages)))
+        self.scheduler.after(LATENCY, lambda: then(self._take(max_messages)))
 
     def _take(self, max_messages: int) -> Any:
         if self.receive_fails:
@@ -86,7 +86,7 @@ class MappingRig:
             self.delete_fails -= 1
         else:
             self.deleted += [handle.removeprefix("handle-") for handle in receipt_handles]
-        self.timeline.after(LATENCY, partial(then, error))
+        self.scheduler.after(LATENCY, partial(then, error))
 
     def send(self, *bodies: str, at: float = 0, group: str | None = None) -> None:
         """Send messages; the id of each is the first 20 characters of its body."""
@@ -96,7 +96,7 @@ class MappingRig:
             self.waiting += messages
             self.notify()
 
-        self.timeline.at(self.timeline.now + at, arrive)
+        self.scheduler.at(self.scheduler.now + at, arrive)
 
     # the function
 
@@ -105,7 +105,7 @@ class MappingRig:
         answer = self.answer(ids)
         self.batches.append(ids)
         self.events.append(event)
-        self.invoked_at.append(round(self.timeline.now - START, 2))
+        self.invoked_at.append(round(self.scheduler.now - START, 2))
         takes = 0 if answer.kind == "throttled" else self.takes_seconds
         self.running += answer.kind != "throttled"
         self.most_running = max(self.running, self.most_running)
@@ -114,12 +114,12 @@ class MappingRig:
             self.running -= answer.kind != "throttled"
             done(answer)
 
-        self.timeline.after(takes, end)
+        self.scheduler.after(takes, end)
 
     # results
 
     def run(self) -> "MappingRig":
-        assert self.timeline.run(limit=START + 100_000) == "idle"
+        assert self.scheduler.run(limit=START + 100_000) == "idle"
         return self
 
     def recorded(self, what: str) -> list[dict[str, Any]]:
@@ -360,13 +360,13 @@ def test_a_function_error_lowers_the_concurrency() -> None:  # PLATFORM 15a
 # throttles
 
 
-def throttled_until(seconds: float, timeline: Callable[[], Timeline]) -> Answering:
-    return lambda ids: InvocationResult("throttled") if timeline().now < START + seconds else well(ids)
+def throttled_until(seconds: float, scheduler: Callable[[], Scheduler]) -> Answering:
+    return lambda ids: InvocationResult("throttled") if scheduler().now < START + seconds else well(ids)
 
 
 def test_a_throttled_batch_is_retried_with_growing_pauses() -> None:  # PLATFORM 15
     rig = MappingRig(queue_visibility_seconds=60)
-    rig.answer = throttled_until(20, lambda: rig.timeline)
+    rig.answer = throttled_until(20, lambda: rig.scheduler)
     rig.send("a", "b")
     rig.run()
     assert rig.invoked_at == [0, 1, 3, 7, 15, 31]
@@ -376,21 +376,21 @@ def test_a_throttled_batch_is_retried_with_growing_pauses() -> None:  # PLATFORM
 
 def test_a_throttled_batch_is_dropped_when_its_messages_are_visible_again() -> None:  # PLATFORM 15
     rig = MappingRig(queue_visibility_seconds=30)
-    rig.answer = throttled_until(3600, lambda: rig.timeline)
+    rig.answer = throttled_until(3600, lambda: rig.scheduler)
     rig.send("a", "b")
     rig.run()
     assert rig.invoked_at == [0, 1, 3, 7, 15]
     assert rig.deleted == []
     assert [event["delivery_ids"] for event in rig.recorded("dropped")] == [["a", "b"]]
-    assert rig.timeline.now == pytest.approx(START + 30, abs=0.1)
+    assert rig.scheduler.now == pytest.approx(START + 30, abs=0.1)
 
 
 def test_a_throttled_batch_still_counts_towards_the_concurrency() -> None:
     """Otherwise the mapping would keep receiving messages that cannot run."""
     rig = MappingRig(batch_size=1, queue_visibility_seconds=30, maximum_concurrency=5)
-    rig.answer = throttled_until(3600, lambda: rig.timeline)
+    rig.answer = throttled_until(3600, lambda: rig.scheduler)
     rig.send(*names(12))
-    rig.timeline.run(START + 29)
+    rig.scheduler.run(START + 29)
     assert len(rig.waiting) == 7
 
 
@@ -475,7 +475,7 @@ def test_a_stopped_mapping_makes_no_receives_and_still_deletes_the_messages_of_r
     rig.takes_seconds = 10
     rig.send("a")
     rig.send("b", at=5)
-    rig.timeline.run(START + 2)
+    rig.scheduler.run(START + 2)
     rig.mapping.stop()
     rig.run()
     assert (rig.batches, rig.deleted) == ([["a"]], ["a"])
@@ -485,7 +485,7 @@ def test_a_stopped_mapping_makes_no_receives_and_still_deletes_the_messages_of_r
 
 
 async def _in_real_time() -> MappingRig:
-    rig = MappingRig(timeline=AsyncioTimeline(), window_seconds=0.05)
+    rig = MappingRig(scheduler=AsyncioScheduler(), window_seconds=0.05)
     rig.takes_seconds = 0.01
     rig.send("a")
     rig.send("b", at=0.02)

@@ -18,7 +18,7 @@ def charge() -> None:
 def test_a_real_sleep_ends_the_run_and_the_error_has_its_location(simulation: Simulation) -> None:
     simulation.threads.start(charge)
     with pytest.raises(RealSleep) as error:
-        simulation.timeline.run()
+        simulation.scheduler.run()
     line = charge.__code__.co_firstlineno + 1
     assert f"test_reality.py:{line} in charge() calls time.sleep(30)" in str(error.value)
     assert "tarry.world.current().clock.sleep" in str(error.value)
@@ -27,7 +27,7 @@ def test_a_real_sleep_ends_the_run_and_the_error_has_its_location(simulation: Si
 
 def test_a_real_sleep_of_0_seconds_is_allowed(simulation: Simulation) -> None:
     simulation.threads.start(lambda: time.sleep(0))
-    simulation.timeline.run()
+    simulation.scheduler.run()
 
 
 def test_a_handler_cannot_catch_the_error_for_a_real_sleep(simulation: Simulation) -> None:
@@ -41,7 +41,7 @@ def test_a_handler_cannot_catch_the_error_for_a_real_sleep(simulation: Simulatio
 
     simulation.threads.start(work)
     with pytest.raises(RealSleep):
-        simulation.timeline.run()
+        simulation.scheduler.run()
     assert survived == []
 
 
@@ -49,22 +49,22 @@ def test_a_sleep_imported_by_name_is_detected_by_the_time_it_takes() -> None:
     simulation = Simulation(patience_seconds=0.1)
     simulation.threads.start(lambda: sleep_imported_by_name(0.4))
     with pytest.raises(Blocked, match=r"lambda: sleep_imported_by_name\(0\.4\)"):
-        simulation.timeline.run()
+        simulation.scheduler.run()
     simulation.close()
 
 
 def test_a_test_may_replace_the_sleep(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", simulation.clock.sleep)
     simulation.threads.start(charge)
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert simulation.clock.monotonic() == 30
 
 
 def test_a_sleep_outside_of_actors_is_real(simulation: Simulation) -> None:
     real = time.sleep
-    simulation.timeline.after(1, lambda: time.sleep(0.001))
+    simulation.scheduler.after(1, lambda: time.sleep(0.001))
     simulation.threads.start(lambda: simulation.clock.sleep(1))
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert time.sleep is real
 
 
@@ -72,5 +72,5 @@ def test_an_actor_that_exits_ends_only_its_own_process(simulation: Simulation) -
     reasons: list[str] = []
     simulation.actors.start(lambda: os._exit(3), Process(simulation.actors, reasons.append))
     simulation.actors.start(lambda: os._exit(0), Process(simulation.actors, reasons.append))
-    simulation.timeline.run()
+    simulation.scheduler.run()
     assert reasons == ["exit status 3", ""]

@@ -20,7 +20,7 @@ from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.variables import Endpoints, Overrides, variables_of
 from tarry.local.plan import Note, RunPlan, RunSettings, settings_of
-from tarry.simulator.asyncio_timeline import AsyncioTimeline
+from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History, HistoryEvent
 from tarry.simulator.http import PortTaken, serve
 from tarry.simulator.mapping import EventSourceMapping
@@ -47,7 +47,7 @@ class Cloud:
     url: str
     plan: RunPlan
     sqs: EmbeddedSqs | ForeignSqs
-    timeline: AsyncioTimeline
+    timeline: AsyncioScheduler
     history: History
     functions: Mapping[str, ProcessFunction]
     """By name."""
@@ -83,7 +83,7 @@ async def running(
             imported. No message has been received then.
     """
     async with AsyncExitStack() as stack:
-        timeline = AsyncioTimeline()
+        timeline = AsyncioScheduler()
         stack.callback(timeline.close)
         history = History(lambda: timeline.now, keep=False)
         history.listen(hear)
@@ -120,7 +120,7 @@ def _bug(history: History, loop: asyncio.AbstractEventLoop, context: dict[str, A
 
 
 async def _sqs(
-    plan: RunPlan, settings: RunSettings, timeline: AsyncioTimeline, history: History, stack: AsyncExitStack
+    plan: RunPlan, settings: RunSettings, timeline: AsyncioScheduler, history: History, stack: AsyncExitStack
 ) -> tuple[EmbeddedSqs | ForeignSqs, str]:
     """The SQS, and where it answers."""
     queues = with_foreign_queues(plan.template).values()
@@ -194,7 +194,7 @@ async def _warmed(functions: Iterable[ProcessFunction]) -> list[BaseException | 
 def _mappings(
     plan: RunPlan,
     sqs: EmbeddedSqs | ForeignSqs,
-    timeline: AsyncioTimeline,
+    timeline: AsyncioScheduler,
     history: History,
     functions: Mapping[str, ProcessFunction],
 ) -> list[EventSourceMapping]:

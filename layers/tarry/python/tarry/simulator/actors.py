@@ -1,7 +1,7 @@
-"""Actors: threads of which only one runs at a time, while the timeline's thread waits for it.
+"""Actors: threads of which only one runs at a time, while the scheduler's thread waits for it.
 
-An actor runs until it waits (for a time or a `VirtualEvent`) or ends; then it hands control back to the timeline, which
-resumes it in one of its actions. So a run does not depend on how the operating system schedules threads.
+An actor runs until it waits (for a time or a `VirtualEvent`) or ends; then it hands control back to the scheduler,
+which resumes it in one of its actions. So a run does not depend on how the operating system schedules threads.
 """
 
 import math
@@ -18,8 +18,8 @@ from typing import NoReturn
 
 from tarry.simulator.errors import Blocked, ForeignThread, SimulationError, WaitsForEver
 from tarry.simulator.process import Killed, Process
+from tarry.simulator.scheduler import Scheduler
 from tarry.simulator.stack import in_debugger, stack_of
-from tarry.simulator.timeline import Timeline
 from tarry.simulator.virtual_event import PendingWait, VirtualEvent
 
 Work = Callable[[], None]
@@ -31,7 +31,7 @@ MAX_CATCHES_OF_KILLED = 100
 
 
 class Actor:
-    """A `tarry.world.Thread` that runs only while the timeline waits for it."""
+    """A `tarry.world.Thread` that runs only while the scheduler waits for it."""
 
     def __init__(self, actors: "Actors", work: Work, process: Process) -> None:
         self.process = process
@@ -55,7 +55,7 @@ class Actor:
     def join(self, timeout: float | None = None) -> None:
         self.ended.wait(timeout)
 
-    # in the timeline's thread
+    # in the scheduler's thread
 
     def begin(self) -> None:
         """Start the thread, and wait until it hands control back."""
@@ -88,18 +88,18 @@ class Actor:
         try:
             with actors.around, self.process.around():
                 go()
-                seen, worked = actors.timeline.now, math.inf
+                seen, worked = actors.scheduler.now, math.inf
                 while not self._back.acquire(timeout=actors.patience_seconds):
                     is_runnable, used = usage(self.native_id)
                     is_starved = is_runnable and used - worked < actors.patience_seconds / 2
-                    if seen == actors.timeline.now and not is_starved:
+                    if seen == actors.scheduler.now and not is_starved:
                         self._check_progress()
-                    seen, worked = actors.timeline.now, used
+                    seen, worked = actors.scheduler.now, used
         except BaseException:  # the actor did not hand control back: give up on its thread
             actors.running = None
             actors.abandoned.add(self.ident)
             self._end()
-            actors.timeline.after(0, self.process.kill)
+            actors.scheduler.after(0, self.process.kill)
             raise
         finally:
             actors.running = None
@@ -113,7 +113,7 @@ class Actor:
     # in the actor's own thread
 
     def wait(self, wait: PendingWait) -> None:
-        """Hand control to the timeline until it resumes this wait."""
+        """Hand control to the scheduler until it resumes this wait."""
         self.check()
         self._wait = wait
         self._back.release()
@@ -141,8 +141,8 @@ class Actor:
             self._context.run(self._work)
         except (Killed, SystemExit):  # a thread that exits just ends
             pass
-        except BaseException as error:  # noqa: BLE001 raised by `Timeline.run`
-            self._actors.timeline.fail(error)
+        except BaseException as error:  # noqa: BLE001 raised by `Scheduler.run`
+            self._actors.scheduler.fail(error)
         if self.is_alive():
             self._end()
             self._back.release()
@@ -157,13 +157,13 @@ class Actor:
 
 
 class Actors:
-    """All actors of a timeline."""
+    """All actors of a scheduler."""
 
-    def __init__(self, timeline: Timeline, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self.timeline = timeline
+    def __init__(self, scheduler: Scheduler, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self.scheduler = scheduler
         self.patience_seconds = patience_seconds
         self.running: Actor | None = None
-        """The actor that runs; None while the timeline itself runs."""
+        """The actor that runs; None while the scheduler itself runs."""
         self.around: AbstractContextManager[object] = nullcontext()
         """A context manager that is entered while an actor runs."""
         self.abandoned: set[int | None] = set()
@@ -188,20 +188,20 @@ class Actors:
             process = current.process if current is not None else Process(self)
         actor = Actor(self, work, process)
         self._alive[actor] = None
-        self.timeline.after(0, actor.begin)
+        self.scheduler.after(0, actor.begin)
         return actor
 
     def current(self) -> Actor | None:
         """Return the actor whose code calls this; None outside of actors.
 
         Raises:
-            ForeignThread: The simulator did not start the calling thread. `Timeline.run` raises the error too.
+            ForeignThread: The simulator did not start the calling thread. `Scheduler.run` raises the error too.
         """
         here = get_ident()
         if self.running is not None:
             if self.running.ident == here:
                 return self.running
-        elif not self.timeline.running or self.timeline.thread == here:
+        elif not self.scheduler.running or self.scheduler.thread == here:
             return None
         if here in self.abandoned:
             raise Killed
@@ -209,7 +209,7 @@ class Actors:
             f"the thread {threading.current_thread().name!r} was not started by the simulator, so it cannot wait in "
             "virtual time: start it with tarry.world.current().threads, or use asyncio"
         )
-        self.timeline.fail(error)
+        self.scheduler.fail(error)
         raise error
 
     @property
@@ -218,15 +218,15 @@ class Actors:
         return self.running is not None and self.running.process.killed
 
     def sleep(self, seconds: float) -> None:
-        """Wait in virtual time; outside of actors, run the timeline for ``seconds``."""
-        actor, when = self.current(), self.timeline.now + max(0.0, seconds)
+        """Wait in virtual time; outside of actors, run the scheduler for ``seconds``."""
+        actor, when = self.current(), self.scheduler.now + max(0.0, seconds)
         if actor is None:
             self.run_until(when)
             return
         actor.check()
-        if not self.timeline.skip_to(when):
+        if not self.scheduler.skip_to(when):
             wait = PendingWait(actor)
-            timer = self.timeline.at(when, partial(actor.process.resume, wait))
+            timer = self.scheduler.at(when, partial(actor.process.resume, wait))
             try:
                 actor.wait(wait)
             finally:
@@ -252,20 +252,20 @@ class Actors:
         """End the simulation with an error. Called by an actor, which cannot prevent it by catching the error."""
         if self.running is not None:
             self.running.process.kill()
-        self.timeline.fail(error)
+        self.scheduler.fail(error)
         raise Killed
 
     def run_until(self, until: float | Callable[[], bool], limit: float | None = None) -> None:
-        """Run the timeline to a time or until a condition is true. Called outside of actors.
+        """Run the scheduler to a time or until a condition is true. Called outside of actors.
 
         Raises:
             WaitsForEver: No action is left before that, and there is no limit.
         """
-        if self.timeline.running:
-            raise RuntimeError("an action on the timeline cannot wait; only an actor, or the code that runs it, can")
+        if self.scheduler.running:
+            raise RuntimeError("an action of the scheduler cannot wait; only an actor, or the caller of run, can")
         if limit is not None:
-            self.timeline.run(until, limit)
-        elif self.timeline.run(until) == "idle":
+            self.scheduler.run(until, limit)
+        elif self.scheduler.run(until) == "idle":
             raise WaitsForEver("this waits for an event, but nothing is scheduled that could set it")
 
 

@@ -2,7 +2,7 @@
 
 
 class SimulationError(Exception):
-    """The simulation cannot continue. `Timeline.run` raises it, even if the handler catches every exception."""
+    """The simulation cannot continue. `Scheduler.run` raises it, even if the handler catches every exception."""
 
 
 class RealSleep(SimulationError):

@@ -19,7 +19,7 @@ from tarry.simulator.virtual_event import VirtualEvent
 from tarry.world import World, use
 
 if TYPE_CHECKING:
-    from tarry.simulator.timeline import Timer
+    from tarry.simulator.scheduler import Timer
 
 Handler = Callable[[Any, Any], Any]
 Done = Callable[[InvocationResult], None]
@@ -102,12 +102,12 @@ class Function:
     def invoke(self, event: dict[str, Any], done: Done) -> None:
         """Start an invocation. The event is converted to JSON and back, as in the real runtime."""
         if len(self.running) >= self.settings.concurrency:
-            self.simulation.timeline.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
+            self.simulation.scheduler.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
             return
         name = self.settings.name
         if self._lineage is not None and self._lineage.is_recursive(name, event):
             self.history.record("recursion_stopped", function=name, delivery_ids=message_ids(event))
-            self.simulation.timeline.after(0, partial(done, RECURSION_STOPPED))
+            self.simulation.scheduler.after(0, partial(done, RECURSION_STOPPED))
             return
         environment = self._free_environment()
         call = Call(environment, self._ids.new_id(), json.dumps(event), message_ids(event), done)
@@ -125,7 +125,7 @@ class Function:
 
     def _free_environment(self) -> "Environment":
         """Return the idle environment that was used last, or a new one."""
-        now = self.simulation.timeline.now
+        now = self.simulation.scheduler.now
         while self._idle and now - self._idle[0].used_at > WARM_SECONDS:
             self._idle.pop(0).close()
         if self._idle:
@@ -138,7 +138,7 @@ class Function:
         self.running.remove(call)
         if self._lineage is not None:
             self._lineage.end(call.request_id)
-        call.environment.used_at = self.simulation.timeline.now
+        call.environment.used_at = self.simulation.scheduler.now
         self._idle.append(call.environment)
         call.done(result)
 
@@ -171,7 +171,7 @@ class Environment:
     def __init__(self, function: Function, number: int) -> None:
         self.function = function
         self.used_at = 0.0
-        self._timeline = function.simulation.timeline
+        self._scheduler = function.simulation.scheduler
         self._actors = function.simulation.actors
         self._log_stream = f"environment-{number}"
         self._process: Process | None = None
@@ -186,9 +186,9 @@ class Environment:
         is_cold = self._process is None
         start = settings.cold_start_seconds if is_cold else 0.0
         free_start = 0.0 if self._has_died else start
-        call.deadline = self._timeline.now + free_start + settings.timeout_seconds
-        call.timer = self._timeline.at(call.deadline, partial(self._time_out, call))
-        self._timeline.after(start, partial(self._begin, call, is_cold))
+        call.deadline = self._scheduler.now + free_start + settings.timeout_seconds
+        call.timer = self._scheduler.at(call.deadline, partial(self._time_out, call))
+        self._scheduler.after(start, partial(self._begin, call, is_cold))
 
     def crash(self, why: str) -> None:
         """Kill the process at once."""
@@ -268,7 +268,7 @@ class Environment:
                 has_work.clear()
                 if (call := self._call) is not None:
                     result = self._handle(call, process)
-                    self._timeline.after(0, partial(self._end, call, result))
+                    self._scheduler.after(0, partial(self._end, call, result))
 
     def _handle(self, call: Call, process: Process) -> InvocationResult:
         settings, request_id = self.function.settings, call.request_id
@@ -277,7 +277,7 @@ class Environment:
             invoked_function_arn=settings.invoked_arn,
             memory_limit_in_mb=str(settings.memory_mb),
             aws_request_id=request_id,
-            time_left=lambda: call.deadline - self._timeline.now,
+            time_left=lambda: call.deadline - self._scheduler.now,
             log_stream_name=self._log_stream,
         )
         _current.set(call)

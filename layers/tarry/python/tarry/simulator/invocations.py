@@ -40,7 +40,7 @@ class FunctionHost(Protocol):
     """A function that a mapping can invoke."""
 
     def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None]) -> None:
-        """Start an invocation; ``done`` is called later, on the timeline."""
+        """Start an invocation; ``done`` is called later, on the scheduler's thread."""
 
 
 FAILURES_KEY = "batchItemFailures"

@@ -28,8 +28,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._selector = self
 
     def time(self) -> float:
-        """The time of the timeline, in epoch seconds."""
-        return self._actors.timeline.now
+        """The time of the scheduler, in epoch seconds."""
+        return self._actors.scheduler.now
 
     def select(self, timeout: float | None) -> tuple[()]:
         """Wait for ``timeout`` seconds, or until another actor wakes the loop; there are no file descriptors."""

@@ -1,7 +1,7 @@
 """The event source mapping: receives messages, invokes the function, deletes the messages not reported as failed.
 
-It is a state machine of callbacks on a timeline, virtual or real. It gathers one batch at a time, and runs as many
-invocations at once as the scaling allows.
+It is a state machine of callbacks of a scheduler, in virtual or real time. It gathers one batch at a time, and runs as
+many invocations at once as the scaling allows.
 """
 
 import json
@@ -15,7 +15,7 @@ from tarry.simulator.history import History
 from tarry.simulator.invocations import FunctionHost, InvocationResult, WholeBatchFailed, failed_ids
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.scaling import Scaling
-from tarry.simulator.timeline import Timeline, Timer
+from tarry.simulator.scheduler import Scheduler, Timer
 from tarry.sqs.received import event_record
 from tarry.support.arn import QueueArn
 from tarry.tooling.queues import region_of
@@ -31,7 +31,7 @@ EVENT_OVERHEAD_BYTES = len('{"Records": []}')
 
 
 class QueuePort(Protocol):
-    """A mapping's connection to its queue. It calls ``then`` later, on the timeline."""
+    """A mapping's connection to its queue. It calls ``then`` later, on the scheduler's thread."""
 
     def receive(self, max_messages: int, then: Callable[[list[Message] | Exception], None]) -> None:
         """Receive up to ``max_messages`` messages (at most 10), with all their attributes."""
@@ -69,14 +69,14 @@ class EventSourceMapping:
 
     def __init__(
         self,
-        timeline: Timeline,
+        scheduler: Scheduler,
         queue: QueuePort,
         function: FunctionHost,
         history: History,
         settings: MappingSettings,
     ) -> None:
         self.settings = settings
-        self._timeline = timeline
+        self._scheduler = scheduler
         self._queue = queue
         self._function = function
         self._history = history
@@ -113,15 +113,15 @@ class EventSourceMapping:
             self._receiving, self._poll_again = True, False
             gathered = len(self._gathering.records) if self._gathering else 0
             max_messages = min(MAX_PER_REQUEST, self.settings.batch_size - gathered)
-            self._queue.receive(max_messages, partial(self._received, self._timeline.now))
+            self._queue.receive(max_messages, partial(self._received, self._scheduler.now))
 
     def _has_room(self) -> bool:
-        now = self._timeline.now
+        now = self._scheduler.now
         if self._gathering or len(self._running) + len(self._ready) < self._scaling.limit(now):
             return True
         when = self._scaling.more_wanted(now)
         if when is not None and self._more_room is None:
-            self._more_room = self._timeline.at(when, self._on_more_room)
+            self._more_room = self._scheduler.at(when, self._on_more_room)
         return False
 
     def _on_more_room(self) -> None:
@@ -132,14 +132,14 @@ class EventSourceMapping:
     def _received(self, asked_at: float, messages: list[Message] | Exception) -> None:
         self._receiving = False
         if isinstance(messages, Exception):
-            self._timeline.after(PAUSE_SECONDS, self._poll)
+            self._scheduler.after(PAUSE_SECONDS, self._poll)
         elif messages:
             self._gather(self._filter(messages, asked_at), asked_at)
             self._poll()
         elif self._poll_again:
             self._poll()
         else:
-            self._scaling.enough(self._timeline.now, len(self._running))
+            self._scaling.enough(self._scheduler.now, len(self._running))
 
     def _filter(self, messages: list[Message], asked_at: float) -> list[Message]:
         """Return the messages that match the filters, and delete the others."""
@@ -171,7 +171,7 @@ class EventSourceMapping:
         if not settings.window_seconds or len(self._gathering.records) >= settings.batch_size:
             self._complete_batch()
         elif self._window is None:
-            self._window = self._timeline.at(asked_at + settings.window_seconds, self._complete_batch)
+            self._window = self._scheduler.at(asked_at + settings.window_seconds, self._complete_batch)
 
     def _complete_batch(self) -> None:
         """Pass the gathered batch on, since it is full or its window has ended."""
@@ -190,7 +190,7 @@ class EventSourceMapping:
 
     def _launch(self) -> None:
         """Invoke the function with batches that are ready, while there is room; on FIFO one batch per group at once."""
-        now = self._timeline.now
+        now = self._scheduler.now
         waiting, self._ready = self._ready, deque()
         for batch in waiting:
             if batch.until <= now:
@@ -213,7 +213,7 @@ class EventSourceMapping:
     def _ended(self, batch: GatheredBatch, result: InvocationResult) -> None:
         if result.kind == "throttled":
             return self._throttled(batch)
-        now, running = self._timeline.now, len(self._running)
+        now, running = self._scheduler.now, len(self._running)
         failed, why = self._failed(batch, result)
         self._history.record(
             "answered",
@@ -249,11 +249,11 @@ class EventSourceMapping:
         self._history.record("throttled", function=self.settings.function, queue=self._name, delivery_ids=batch.ids)
         pause = min(MAX_THROTTLE_PAUSE_SECONDS, THROTTLE_PAUSE_SECONDS * 2**batch.throttles)
         batch.throttles += 1
-        retry_at = self._timeline.now + pause
+        retry_at = self._scheduler.now + pause
         if retry_at < batch.until:
-            self._timeline.at(retry_at, partial(self._invoke, batch))
+            self._scheduler.at(retry_at, partial(self._invoke, batch))
         else:
-            self._timeline.at(batch.until, partial(self._drop, batch))
+            self._scheduler.at(batch.until, partial(self._drop, batch))
 
     def _drop(self, batch: GatheredBatch) -> None:
         self._running.remove(batch)
@@ -273,5 +273,5 @@ class EventSourceMapping:
             self._queue.delete(ten, partial(self._deleted, ten, until))
 
     def _deleted(self, handles: list[str], until: float, error: Exception | None) -> None:
-        if error is not None and self._timeline.now + PAUSE_SECONDS < until:
-            self._timeline.after(PAUSE_SECONDS, partial(self._delete, handles, until))
+        if error is not None and self._scheduler.now + PAUSE_SECONDS < until:
+            self._scheduler.after(PAUSE_SECONDS, partial(self._delete, handles, until))

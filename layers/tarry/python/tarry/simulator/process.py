@@ -48,7 +48,7 @@ class Process:
         self.frozen = False
         ended, self._ended_while_frozen = self._ended_while_frozen, []
         for wait in ended:
-            self._actors.timeline.after(0, partial(self.resume, wait))
+            self._actors.scheduler.after(0, partial(self.resume, wait))
 
     def kill(self) -> None:
         """End all actors: their waits raise `Killed`. If an actor of the process calls this, its next wait raises."""
@@ -59,13 +59,13 @@ class Process:
             if self._actors.running is None:
                 actor.unwind()
             else:
-                self._actors.timeline.after(0, actor.unwind)
+                self._actors.scheduler.after(0, actor.unwind)
 
     def die(self, why: str) -> NoReturn:
         """End the process at once. Called by one of its actors."""
         if not self.killed:
             self.kill()
-            self._actors.timeline.after(0, partial(self._on_death, why))
+            self._actors.scheduler.after(0, partial(self._on_death, why))
         raise Killed
 
     def resume(self, wait: PendingWait) -> None:

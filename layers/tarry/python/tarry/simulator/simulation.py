@@ -1,4 +1,4 @@
-"""A simulation in virtual time: its timeline and actors, and the clock and threads of a `World` that runs in it."""
+"""A simulation in virtual time: its scheduler and actors, and the clock and threads of a `World` that runs in it."""
 
 import asyncio
 import os
@@ -12,8 +12,8 @@ from tarry.simulator.actors import PATIENCE_SECONDS, Actor, Actors
 from tarry.simulator.errors import RealSleep
 from tarry.simulator.loop import VirtualLoop
 from tarry.simulator.marshalling import exit_status
+from tarry.simulator.scheduler import START, Scheduler
 from tarry.simulator.stack import caller_of, stack_of
-from tarry.simulator.timeline import START, Timeline
 from tarry.simulator.virtual_event import VirtualEvent
 from tarry.world import INTERRUPT_AGAIN_SECONDS
 
@@ -84,17 +84,17 @@ class VirtualClock:
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
-        self._timeline = actors.timeline
-        self._began = actors.timeline.now
+        self._scheduler = actors.scheduler
+        self._began = actors.scheduler.now
 
     def time(self) -> float:
-        return self._timeline.now
+        return self._scheduler.now
 
     def monotonic(self) -> float:
-        return self._timeline.now - self._began
+        return self._scheduler.now - self._began
 
     def sleep(self, seconds: float) -> None:
-        """Suspend the actor; outside of actors, run the timeline for ``seconds``."""
+        """Suspend the actor; outside of actors, run the scheduler for ``seconds``."""
         self._actors.sleep(seconds)
 
     async def asleep(self, seconds: float) -> None:
@@ -123,17 +123,17 @@ class SimulatedThreads:
     def interrupt(self, seconds: float, fire: "Fire") -> "VirtualAlarm | None":
         """Interrupt the current actor while it waits; return None outside of actors."""
         actor = self._actors.current()
-        return None if actor is None else VirtualAlarm(self._actors.timeline, actor, seconds, fire)
+        return None if actor is None else VirtualAlarm(self._actors.scheduler, actor, seconds, fire)
 
 
 class VirtualAlarm:
     """The `tarry.world.Interruption` of an actor."""
 
-    def __init__(self, timeline: Timeline, actor: Actor, seconds: float, fire: "Fire") -> None:
-        self._timeline = timeline
+    def __init__(self, scheduler: Scheduler, actor: Actor, seconds: float, fire: "Fire") -> None:
+        self._scheduler = scheduler
         self._actor = actor
         self._fire = fire
-        self._timer = timeline.after(max(0.0, seconds), self._ring)
+        self._timer = scheduler.after(max(0.0, seconds), self._ring)
 
     def renew(self) -> None:
         """Do nothing: no other code can replace this alarm."""
@@ -146,18 +146,18 @@ class VirtualAlarm:
             return
         error_or_delay = self._fire(sys._current_frames().get(self._actor.ident or 0))
         if isinstance(error_or_delay, BaseException):
-            self._timer = self._timeline.after(INTERRUPT_AGAIN_SECONDS, self._ring)
+            self._timer = self._scheduler.after(INTERRUPT_AGAIN_SECONDS, self._ring)
             self._actor.interrupt(error_or_delay)
         else:
-            self._timer = self._timeline.after(max(error_or_delay, SHORTEST_WAIT_SECONDS), self._ring)
+            self._timer = self._scheduler.after(max(error_or_delay, SHORTEST_WAIT_SECONDS), self._ring)
 
 
 class Simulation:
-    """A timeline with its actors. Call `close` at the end, or the threads of the actors stay alive."""
+    """A scheduler with its actors. Call `close` at the end, or the threads of the actors stay alive."""
 
     def __init__(self, start: float = START, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self.timeline = Timeline(start)
-        self.actors = Actors(self.timeline, patience_seconds)
+        self.scheduler = Scheduler(start)
+        self.actors = Actors(self.scheduler, patience_seconds)
         self.actors.around = Guard(self.actors)
         self.clock = VirtualClock(self.actors)
         self.threads = SimulatedThreads(self.actors)

@@ -5,13 +5,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.mapping_settings import MappingSettings
+from tarry.simulator.scheduler import Scheduler
 from tarry.simulator.sqs import Sqs, SqsError
-from tarry.simulator.timeline import Timeline
 from tarry.sqs.refusals import is_no_queue
 from tarry.support.arn import QueueArn
 
 if TYPE_CHECKING:
-    from tarry.simulator.timeline import Timer
+    from tarry.simulator.scheduler import Timer
 
 ONE_WAY_SECONDS = 0.003
 LONG_POLL_SECONDS = 20
@@ -21,8 +21,8 @@ LONG_POLL_SECONDS = 20
 class SqsPort:
     """The `tarry.simulator.mapping.QueuePort` of a mapping with these settings."""
 
-    def __init__(self, timeline: Timeline, sqs: Sqs, settings: MappingSettings) -> None:
-        self._timeline = timeline
+    def __init__(self, scheduler: Scheduler, sqs: Sqs, settings: MappingSettings) -> None:
+        self._scheduler = scheduler
         self._sqs = sqs
         self._queue = QueueArn(settings.queue_arn).name
         self._url = sqs.url(self._queue)
@@ -74,7 +74,7 @@ class SqsPort:
             self._next_visible.cancel()
             self._next_visible = None
         if when is not None:
-            self._next_visible = self._timeline.at(when, self._on_visible)
+            self._next_visible = self._scheduler.at(when, self._on_visible)
 
     def _on_visible(self) -> None:
         self._next_visible = None
@@ -95,9 +95,9 @@ class SqsPort:
                 answer = error
             finally:
                 self._sqs.history.by = None
-            self._timeline.after(ONE_WAY_SECONDS, partial(then, answer))
+            self._scheduler.after(ONE_WAY_SECONDS, partial(then, answer))
 
-        self._timeline.after(ONE_WAY_SECONDS, arrive)
+        self._scheduler.after(ONE_WAY_SECONDS, arrive)
 
     def _answer(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
         return self._sqs.answer(operation, parameters)

@@ -36,7 +36,7 @@ class VirtualEvent:
         pending, self._pending = self._pending, []
         for wait in pending:
             wait.occurred = True
-            self._actors.timeline.after(0, partial(wait.actor.process.resume, wait))
+            self._actors.scheduler.after(0, partial(wait.actor.process.resume, wait))
 
     def clear(self) -> None:
         self._set = False
@@ -44,21 +44,21 @@ class VirtualEvent:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the event is set, at most ``timeout`` virtual seconds; return whether it is set.
 
-        Outside of actors this runs the timeline.
+        Outside of actors this runs the scheduler.
 
         Raises:
             WaitsForEver: Called outside of actors and without a timeout, and no action is left that could set it.
         """
-        actor, timeline = self._actors.current(), self._actors.timeline
-        until = None if timeout is None else timeline.now + max(0.0, timeout)
+        actor, scheduler = self._actors.current(), self._actors.scheduler
+        until = None if timeout is None else scheduler.now + max(0.0, timeout)
         if actor is None:
-            return self._run_timeline(until)
+            return self._run_scheduler(until)
         actor.check()
-        if self._set or (until is not None and timeline.skip_to(until)):
+        if self._set or (until is not None and scheduler.skip_to(until)):
             return self._set
         wait = PendingWait(actor)
         self._pending.append(wait)
-        timer = None if until is None else timeline.at(until, partial(actor.process.resume, wait))
+        timer = None if until is None else scheduler.at(until, partial(actor.process.resume, wait))
         try:
             actor.wait(wait)
         finally:
@@ -68,7 +68,7 @@ class VirtualEvent:
                 self._pending.remove(wait)
         return wait.occurred
 
-    def _run_timeline(self, until: float | None) -> bool:
+    def _run_scheduler(self, until: float | None) -> bool:
         if self._set:
             return True
         self._actors.run_until(self.is_set, until)

@@ -30,7 +30,7 @@ from tarry.tooling.queues import counts_of, queue_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
-    from tarry.simulator.asyncio_timeline import AsyncioTimeline
+    from tarry.simulator.asyncio_scheduler import AsyncioScheduler
     from tarry.simulator.history import History
     from tarry.simulator.mapping_settings import MappingSettings
     from tarry.template.model import TemplateQueue
@@ -62,7 +62,7 @@ class ForeignSqs:
         self,
         client: Any,
         queues: Iterable[TemplateQueue],
-        timeline: AsyncioTimeline,
+        timeline: AsyncioScheduler,
         history: History,
         note: Callable[[str], None],
     ) -> None:

@@ -16,9 +16,9 @@ from tarry.tooling.queues import queue_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tarry.simulator.asyncio_timeline import AsyncioTimeline
+    from tarry.simulator.asyncio_scheduler import AsyncioScheduler
+    from tarry.simulator.scheduler import Timer
     from tarry.simulator.sqs import Sqs
-    from tarry.simulator.timeline import Timer
 
 Parameters = dict[str, Any]
 Answer = dict[str, Any]
@@ -27,9 +27,9 @@ Answer = dict[str, Any]
 class LongPolls:
     """Answers ReceiveMessage requests, including long polls."""
 
-    def __init__(self, sqs: Sqs, timeline: AsyncioTimeline) -> None:
+    def __init__(self, sqs: Sqs, scheduler: AsyncioScheduler) -> None:
         self._sqs = sqs
-        self._timeline = timeline
+        self._scheduler = scheduler
         self._waiters: dict[str, PollWaiters] = {}
         self._closed = False
 
@@ -66,7 +66,7 @@ class LongPolls:
     def _waiters_of(self, queue: str) -> PollWaiters:
         waiters = self._waiters.get(queue)
         if waiters is None:
-            waiters = self._waiters[queue] = PollWaiters(self._sqs, self._timeline, queue)
+            waiters = self._waiters[queue] = PollWaiters(self._sqs, self._scheduler, queue)
         return waiters
 
 
@@ -90,9 +90,9 @@ class PollWaiter:
 class PollWaiters:
     """The long polls that wait at one queue, in the order of their arrival."""
 
-    def __init__(self, sqs: Sqs, timeline: AsyncioTimeline, queue: str) -> None:
+    def __init__(self, sqs: Sqs, scheduler: AsyncioScheduler, queue: str) -> None:
         self._sqs = sqs
-        self._timeline = timeline
+        self._scheduler = scheduler
         self._queue = queue
         self._waiting: dict[PollWaiter, None] = {}
         self._next_visible: Timer | None = None
@@ -131,7 +131,7 @@ class PollWaiters:
             self._next_visible.cancel()
             self._next_visible = None
         if when is not None:
-            self._next_visible = self._timeline.at(when, self.wake)
+            self._next_visible = self._scheduler.at(when, self.wake)
 
     def _next_visible_at(self) -> float | None:
         try:

@@ -21,7 +21,7 @@ from tarry.tooling.queues import redrive_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from tarry.simulator.asyncio_timeline import AsyncioTimeline
+    from tarry.simulator.asyncio_scheduler import AsyncioScheduler
     from tarry.simulator.sqs import Sqs
 
 CONTENT_TYPE = "application/x-amz-json-1.0"
@@ -120,19 +120,19 @@ class PortTaken(Exception):
 
 
 @asynccontextmanager
-async def serve(sqs: Sqs, timeline: AsyncioTimeline, host: str = HOST, port: int = 0) -> AsyncIterator[str]:
+async def serve(sqs: Sqs, scheduler: AsyncioScheduler, host: str = HOST, port: int = 0) -> AsyncIterator[str]:
     """Serve the model on the running loop within the context; yield the endpoint URL.
 
     Args:
-        sqs: The model, which must use the time of ``timeline``. Its ``endpoint_url`` is set.
-        timeline: The timeline of the running loop.
+        sqs: The model, which must use the time of ``scheduler``. Its ``endpoint_url`` is set.
+        scheduler: The scheduler of the running loop.
         host: The address to listen at.
         port: The port to listen at; 0 for a free one.
 
     Raises:
         PortTaken: The port is in use or cannot be opened.
     """
-    server = SqsServer(sqs, LongPolls(sqs, timeline))
+    server = SqsServer(sqs, LongPolls(sqs, scheduler))
     runner = web.AppRunner(
         server.application(),
         access_log=None,

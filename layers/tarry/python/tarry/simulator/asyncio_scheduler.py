@@ -1,17 +1,17 @@
-"""A timeline in real time, which runs its actions on an asyncio event loop."""
+"""A scheduler in real time, which runs its actions on an asyncio event loop."""
 
 import asyncio
 import math
 import time
 
-from tarry.simulator.timeline import Action, Timeline, Timer
+from tarry.simulator.scheduler import Action, Scheduler, Timer
 
 MAX_WAIT_SECONDS = 5.0
 """The longest wait before the time of day is checked: a loop's own clock stops while the machine sleeps."""
 
 
-class AsyncioTimeline(Timeline):
-    """A timeline in real time. Create and use it on the thread of the running event loop only.
+class AsyncioScheduler(Scheduler):
+    """A scheduler in real time. Create and use it on the thread of the running event loop only.
 
     ``now`` is the time of day. If the clock is set forward, ``now`` follows; if it is set back, ``now`` keeps advancing
     at normal speed. An exception of an action goes to the loop's exception handler, and the next action still runs.

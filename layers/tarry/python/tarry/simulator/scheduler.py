@@ -1,7 +1,7 @@
-"""The heap of timed actions that drives a simulation.
+"""The scheduler of a simulation: a heap of timed actions.
 
-In virtual time, the clock jumps from action to action; in real time (`tarry.simulator.asyncio_timeline`), the timeline
-waits for each action. The model code runs on the timeline's thread only, so it needs no locks.
+In virtual time, the clock jumps from action to action. In real time (`tarry.simulator.asyncio_scheduler`), the
+scheduler waits for each action. The model code runs on the scheduler's thread only, so it needs no locks.
 """
 
 import math
@@ -24,28 +24,28 @@ StopReason = Literal["idle", "until", "limit"]
 class Timer:
     """A scheduled action."""
 
-    __slots__ = ("_timeline", "action", "when")
+    __slots__ = ("_scheduler", "action", "when")
 
-    def __init__(self, when: float, action: Action, timeline: "Timeline") -> None:
+    def __init__(self, when: float, action: Action, scheduler: "Scheduler") -> None:
         self.when = when
         self.action: Action | None = action
-        self._timeline = timeline
+        self._scheduler = scheduler
 
     def cancel(self) -> None:
         """Cancel the action; do nothing if it has run or was cancelled before."""
         if self.action is not None:
             self.action = None
-            self._timeline._count_cancelled()
+            self._scheduler._count_cancelled()
 
 
-class Timeline:
+class Scheduler:
     """The scheduled actions of a simulation, in virtual time."""
 
     def __init__(self, now: float = START) -> None:
         self._now = now
         self.running = False
         self.thread: int | None = None
-        """The id of the thread in `run`; None while the timeline does not run."""
+        """The id of the thread in `run`; None while the scheduler does not run."""
         self.around: Callable[[], AbstractContextManager[object]] = nullcontext
         """Makes the context manager that is entered during `run`."""
         self._heap: list[tuple[float, int, Timer]] = []
@@ -140,7 +140,7 @@ class Timeline:
     @contextmanager
     def _exclusively(self) -> Iterator[None]:
         if self.running:
-            raise RuntimeError("the timeline is running already: an action on it cannot call run")
+            raise RuntimeError("the scheduler is running already: an action cannot call run")
         self.running, self.thread = True, threading.get_ident()
         try:
             with self.around():
