@@ -162,7 +162,7 @@ def test_a_message_with_the_same_deduplication_id_within_5_minutes_is_dropped(ac
     account.wait(299)
     assert account.send("ledger.fifo", "another", group="b", MessageDeduplicationId="d") == first
     assert account.bodies("ledger.fifo") == ["one"]
-    [(_, fields)] = account.recorded("swallowed")
+    [(_, fields)] = account.recorded("deduplicated")
     assert (fields["delivery_id"], fields["body"]) == (first, "another")
 
 

@@ -92,7 +92,7 @@ def test_a_change_after_the_visibility_timeout_succeeds_and_has_no_effect(accoun
     handle = account.handle("orders")
     account.wait(30)
     account.change_visibility("orders", handle, 60)
-    assert [name for name, _ in account.recorded()][-1] == "hide_ignored"
+    assert [name for name, _ in account.recorded()][-1] == "visibility_change_ignored"
     assert len(account.receive("orders")) == 1
 
 

@@ -118,7 +118,7 @@ class FifoQueue(SimulatedQueue):
         key = (entry["MessageGroupId"] if self.settings.deduplicates_by_group else None, deduplication_id)
         first = self._deduplication.first_of(key, now)
         if first is not None:
-            self._record("swallowed", first, deduplication_id=deduplication_id, body=entry["MessageBody"])
+            self._record("deduplicated", first, deduplication_id=deduplication_id, body=entry["MessageBody"])
             return SendReceipt(first.delivery_id, first.sequence_number)
         sequence_number = _sequence_number(self._store.next_position)
         message = self._accept(

@@ -266,7 +266,7 @@ class SimulatedQueue(ABC):
             reason = "Message does not exist or is not available for visibility timeout change."
             raise invalid(handle, "ReceiptHandle", reason)
         if not self._may_change_visibility(message, receipt, handle):
-            self._record("hide_ignored", message, receipt_handle=handle)
+            self._record("visibility_change_ignored", message, receipt_handle=handle)
             return
         now = self._context.now()
         if now + seconds - (message.received_at or now) > MAX_VISIBILITY_SECONDS:
@@ -274,7 +274,8 @@ class SimulatedQueue(ABC):
             raise invalid(seconds, "VisibilityTimeout", f"Total VisibilityTimeout for the message is {limit}")
         message.next_is_duplicate = message.next_is_duplicate and message.has_reappeared
         self._set_visible_at(message, now + seconds)
-        self._record("hidden", message, receipt_handle=handle, seconds=seconds, visible_until=message.visible_at)
+        details = {"receipt_handle": handle, "seconds": seconds, "visible_until": message.visible_at}
+        self._record("visibility_changed", message, **details)
 
     def delete(self, handle: str) -> None:
         """Delete a message; do nothing if it was deleted before.

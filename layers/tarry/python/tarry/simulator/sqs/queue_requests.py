@@ -88,7 +88,7 @@ class QueueRequests:
         return {}
 
     def _record_settings(self, queue: SimulatedQueue) -> None:
-        self._context.history.record("created", queue=queue.name, attributes=dict(queue.settings.texts))
+        self._context.history.record("queue_configured", queue=queue.name, attributes=dict(queue.settings.texts))
 
     def _list(self, request: Request) -> Answer:
         prefix = request.get("QueueNamePrefix") or ""
