@@ -9,10 +9,10 @@ from random import Random
 from typing import Any, TypeVar
 
 from tarry.local.aws.client import sqs_client
+from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History, HistoryEvent
 from tarry.simulator.http import serve
 from tarry.simulator.sqs import Sqs
-from tarry.simulator.wall import LoopTimeline
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 60.0
@@ -52,7 +52,7 @@ def served(seed: int = 1) -> Iterator[Served]:
     ended: Future[asyncio.Event] = Future()
 
     async def main() -> None:
-        timeline, end = LoopTimeline(), asyncio.Event()
+        timeline, end = AsyncioScheduler(), asyncio.Event()
         sqs = Sqs(lambda: timeline.now, Random(seed), History(lambda: timeline.now))
         async with serve(sqs, timeline) as url:
             ended.set_result(end)

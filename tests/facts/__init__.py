@@ -1,1 +1,1 @@
-"""The facts of docs/platform.md as probes: run against AWS, the simulator and moto by ``python -m tests.facts``."""
+"""Probes of the facts in docs/platform.md, run on AWS, the simulator and moto by ``python -m tests.facts``."""

@@ -1,4 +1,4 @@
-"""Show each fact of docs/platform.md, and write the page's table with what was seen.
+"""Probe each fact of docs/platform.md, and write the results into the table of that page.
 
 python -m tests.facts                       the simulator and moto: a few seconds
 python -m tests.facts --stack NAME --yes    real AWS too
@@ -13,48 +13,48 @@ from pathlib import Path
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-import tests.facts.probes  # noqa: F401 registers them
-from tests.facts.places import MOTO, SIMULATOR, Place, aws
-from tests.facts.registry import NOT_PROBED, PROBES, Probe, place_of
+import tests.facts.probes  # noqa: F401 registers the probes
+from tests.facts.platforms.aws import AwsPlatform, Stack
+from tests.facts.probe_result import ProbeResult, run_probe
+from tests.facts.registry import NOT_PROBED, PROBES, Probe, sort_key
 from tests.facts.table import Results, with_table
-from tests.facts.verdict import Verdict, judge
-from tests.facts.worlds.aws import AwsWorld, Stack
+from tests.facts.targets import MOTO, SIMULATOR, Target, aws
 
 PAGE = Path(__file__).parents[2] / "docs" / "platform.md"
 DEPLOY = (
     "sam deploy --template-file tests/facts/template.yaml --stack-name {} --capabilities CAPABILITY_IAM --resolve-s3"
 )
 MINUTES = {"seconds": 0.5, "minutes": 3, "hours": 120}
-"""About how long a probe takes at AWS."""
+"""The approximate duration of a probe at AWS."""
 COSTS = """\
 AWS, stack {stack} in {region}: {count} probes, one after the other, about {time}.
-They make queues named {prefix}*, event source mappings and short invocations, and delete what they made. At list prices
-that is less than {dollars} USD; the stack costs nothing while it is idle.{loop}"""
+They create and delete queues named {prefix}* and event source mappings, and make short invocations. At list prices that
+costs less than {dollars} USD; the stack costs nothing while it is idle.{loop}"""
 LOOP = """
-Fact 15b makes a loop for Lambda to stop: AWS then tells the account's contacts that it has stopped one."""
+Fact 15b makes a recursive loop for Lambda to stop, of which AWS notifies the account's contacts."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     probes = _probes(options.only)
     if not probes:
-        print(f"There is no probe of {options.only}.", file=sys.stderr)
+        print(f"No probe for {options.only}.", file=sys.stderr)
         return 2
     work = [(SIMULATOR, probes), (MOTO, probes)]
     if options.stack is None:
-        print(f"AWS is left out. To include it: {DEPLOY.format('NAME')}, then make aws-facts STACK=NAME")
+        print(f"AWS is not probed. To include it: {DEPLOY.format('NAME')}, then make aws-facts STACK=NAME")
         return _run(work)
     for_aws = [probe for probe in probes if options.slow or probe.cost != "hours"]
-    print(_costs(options.stack, [probe for probe in for_aws if probe.needs <= AwsWorld.has]))
+    print(_costs(options.stack, [probe for probe in for_aws if probe.needs <= AwsPlatform.has]))
     if not options.yes:
-        print("Nothing was done yet. To begin: make aws-facts STACK=... YES=1, or --yes.")
+        print("No probe was run. To run them: make aws-facts STACK=... YES=1, or --yes.")
         return 2
     try:
         stack = Stack.find(options.stack)
         stack.sweep()
     except (BotoCoreError, ClientError, KeyError) as error:
         print(f"The stack {options.stack} cannot be used: {error!r}", file=sys.stderr)
-        print(f"To make it: {DEPLOY.format(options.stack)}", file=sys.stderr)
+        print(f"To create it: {DEPLOY.format(options.stack)}", file=sys.stderr)
         return 2
     return _run([*work, (aws(stack), for_aws)])
 
@@ -63,23 +63,23 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.facts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--stack", help="the stack of tests/facts/template.yaml; without it AWS is left out")
-    parser.add_argument("--yes", action="store_true", help="begin at AWS; without it only the costs are said")
-    parser.add_argument("--slow", action="store_true", help="at AWS, the probes that take hours too")
-    parser.add_argument("--only", metavar="FACT,...", help="these facts alone")
+    parser.add_argument("--stack", help="the stack of tests/facts/template.yaml; without it AWS is not probed")
+    parser.add_argument("--yes", action="store_true", help="run the probes at AWS; without it only show their costs")
+    parser.add_argument("--slow", action="store_true", help="at AWS, also run the probes that take hours")
+    parser.add_argument("--only", metavar="FACT,...", help="probe only these facts")
     return parser.parse_args(arguments)
 
 
 def _probes(only: str | None) -> list[Probe]:
     wanted = only.split(",") if only else {probe.fact for probe in PROBES}
-    return sorted((probe for probe in PROBES if probe.fact in wanted), key=lambda probe: place_of(probe.fact))
+    return sorted((probe for probe in PROBES if probe.fact in wanted), key=lambda probe: sort_key(probe.fact))
 
 
 def _costs(stack: str, probes: list[Probe]) -> str:
     minutes = sum(MINUTES[probe.cost] for probe in probes)
     return COSTS.format(
         stack=stack,
-        region=boto3.session.Session().region_name or "no region: set one",
+        region=boto3.session.Session().region_name or "an unknown region: set one",
         count=len(probes),
         time=f"{minutes / 60:.0f} hours" if minutes >= 180 else f"{minutes:.0f} minutes",
         prefix=Stack.prefix_of(stack),
@@ -88,23 +88,22 @@ def _costs(stack: str, probes: list[Probe]) -> str:
     )
 
 
-def _run(work: list[tuple[Place, list[Probe]]]) -> int:
-    """Runs the probes and writes the page, also if something ends it early; 1 if AWS or the simulator differs."""
-    results: Results = {
-        (probe.fact, probe.claim): {"AWS": Verdict("absent")} for probe in PROBES if not probe.needs <= AwsWorld.has
-    }
+def _run(work: list[tuple[Target, list[Probe]]]) -> int:
+    """Run the probes and write the page, even after an exception; return 1 if AWS or the simulator differs."""
+    absent = [probe for probe in PROBES if not probe.needs <= AwsPlatform.has]
+    results: Results = {(probe.fact, probe.claim): {"AWS": ProbeResult("absent")} for probe in absent}
     wrong = 0
     try:
-        for place, probes in work:
-            print(f"\n{place.name}")
+        for target, probes in work:
+            print(f"\n{target.name}")
             for probe in probes:
-                verdict = judge(probe, place, datetime.now(UTC).date())
-                results.setdefault((probe.fact, probe.claim), {})[place.name] = verdict
-                wrong += verdict.kind == "differs" and place is not MOTO
-                if verdict.kind != "absent":
-                    print(f"{probe.fact:>5}  {verdict.kind:<8} {probe.claim}", flush=True)
-                if verdict.detail:
-                    print(f"{'':16}{verdict.detail}", flush=True)
+                result = run_probe(probe, target, datetime.now(UTC).date())
+                results.setdefault((probe.fact, probe.claim), {})[target.name] = result
+                wrong += result.kind == "differs" and target is not MOTO
+                if result.kind != "absent":
+                    print(f"{probe.fact:>5}  {result.kind:<8} {probe.claim}", flush=True)
+                if result.detail:
+                    print(f"{'':16}{result.detail}", flush=True)
     finally:
         page = PAGE.read_text("utf-8")
         PAGE.write_text(with_table(page, results, PROBES, NOT_PROBED), "utf-8")

@@ -1,23 +1,23 @@
-"""The probes: what each of them shows, how long it takes at AWS, what it needs."""
+"""The registry of probes, with the claim, the cost at AWS and the needs of each."""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tests.facts.worlds.world import Need, World
+from tests.facts.platforms.platform import Need, Platform
 
 Cost = Literal["seconds", "minutes", "hours"]
-"""How long a probe takes at AWS, where time cannot be moved."""
+"""How long a probe takes at AWS, where time cannot be skipped."""
 
-Run = Callable[[World], None]
+Run = Callable[[Platform], None]
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One claim of a fact, and the function that shows it.
+    """A claim of a fact, and the function that checks it.
 
-    ``run`` raises `AssertionError`, saying what was seen instead.
+    ``run`` raises `AssertionError` with the observed behaviour if the claim is false.
     """
 
     fact: str
@@ -29,7 +29,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class NotProbed:
-    """A fact that no probe shows, and why."""
+    """A fact without a probe, and the reason."""
 
     fact: str
     reason: str
@@ -40,7 +40,7 @@ NOT_PROBED: list[NotProbed] = []
 
 
 def probe(fact: str, claim: str, *, cost: Cost = "seconds", needs: tuple[Need, ...] = ()) -> Callable[[Run], Run]:
-    """Registers the function that it decorates: it shows the claim of the fact, or raises `AssertionError`."""
+    """Register the decorated function as a probe, which raises `AssertionError` if the claim is false."""
 
     def register(run: Run) -> Run:
         PROBES.append(Probe(fact, claim, run, cost, frozenset(needs)))
@@ -50,7 +50,7 @@ def probe(fact: str, claim: str, *, cost: Cost = "seconds", needs: tuple[Need, .
 
 
 def mapping_probe(fact: str, claim: str) -> Callable[[Run], Run]:
-    """A probe that needs an event source mapping; at AWS that takes a minute to be made."""
+    """Register a probe that needs an event source mapping, which AWS takes a minute to create."""
     return probe(fact, claim, cost="minutes", needs=("mapping",))
 
 
@@ -58,8 +58,8 @@ def not_probed(fact: str, reason: str) -> None:
     NOT_PROBED.append(NotProbed(fact, reason))
 
 
-def place_of(fact: str) -> tuple[int, str]:
-    """By which facts are in order: 15, 15a, 16."""
+def sort_key(fact: str) -> tuple[int, str]:
+    """Return the sort key of a fact number: 15, 15a, 16."""
     found = re.fullmatch(r"(\d+)([a-z]?)", fact)
     if found is None:
         raise ValueError(f"a fact is numbered like 15 or 15a, got {fact!r}")

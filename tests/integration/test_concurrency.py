@@ -171,7 +171,7 @@ def test_nothing_depends_on_who_ends_first(kind: str, sandbox: Sandbox) -> None:
             told = [
                 (each.fields["message_id"], each.fields["event"], each.fields["reason"])
                 for each in one.history.events
-                if each.what == "said"
+                if each.what == "transition_logged"
             ]
             answers = [each.fields["failed"] for each in one.history.events if each.what == "answered"]
             seen.add(repr((told, answers)))

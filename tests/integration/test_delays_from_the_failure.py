@@ -42,8 +42,8 @@ def returns_after(sandbox: Sandbox, handler: Any) -> float:
     for body in ("first", "long"):
         sandbox.send("orders", body)
     sandbox.run()
-    runs = [event.at for event in sandbox.history.events if event.what == "ran"]
-    ends = [event.at for event in sandbox.history.events if event.what == "ended"]
+    runs = [event.at for event in sandbox.history.events if event.what == "run_started"]
+    ends = [event.at for event in sandbox.history.events if event.what == "run_ended"]
     return runs[2] - ends[0]
 
 

@@ -86,8 +86,8 @@ class Kept:
     def extended(self) -> list[tuple[int, int]]:
         """The entries of visibility requests: when, in seconds since the sandbox was made, and to how many seconds."""
         began = self.sandbox.now - self.sandbox.elapsed
-        changed = (each for each in self.sandbox.history.events if each.what == "hidden" and each.fields.get("by"))
-        own = [each for each in changed if each.at - began > 1]
+        changed = [each for each in self.sandbox.history.events if each.what == "visibility_changed"]
+        own = [each for each in changed if each.fields.get("by") and each.at - began > 1]
         return [(round(each.at - began), each.fields["seconds"]) for each in own]
 
 

@@ -98,7 +98,7 @@ def set_up(sandbox: Sandbox, scenario: Scenario) -> None:
     for fault in scenario.faults:
         sandbox.faults.add(fault)
     for post in scenario.posts:
-        sandbox._stage.timeline.after(post.at, partial(_send, sandbox, post))
+        sandbox._simulation.scheduler.after(post.at, partial(_send, sandbox, post))
 
 
 def _send(sandbox: Sandbox, post: Post) -> None:

@@ -179,7 +179,7 @@ SITUATIONS: dict[str, Met] = {
     "a copy that waits in a message's stead": lambda past: _said(
         past, lambda told: told["state"] in ("DEFERRED", "WAITING_RETRY") and "sent_to" in told
     ),
-    "a transfer that SQS swallowed": _events("swallowed"),
+    "a transfer that SQS dropped as a duplicate": _events("deduplicated"),
     "a deferral": lambda past: _deliveries(past, lambda each: each.verdict == "defer"),
     "a message that was not due yet": lambda past: _said(past, lambda told: told.get("reason") == "not_due"),
     "a retry within the delivery": lambda past: _deliveries(past, lambda each: len(each.runs) > 1),
@@ -208,7 +208,7 @@ SITUATIONS: dict[str, Met] = {
     "a slow CPU": _faults("slow_cpu"),
     "a message delivered again after its deletion": _events("reappeared"),
     "an old handle that changed a newer delivery": _old_handles,
-    "a visibility change that came too late": _events("hide_ignored"),
+    "a visibility change that came too late": _events("visibility_change_ignored"),
     "12 hours in the queue": lambda past: _deliveries(past, lambda each: each.at - each.copy.sent.at > 43_000),
 }
 

@@ -45,6 +45,6 @@ def half_of_each_batch(messages: int, seed: int = 0, **settings: Any) -> Backlog
         sandbox.queue("orders", dead_letter="letters", max_receive_count=15, visibility_timeout=180)
         sandbox.connect(handler, "orders", batch_size=10, timeout=30, max_concurrency=AT_ONCE)
         for number in range(messages // BURST):
-            sandbox._stage.timeline.after(number * BURST * SECONDS / AT_ONCE / LOAD, burst)
+            sandbox._simulation.scheduler.after(number * BURST * SECONDS / AT_ONCE / LOAD, burst)
         report = sandbox.run()
         return Backlog(report, receives, [letter.body for letter in sandbox.messages("letters")])

@@ -124,7 +124,7 @@ def play(stage: Stage, seed: int) -> Result:
     end = ".fifo" if stage.is_fifo else ""
     queue, letters = f"work{end}", f"letters{end}"
     with Sandbox(seed=seed, realism=Realism(reorder=True, partial=True)) as sandbox:
-        sandbox._stage.actors.patience_seconds = PATIENCE_SECONDS
+        sandbox._simulation.actors.patience_seconds = PATIENCE_SECONDS
         sandbox.queue(queue, dead_letter=letters, max_receive_count=RECEIVES, visibility_timeout=1_800)
         window = 0 if stage.batch_size == 10 else 60
         sandbox.connect(handler.consumer, queue, batch_size=stage.batch_size, window=window, timeout=300)

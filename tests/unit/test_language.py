@@ -126,7 +126,9 @@ def test_a_class_of_the_package_has_a_name_of_its_own() -> None:
 
 FOREIGN = re.compile(r"\b(nobody|somebody|suspects?|(?<!dead )(?<!dead-)(?<!dead_)letters?)\b", re.IGNORECASE)
 """Words that texts must not contain. Letters are dead letters."""
-LETTERS_OF_THE_ALPHABET = re.compile(r"\b(ASCII|any|lower-case|upper-case|capital|of) letters?\b|\bletters?(,| and| or) digits", re.IGNORECASE)
+LETTERS_OF_THE_ALPHABET = re.compile(
+    r"\b(ASCII|any|lower-case|upper-case|capital|of) letters?\b|\bletters?(,| and| or) digits", re.IGNORECASE
+)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,13 +1,17 @@
-"""The function that the mapping probes watch: it does what its messages say, and tells the journal of it.
+"""The function for the mapping probes: it follows the orders in its messages, and reports to the journal queue.
 
-A message's body says what to do at which of its receives, by ``ApproximateReceiveCount``; nothing said is success:
+The body of a message has orders by receive count (``ApproximateReceiveCount``); without orders the message succeeds:
 
-    {"1": {"fail": true, "hide": 40}, "2": {"raise": "an error"}}
+    {"1": {"fail": true, "visibility": 40}, "2": {"raise": "an error"}}
 
-- ``delete``: delete the message; ``hide``: seconds of visibility for it; ``resend``: send its body to its queue again
-- ``sleep``: seconds; ``exit``: end the process; ``raise``: end the invocation with an error of this text
+- ``delete``: delete the message
+- ``visibility``: set its visibility timeout, in seconds
+- ``resend``: send its body to its queue again
+- ``sleep``: sleep for seconds
+- ``exit``: exit the process
+- ``raise``: raise an error with this text
 - ``fail``: report the message as failed
-- ``answer``: what the function returns instead of the failures, ``$id`` in it being the message's id
+- ``answer``: return this value instead of the failures, with ``$id`` replaced by the message's id
 """
 
 import json
@@ -22,17 +26,17 @@ _sqs: Any = None
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
-    """What Lambda calls."""
-    global _sqs  # noqa: PLW0603 made once in an environment
+    """Handle an event in Lambda."""
+    global _sqs  # noqa: PLW0603 one client per environment
     if _sqs is None:
         import boto3
 
         _sqs = boto3.client("sqs")
-    return Obedient(_sqs, os.environ["JOURNAL_URL"], time.time, time.sleep).handle(event, context)
+    return ScriptedFunction(_sqs, os.environ["JOURNAL_URL"], time.time, time.sleep).handle(event, context)
 
 
-class Obedient:
-    """The handler in its surroundings: at AWS the real ones."""
+class ScriptedFunction:
+    """The handler with its dependencies."""
 
     def __init__(self, sqs: Any, journal_url: str, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
         self._sqs = sqs
@@ -47,16 +51,16 @@ class Obedient:
             "left_ms": context.get_remaining_time_in_millis(),
             "records": [{**each, "body": each["body"][:JOURNAL_BODY_CHARACTERS]} for each in event["Records"]],
         }
-        self._tell(entry)
+        self._report(entry)
         try:
-            return self._obey(event["Records"])
+            return self._follow_orders(event["Records"])
         finally:
-            self._tell({**entry, "ended": self._clock()})
+            self._report({**entry, "ended": self._clock()})
 
-    def _tell(self, entry: dict[str, Any]) -> None:
+    def _report(self, entry: dict[str, Any]) -> None:
         self._sqs.send_message(QueueUrl=self._journal_url, MessageBody=json.dumps(entry))
 
-    def _obey(self, records: list[dict[str, Any]]) -> Any:
+    def _follow_orders(self, records: list[dict[str, Any]]) -> Any:
         failed, answers = [], []
         for record in records:
             orders = json.loads(record["body"]).get(record["attributes"]["ApproximateReceiveCount"], {})
@@ -71,8 +75,8 @@ class Obedient:
         message = {"QueueUrl": self._url(record["eventSourceARN"]), "ReceiptHandle": record["receiptHandle"]}
         if orders.get("delete"):
             self._sqs.delete_message(**message)
-        if "hide" in orders:
-            self._sqs.change_message_visibility(**message, VisibilityTimeout=orders["hide"])
+        if "visibility" in orders:
+            self._sqs.change_message_visibility(**message, VisibilityTimeout=orders["visibility"])
         if orders.get("resend"):
             self._sqs.send_message(QueueUrl=message["QueueUrl"], MessageBody=record["body"])
         if "sleep" in orders:
@@ -88,7 +92,7 @@ class Obedient:
 
 
 def _with_id(value: Any, message_id: str) -> Any:
-    """The value with the message's id wherever its texts say ``$id``."""
+    """Return the value with ``$id`` in its texts replaced by the message's id."""
     if isinstance(value, str):
         return value.replace("$id", message_id)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The probes by subject. Importing this package registers them all."""
+"""The probes by subject. Importing this package registers all probes."""
 
 from tests.facts.probes import (
     answers,

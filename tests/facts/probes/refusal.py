@@ -1,4 +1,4 @@
-"""What AWS has to refuse."""
+"""The check that a request is refused."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,10 +7,13 @@ from botocore.exceptions import ClientError, ParamValidationError
 
 
 @contextmanager
-def refused(what: str, *words: str) -> Iterator[None]:
-    """Raises `AssertionError` unless the request within is refused, with these words in the refusal.
+def refused(what: str, *texts: str) -> Iterator[None]:
+    """Check that the request within is refused, with an error text that contains ``texts``.
 
-    Some of what AWS's model of a service rules out, botocore refuses before it is sent.
+    The refusal may be that of botocore, which validates requests against AWS's service models.
+
+    Raises:
+        AssertionError: The request was accepted, or refused with another text.
     """
     try:
         yield
@@ -18,5 +21,5 @@ def refused(what: str, *words: str) -> Iterator[None]:
         text = str(error)
     else:
         raise AssertionError(f"accepted: {what}")
-    missing = [word for word in words if word not in text]
-    assert not missing, f"{what} was refused without the words {', '.join(missing)}"
+    missing = [each for each in texts if each not in text]
+    assert not missing, f"{what} was refused without the text {', '.join(missing)}"

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from tests.facts.platforms.platform import Platform, expect
 from tests.facts.probes.refusal import refused
 from tests.facts.registry import probe
-from tests.facts.worlds.world import World, expect
 
 
 def entries(count: int, **more: Any) -> list[dict[str, Any]]:
@@ -12,81 +12,81 @@ def entries(count: int, **more: Any) -> list[dict[str, Any]]:
 
 
 @probe("16", "A batch request has at most ten entries: sends")
-def ten_entries(world: World) -> None:
-    url = world.queue()
-    world.sqs.send_message_batch(QueueUrl=url, Entries=entries(10))
+def ten_entries(platform: Platform) -> None:
+    url = platform.queue()
+    platform.sqs.send_message_batch(QueueUrl=url, Entries=entries(10))
     with refused("11 sends", "TooManyEntriesInBatchRequest"):
-        world.sqs.send_message_batch(QueueUrl=url, Entries=entries(11))
+        platform.sqs.send_message_batch(QueueUrl=url, Entries=entries(11))
 
 
 @probe("16", "The same for visibilities and deletes")
-def ten_of_any_kind(world: World) -> None:
-    url = world.queue(VisibilityTimeout=60)
-    world.send(url)
-    handle = world.receive_one(url)["ReceiptHandle"]
+def ten_of_any_kind(platform: Platform) -> None:
+    url = platform.queue(VisibilityTimeout=60)
+    platform.send(url)
+    handle = platform.receive_one(url)["ReceiptHandle"]
     eleven = [{"Id": str(n), "ReceiptHandle": handle} for n in range(11)]
     with refused("11 visibilities", "TooManyEntriesInBatchRequest"):
-        hidden = [{**each, "VisibilityTimeout": 1} for each in eleven]
-        world.sqs.change_message_visibility_batch(QueueUrl=url, Entries=hidden)
+        changes = [{**each, "VisibilityTimeout": 1} for each in eleven]
+        platform.sqs.change_message_visibility_batch(QueueUrl=url, Entries=changes)
     with refused("11 deletes", "TooManyEntriesInBatchRequest"):
-        world.sqs.delete_message_batch(QueueUrl=url, Entries=eleven)
+        platform.sqs.delete_message_batch(QueueUrl=url, Entries=eleven)
 
 
 @probe("16", "Entry ids are unique in a request")
-def unique_ids(world: World) -> None:
-    url = world.queue()
-    twice = [{"Id": "same", "MessageBody": "one"}, {"Id": "same", "MessageBody": "two"}]
+def unique_ids(platform: Platform) -> None:
+    url = platform.queue()
+    repeated = [{"Id": "same", "MessageBody": "one"}, {"Id": "same", "MessageBody": "two"}]
     with refused("an id twice", "BatchEntryIdsNotDistinct"):
-        world.sqs.send_message_batch(QueueUrl=url, Entries=twice)
+        platform.sqs.send_message_batch(QueueUrl=url, Entries=repeated)
 
 
 @probe("16", "A failed entry is reported in a successful response: a send")
-def a_failed_send(world: World) -> None:
+def a_failed_send(platform: Platform) -> None:
     wrong = {"Id": "wrong", "MessageBody": "parked too long", "DelaySeconds": 901}
-    answer = world.sqs.send_message_batch(QueueUrl=world.queue(), Entries=[*entries(1), wrong])
-    expect(_fates(answer), (["0"], ["wrong"]), "successful and failed")
+    answer = platform.sqs.send_message_batch(QueueUrl=platform.queue(), Entries=[*entries(1), wrong])
+    expect(_ids_by_result(answer), (["0"], ["wrong"]), "successful and failed")
 
 
 @probe("16", "The same for a visibility: -1 s, and an invalid receipt handle")
-def a_failed_visibility(world: World) -> None:
-    url = world.queue(VisibilityTimeout=60)
+def a_failed_visibility(platform: Platform) -> None:
+    url = platform.queue(VisibilityTimeout=60)
     for _ in range(2):
-        world.send(url)
-    one, two = world.receive(url, 2)
+        platform.send(url)
+    one, two = platform.receive(url, 2)
     asked = [(one["ReceiptHandle"], 30), (two["ReceiptHandle"], -1), ("no handle", 30)]
     changes = [
         {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
         for n, (handle, seconds) in enumerate(asked)
     ]
-    answer = world.sqs.change_message_visibility_batch(QueueUrl=url, Entries=changes)
-    expect(_fates(answer), (["0"], ["1", "2"]), "successful and failed")
+    answer = platform.sqs.change_message_visibility_batch(QueueUrl=url, Entries=changes)
+    expect(_ids_by_result(answer), (["0"], ["1", "2"]), "successful and failed")
 
 
 @probe("16", "The same for a total beyond the 12 hours of fact 1")
-def a_failed_total(world: World) -> None:
-    url = world.queue(VisibilityTimeout=60)
+def a_failed_total(platform: Platform) -> None:
+    url = platform.queue(VisibilityTimeout=60)
     for _ in range(2):
-        world.send(url)
-    handles = [each["ReceiptHandle"] for each in world.receive(url, 2)]
-    world.wait(10)
+        platform.send(url)
+    handles = [each["ReceiptHandle"] for each in platform.receive(url, 2)]
+    platform.wait(10)
     changes = [
         {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
         for n, (handle, seconds) in enumerate(zip(handles, (30, 43_195), strict=True))
     ]
-    answer = world.sqs.change_message_visibility_batch(QueueUrl=url, Entries=changes)
-    expect(_fates(answer), (["0"], ["1"]), "successful and failed")
+    answer = platform.sqs.change_message_visibility_batch(QueueUrl=url, Entries=changes)
+    expect(_ids_by_result(answer), (["0"], ["1"]), "successful and failed")
 
 
 @probe("16", "The same for a delete with an invalid receipt handle")
-def a_failed_delete(world: World) -> None:
-    url = world.queue(VisibilityTimeout=60)
-    world.send(url)
-    handles = [world.receive_one(url)["ReceiptHandle"], "no handle"]
+def a_failed_delete(platform: Platform) -> None:
+    url = platform.queue(VisibilityTimeout=60)
+    platform.send(url)
+    handles = [platform.receive_one(url)["ReceiptHandle"], "no handle"]
     deletes = [{"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(handles)]
-    answer = world.sqs.delete_message_batch(QueueUrl=url, Entries=deletes)
-    expect(_fates(answer), (["0"], ["1"]), "successful and failed")
+    answer = platform.sqs.delete_message_batch(QueueUrl=url, Entries=deletes)
+    expect(_ids_by_result(answer), (["0"], ["1"]), "successful and failed")
 
 
-def _fates(answer: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _ids_by_result(answer: dict[str, Any]) -> tuple[list[str], list[str]]:
     successful, failed = ([each["Id"] for each in answer.get(key, [])] for key in ("Successful", "Failed"))
     return sorted(successful), sorted(failed)

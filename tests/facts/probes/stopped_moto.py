@@ -3,17 +3,17 @@
 import threading
 from typing import cast
 
+from tests.facts.platforms.moto import A_MOMENT, MotoPlatform
+from tests.facts.platforms.platform import Platform, expect
 from tests.facts.probes.refusal import refused
 from tests.facts.registry import probe
-from tests.facts.worlds.moto import A_MOMENT, MotoWorld
-from tests.facts.worlds.world import World, expect
 
 REAL_SECONDS = 0.5
 
 
 @probe("30", "A visibility of 30 s ends after 30 s, not at 30 s", needs=("stopped moto",))
-def a_visibility_ends_after_its_time(world: World) -> None:
-    moto = cast("MotoWorld", world)
+def a_visibility_ends_after_its_time(platform: Platform) -> None:
+    moto = cast("MotoPlatform", platform)
     url = moto.queue(VisibilityTimeout=30)
     moto.send(url)
     moto.receive_one(url)
@@ -24,8 +24,8 @@ def a_visibility_ends_after_its_time(world: World) -> None:
 
 
 @probe("30", "A delay of 10 s ends at 10 s", needs=("stopped moto",))
-def a_delay_ends_at_its_time(world: World) -> None:
-    moto = cast("MotoWorld", world)
+def a_delay_ends_at_its_time(platform: Platform) -> None:
+    moto = cast("MotoPlatform", platform)
     url = moto.queue()
     moto.send(url, DelaySeconds=10)
     moto.move(10 - A_MOMENT)
@@ -35,8 +35,8 @@ def a_delay_ends_at_its_time(world: World) -> None:
 
 
 @probe("31", "A long poll of an empty queue does not return while the clock stands", needs=("stopped moto",))
-def a_long_poll_hangs(world: World) -> None:
-    moto = cast("MotoWorld", world)
+def a_long_poll_hangs(platform: Platform) -> None:
+    moto = cast("MotoPlatform", platform)
     url = moto.queue()
     polling = threading.Thread(target=lambda: moto.sqs.receive_message(QueueUrl=url, WaitTimeSeconds=1), daemon=True)
     polling.start()
@@ -49,18 +49,18 @@ def a_long_poll_hangs(world: World) -> None:
 
 
 @probe("32", "The 12 hours count from the send, and one such error fails the batch request", needs=("stopped moto",))
-def twelve_hours_from_the_send(world: World) -> None:
-    url = world.queue(VisibilityTimeout=30)
-    world.send(url)
-    world.wait(43_200)
-    message = world.receive_one(url)
+def twelve_hours_from_the_send(platform: Platform) -> None:
+    url = platform.queue(VisibilityTimeout=30)
+    platform.send(url)
+    platform.wait(43_200)
+    message = platform.receive_one(url)
     with refused("0 s"):
-        world.hide(url, message, 0)
-    world.send(url, "young")
-    young = world.receive_one(url)
+        platform.change_visibility(url, message, 0)
+    platform.send(url, "young")
+    young = platform.receive_one(url)
     entries = [
         {"Id": str(n), "ReceiptHandle": each["ReceiptHandle"], "VisibilityTimeout": 0}
         for n, each in enumerate((message, young))
     ]
     with refused("the batch"):
-        world.sqs.change_message_visibility_batch(QueueUrl=url, Entries=entries)
+        platform.sqs.change_message_visibility_batch(QueueUrl=url, Entries=entries)

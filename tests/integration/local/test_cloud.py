@@ -197,7 +197,7 @@ def test_another_cloud_at_the_same_port_is_refused(local: LocalProcess, tmp_path
         (tmp_path / name.lower() / "app.py").write_text(code)
     other = LocalProcess(tmp_path, "--port", str(local.port))
     assert other.process.wait(SOON_SECONDS) == 2
-    assert f"tarry: port {local.port} of 127.0.0.1 cannot be listened at" in other.text
+    assert f"tarry: cannot listen at port {local.port} of 127.0.0.1" in other.text
     assert "Use --port for another port" in other.text
 
 

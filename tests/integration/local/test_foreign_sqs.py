@@ -14,11 +14,11 @@ from tarry.local.aws import foreign
 from tarry.local.aws.client import sqs_client
 from tarry.local.aws.foreign import ForeignSqs
 from tarry.simulator import mapping
+from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History
 from tarry.simulator.invocations import InvocationResult
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
-from tarry.simulator.wall import LoopTimeline
 from tarry.template.model import TemplateQueue
 from tarry.tooling.errors import UsageError
 from tests.network import free_port
@@ -59,7 +59,7 @@ class ForeignSite:
     """An external SQS, the mapping of ``orders``, and a function that accepts all messages."""
 
     def __init__(self, moto: MotoServer, queues: list[TemplateQueue]) -> None:
-        self.timeline = LoopTimeline()
+        self.timeline = AsyncioScheduler()
         self.history = History(lambda: self.timeline.now)
         self.notes: list[str] = []
         self.sqs = ForeignSqs(moto.client, queues, self.timeline, self.history, self.notes.append)

@@ -1,4 +1,4 @@
-"""Queues, a function and the mapping between them, in virtual time."""
+"""A queue with its dead-letter queue, a function, and the mapping between them, in virtual time."""
 
 import json
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ from tarry.simulator.functions import Function, FunctionSettings, Handler
 from tarry.simulator.history import History
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
-from tarry.simulator.ports import SqsPort
+from tarry.simulator.simulation import Simulation
 from tarry.simulator.sqs import Realism, Sqs
-from tarry.simulator.stage import Stage
+from tarry.simulator.sqs_port import SqsPort
 from tarry.world import World
 
 VISIBILITY, TIMEOUT = 180, 30
 
 
 class System:
-    """One consumer of one queue with its dead-letter queue."""
+    """One consumer of one queue."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class System:
         concurrency: int = 1_000,
         **mapping: Any,
     ) -> None:
-        self.stage = Stage()
-        self.now = self.stage.clock.time
+        self.simulation = Simulation()
+        self.now = self.simulation.clock.time
         self.history = History(self.now)
         self.random = Random(seed)
         self.sqs = Sqs(self.now, self.random, self.history, realism=realism or Realism())
@@ -45,7 +45,7 @@ class System:
         attributes = {**fifo, "VisibilityTimeout": str(VISIBILITY), "RedrivePolicy": redrive}
         self.call("CreateQueue", QueueName=queue, Attributes=attributes)
         settings = FunctionSettings("handle-orders", timeout_seconds=TIMEOUT, concurrency=concurrency)
-        self.function = Function(self.stage, handler, self.world, self.history, settings)
+        self.function = Function(self.simulation, handler, self.world, self.history, settings)
         mapping_settings = MappingSettings(
             self.sqs.arn(queue),
             "handle-orders",
@@ -54,13 +54,14 @@ class System:
             function_timeout_seconds=TIMEOUT,
             **mapping,
         )
-        port = SqsPort(self.stage.timeline, self.sqs, mapping_settings)
-        self.mapping = EventSourceMapping(self.stage.timeline, port, self.function, self.history, mapping_settings)
+        scheduler = self.simulation.scheduler
+        port = SqsPort(scheduler, self.sqs, mapping_settings)
+        self.mapping = EventSourceMapping(scheduler, port, self.function, self.history, mapping_settings)
         self.mapping.start()
         self.began = self.now()
 
     def world(self) -> World:
-        clock, threads = self.stage.clock, self.stage.threads
+        clock, threads = self.simulation.clock, self.simulation.threads
         return World(clock, self.random, lambda: SimulatedClient(self.sqs, clock), threads)
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
@@ -73,18 +74,18 @@ class System:
         return str(answer["MessageId"])
 
     def run(self) -> float:
-        """Until nothing is left to happen; the seconds that took in virtual time."""
-        self.stage.timeline.run()
+        """Run until no action is left; return the elapsed virtual seconds."""
+        self.simulation.scheduler.run()
         return self.now() - self.began
 
-    def told(self, what: str) -> list[dict[str, Any]]:
+    def recorded(self, what: str) -> list[dict[str, Any]]:
         return [{"at": event.at - self.began, **event.fields} for event in self.history.events if event.what == what]
 
 
 @contextmanager
 def system(handler: Handler, **settings: Any) -> Iterator[System]:
-    made = System(handler, **settings)
+    sut = System(handler, **settings)
     try:
-        yield made
+        yield sut
     finally:
-        made.stage.close()
+        sut.simulation.close()

@@ -1,4 +1,4 @@
-"""The same requests to the model in process and over HTTP: the same answers, the same errors."""
+"""The SQS model gives the same answers and errors in process and over HTTP."""
 
 import json
 import re
@@ -18,12 +18,12 @@ SEED = 7
 
 
 class Script:
-    """What one client is asked, and what came back: answers, and errors as boto3 raises them."""
+    """The requests of one client, with their answers and the errors that boto3 raised."""
 
     def __init__(self, client: Any, endpoint: str) -> None:
         self.client = client
         self.endpoint = endpoint
-        self.told: list[Any] = []
+        self.results: list[Any] = []
 
     def url(self, queue: str) -> str:
         return f"{self.endpoint}/{ACCOUNT}/{queue}"
@@ -36,23 +36,23 @@ class Script:
         except ClientError as error:
             answer = {"raised": type(error).__name__, "text": str(error), **error.response}
         metadata = answer.pop("ResponseMetadata")
-        self.told.append((operation, metadata["HTTPStatusCode"], _without_times(answer)))
+        self.results.append((operation, metadata["HTTPStatusCode"], _without_times(answer)))
         return answer
 
     def lease(self, queue: str) -> str:
-        """The handle of the next message."""
+        """Receive the next message; return its handle."""
         asked = {"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
         [message] = self.ask("receive_message", queue, **asked)["Messages"]
         handle: str = message["ReceiptHandle"]
         return handle
 
 
-def _without_times(told: Any) -> Any:
-    text = json.dumps(told, sort_keys=True, default=lambda value: f"bytes {value.hex()}")
+def _without_times(answer: Any) -> Any:
+    text = json.dumps(answer, sort_keys=True, default=lambda value: f"bytes {value.hex()}")
     return json.loads(re.sub(r'(Timestamp": )"\d+"', r'\1"..."', text))
 
 
-def play(script: Script) -> None:
+def make_requests(script: Script) -> None:
     ask = script.ask
     ask("create_queue", QueueName="dead")
     policy = json.dumps({"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead", "maxReceiveCount": 2})
@@ -102,9 +102,9 @@ def play(script: Script) -> None:
     ask("change_message_visibility", "work", ReceiptHandle="none", VisibilityTimeout=0)
     ask("change_message_visibility", "work", ReceiptHandle=handle, VisibilityTimeout=0)
     handle = script.lease("work")
-    hides = [{"Id": "good", "ReceiptHandle": handle, "VisibilityTimeout": 0}, {"Id": "bad", "ReceiptHandle": "none"}]
-    ask("change_message_visibility_batch", "work", Entries=hides)
-    ask("receive_message", "work")  # and to the dead letters
+    changes = [{"Id": "good", "ReceiptHandle": handle, "VisibilityTimeout": 0}, {"Id": "bad", "ReceiptHandle": "none"}]
+    ask("change_message_visibility_batch", "work", Entries=changes)
+    ask("receive_message", "work")  # moves the message to the dead-letter queue
     handle = script.lease("dead")
     ask("delete_message_batch", "dead", Entries=[{"Id": "0", "ReceiptHandle": handle}])
     ask("delete_message", "dead", ReceiptHandle=handle)
@@ -132,17 +132,17 @@ def in_process(endpoint: str) -> Script:
 def scripts() -> tuple[Script, Script]:
     with served(SEED) as here:
         ours, theirs = in_process(here.url), Script(here.client, here.url)
-        play(ours)
-        play(theirs)
+        make_requests(ours)
+        make_requests(theirs)
     return ours, theirs
 
 
-def test_they_answer_alike(scripts: tuple[Script, Script]) -> None:
+def test_model_and_server_give_the_same_answers(scripts: tuple[Script, Script]) -> None:
     ours, theirs = scripts
-    for of_model, of_server in zip(ours.told, theirs.told, strict=True):
+    for of_model, of_server in zip(ours.results, theirs.results, strict=True):
         assert of_server == of_model
 
 
-def test_the_script_meets_answers_and_errors(scripts: tuple[Script, Script]) -> None:
-    raised = {answer.get("raised") for _, _, answer in scripts[0].told}
+def test_the_script_covers_more_than_ten_errors(scripts: tuple[Script, Script]) -> None:
+    raised = {answer.get("raised") for _, _, answer in scripts[0].results}
     assert len(raised) > 10

@@ -81,7 +81,7 @@ def test_a_message_that_goes_back_without_a_word_waits_for_its_visibility(past: 
 
 
 def test_a_visibility_that_a_handler_changed_without_a_word_is_known(past: Past) -> None:
-    past.happens("hidden", delivery_id="m", queue="orders", visible_until=NOW + 600)
+    past.happens("visibility_changed", delivery_id="m", queue="orders", visible_until=NOW + 600)
     past.answered("m")
     assert past.story.due == NOW + 600
 

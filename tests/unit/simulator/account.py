@@ -1,4 +1,4 @@
-"""The model of SQS under a clock that is moved by hand."""
+"""The SQS model under a clock that a test advances, with short helpers for requests."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.wire import TestClock
 
 
 class Account:
-    """Queues by name, with as few words a request as tests want."""
+    """An account whose queues are addressed by name."""
 
     def __init__(self, seed: int = 1, **settings: Any) -> None:
         self.clock = TestClock()
@@ -47,11 +47,11 @@ class Account:
         return messages
 
     def bodies(self, queue: str, most: int = 10, **parameters: Any) -> list[str]:
-        """The bodies of a receive."""
+        """Receive messages; return their bodies."""
         return [message["Body"] for message in self.receive(queue, most, **parameters)]
 
     def handle(self, queue: str) -> str:
-        """The receipt handle of the one message that can be received."""
+        """Receive the only visible message; return its receipt handle."""
         [message] = self.receive(queue)
         handle: str = message["ReceiptHandle"]
         return handle
@@ -59,24 +59,24 @@ class Account:
     def delete(self, queue: str, handle: str) -> None:
         self.call("DeleteMessage", queue, ReceiptHandle=handle)
 
-    def hide(self, queue: str, handle: str, seconds: int) -> None:
+    def change_visibility(self, queue: str, handle: str, seconds: int) -> None:
         self.call("ChangeMessageVisibility", queue, ReceiptHandle=handle, VisibilityTimeout=seconds)
 
     def wait(self, seconds: float) -> None:
         self.clock.now += seconds
 
     def attributes(self, queue: str) -> dict[str, str]:
-        told: dict[str, str] = self.call("GetQueueAttributes", queue, AttributeNames=["All"])["Attributes"]
-        return told
+        attributes: dict[str, str] = self.call("GetQueueAttributes", queue, AttributeNames=["All"])["Attributes"]
+        return attributes
 
-    def happened(self, *words: str) -> list[tuple[str, dict[str, Any]]]:
-        """The events of these kinds, or all."""
-        return [(event.what, dict(event.fields)) for event in self.history.events if not words or event.what in words]
+    def recorded(self, *names: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return the events of the history with these names, or all of them."""
+        return [(event.what, dict(event.fields)) for event in self.history.events if not names or event.what in names]
 
 
 @contextmanager
 def refused(code: str, text: str = "") -> Iterator[None]:
-    """SQS refuses what is done within, with this code and a text that holds this one."""
+    """Check that SQS refuses the request within, with this code and a text that contains ``text``."""
     with pytest.raises(SqsError) as caught:
         yield
     assert caught.value.code == code

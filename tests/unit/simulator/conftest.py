@@ -2,11 +2,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tarry.simulator.stage import Stage
+from tarry.simulator.simulation import Simulation
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    stage = Stage()
-    yield stage
-    stage.close()
+def simulation() -> Iterator[Simulation]:
+    simulation = Simulation()
+    yield simulation
+    simulation.close()

@@ -1,4 +1,4 @@
-"""Batch requests of the model: what is refused as a whole, and what entry by entry."""
+"""Batch requests of the SQS model: which errors fail the whole request, and which fail one entry."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def test_each_entry_is_answered_by_its_id(account: Account) -> None:
 
 
 @pytest.mark.parametrize("operation", ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
-def test_a_batch_of_none_or_of_more_than_ten_is_refused(account: Account, operation: str) -> None:  # PLATFORM 16
+def test_an_empty_batch_and_one_of_more_than_ten_are_refused(account: Account, operation: str) -> None:  # PLATFORM 16
     def of(count: int) -> list[dict[str, Any]]:
         more = {"MessageBody": "x"} if operation == "SendMessageBatch" else {"ReceiptHandle": "x"}
         return [{"Id": str(number), **more} for number in range(count)]
@@ -45,12 +45,12 @@ def test_a_batch_of_none_or_of_more_than_ten_is_refused(account: Account, operat
 
 
 @pytest.mark.parametrize("entry_id", ["", "a.b", "x" * 81, "ä"])
-def test_an_id_that_is_not_allowed_is_refused(account: Account, entry_id: str) -> None:  # FACTS 1.6
+def test_an_invalid_entry_id_is_refused(account: Account, entry_id: str) -> None:  # FACTS 1.6
     with refused(PREFIX + "InvalidBatchEntryId", "can only contain alphanumeric characters, hyphens and underscores"):
         batch(account, "orders", [{"Id": entry_id, "MessageBody": "x"}])
 
 
-def test_an_id_named_twice_is_refused(account: Account) -> None:  # PLATFORM 16
+def test_a_repeated_entry_id_is_refused(account: Account) -> None:  # PLATFORM 16
     with refused(PREFIX + "BatchEntryIdsNotDistinct", "Id 0 repeated."):
         batch(account, "orders", entries(1) + entries(1))
 
@@ -63,7 +63,7 @@ def test_messages_of_more_than_a_mebibyte_together_are_refused(account: Account)
         batch(account, "orders", some)
 
 
-def test_what_is_an_entry_s_own_fault_fails_that_entry_alone(account: Account) -> None:  # PLATFORM 16
+def test_an_invalid_entry_fails_alone(account: Account) -> None:  # PLATFORM 16
     some = entries(4)
     some[1]["DelaySeconds"] = 901
     some[2]["MessageBody"] = "\x00"
@@ -77,7 +77,7 @@ def test_what_is_an_entry_s_own_fault_fails_that_entry_alone(account: Account) -
     ]
 
 
-def test_a_message_above_the_queue_s_own_limit_fails_alone(account: Account) -> None:  # PLATFORM 17
+def test_a_message_above_the_size_limit_of_the_queue_fails_alone(account: Account) -> None:  # PLATFORM 17
     account.queue("small", MaximumMessageSize=1024)
     answer = batch(account, "small", [*entries(1), {"Id": "large", "MessageBody": "x" * 1025}])
     [failed] = answer["Failed"]
@@ -85,7 +85,7 @@ def test_a_message_above_the_queue_s_own_limit_fails_alone(account: Account) -> 
     assert failed["Message"] == "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes."
 
 
-def test_on_fifo_a_missing_group_or_deduplication_id_is_refused_as_a_whole(account: Account) -> None:
+def test_a_fifo_batch_with_a_missing_group_or_deduplication_id_is_refused_as_a_whole(account: Account) -> None:
     account.queue("ledger.fifo", ContentBasedDeduplication="false")
     with refused("InvalidParameterValue", "The request must contain the parameter MessageGroupId."):
         batch(account, "ledger.fifo", entries(1, MessageDeduplicationId="d"))
@@ -97,13 +97,13 @@ def test_deletes_and_changes_fail_entry_by_entry(account: Account) -> None:
     account.send("orders")
     handle = account.handle("orders")
     some = [{"Id": "good", "ReceiptHandle": handle}, {"Id": "bad", "ReceiptHandle": "nonsense"}]
-    hides = [{**entry, "VisibilityTimeout": 60} for entry in some] + [
+    changes = [{**entry, "VisibilityTimeout": 60} for entry in some] + [
         {"Id": "long", "ReceiptHandle": handle, "VisibilityTimeout": 43_201},
         {"Id": "none", "ReceiptHandle": handle},
     ]
-    hidden = account.call("ChangeMessageVisibilityBatch", "orders", Entries=hides)
-    assert hidden["Successful"] == [{"Id": "good"}]
-    assert [(entry["Id"], entry["Code"]) for entry in hidden["Failed"]] == [
+    changed = account.call("ChangeMessageVisibilityBatch", "orders", Entries=changes)
+    assert changed["Successful"] == [{"Id": "good"}]
+    assert [(entry["Id"], entry["Code"]) for entry in changed["Failed"]] == [
         ("bad", "ReceiptHandleIsInvalid"),
         ("long", "InvalidParameterValue"),
         ("none", "MissingParameter"),

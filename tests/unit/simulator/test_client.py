@@ -1,4 +1,4 @@
-"""The client of a simulation: as boto3's, with the retries of production."""
+"""The SQS client of a simulation: the interface and the errors of boto3, with the retries of production."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError, ParamValidationError, ReadTimeoutError
 
-from tarry.simulator.client import Distance, SimulatedClient
+from tarry.simulator.client import LatencyTransport, SimulatedClient
 from tarry.simulator.history import History
 from tarry.simulator.sqs import Sqs, SqsError
 from tarry.sqs.refusals import error_code, is_denied, is_stale_handle, is_worth_splitting
@@ -21,8 +21,8 @@ NO_QUEUE = "AWS.SimpleQueueService.NonExistentQueue"
 Answer = dict[str, Any]
 
 
-class Way:
-    """A transport that fails as often as it is told to, before or after the request has arrived."""
+class FailingTransport:
+    """A transport that fails the first requests, before or after they arrive."""
 
     def __init__(self, *failures: Exception, answer_lost: bool = False) -> None:
         self.failures = list(failures)
@@ -38,23 +38,23 @@ class Way:
         raise self.failures.pop(0)
 
 
-class Site:
-    """A clock, the model, and clients of it."""
+class ClientRig:
+    """A clock, the SQS model, and clients of it."""
 
     def __init__(self) -> None:
         self.clock = TestClock()
         self.history = History(self.clock.time)
         self.sqs = Sqs(self.clock.time, Random(1), self.history)
-        self.client = self.client_by(Distance(self.clock, 0))
+        self.client = self.client_with(LatencyTransport(self.clock, 0))
         self.url: str = self.client.create_queue(QueueName="orders")["QueueUrl"]
 
-    def client_by(self, way: Any) -> SimulatedClient:
-        return SimulatedClient(self.sqs, self.clock, way)
+    def client_with(self, transport: Any) -> SimulatedClient:
+        return SimulatedClient(self.sqs, self.clock, transport)
 
 
 @pytest.fixture
-def site() -> Site:
-    return Site()
+def rig() -> ClientRig:
+    return ClientRig()
 
 
 def throttle() -> SqsError:
@@ -68,44 +68,44 @@ def no_answer() -> ReadTimeoutError:
 # the interface
 
 
-def test_it_has_the_methods_of_the_boto3_client(site: Site) -> None:
-    site.client.send_message(QueueUrl=site.url, MessageBody="hello")
-    [message] = site.client.receive_message(QueueUrl=site.url)["Messages"]
-    site.client.delete_message(QueueUrl=site.url, ReceiptHandle=message["ReceiptHandle"])
+def test_the_client_has_the_methods_of_the_boto3_client(rig: ClientRig) -> None:
+    rig.client.send_message(QueueUrl=rig.url, MessageBody="hello")
+    [message] = rig.client.receive_message(QueueUrl=rig.url)["Messages"]
+    rig.client.delete_message(QueueUrl=rig.url, ReceiptHandle=message["ReceiptHandle"])
     with pytest.raises(AttributeError, match="send_messages"):
-        site.client.send_messages  # noqa: B018
+        rig.client.send_messages  # noqa: B018
 
 
-def test_it_says_where_its_sqs_is(site: Site) -> None:
-    assert site.client.meta.endpoint_url == "https://sqs.us-east-1.amazonaws.com"
-    assert site.client.meta.region_name == "us-east-1"
+def test_the_client_has_the_endpoint_url_and_the_region_of_its_sqs(rig: ClientRig) -> None:
+    assert rig.client.meta.endpoint_url == "https://sqs.us-east-1.amazonaws.com"
+    assert rig.client.meta.region_name == "us-east-1"
 
 
-def test_an_answer_carries_what_boto3_adds(site: Site) -> None:
-    metadata = site.client.get_queue_url(QueueName="orders")["ResponseMetadata"]
+def test_an_answer_has_the_metadata_that_boto3_adds(rig: ClientRig) -> None:
+    metadata = rig.client.get_queue_url(QueueName="orders")["ResponseMetadata"]
     assert metadata["HTTPStatusCode"] == 200
     assert metadata["RetryAttempts"] == 0
 
 
-def test_wrong_parameters_are_refused_before_anything_is_sent(site: Site) -> None:
-    way = Way()
+def test_invalid_parameters_are_refused_before_a_request_is_sent(rig: ClientRig) -> None:
+    transport = FailingTransport()
     with pytest.raises(ParamValidationError, match='Unknown parameter in input: "Body"'):
-        site.client_by(way).send_message(QueueUrl=site.url, Body="hello")
-    assert way.tries == 0
+        rig.client_with(transport).send_message(QueueUrl=rig.url, Body="hello")
+    assert transport.tries == 0
 
 
-def test_a_request_takes_its_time_each_way(site: Site) -> None:
-    began = site.clock.now
-    site.client_by(Distance(site.clock, 0.25)).send_message(QueueUrl=site.url, MessageBody="hello")
-    assert site.sqs.peek("orders")[0].sent_at == began + 0.25
-    assert site.clock.now == began + 0.5
+def test_a_request_takes_time_in_each_direction(rig: ClientRig) -> None:
+    began = rig.clock.now
+    rig.client_with(LatencyTransport(rig.clock, 0.25)).send_message(QueueUrl=rig.url, MessageBody="hello")
+    assert rig.sqs.peek("orders")[0].sent_at == began + 0.25
+    assert rig.clock.now == began + 0.5
 
 
 # errors
 
 
 def from_aws(error: SqsError) -> ClientError:
-    """What boto3 makes of this error when SQS answers with it."""
+    """Return the exception that boto3 raises when SQS answers with this error."""
     client = boto3.client("sqs", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
     headers = {"x-amzn-query-error": f"{error.code};Sender", "content-type": "application/x-amz-json-1.0"}
     body = json.dumps({"__type": f"com.amazonaws.sqs#{error.name}", "message": error.message})
@@ -136,9 +136,9 @@ def from_aws(error: SqsError) -> ClientError:
     ],
     ids=lambda error: error.code,
 )
-def test_an_error_is_the_one_that_boto3_raises(site: Site, error: SqsError) -> None:
+def test_an_error_equals_the_one_that_boto3_raises(rig: ClientRig, error: SqsError) -> None:
     with pytest.raises(ClientError) as caught:
-        site.client_by(Way(error)).delete_queue(QueueUrl=site.url)
+        rig.client_with(FailingTransport(error)).delete_queue(QueueUrl=rig.url)
     ours, real = caught.value, from_aws(error)
     assert type(ours).__name__ == type(real).__name__
     assert str(ours) == str(real)
@@ -147,21 +147,21 @@ def test_an_error_is_the_one_that_boto3_raises(site: Site, error: SqsError) -> N
     assert status == [error.status] * 2
 
 
-def test_errors_can_be_caught_by_the_client_s_exceptions(site: Site) -> None:
-    with pytest.raises(site.client.exceptions.QueueDoesNotExist):
-        site.client.get_queue_url(QueueName="others")
+def test_errors_can_be_caught_as_exceptions_of_the_client(rig: ClientRig) -> None:
+    with pytest.raises(rig.client.exceptions.QueueDoesNotExist):
+        rig.client.get_queue_url(QueueName="others")
 
 
-def test_the_runtime_understands_the_errors(site: Site) -> None:
+def test_the_runtime_understands_the_errors(rig: ClientRig) -> None:
     with pytest.raises(ClientError) as no_queue:
-        site.client.get_queue_url(QueueName="others")
+        rig.client.get_queue_url(QueueName="others")
     assert error_code(no_queue.value) == NO_QUEUE
     assert not is_worth_splitting(no_queue.value)
     with pytest.raises(ClientError) as no_handle:
-        site.client.delete_message(QueueUrl=site.url, ReceiptHandle="x")
+        rig.client.delete_message(QueueUrl=rig.url, ReceiptHandle="x")
     assert is_stale_handle(no_handle.value)
     with pytest.raises(ClientError) as denied:
-        site.client_by(Way(SqsError("AccessDenied", "no", status=403))).delete_queue(QueueUrl=site.url)
+        rig.client_with(FailingTransport(SqsError("AccessDenied", "no", status=403))).delete_queue(QueueUrl=rig.url)
     assert is_denied(error_code(denied.value))
 
 
@@ -173,56 +173,56 @@ def test_the_runtime_understands_the_errors(site: Site) -> None:
     [throttle(), no_answer(), SqsError("InternalError", "sorry", sender_fault=False)],
     ids=["throttle", "timeout", "5xx"],
 )
-def test_what_may_pass_is_tried_twice_after_a_wait(site: Site, failure: Exception) -> None:
-    way, began = Way(failure), site.clock.now
-    answer = site.client_by(way).send_message(QueueUrl=site.url, MessageBody="hello")
-    assert way.tries == 2
+def test_a_transient_error_is_retried_once_after_a_wait(rig: ClientRig, failure: Exception) -> None:
+    transport, began = FailingTransport(failure), rig.clock.now
+    answer = rig.client_with(transport).send_message(QueueUrl=rig.url, MessageBody="hello")
+    assert transport.tries == 2
     assert answer["ResponseMetadata"]["RetryAttempts"] == 1
-    assert 0 < site.clock.now - began < 1
+    assert 0 < rig.clock.now - began < 1
 
 
-def test_after_two_tries_the_last_error_is_raised(site: Site) -> None:
-    way = Way(throttle(), no_answer(), throttle())
+def test_after_two_tries_the_last_error_is_raised(rig: ClientRig) -> None:
+    transport = FailingTransport(throttle(), no_answer(), throttle())
     with pytest.raises(ReadTimeoutError):
-        site.client_by(way).send_message(QueueUrl=site.url, MessageBody="hello")
-    assert way.tries == 2
+        rig.client_with(transport).send_message(QueueUrl=rig.url, MessageBody="hello")
+    assert transport.tries == 2
 
 
-def test_what_will_not_pass_is_not_tried_again(site: Site) -> None:
+def test_a_permanent_error_is_not_retried(rig: ClientRig) -> None:
     for failure in (SqsError("AccessDenied", "no", status=403), ValueError("a bug")):
-        way = Way(failure)
+        transport = FailingTransport(failure)
         with pytest.raises((ClientError, ValueError)):
-            site.client_by(way).send_message(QueueUrl=site.url, MessageBody="hello")
-        assert way.tries == 1
+            rig.client_with(transport).send_message(QueueUrl=rig.url, MessageBody="hello")
+        assert transport.tries == 1
 
 
-def test_a_send_whose_answer_is_lost_is_sent_twice(site: Site) -> None:  # PLATFORM 21
-    site.client_by(Way(no_answer(), answer_lost=True)).send_message(QueueUrl=site.url, MessageBody="hello")
-    assert [message.body for message in site.sqs.peek("orders")] == ["hello", "hello"]
+def test_a_send_whose_answer_is_lost_is_made_twice(rig: ClientRig) -> None:  # PLATFORM 21
+    rig.client_with(FailingTransport(no_answer(), answer_lost=True)).send_message(QueueUrl=rig.url, MessageBody="hello")
+    assert [message.body for message in rig.sqs.peek("orders")] == ["hello", "hello"]
 
 
-def test_a_client_that_fails_again_and_again_runs_out_of_second_tries(site: Site) -> None:
-    way = Way(*(throttle() for _ in range(1000)))
-    client = site.client_by(way)
+def test_a_client_whose_requests_keep_failing_runs_out_of_retries(rig: ClientRig) -> None:
+    transport = FailingTransport(*(throttle() for _ in range(1000)))
+    client = rig.client_with(transport)
     for _ in range(200):
         with pytest.raises(ClientError):
-            client.send_message(QueueUrl=site.url, MessageBody="hello")
-    assert 200 < way.tries < 400
+            client.send_message(QueueUrl=rig.url, MessageBody="hello")
+    assert 200 < transport.tries < 400
 
 
-def test_each_try_is_recorded(site: Site) -> None:
-    site.client_by(Way(throttle())).send_message(QueueUrl=site.url, MessageBody="hello")
-    tries = [event.fields for event in site.history.events if event.fields.get("operation") == "SendMessage"]
+def test_each_try_is_recorded(rig: ClientRig) -> None:
+    rig.client_with(FailingTransport(throttle())).send_message(QueueUrl=rig.url, MessageBody="hello")
+    tries = [event.fields for event in rig.history.events if event.fields.get("operation") == "SendMessage"]
     assert [(fields["queue"], fields["number"]) for fields in tries] == [("orders", 1), ("orders", 2)]
 
 
 # hooks
 
 
-def test_hooks_are_called_before_each_try_and_can_stop_it(site: Site) -> None:
+def test_hooks_are_called_before_each_try_and_can_prevent_it(rig: ClientRig) -> None:
     called: list[str] = []
-    way = Way(throttle(), throttle())
-    client = site.client_by(way)
+    transport = FailingTransport(throttle(), throttle())
+    client = rig.client_with(transport)
 
     def before(event_name: str, **_: Any) -> None:
         called.append(event_name)
@@ -233,32 +233,32 @@ def test_hooks_are_called_before_each_try_and_can_stop_it(site: Site) -> None:
     client.meta.events.register("before-send.sqs.ReceiveMessage", before)
     client.meta.events.register("after-call.sqs", before)
     with pytest.raises(TimeoutError):
-        client.send_message(QueueUrl=site.url, MessageBody="hello")
+        client.send_message(QueueUrl=rig.url, MessageBody="hello")
     assert called == ["before-send.sqs.SendMessage"] * 2
-    assert way.tries == 1
+    assert transport.tries == 1
 
 
 # waiting
 
 
-def test_a_receive_that_waits_comes_back_with_the_first_message_that_is_shown(site: Site) -> None:
-    began = site.clock.now
-    site.client.send_message(QueueUrl=site.url, MessageBody="hello", DelaySeconds=7)
-    assert len(site.client.receive_message(QueueUrl=site.url, WaitTimeSeconds=20)["Messages"]) == 1
-    assert site.clock.now == pytest.approx(began + 7)
+def test_a_long_poll_returns_the_first_message_that_becomes_visible(rig: ClientRig) -> None:
+    began = rig.clock.now
+    rig.client.send_message(QueueUrl=rig.url, MessageBody="hello", DelaySeconds=7)
+    assert len(rig.client.receive_message(QueueUrl=rig.url, WaitTimeSeconds=20)["Messages"]) == 1
+    assert rig.clock.now == pytest.approx(began + 7)
 
 
-def test_a_receive_that_waits_for_nothing_waits_to_the_end(site: Site) -> None:
-    began = site.clock.now
-    assert "Messages" not in site.client.receive_message(QueueUrl=site.url, WaitTimeSeconds=20)
-    assert site.clock.now == pytest.approx(began + 20)
+def test_a_long_poll_without_a_message_waits_to_the_end(rig: ClientRig) -> None:
+    began = rig.clock.now
+    assert "Messages" not in rig.client.receive_message(QueueUrl=rig.url, WaitTimeSeconds=20)
+    assert rig.clock.now == pytest.approx(began + 20)
 
 
-def test_a_receive_waits_as_long_as_the_queue_says_unless_it_says_otherwise(site: Site) -> None:
+def test_a_receive_waits_for_the_wait_time_of_the_queue_unless_it_has_its_own(rig: ClientRig) -> None:
     attributes = {"ReceiveMessageWaitTimeSeconds": "3"}
-    site.client.set_queue_attributes(QueueUrl=site.url, Attributes=attributes)
-    began = site.clock.now
-    site.client.receive_message(QueueUrl=site.url)
-    assert site.clock.now == pytest.approx(began + 3)
-    site.client.receive_message(QueueUrl=site.url, WaitTimeSeconds=0)
-    assert site.clock.now == pytest.approx(began + 3)
+    rig.client.set_queue_attributes(QueueUrl=rig.url, Attributes=attributes)
+    began = rig.clock.now
+    rig.client.receive_message(QueueUrl=rig.url)
+    assert rig.clock.now == pytest.approx(began + 3)
+    rig.client.receive_message(QueueUrl=rig.url, WaitTimeSeconds=0)
+    assert rig.clock.now == pytest.approx(began + 3)

@@ -1,4 +1,4 @@
-"""A function's code: imported when it is needed, among modules of its own."""
+"""The code of a function: imported at first use, with modules of its own."""
 
 import sys
 from pathlib import Path
@@ -17,11 +17,11 @@ def code_in(
     return Code(TemplateFunction("F", "f", "arn:aws:lambda:us-east-1:123456789012:function:f", folder, handler), {})
 
 
-def test_a_function_that_nobody_calls_is_not_imported(tmp_path: Path) -> None:
+def test_a_function_that_is_not_called_is_not_imported(tmp_path: Path) -> None:
     code_in(tmp_path, "raise RuntimeError('imported')")
 
 
-def test_it_is_imported_once_and_its_modules_are_there_only_while_it_is_active(tmp_path: Path) -> None:
+def test_a_function_is_imported_once_and_its_modules_are_loaded_only_while_it_is_active(tmp_path: Path) -> None:
     code = code_in(tmp_path)
     with code.running():
         assert code.handler("event", None) == "event"
@@ -30,7 +30,7 @@ def test_it_is_imported_once_and_its_modules_are_there_only_while_it_is_active(t
     assert code.load() is code.load()
 
 
-def test_two_functions_have_an_app_each(tmp_path: Path) -> None:
+def test_two_functions_may_each_have_an_app_module(tmp_path: Path) -> None:
     one = code_in(tmp_path / "one", "def handler(event, context): return 1")
     other = code_in(tmp_path / "other", "def handler(event, context): return 2")
     for code, answer in ((one, 1), (other, 2), (one, 1)):
@@ -50,7 +50,7 @@ def test_two_functions_have_an_app_each(tmp_path: Path) -> None:
         ("", "", "F cannot run here: it needs a local CodeUri and a Handler"),
     ],
 )
-def test_what_cannot_be_imported_is_an_error_when_it_is_needed(
+def test_code_that_cannot_be_imported_is_an_error_at_first_use(
     tmp_path: Path, text: str, handler: str, error: str
 ) -> None:
     code = code_in(tmp_path, text, handler)

@@ -1,4 +1,4 @@
-"""What may be in a message of the model."""
+"""Bodies, attributes and sizes of messages in the SQS model, and their digests."""
 
 import hashlib
 from typing import Any
@@ -24,13 +24,13 @@ def many(count: int) -> dict[str, Any]:
 # sizes
 
 
-def test_a_mebibyte_is_the_most(account: Account) -> None:  # PLATFORM 17
+def test_a_message_has_at_most_one_mebibyte(account: Account) -> None:  # PLATFORM 17
     account.send("orders", "x" * MIB)
     with refused("InvalidParameterValue", f"Reason: Message must be shorter than {MIB} bytes."):
         account.send("orders", "x" * (MIB + 1))
 
 
-def test_a_message_is_measured_in_bytes_with_names_types_and_values_of_its_attributes(account: Account) -> None:
+def test_the_size_of_a_message_is_in_bytes_and_includes_its_attributes(account: Account) -> None:
     # PLATFORM 17
     account.queue("small", MaximumMessageSize=1024)
     attributes = {"name": text("välue"), "raw": {"DataType": "Binary.x", "BinaryValue": b"123"}}
@@ -41,7 +41,7 @@ def test_a_message_is_measured_in_bytes_with_names_types_and_values_of_its_attri
         account.send("small", body + "x", MessageAttributes=attributes)
 
 
-def test_the_trace_header_is_not_counted(account: Account) -> None:
+def test_the_trace_header_does_not_count_towards_the_size(account: Account) -> None:
     account.queue("small", MaximumMessageSize=1024)
     account.send("small", "x" * 1024, MessageSystemAttributes={"AWSTraceHeader": text("Root=1")})
 
@@ -55,7 +55,7 @@ def test_an_empty_body_is_refused(account: Account) -> None:
 
 
 @pytest.mark.parametrize("character", ["\x00", "\x0b", "\ufffe", "\ud800"])
-def test_a_character_that_is_not_allowed_is_refused(account: Account, character: str) -> None:  # PLATFORM 19
+def test_an_invalid_character_is_refused(account: Account, character: str) -> None:  # PLATFORM 19
     with refused("InvalidMessageContents", "Invalid characters found."):
         account.send("orders", f"a{character}b")
     with refused("InvalidParameterValue", "Invalid characters found."):
@@ -65,19 +65,19 @@ def test_a_character_that_is_not_allowed_is_refused(account: Account, character:
 # attributes
 
 
-def test_ten_attributes_are_the_most(account: Account) -> None:  # PLATFORM 18
+def test_a_message_has_at_most_ten_attributes(account: Account) -> None:  # PLATFORM 18
     account.send("orders", MessageAttributes=many(10))
     with refused("InvalidParameterValue", "Number of message attributes [11] exceeds the allowed maximum [10]."):
         account.send("orders", MessageAttributes=many(11))
 
 
 @pytest.mark.parametrize("name", ["", "a b", ".a", "a.", "a..b", "AWS.a", "amazon.a", "ä", "x" * 257])
-def test_a_name_that_is_not_allowed_is_refused(account: Account, name: str) -> None:  # PLATFORM 18
+def test_an_invalid_name_is_refused(account: Account, name: str) -> None:  # PLATFORM 18
     with refused("InvalidParameterValue", f"The message attribute name '{name}' is invalid."):
         account.send("orders", MessageAttributes={name: text("x")})
 
 
-def test_a_value_is_not_empty(account: Account) -> None:  # PLATFORM 18
+def test_an_empty_attribute_value_is_refused(account: Account) -> None:  # PLATFORM 18
     with refused("InvalidParameterValue", "attribute 'a' must contain a non-empty value of type 'String'."):
         account.send("orders", MessageAttributes={"a": text("")})
     with refused("InvalidParameterValue", "attribute 'a' must contain a non-empty value of type 'Binary'."):
@@ -85,18 +85,18 @@ def test_a_value_is_not_empty(account: Account) -> None:  # PLATFORM 18
 
 
 @pytest.mark.parametrize("data_type", ["", "string", "Text", "String.", "List.String"])
-def test_a_type_is_string_number_or_binary_with_a_label_or_without(account: Account, data_type: str) -> None:
+def test_a_data_type_is_string_number_or_binary_with_an_optional_label(account: Account, data_type: str) -> None:
     with refused("InvalidParameterValue", "supported type prefixes: Binary, Number, String."):
         account.send("orders", MessageAttributes={"a": text("x", data_type)})
     account.send("orders", MessageAttributes={"a": text("x", "String.label"), "n": text("-1.5e3", "Number.float")})
 
 
-def test_a_number_is_one(account: Account) -> None:
+def test_the_value_of_a_number_attribute_must_be_a_number(account: Account) -> None:
     with refused("InvalidParameterValue", "Can't cast the value of message (user) attribute 'a' to a number."):
         account.send("orders", MessageAttributes={"a": text("one", "Number")})
 
 
-def test_no_system_attribute_but_the_trace_header_can_be_sent(account: Account) -> None:
+def test_the_trace_header_is_the_only_system_attribute_that_can_be_sent(account: Account) -> None:
     with refused("InvalidParameterValue", "SenderId"):
         account.send("orders", MessageSystemAttributes={"SenderId": text("me")})
 
@@ -104,14 +104,14 @@ def test_no_system_attribute_but_the_trace_header_can_be_sent(account: Account) 
 # digests
 
 
-def test_the_answer_has_the_digests_of_what_was_sent(account: Account) -> None:  # PLATFORM 21
+def test_the_answer_to_a_send_has_the_digests_of_the_message(account: Account) -> None:  # PLATFORM 21
     attributes = {"Hello": text("There"), "General": text("Kenobi"), "Help.Me": text("Me")}
     answer = account.call("SendMessage", "orders", MessageBody="msg", MessageAttributes=attributes)
     assert answer["MD5OfMessageBody"] == "6e2baaf3b97dbeef01c0043275f9a0e7"
     assert answer["MD5OfMessageAttributes"] == "4c360f3fdafd970e05fae2f149d997f5"  # as AWS computed it
 
 
-def test_a_binary_attribute_has_a_digest_too(account: Account) -> None:
+def test_the_digest_of_a_binary_attribute_equals_that_of_aws(account: Account) -> None:
     value = b"traceparent\x1e00-774062d6c37081a5a0b9b5b88e30627c-2d2482211f6489da-01"
     attributes = {"attr1": {"DataType": "Binary", "BinaryValue": value}}
     answer = account.call("SendMessage", "orders", MessageBody="test", MessageAttributes=attributes)
@@ -128,7 +128,7 @@ def test_the_trace_header_has_a_digest_of_its_own(account: Account) -> None:
     assert answer["MD5OfMessageSystemAttributes"] == digest
 
 
-# what a receive tells
+# the attributes that a receive returns
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def sent(account: Account) -> Account:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told", "digest"),
+    ("asked", "returned", "digest"),
     [
         ([], [], None),
         (["All"], ["General", "Hello", "Help.Me"], "4c360f3fdafd970e05fae2f149d997f5"),
@@ -150,15 +150,15 @@ def sent(account: Account) -> Account:
         (["nothing"], [], None),
     ],
 )
-def test_only_the_attributes_that_were_asked_for_are_told_and_digested(
-    sent: Account, asked: list[str], told: list[str], digest: str | None
-) -> None:  # the digests are those that AWS gave
+def test_a_receive_returns_only_the_requested_attributes_and_their_digest(
+    sent: Account, asked: list[str], returned: list[str], digest: str | None
+) -> None:  # the digests are from AWS
     [message] = sent.receive("orders", MessageAttributeNames=asked)
-    assert sorted(message.get("MessageAttributes", {})) == told
+    assert sorted(message.get("MessageAttributes", {})) == returned
     assert message.get("MD5OfMessageAttributes") == digest
 
 
-def test_only_the_system_attributes_that_were_asked_for_are_told(sent: Account) -> None:
+def test_a_receive_returns_only_the_requested_system_attributes(sent: Account) -> None:
     for parameter in ("AttributeNames", "MessageSystemAttributeNames"):
         [message] = sent.receive("orders", VisibilityTimeout=0, **{"AttributeNames": [], parameter: ["SenderId"]})
         assert list(message["Attributes"]) == ["SenderId"]
@@ -166,6 +166,6 @@ def test_only_the_system_attributes_that_were_asked_for_are_told(sent: Account) 
     assert "Attributes" not in message
 
 
-def test_a_system_attribute_that_there_is_not_is_refused(sent: Account) -> None:
+def test_an_unknown_system_attribute_is_refused(sent: Account) -> None:
     with refused("InvalidAttributeName", "Unknown Attribute Foo."):
         sent.receive("orders", AttributeNames=["Foo"])

@@ -1,4 +1,4 @@
-"""FIFO queues of the model: order, deduplication, leases."""
+"""FIFO queues of the SQS model: order, deduplication, receipt handles."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def account() -> Account:
 
 
 def send(account: Account, *bodies: str) -> None:
-    """The group is the first letter of the body."""
+    """Send messages whose group is the first character of the body."""
     for body in bodies:
         account.send("ledger.fifo", body, group=body[0])
 
@@ -22,7 +22,7 @@ def handles(account: Account, **parameters: int) -> dict[str, str]:
     return {message["Body"]: message["ReceiptHandle"] for message in account.receive("ledger.fifo", **parameters)}
 
 
-def test_a_group_comes_in_order(account: Account) -> None:
+def test_a_group_is_delivered_in_order(account: Account) -> None:
     send(account, *(f"a{number}" for number in range(12)))
     got = handles(account)
     assert list(got) == [f"a{number}" for number in range(10)]
@@ -31,7 +31,7 @@ def test_a_group_comes_in_order(account: Account) -> None:
     assert list(handles(account)) == ["a10", "a11"]
 
 
-def test_one_receive_may_hold_several_groups_each_in_order(account: Account) -> None:  # PLATFORM 14
+def test_one_receive_may_return_several_groups_each_in_order(account: Account) -> None:  # PLATFORM 14
     send(account, "a1", "b1", "a2", "b2")
     got = list(handles(account))
     assert sorted(got) == ["a1", "a2", "b1", "b2"]
@@ -39,63 +39,66 @@ def test_one_receive_may_hold_several_groups_each_in_order(account: Account) -> 
     assert got.index("b1") < got.index("b2")
 
 
-def test_a_group_of_which_a_message_is_hidden_gives_nothing_later(account: Account) -> None:  # PLATFORM 14
+def test_a_fifo_message_is_not_delivered_while_an_earlier_one_of_its_group_is_in_flight(account: Account) -> None:
+    # PLATFORM 14
     send(account, "a1", "a2", "b1")
     assert list(handles(account, most=1)) == ["a1"]
     assert list(handles(account)) == ["b1"]
 
 
-def test_the_next_of_a_group_comes_when_the_one_before_is_deleted(account: Account) -> None:
+def test_a_fifo_message_is_delivered_once_the_one_before_it_is_deleted(account: Account) -> None:
     send(account, "a1", "a2")
     account.delete("ledger.fifo", handles(account, most=1)["a1"])
     assert list(handles(account)) == ["a2"]
 
 
-@pytest.mark.parametrize(("extended", "what_comes"), [("a1", []), ("a2", ["a1"]), ("a3", ["a1", "a2"])])
-def test_a_hidden_message_hides_itself_and_every_later_one_of_its_group(
-    account: Account, extended: str, what_comes: list[str]
+@pytest.mark.parametrize(("extended", "received"), [("a1", []), ("a2", ["a1"]), ("a3", ["a1", "a2"])])
+def test_an_invisible_message_blocks_itself_and_the_later_ones_of_its_group(
+    account: Account, extended: str, received: list[str]
 ) -> None:  # PLATFORM 14, as measured in FACTS 1.5
     send(account, "a1", "a2", "a3")
     got = handles(account, VisibilityTimeout=1)
-    account.hide("ledger.fifo", got[extended], 4)
+    account.change_visibility("ledger.fifo", got[extended], 4)
     account.wait(2.5)
-    assert list(handles(account)) == what_comes
+    assert list(handles(account)) == received
 
 
-def test_a_head_that_is_shown_comes_while_its_tail_is_hidden_and_other_groups_too(account: Account) -> None:
+def test_the_visible_head_of_a_group_is_delivered_while_its_tail_is_invisible(account: Account) -> None:
     # FACTS 1.5
     send(account, "a1", "a2", "b1")
     got = handles(account, most=2)
-    account.hide("ledger.fifo", got["a1"], 0)
+    account.change_visibility("ledger.fifo", got["a1"], 0)
     assert sorted(handles(account)) == ["a1", "b1"]
 
 
-def test_an_expired_handle_deletes_nothing_and_says_so(account: Account) -> None:  # PLATFORM 14
+def test_an_expired_handle_of_a_fifo_queue_is_refused(account: Account) -> None:  # PLATFORM 14
     send(account, "a1")
     handle = handles(account)["a1"]
     account.wait(30)
-    for use in (lambda: account.delete("ledger.fifo", handle), lambda: account.hide("ledger.fifo", handle, 10)):
-        with refused("InvalidParameterValue", f"Value {handle} for parameter ReceiptHandle is invalid. Reason: The "):
-            use()
+    text = f"Value {handle} for parameter ReceiptHandle is invalid. Reason: The "
+    with refused("InvalidParameterValue", text):
+        account.delete("ledger.fifo", handle)
+    with refused("InvalidParameterValue", text):
+        account.change_visibility("ledger.fifo", handle, 10)
 
 
-def test_after_an_extension_the_handle_works(account: Account) -> None:  # FACTS 1.5
+def test_a_handle_is_valid_until_the_extended_visibility_timeout_ends(account: Account) -> None:  # FACTS 1.5
     send(account, "a1")
     handle = handles(account)["a1"]
-    account.hide("ledger.fifo", handle, 60)
+    account.change_visibility("ledger.fifo", handle, 60)
     account.wait(59)
     account.delete("ledger.fifo", handle)
     assert account.sqs.peek("ledger.fifo") == []
 
 
-def test_deleting_again_succeeds(account: Account) -> None:
+def test_a_second_delete_succeeds(account: Account) -> None:
     send(account, "a1")
     handle = handles(account)["a1"]
     account.delete("ledger.fifo", handle)
     account.delete("ledger.fifo", handle)
 
 
-def test_beyond_the_in_flight_limit_a_receive_finds_nothing() -> None:  # PLATFORM 4
+def test_at_the_in_flight_limit_a_fifo_receive_returns_no_messages() -> None:  # PLATFORM 4
     account = Account(in_flight_limit=1)
     account.queue("ledger.fifo")
     send(account, "a1", "b1")
@@ -103,29 +106,29 @@ def test_beyond_the_in_flight_limit_a_receive_finds_nothing() -> None:  # PLATFO
     assert list(handles(account)) == []
 
 
-def test_a_message_tells_its_group_its_deduplication_id_and_its_sequence_number(account: Account) -> None:
+def test_a_fifo_message_has_its_group_deduplication_id_and_sequence_number_as_attributes(account: Account) -> None:
     answer = account.call("SendMessage", "ledger.fifo", MessageBody="x", MessageGroupId="g", MessageDeduplicationId="d")
     [message] = account.receive("ledger.fifo")
-    told = message["Attributes"]
-    assert (told["MessageGroupId"], told["MessageDeduplicationId"]) == ("g", "d")
-    assert told["SequenceNumber"] == answer["SequenceNumber"]
-    assert len(told["SequenceNumber"]) == 20
+    attributes = message["Attributes"]
+    assert (attributes["MessageGroupId"], attributes["MessageDeduplicationId"]) == ("g", "d")
+    assert attributes["SequenceNumber"] == answer["SequenceNumber"]
+    assert len(attributes["SequenceNumber"]) == 20
 
 
-def test_sequence_numbers_grow(account: Account) -> None:
+def test_sequence_numbers_increase(account: Account) -> None:
     send(account, "a1", "b1", "a2")
     numbers = [message.sequence_number or "" for message in account.sqs.peek("ledger.fifo")]
     assert numbers == sorted(set(numbers))
 
 
-def test_a_delay_of_a_message_is_refused_and_0_is_none(account: Account) -> None:  # PLATFORM 3
+def test_a_fifo_queue_refuses_a_message_delay_other_than_0(account: Account) -> None:  # PLATFORM 3
     text = "Value 2 for parameter DelaySeconds is invalid. Reason: The request include parameter that is not valid"
     with refused("InvalidParameterValue", text):
         account.send("ledger.fifo", group="a", DelaySeconds=2)
     account.send("ledger.fifo", group="a", DelaySeconds=0)
 
 
-def test_the_queue_s_own_delay_holds_up_the_group() -> None:
+def test_the_delay_of_a_fifo_queue_delays_the_whole_group() -> None:
     account = Account()
     account.queue("ledger.fifo", DelaySeconds=60)
     send(account, "a1")
@@ -135,12 +138,12 @@ def test_the_queue_s_own_delay_holds_up_the_group() -> None:
     assert list(handles(account)) == ["a1"]
 
 
-def test_a_group_is_needed(account: Account) -> None:  # PLATFORM 20
+def test_a_fifo_message_needs_a_group(account: Account) -> None:  # PLATFORM 20
     with refused("MissingParameter", "The request must contain the parameter MessageGroupId."):
         account.send("ledger.fifo")
 
 
-def test_a_group_goes_on_when_its_head_has_expired() -> None:  # PLATFORM 5
+def test_a_group_continues_when_its_head_has_expired() -> None:  # PLATFORM 5
     account = Account()
     account.queue("ledger.fifo", MessageRetentionPeriod=60)
     send(account, "a1")
@@ -154,37 +157,37 @@ def test_a_group_goes_on_when_its_head_has_expired() -> None:  # PLATFORM 5
 # deduplication
 
 
-def test_the_same_id_within_5_minutes_is_accepted_and_swallowed(account: Account) -> None:  # PLATFORM 20
+def test_a_message_with_the_same_deduplication_id_within_5_minutes_is_dropped(account: Account) -> None:  # PLATFORM 20
     first = account.send("ledger.fifo", "one", group="a", MessageDeduplicationId="d")
     account.wait(299)
     assert account.send("ledger.fifo", "another", group="b", MessageDeduplicationId="d") == first
     assert account.bodies("ledger.fifo") == ["one"]
-    [(_, fields)] = account.happened("swallowed")
+    [(_, fields)] = account.recorded("deduplicated")
     assert (fields["delivery_id"], fields["body"]) == (first, "another")
 
 
-def test_after_5_minutes_the_id_is_free(account: Account) -> None:
+def test_a_deduplication_id_can_be_reused_after_5_minutes(account: Account) -> None:
     account.send("ledger.fifo", "one", group="a", MessageDeduplicationId="d")
     account.wait(300)
     account.send("ledger.fifo", "two", group="a", MessageDeduplicationId="d")
     assert account.bodies("ledger.fifo") == ["one", "two"]
 
 
-def test_deduplication_outlives_the_message(account: Account) -> None:
+def test_a_deduplication_id_counts_even_after_its_message_is_deleted(account: Account) -> None:
     send(account, "a1")
     account.delete("ledger.fifo", handles(account)["a1"])
     send(account, "a1")
     assert handles(account) == {}
 
 
-def test_without_content_based_deduplication_an_id_is_needed() -> None:
+def test_without_content_based_deduplication_a_deduplication_id_is_required() -> None:
     account = Account()
     account.queue("ledger.fifo", ContentBasedDeduplication="false")
     with refused("InvalidParameterValue", "The queue should either have ContentBasedDeduplication enabled or Message"):
         send(account, "a1")
 
 
-def test_in_high_throughput_each_group_has_ids_of_its_own() -> None:
+def test_in_high_throughput_mode_deduplication_is_per_group() -> None:
     account = Account()
     account.queue("ledger.fifo", DeduplicationScope="messageGroup", FifoThroughputLimit="perMessageGroupId")
     account.send("ledger.fifo", "same", group="a")

@@ -1,4 +1,4 @@
-"""Filters of a mapping. PLATFORM 15c."""
+"""The filters of an event source mapping (PLATFORM 15c)."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from tarry.simulator.filters import Filters
 
 
 def matches(pattern: Any, body: Any) -> bool:
-    """Whether a body (what is no str is made JSON) matches ``{"body": pattern}``."""
+    """Return whether a body (a str, or a value to send as JSON) matches ``{"body": pattern}``."""
     return Filters([{"body": pattern}]).match(body if isinstance(body, str) else json.dumps(body))
 
 
@@ -19,7 +19,7 @@ def test_without_filters_everything_matches() -> None:
     assert Filters([{}]).match("anything")
 
 
-def test_a_message_is_wanted_if_one_of_the_filters_matches() -> None:
+def test_a_message_passes_if_one_of_the_filters_matches() -> None:
     filters = Filters([{"body": {"kind": ["order"]}}, '{"body": {"kind": ["refund"]}}'])
     assert [filters.match(json.dumps({"kind": kind})) for kind in ("order", "refund", "other")] == [True, True, False]
 
@@ -38,7 +38,7 @@ def test_a_message_is_wanted_if_one_of_the_filters_matches() -> None:
         ({"text": ["hello"]}, ' {"text": "hello"}', True),
     ],
 )
-def test_patterns_of_text_are_for_bodies_of_text_and_json_for_json(pattern: Any, body: str, expected: bool) -> None:
+def test_a_text_pattern_matches_only_text_and_a_json_pattern_only_json(pattern: Any, body: str, expected: bool) -> None:
     assert matches(pattern, body) is expected
 
 
@@ -86,7 +86,7 @@ def test_rules_of_one_key(rules: Any, value: Any, expected: bool) -> None:
     assert matches({"key": rules}, {"key": value}) is expected
 
 
-def test_a_key_that_is_missing_matches_only_that_it_is() -> None:
+def test_a_missing_key_matches_only_exists_false() -> None:
     assert matches({"key": [{"exists": False}]}, {})
     assert not matches({"key": [{"exists": True}]}, {})
     assert not matches({"key": [{"anything-but": ["a"]}]}, {})
@@ -101,14 +101,14 @@ def test_all_keys_must_match_at_any_depth() -> None:
     assert not matches(pattern, {"order": None})
 
 
-def test_a_list_of_objects_stands_for_each_of_them() -> None:
+def test_a_pattern_matches_any_object_of_a_list() -> None:
     pattern = {"items": {"sku": ["a"]}}
     assert matches(pattern, {"items": [{"sku": "b"}, {"sku": "a"}]})
     assert matches(pattern, [{"items": {"sku": "a"}}])
     assert not matches(pattern, {"items": []})
 
 
-def test_or_takes_either_of_several_keys() -> None:
+def test_or_matches_if_one_of_its_patterns_does() -> None:
     pattern = {"kind": ["order"], "$or": [{"total": [{"numeric": [">", 100]}]}, {"customer": ["vip"]}]}
     assert matches(pattern, {"kind": "order", "total": 200})
     assert matches(pattern, {"kind": "order", "customer": "vip"})
@@ -139,7 +139,7 @@ def test_or_takes_either_of_several_keys() -> None:
         {"messageAttributes": {"tenant": ["a"]}},
     ],
 )
-def test_a_pattern_that_is_none_is_refused_as_lambda_refuses_it(pattern: Any) -> None:
+def test_an_invalid_pattern_is_refused_with_the_text_of_lambda(pattern: Any) -> None:
     with pytest.raises(InvalidParameterValue, match=r"^Invalid filter pattern definition\."):
         Filters([pattern])
 

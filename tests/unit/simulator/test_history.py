@@ -1,22 +1,22 @@
-"""The record of what happens, and who listens to it."""
+"""The history of a run, and its listeners."""
 
 from tarry.simulator.history import History, HistoryEvent
 
 
-def test_a_listener_hears_each_event_as_it_is_recorded() -> None:
+def test_a_listener_gets_each_event_when_it_is_recorded() -> None:
     history = History(lambda: 5.0)
-    heard: list[HistoryEvent] = []
+    received: list[HistoryEvent] = []
     history.record("sent", queue="orders")
-    history.listen(heard.append)
+    history.listen(received.append)
     history.by = "mapping"
     history.record("received", queue="orders")
-    assert heard == [HistoryEvent(5.0, "received", {"queue": "orders", "by": "mapping"})]
+    assert received == [HistoryEvent(5.0, "received", {"queue": "orders", "by": "mapping"})]
     assert [event.what for event in history.events] == ["sent", "received"]
 
 
-def test_a_history_that_keeps_nothing_is_listened_to_all_the_same() -> None:
+def test_a_history_that_keeps_no_events_still_notifies_its_listeners() -> None:
     history = History(lambda: 5.0, keep=False)
-    heard: list[HistoryEvent] = []
-    history.listen(heard.append)
+    received: list[HistoryEvent] = []
+    history.listen(received.append)
     history.record("sent", queue="orders")
-    assert ([event.what for event in heard], history.events) == (["sent"], [])
+    assert ([event.what for event in received], history.events) == (["sent"], [])

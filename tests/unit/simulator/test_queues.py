@@ -1,4 +1,4 @@
-"""Queues of the model: made, found, changed, deleted."""
+"""The queues of the SQS model: creating, finding, configuring, deleting."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_a_url_of_any_host_finds_the_queue_of_this_account(account: Account) -> 
         account.sqs.call("GetQueueAttributes", {"QueueUrl": "http://localhost:9324/210987654321/orders"})
 
 
-def test_a_queue_that_is_not_there_is_refused(account: Account) -> None:
+def test_a_missing_queue_is_refused(account: Account) -> None:
     with refused(GONE, "The specified queue does not exist."):
         account.send("others")
     with refused(GONE):
@@ -35,25 +35,25 @@ def test_a_queue_that_is_not_there_is_refused(account: Account) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "x" * 81, "x" * 76 + ".fifo"])
-def test_a_name_that_is_not_allowed_is_refused(account: Account, name: str) -> None:
+def test_an_invalid_name_is_refused(account: Account, name: str) -> None:
     attributes = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
     with refused("InvalidParameterValue", "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80"):
         account.sqs.call("CreateQueue", {"QueueName": name, "Attributes": attributes})
 
 
-def test_the_name_and_the_attribute_both_say_fifo(account: Account) -> None:
+def test_a_fifo_queue_needs_both_the_name_suffix_and_the_attribute(account: Account) -> None:
     for request in ({"QueueName": "a.fifo"}, {"QueueName": "a", "Attributes": {"FifoQueue": "true"}}):
         with refused("InvalidParameterValue", "end with .fifo suffix"):
             account.sqs.call("CreateQueue", request)
 
 
-def test_making_a_queue_again_changes_nothing(account: Account) -> None:
+def test_creating_an_existing_queue_changes_nothing(account: Account) -> None:
     account.send("orders")
     account.queue("orders", VisibilityTimeout=30)
     assert len(account.receive("orders")) == 1
 
 
-def test_making_a_queue_again_with_other_attributes_is_refused(account: Account) -> None:
+def test_creating_an_existing_queue_with_other_attributes_is_refused(account: Account) -> None:
     text = "A queue already exists with the same name and a different value for attribute DelaySeconds"
     with refused("QueueAlreadyExists", text):
         account.queue("orders", DelaySeconds=1)
@@ -75,14 +75,14 @@ def test_an_attribute_out_of_range_is_refused(account: Account, name: str, value
         account.call("SetQueueAttributes", "orders", Attributes={name: value})
 
 
-def test_an_attribute_that_there_is_not_is_refused(account: Account) -> None:
+def test_an_unknown_attribute_is_refused(account: Account) -> None:
     with refused("InvalidAttributeName", "Unknown Attribute Foo."):
         account.call("SetQueueAttributes", "orders", Attributes={"Foo": "1"})
     with refused("InvalidAttributeName", "Unknown Attribute Foo."):
         account.call("GetQueueAttributes", "orders", AttributeNames=["Foo"])
 
 
-def test_what_is_fifo_s_own_is_refused_elsewhere_and_the_type_stays(account: Account) -> None:
+def test_fifo_attributes_are_refused_on_a_standard_queue_and_the_type_cannot_change(account: Account) -> None:
     with refused("InvalidAttributeName", "Unknown Attribute ContentBasedDeduplication."):
         account.call("SetQueueAttributes", "orders", Attributes={"ContentBasedDeduplication": "true"})
     with refused("InvalidAttributeName", "Unknown Attribute FifoQueue."):
@@ -92,36 +92,36 @@ def test_what_is_fifo_s_own_is_refused_elsewhere_and_the_type_stays(account: Acc
         account.call("SetQueueAttributes", "ledger.fifo", Attributes={"FifoQueue": "false"})
 
 
-def test_changed_attributes_hold_from_now(account: Account) -> None:
+def test_changed_attributes_apply_from_now_on(account: Account) -> None:
     account.send("orders")
     account.wait(5)
     account.call("SetQueueAttributes", "orders", Attributes={"VisibilityTimeout": "5"})
     account.receive("orders")
     account.wait(5)
     assert len(account.receive("orders")) == 1
-    told = account.attributes("orders")
-    assert (told["VisibilityTimeout"], told["CreatedTimestamp"]) == ("5", "1800000000")
-    assert told["LastModifiedTimestamp"] == "1800000005"
+    attributes = account.attributes("orders")
+    assert (attributes["VisibilityTimeout"], attributes["CreatedTimestamp"]) == ("5", "1800000000")
+    assert attributes["LastModifiedTimestamp"] == "1800000005"
 
 
-def test_the_numbers_of_messages_are_told(account: Account) -> None:
+def test_queue_attributes_include_the_numbers_of_messages(account: Account) -> None:
     account.send("orders", DelaySeconds=60)
     for _ in range(5):
         account.send("orders")
     account.receive("orders", most=2)
-    told = account.attributes("orders")
-    assert told["ApproximateNumberOfMessages"] == "3"
-    assert told["ApproximateNumberOfMessagesNotVisible"] == "2"
-    assert told["ApproximateNumberOfMessagesDelayed"] == "1"
+    attributes = account.attributes("orders")
+    assert attributes["ApproximateNumberOfMessages"] == "3"
+    assert attributes["ApproximateNumberOfMessagesNotVisible"] == "2"
+    assert attributes["ApproximateNumberOfMessagesDelayed"] == "1"
 
 
-def test_only_the_attributes_that_were_asked_for_are_told(account: Account) -> None:
+def test_only_the_requested_queue_attributes_are_returned(account: Account) -> None:
     answer = account.call("GetQueueAttributes", "orders", AttributeNames=["DelaySeconds", "RedrivePolicy"])
     assert answer == {"Attributes": {"DelaySeconds": "0"}}
     assert account.call("GetQueueAttributes", "orders") == {}
 
 
-def test_queues_are_listed_by_prefix_and_in_pages(account: Account) -> None:
+def test_queues_are_listed_by_prefix_with_pagination(account: Account) -> None:
     for name in ("other-1", "other-2", "other-3"):
         account.queue(name)
     urls = [account.sqs.url(name) for name in ("other-1", "other-2", "other-3")]
@@ -133,10 +133,10 @@ def test_queues_are_listed_by_prefix_and_in_pages(account: Account) -> None:
     assert account.sqs.call("ListQueues", {"QueueNamePrefix": "none"}) == {}
 
 
-def test_a_deleted_queue_is_gone_and_its_name_free_after_a_minute(account: Account) -> None:
+def test_the_name_of_a_deleted_queue_can_be_reused_after_a_minute(account: Account) -> None:
     account.send("orders")
     account.call("DeleteQueue", "orders")
-    assert len(account.happened("purged")) == 1
+    assert len(account.recorded("purged")) == 1
     with refused(GONE):
         account.receive("orders")
     with refused("AWS.SimpleQueueService.QueueDeletedRecently", "You must wait 60 seconds"):
@@ -146,7 +146,7 @@ def test_a_deleted_queue_is_gone_and_its_name_free_after_a_minute(account: Accou
     assert account.receive("orders") == []
 
 
-def test_a_handle_of_a_queue_that_was_made_anew_is_none_of_its(account: Account) -> None:
+def test_a_handle_of_a_deleted_queue_is_refused_by_a_new_queue_of_the_same_name(account: Account) -> None:
     account.send("orders")
     handle = account.handle("orders")
     account.call("DeleteQueue", "orders")
@@ -164,14 +164,14 @@ def test_a_purge_deletes_everything_once_a_minute(account: Account) -> None:
     account.receive("orders", most=1)
     account.call("PurgeQueue", "orders")
     assert account.sqs.peek("orders") == []
-    assert len(account.happened("purged")) == 3
+    assert len(account.recorded("purged")) == 3
     with refused("AWS.SimpleQueueService.PurgeQueueInProgress", "on orders is allowed every 60 seconds."):
         account.call("PurgeQueue", "orders")
     account.wait(60)
     account.call("PurgeQueue", "orders")
 
 
-def test_tags_are_kept(account: Account) -> None:
+def test_tags_can_be_added_listed_and_removed(account: Account) -> None:
     account.call("TagQueue", "orders", Tags={"a": "1", "b": "2"})
     account.call("UntagQueue", "orders", TagKeys=["a", "c"])
     assert account.call("ListQueueTags", "orders") == {"Tags": {"b": "2"}}
@@ -179,18 +179,18 @@ def test_tags_are_kept(account: Account) -> None:
     assert account.call("ListQueueTags", "orders") == {}
 
 
-def test_permissions_are_unknown_here(account: Account) -> None:
+def test_permissions_are_not_supported(account: Account) -> None:
     request = {"Label": "a", "AWSAccountIds": ["1"], "Actions": ["*"]}
     with refused("AWS.SimpleQueueService.UnsupportedOperation", "AddPermission"):
         account.call("AddPermission", "orders", **request)
 
 
-def test_a_request_of_the_wrong_shape_is_refused(account: Account) -> None:
+def test_a_request_that_does_not_fit_the_service_model_is_refused(account: Account) -> None:
     with refused("SerializationException", 'Missing required parameter in input: "MessageBody"'):
         account.call("SendMessage", "orders")
 
 
-def test_a_receive_asks_for_1_to_10_and_waits_for_0_to_20_seconds(account: Account) -> None:
+def test_the_parameters_of_a_receive_must_be_in_range(account: Account) -> None:
     for most in (0, 11):
         with refused(
             "InvalidParameterValue", f"Value {most} for parameter MaxNumberOfMessages is invalid. Reason: Must"
@@ -202,17 +202,17 @@ def test_a_receive_asks_for_1_to_10_and_waits_for_0_to_20_seconds(account: Accou
         account.receive("orders", VisibilityTimeout=43_201)
 
 
-def test_subscribers_are_told_of_what_may_change_the_next_receive(account: Account) -> None:
-    told: list[str] = []
+def test_subscribers_are_notified_of_changes_that_may_affect_the_next_receive(account: Account) -> None:
+    calls: list[str] = []
     account.queue("others")
-    account.sqs.subscribe("orders", lambda: told.append("orders"))
+    account.sqs.subscribe("orders", lambda: calls.append("orders"))
     account.send("others")
     account.receive("others")
-    assert told == []
+    assert calls == []
     account.send("orders")
-    handle = account.handle("orders")  # it comes back, which a poller that is waiting has to know
-    account.hide("orders", handle, 5)
-    assert told == ["orders"] * 3
+    handle = account.handle("orders")  # the message becomes visible later: a waiting poller must be notified
+    account.change_visibility("orders", handle, 5)
+    assert calls == ["orders"] * 3
     account.delete("orders", handle)
     account.receive("orders")
-    assert told == ["orders"] * 3
+    assert calls == ["orders"] * 3

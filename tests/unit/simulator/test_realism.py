@@ -1,4 +1,4 @@
-"""What a standard queue of the model does when it is asked to be as careless as AWS allows."""
+"""Standard queues of the SQS model with the switches of `Realism`."""
 
 from tests.unit.simulator.account import Account, Realism
 
@@ -17,70 +17,70 @@ def receives(account: Account, queue: str, count: int, **parameters: int) -> lis
     return [account.bodies(queue, **parameters) for _ in range(count)]
 
 
-def test_messages_are_received_in_any_order() -> None:
+def test_reordered_messages_are_received_in_any_order() -> None:
     account = account_with(reorder=True)
     got = [body for some in receives(account, "orders", 2) for body in some]
     assert sorted(got, key=int) == [str(number) for number in range(20)]
     assert got != sorted(got, key=int)
 
 
-def test_a_receive_returns_a_part_and_sometimes_nothing() -> None:
+def test_a_partial_receive_returns_some_messages_and_sometimes_none() -> None:
     sizes = [len(some) for some in receives(account_with(partial=True), "orders", 10)]
     assert sum(sizes) == 20
     assert 0 in sizes
     assert any(0 < size < 10 for size in sizes)
 
 
-def test_a_receive_that_waits_never_comes_back_with_nothing_where_something_is() -> None:
+def test_a_long_poll_always_returns_a_visible_message() -> None:
     account = account_with(partial=True)
     while account.sqs.depth("orders").ready:
         assert account.receive("orders", WaitTimeSeconds=1)
 
 
-def test_a_message_may_be_delivered_again_while_it_is_hidden() -> None:
+def test_a_message_may_be_delivered_twice_while_it_is_in_flight() -> None:
     account = account_with(duplicate=1.0)
     first = {message["MessageId"]: message for message in account.receive("orders")}
     account.wait(29.9)
-    again = [message for message in account.receive("orders") if message["MessageId"] in first]
-    assert len(again) == 10
-    assert {message["Attributes"]["ApproximateReceiveCount"] for message in again} == {"2"}
-    duplicates = [fields for _, fields in account.happened("received") if fields.get("duplicate")]
-    assert [fields["delivery_id"] for fields in duplicates] == [message["MessageId"] for message in again]
+    duplicates = [message for message in account.receive("orders") if message["MessageId"] in first]
+    assert len(duplicates) == 10
+    assert {message["Attributes"]["ApproximateReceiveCount"] for message in duplicates} == {"2"}
+    recorded = [fields for _, fields in account.recorded("received") if fields.get("duplicate")]
+    assert [fields["delivery_id"] for fields in recorded] == [message["MessageId"] for message in duplicates]
 
 
-def test_a_message_may_be_delivered_again_after_it_was_deleted_and_only_once() -> None:
+def test_a_deleted_message_may_be_delivered_once_more() -> None:
     account = account_with(duplicate=1.0)
     deleted = account.receive("orders")
     for message in deleted:
         account.delete("orders", message["ReceiptHandle"])
     account.wait(29.9)
-    again = [each for _ in range(2) for each in account.receive("orders") if int(each["Body"]) < 10]
-    assert sorted(each["MessageId"] for each in again) == sorted(each["MessageId"] for each in deleted)
-    assert {each["Attributes"]["ApproximateReceiveCount"] for each in again} == {"2"}
-    assert len(account.happened("reappeared")) == 10
-    for message in again:
+    duplicates = [each for _ in range(2) for each in account.receive("orders") if int(each["Body"]) < 10]
+    assert sorted(each["MessageId"] for each in duplicates) == sorted(each["MessageId"] for each in deleted)
+    assert {each["Attributes"]["ApproximateReceiveCount"] for each in duplicates} == {"2"}
+    assert len(account.recorded("reappeared")) == 10
+    for message in duplicates:
         account.delete("orders", message["ReceiptHandle"])
     account.wait(60)
-    assert len(account.happened("reappeared")) == 10
+    assert len(account.recorded("reappeared")) == 10
 
 
-def test_a_message_whose_visibility_was_changed_is_delivered_again_all_the_same() -> None:
+def test_a_message_whose_visibility_was_changed_may_be_delivered_twice() -> None:
     account = account_with(duplicate=1.0)
     for message in account.receive("orders"):
-        account.hide("orders", message["ReceiptHandle"], 600)
+        account.change_visibility("orders", message["ReceiptHandle"], 600)
     account.wait(29.9)
     assert sum(int(body) < 10 for _ in range(2) for body in account.bodies("orders")) == 10
 
 
-def test_a_message_that_has_expired_or_moved_does_not_come_back() -> None:
+def test_an_expired_or_moved_message_is_not_duplicated() -> None:
     account = Account(1, realism=Realism(duplicate=1.0))
-    account.queue("letters")
-    account.queue("short", dead_letter="letters", max_receives=1, MessageRetentionPeriod="60", VisibilityTimeout="50")
+    account.queue("dead")
+    account.queue("short", dead_letter="dead", max_receives=1, MessageRetentionPeriod="60", VisibilityTimeout="50")
     account.send("short", "moved")
     account.receive("short", VisibilityTimeout=50)
     account.wait(51)
     assert account.receive("short") == []
-    assert account.bodies("letters") == ["moved"]
+    assert account.bodies("dead") == ["moved"]
     account.send("short", "expired")
     account.wait(59.9)
     account.delete("short", account.handle("short"))
@@ -88,21 +88,21 @@ def test_a_message_that_has_expired_or_moved_does_not_come_back() -> None:
     assert account.receive("short") == []
 
 
-def test_fifo_queues_stay_in_order_and_exact() -> None:
+def test_realism_does_not_affect_fifo_queues() -> None:
     account = account_with(reorder=True, partial=True, duplicate=1.0)
     assert receives(account, "ledger.fifo", 2) == [[str(number) for number in range(10)], []]
     account.wait(29.9)
     assert account.receive("ledger.fifo") == []
 
 
-def test_the_same_seed_does_the_same() -> None:
-    def story(seed: int) -> list[tuple[str, dict[str, object]]]:
+def test_the_same_seed_gives_the_same_history() -> None:
+    def history(seed: int) -> list[tuple[str, dict[str, object]]]:
         account = account_with(seed, reorder=True, partial=True, duplicate=0.3)
         for _ in range(10):
             for message in account.receive("orders")[::2]:
                 account.delete("orders", message["ReceiptHandle"])
             account.wait(7)
-        return account.happened()
+        return account.recorded()
 
-    assert story(1) == story(1)
-    assert story(1) != story(2)
+    assert history(1) == history(1)
+    assert history(1) != history(2)

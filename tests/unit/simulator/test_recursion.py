@@ -3,7 +3,7 @@
 import pytest
 
 from tarry import Message, Queue, consumer
-from tarry.simulator.recursion import MOST_INVOCATIONS
+from tarry.simulator.recursion import MAX_INVOCATIONS
 from tarry.testing import Realism, Sandbox
 
 runs: list[int] = []
@@ -21,33 +21,33 @@ def _no_runs() -> None:
     runs.clear()
 
 
-def play(sandbox: Sandbox, **settings: str) -> None:
+def run(sandbox: Sandbox, **settings: str) -> None:
     sandbox.queue("orders", dead_letter="orders-dlq", max_receive_count=3)
     sandbox.connect(sends_on, "orders", **settings)  # type: ignore[arg-type]
     sandbox.send("orders", "1")
     sandbox.run()
 
 
-def test_a_function_that_keeps_sending_to_its_queue_is_stopped_and_its_message_moved_bare(sandbox: Sandbox) -> None:
-    play(sandbox)
-    assert runs == list(range(1, MOST_INVOCATIONS + 1))
-    [letter] = sandbox.messages("orders-dlq")
-    assert (letter.json(), letter.failure, letter.receive_count) == (MOST_INVOCATIONS + 1, None, 3)
-    assert "Lambda refused the invocation: recursive loop" in sandbox.report().timeline(letter.id)
+def test_a_recursive_loop_is_stopped_and_sqs_moves_the_message_to_the_dead_letter_queue(sandbox: Sandbox) -> None:
+    run(sandbox)
+    assert runs == list(range(1, MAX_INVOCATIONS + 1))
+    [dead_letter] = sandbox.messages("orders-dlq")
+    assert (dead_letter.json(), dead_letter.failure, dead_letter.receive_count) == (MAX_INVOCATIONS + 1, None, 3)
+    assert "Lambda refused the invocation: recursive loop" in sandbox.report().timeline(dead_letter.id)
 
 
-def test_a_function_whose_recursive_loop_is_allowed_goes_on(sandbox: Sandbox) -> None:
-    play(sandbox, recursive_loop="Allow")
+def test_a_recursive_loop_that_is_allowed_continues(sandbox: Sandbox) -> None:
+    run(sandbox, recursive_loop="Allow")
     assert runs == list(range(1, 31))
 
 
 @pytest.mark.sandbox(realism=Realism(recursion_is_stopped=False))
 def test_recursive_loop_detection_can_be_switched_off(sandbox: Sandbox) -> None:
-    play(sandbox)
+    run(sandbox)
     assert runs == list(range(1, 31))
 
 
-def test_retries_in_place_are_no_loop(sandbox: Sandbox) -> None:
+def test_retries_in_place_are_not_a_recursive_loop(sandbox: Sandbox) -> None:
     @consumer(max_attempts=25)
     def fails(message: Message) -> None:
         raise ValueError
@@ -58,8 +58,8 @@ def test_retries_in_place_are_no_loop(sandbox: Sandbox) -> None:
     assert sum(step.state == "IN_FLIGHT" for step in sandbox.run().story(order)) == 25
 
 
-def test_a_chain_counts_for_its_own_messages_alone(sandbox: Sandbox) -> None:
-    """A message that shares its batch with copies of another one is not part of their chain."""
+def test_a_chain_of_sends_includes_only_its_own_messages(sandbox: Sandbox) -> None:
+    """A message in the same batch as copies of another message is not part of their chain."""
 
     @consumer
     def defers(message: Message) -> None:
@@ -75,7 +75,7 @@ def test_a_chain_counts_for_its_own_messages_alone(sandbox: Sandbox) -> None:
     assert sandbox.run().count("COMMITTED") == 2
 
 
-def test_a_template_says_whether_its_function_may_loop(tmp_path: pytest.TempPathFactory) -> None:
+def test_recursive_loop_is_read_from_the_template(tmp_path: pytest.TempPathFactory) -> None:
     from tarry.template import read_template
 
     path = tmp_path / "template.yaml"  # type: ignore[operator]

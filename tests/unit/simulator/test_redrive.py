@@ -1,4 +1,4 @@
-"""How messages come into a dead-letter queue of the model, and out of it."""
+"""Dead-letter queues of the SQS model: redrive policies and message move tasks."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ def exhaust(account: Account, queue: str, receives: int = 2) -> None:
         account.wait(30)
 
 
-def test_a_message_moves_at_the_receive_after_the_last_that_is_allowed(account: Account) -> None:  # PLATFORM 7
+def test_a_message_is_moved_at_the_receive_after_the_maximum_receive_count(account: Account) -> None:  # PLATFORM 7
     account.send("orders")
     exhaust(account, "orders")
     account.wait(3600)
@@ -31,22 +31,22 @@ def test_a_message_moves_at_the_receive_after_the_last_that_is_allowed(account: 
     assert account.sqs.depth("dead").ready == 1
 
 
-def test_a_moved_message_keeps_what_it_is(account: Account) -> None:  # FACTS 1.4
+def test_a_moved_message_keeps_its_id_body_and_attributes(account: Account) -> None:  # FACTS 1.4
     trace = {"AWSTraceHeader": text("Root=1-2-3")}
     sent = account.send("orders", "hello", MessageAttributes={"a": text("b")}, MessageSystemAttributes=trace)
     exhaust(account, "orders")
     account.receive("orders")
     [dead] = account.receive("dead")
     assert (dead["MessageId"], dead["Body"], dead["MessageAttributes"]) == (sent, "hello", {"a": text("b")})
-    told = dead["Attributes"]
-    assert told["AWSTraceHeader"] == "Root=1-2-3"
-    assert told["ApproximateReceiveCount"] == "3"
-    assert told["ApproximateFirstReceiveTimestamp"] == "1800000000000"
-    assert told["SentTimestamp"] == "1800000000000"
-    assert told["DeadLetterQueueSourceArn"] == account.sqs.arn("orders")
+    attributes = dead["Attributes"]
+    assert attributes["AWSTraceHeader"] == "Root=1-2-3"
+    assert attributes["ApproximateReceiveCount"] == "3"
+    assert attributes["ApproximateFirstReceiveTimestamp"] == "1800000000000"
+    assert attributes["SentTimestamp"] == "1800000000000"
+    assert attributes["DeadLetterQueueSourceArn"] == account.sqs.arn("orders")
 
 
-def test_the_retention_in_the_dead_letter_queue_counts_from_the_first_send(account: Account) -> None:  # PLATFORM 5
+def test_the_retention_of_a_standard_dead_letter_counts_from_the_original_send(account: Account) -> None:  # PLATFORM 5
     account.send("orders")
     account.wait(3 * 86_400)
     exhaust(account, "orders")
@@ -55,7 +55,7 @@ def test_the_retention_in_the_dead_letter_queue_counts_from_the_first_send(accou
     assert account.receive("dead") == []
 
 
-def test_on_fifo_the_time_begins_anew_and_the_deduplication_id_is_the_message_s_id() -> None:  # FACTS 1.4
+def test_a_fifo_dead_letter_has_a_new_retention_period_and_its_id_as_deduplication_id() -> None:  # FACTS 1.4
     account = Account()
     account.queue("dead.fifo")
     account.queue("ledger.fifo", dead_letter="dead.fifo", max_receives=2)
@@ -68,7 +68,7 @@ def test_on_fifo_the_time_begins_anew_and_the_deduplication_id_is_the_message_s_
     assert dead["Attributes"]["MessageGroupId"] == "a"
 
 
-def test_on_fifo_the_group_goes_on_behind_a_moved_head() -> None:
+def test_a_fifo_group_continues_after_its_head_was_moved() -> None:
     account = Account()
     account.queue("dead.fifo")
     account.queue("ledger.fifo", dead_letter="dead.fifo", max_receives=1)
@@ -86,15 +86,15 @@ def test_a_receive_that_moves_messages_still_returns_others(account: Account) ->
     assert account.bodies("orders") == ["fresh"]
 
 
-def test_the_move_is_recorded_with_where_from_and_where_to(account: Account) -> None:
+def test_a_move_is_recorded_with_its_source_and_its_target(account: Account) -> None:
     sent = account.send("orders")
     exhaust(account, "orders")
     account.receive("orders")
-    [(_, fields)] = account.happened("moved")
+    [(_, fields)] = account.recorded("moved")
     assert (fields["queue"], fields["to"], fields["delivery_id"]) == ("orders", "dead", sent)
 
 
-def test_without_its_dead_letter_queue_a_queue_goes_on_delivering(account: Account) -> None:
+def test_a_queue_whose_dead_letter_queue_was_deleted_keeps_delivering(account: Account) -> None:
     account.send("orders")
     account.call("DeleteQueue", "dead")
     exhaust(account, "orders", receives=5)
@@ -109,24 +109,24 @@ def test_a_dead_letter_queue_must_exist(account: Account) -> None:
         account.queue("others", RedrivePolicy=json.dumps(policy))
 
 
-def test_a_dead_letter_queue_has_the_type_of_its_source(account: Account) -> None:  # PLATFORM 23
+def test_a_dead_letter_queue_must_have_the_type_of_its_source(account: Account) -> None:  # PLATFORM 23
     with refused("InvalidParameterValue", "Dead-letter queue must be same type of queue as the source."):
         account.queue("ledger.fifo", dead_letter="dead")
 
 
 @pytest.mark.parametrize("count", [0, 1001, "many"])
-def test_the_count_is_1_to_1000(account: Account, count: object) -> None:
+def test_the_maximum_receive_count_is_1_to_1000(account: Account, count: object) -> None:
     policy = {"deadLetterTargetArn": account.sqs.arn("dead"), "maxReceiveCount": count}
     with refused("InvalidParameterValue", f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to"):
         account.queue("others", RedrivePolicy=json.dumps(policy))
 
 
-def test_an_arn_that_is_none_is_refused(account: Account) -> None:
+def test_an_invalid_dead_letter_target_arn_is_refused(account: Account) -> None:
     with refused("InvalidParameterValue", "Invalid value for deadLetterTargetArn."):
         account.queue("others", RedrivePolicy='{"deadLetterTargetArn": "dummy", "maxReceiveCount": 42}')
 
 
-def test_a_dead_letter_queue_may_say_whose_it_is(account: Account) -> None:  # PLATFORM 23
+def test_a_redrive_allow_policy_restricts_the_sources_of_a_dead_letter_queue(account: Account) -> None:  # PLATFORM 23
     allowed = {"redrivePermission": "byQueue", "sourceQueueArns": [account.sqs.arn("orders")]}
     account.queue("private", RedriveAllowPolicy=json.dumps(allowed))
     with refused("InvalidParameterValue", "does not permit this source queue"):
@@ -141,7 +141,7 @@ def test_the_sources_of_a_dead_letter_queue_can_be_listed(account: Account) -> N
     assert account.call("ListDeadLetterSourceQueues", "dead") == {"queueUrls": []}
 
 
-# moving back
+# message move tasks
 
 
 def move(account: Account, **parameters: str) -> None:
@@ -155,7 +155,7 @@ def dead_letter(account: Account) -> str:
     return sent
 
 
-def test_a_move_task_sends_everything_back_as_new_messages(account: Account) -> None:  # PLATFORM 24
+def test_a_move_task_sends_all_messages_back_as_new_ones(account: Account) -> None:  # PLATFORM 24
     sent = dead_letter(account)
     move(account)
     assert account.sqs.peek("dead") == []
@@ -168,23 +168,23 @@ def test_a_move_task_sends_everything_back_as_new_messages(account: Account) -> 
     assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 1)
 
 
-def test_a_move_task_may_go_to_another_queue(account: Account) -> None:
+def test_a_move_task_may_have_another_queue_as_destination(account: Account) -> None:
     account.queue("elsewhere")
     dead_letter(account)
     move(account, DestinationArn=account.sqs.arn("elsewhere"))
     assert account.bodies("elsewhere") == ["hello"]
 
 
-def test_the_message_and_the_one_that_it_becomes_are_recorded(account: Account) -> None:
+def test_a_move_task_records_the_old_and_the_new_message(account: Account) -> None:
     sent = dead_letter(account)
     move(account)
-    [(_, moved)] = [(what, fields) for what, fields in account.happened("moved") if fields["queue"] == "dead"]
-    (_, again) = account.happened("sent")[-1]
-    assert (moved["delivery_id"], moved["new_delivery_id"]) == (sent, again["delivery_id"])
-    assert again["origin"] == "redrive"
+    [(_, moved)] = [(what, fields) for what, fields in account.recorded("moved") if fields["queue"] == "dead"]
+    (_, new) = account.recorded("sent")[-1]
+    assert (moved["delivery_id"], moved["new_delivery_id"]) == (sent, new["delivery_id"])
+    assert new["origin"] == "redrive"
 
 
-def test_what_was_sent_to_the_dead_letter_queue_itself_has_no_way_back(account: Account) -> None:
+def test_a_message_sent_directly_to_the_dead_letter_queue_cannot_be_moved_back(account: Account) -> None:
     account.send("dead")
     move(account)
     [task] = account.sqs.call("ListMessageMoveTasks", {"SourceArn": account.sqs.arn("dead")})["Results"]
@@ -192,12 +192,12 @@ def test_what_was_sent_to_the_dead_letter_queue_itself_has_no_way_back(account: 
     assert len(account.sqs.peek("dead")) == 1
 
 
-def test_only_a_dead_letter_queue_can_be_moved(account: Account) -> None:  # PLATFORM 24
+def test_a_move_task_needs_a_dead_letter_queue_as_source(account: Account) -> None:  # PLATFORM 24
     with refused("InvalidParameterValue", "Source queue must be configured as a Dead Letter Queue."):
         account.sqs.call("StartMessageMoveTask", {"SourceArn": account.sqs.arn("orders")})
 
 
-def test_a_queue_that_is_not_there_cannot_be_moved_or_moved_to(account: Account) -> None:
+def test_a_move_task_needs_an_existing_source_and_destination(account: Account) -> None:
     nowhere = account.sqs.arn("dead") + "x"
     with refused("ResourceNotFoundException", "SourceArn"):
         account.sqs.call("StartMessageMoveTask", {"SourceArn": nowhere})
@@ -206,7 +206,7 @@ def test_a_queue_that_is_not_there_cannot_be_moved_or_moved_to(account: Account)
 
 
 def slow_task(account: Account, seconds: int) -> str:
-    """The handle of a task that moves a message a second."""
+    """Start a task that moves one message per second; return its handle."""
     for _ in range(seconds):
         account.send("orders")
     exhaust(account, "orders")
@@ -221,7 +221,7 @@ def last_task(account: Account) -> dict[str, Any]:
     return dict(task)
 
 
-def test_a_queue_has_one_task_at_a_time(account: Account) -> None:  # PLATFORM 24
+def test_a_queue_has_one_move_task_at_a_time(account: Account) -> None:  # PLATFORM 24
     handle = slow_task(account, seconds=3)
     account.wait(2)
     assert (last_task(account)["Status"], last_task(account)["TaskHandle"]) == ("RUNNING", handle)
@@ -232,14 +232,14 @@ def test_a_queue_has_one_task_at_a_time(account: Account) -> None:  # PLATFORM 2
     move(account)
 
 
-def test_a_task_that_runs_can_be_cancelled(account: Account) -> None:
+def test_a_running_move_task_can_be_cancelled(account: Account) -> None:
     handle = slow_task(account, seconds=3)
     assert account.sqs.call("CancelMessageMoveTask", {"TaskHandle": handle}) == {"ApproximateNumberOfMessagesMoved": 3}
     assert (last_task(account)["Status"], "TaskHandle" in last_task(account)) == ("CANCELLED", False)
     move(account)
 
 
-def test_a_task_that_has_ended_cannot_be_cancelled(account: Account) -> None:
+def test_a_completed_move_task_cannot_be_cancelled(account: Account) -> None:
     handle = account.sqs.call("StartMessageMoveTask", {"SourceArn": account.sqs.arn("dead")})["TaskHandle"]
     with refused("ResourceNotFoundException", "Task does not exist."):
         account.sqs.call("CancelMessageMoveTask", {"TaskHandle": handle})

@@ -1,4 +1,4 @@
-"""What a function's answer means to the event source mapping (PLATFORM 10)."""
+"""The meaning of a function's response for the event source mapping (PLATFORM 10)."""
 
 from typing import Any
 
@@ -22,24 +22,24 @@ BATCH = ["a", "b", "c"]
         ({"batchItemFailures": [{"itemIdentifier": "b"}, {"itemIdentifier": "b"}]}, {"b"}),
     ],
 )
-def test_all_but_the_named_are_deleted(response: Any, failed: set[str]) -> None:
+def test_a_valid_response_returns_the_ids_it_reports(response: Any, failed: set[str]) -> None:
     assert failed_ids(response, BATCH) == failed
 
 
 @pytest.mark.parametrize(
     ("response", "why"),
     [
-        ("ok", "no object"),
-        ([], "no object"),
-        ({"batchItemFailures": "a"}, "no list"),
+        ("ok", "not an object"),
+        ([], "not an object"),
+        ({"batchItemFailures": "a"}, "not a list"),
         ({"batchItemFailures": ["a"]}, "without itemIdentifier"),
         ({"batchItemFailures": [{"foo": "a"}]}, "without itemIdentifier"),
-        ({"batchItemFailures": [{"itemIdentifier": ""}]}, "itemIdentifier is ''"),
-        ({"batchItemFailures": [{"itemIdentifier": None}]}, "itemIdentifier is None"),
-        ({"batchItemFailures": [{"itemIdentifier": 1}]}, "itemIdentifier is 1"),
-        ({"batchItemFailures": [{"itemIdentifier": "a"}, {"itemIdentifier": "z"}]}, "no message of the batch: z"),
+        ({"batchItemFailures": [{"itemIdentifier": ""}]}, "not a non-empty string: ''"),
+        ({"batchItemFailures": [{"itemIdentifier": None}]}, "not a non-empty string: None"),
+        ({"batchItemFailures": [{"itemIdentifier": 1}]}, "not a non-empty string: 1"),
+        ({"batchItemFailures": [{"itemIdentifier": "a"}, {"itemIdentifier": "z"}]}, "not the id of .* the batch: z"),
     ],
 )
-def test_a_damaged_answer_deletes_nothing(response: Any, why: str) -> None:
+def test_an_invalid_response_fails_the_whole_batch(response: Any, why: str) -> None:
     with pytest.raises(WholeBatchFailed, match=why):
         failed_ids(response, BATCH)

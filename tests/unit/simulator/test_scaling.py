@@ -1,16 +1,16 @@
-"""How many invocations a mapping lets run at once. PLATFORM 15, 15a."""
+"""The scaling of an event source mapping (PLATFORM 15, 15a)."""
 
 from tarry.simulator.scaling import Scaling
 
 
-def test_it_begins_with_five_and_adds_three_hundred_a_minute_while_more_is_wanted() -> None:
+def test_concurrency_starts_at_five_and_grows_by_300_a_minute_under_load() -> None:
     scaling = Scaling()
     assert scaling.limit(0) == 5
     assert scaling.more_wanted(0) == 0.2
     assert [scaling.limit(now) for now in (0.1, 0.2, 1, 60)] == [5, 6, 10, 305]
 
 
-def test_it_does_not_grow_while_nothing_more_is_wanted() -> None:
+def test_concurrency_does_not_grow_without_load() -> None:
     scaling = Scaling()
     assert scaling.limit(3600) == 5
     scaling.more_wanted(3600)
@@ -18,14 +18,14 @@ def test_it_does_not_grow_while_nothing_more_is_wanted() -> None:
     assert scaling.limit(7200) == 55
 
 
-def test_with_nothing_left_to_do_it_is_back_where_it_began() -> None:
+def test_concurrency_returns_to_its_start_when_idle() -> None:
     scaling = Scaling()
     scaling.more_wanted(0)
     scaling.enough(10, running=0)
     assert scaling.limit(10) == 5
 
 
-def test_it_grows_to_1250_and_no_further() -> None:
+def test_concurrency_grows_to_1250_at_most() -> None:
     scaling = Scaling()
     scaling.more_wanted(0)
     assert scaling.limit(248) == 1_245
@@ -33,15 +33,15 @@ def test_it_grows_to_1250_and_no_further() -> None:
     assert scaling.more_wanted(3600) is None
 
 
-def test_a_maximum_concurrency_bounds_it() -> None:
+def test_a_maximum_concurrency_limits_the_growth() -> None:
     scaling = Scaling(maximum=7)
     scaling.more_wanted(0)
     assert (scaling.limit(0), scaling.limit(60)) == (5, 7)
     assert Scaling(maximum=2).limit(0) == 2
 
 
-def test_the_next_place_comes_when_it_says() -> None:
-    """So that whoever waits for it does not ask again at the same time, for ever."""
+def test_the_limit_rises_at_the_announced_time() -> None:
+    """Otherwise a caller that waits until then would ask again at the same time, in an endless loop."""
     scaling, now = Scaling(), 1_800_000_000.0
     for limit in range(6, 100):
         when = scaling.more_wanted(now)
@@ -51,7 +51,7 @@ def test_the_next_place_comes_when_it_says() -> None:
         assert scaling.limit(now) == limit
 
 
-def test_a_function_error_lowers_it_and_it_grows_again() -> None:
+def test_concurrency_drops_on_a_function_error_and_grows_back() -> None:
     scaling = Scaling()
     scaling.more_wanted(0)
     scaling.failed(10, running=40)
@@ -62,6 +62,6 @@ def test_a_function_error_lowers_it_and_it_grows_again() -> None:
     assert scaling.limit(12) == 11
 
 
-def test_fifo_is_bound_by_its_groups_and_not_by_a_slow_start() -> None:
+def test_a_fifo_mapping_starts_at_its_maximum_concurrency() -> None:
     assert Scaling(is_fifo=True).limit(0) == 1_250
     assert Scaling(50, is_fifo=True).limit(0) == 50

@@ -1,4 +1,4 @@
-"""The quick check of requests and answers, held against botocore's own."""
+"""The fast checks of requests and answers, compared with botocore's validator."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ STRANGE = st.sampled_from([None, True, -1, 1.5, "", "text", b"bytes", [], ["a"],
 
 
 def values(shape: Any) -> st.SearchStrategy[Any]:
-    """What fits a shape, and now and then does not."""
+    """Generate values that fit a shape, and some that do not."""
     fitting: st.SearchStrategy[Any]
     match shape.type_name:
         case "structure":
             required = {name: values(shape.members[name]) for name in shape.required_members}
-            optional = {name: values(member) for name, member in shape.members.items() if name not in required}
+            optional = {name: values(field) for name, field in shape.members.items() if name not in required}
             fitting = st.fixed_dictionaries(required, optional=optional)
         case "list":
             fitting = st.lists(values(shape.member), max_size=2)
@@ -43,13 +43,13 @@ def values(shape: Any) -> st.SearchStrategy[Any]:
 
 
 @given(st.sampled_from(SHAPES).flatmap(lambda shape: st.tuples(st.just(shape), values(shape))))
-def test_what_it_lets_pass_botocore_lets_pass(given: tuple[Any, Any]) -> None:
+def test_the_fast_check_accepts_only_values_that_botocore_accepts(given: tuple[Any, Any]) -> None:
     shape, value = given
     if _check(shape)(value):
         assert _report(value, shape) == ""
 
 
-def test_it_lets_pass_what_is_common() -> None:
+def test_the_fast_check_accepts_a_common_request() -> None:
     shape = service_model().operation_model("SendMessageBatch").input_shape
     attributes = {
         "kind": {"DataType": "String", "StringValue": "order"},
@@ -64,6 +64,6 @@ def test_it_lets_pass_what_is_common() -> None:
     [{}, {"QueueUrl": "u", "MessageBody": 5}, {"QueueUrl": "u", "MessageBody": "a", "Colour": "red"}],
     ids=["missing", "another type", "unknown"],
 )
-def test_what_botocore_refuses_is_refused_in_its_words(parameters: dict[str, Any]) -> None:
+def test_an_invalid_request_raises_the_error_of_botocore(parameters: dict[str, Any]) -> None:
     with pytest.raises(ParamValidationError, match="Parameter validation failed"):
         check_request("SendMessage", parameters)

@@ -516,7 +516,7 @@ def test_two_of_a_group_at_once(sandbox: Sandbox) -> None:
     work(sandbox, succeeds(), "a", "b", fifo=True)
 
     def overlapping(event: HistoryEvent) -> HistoryEvent:
-        return replace(event, at=event.at + 5) if event.what == "ended" else event
+        return replace(event, at=event.at + 5) if event.what == "run_ended" else event
 
     events = sorted((overlapping(event) for event in sandbox.run().events), key=lambda event: event.at)
     assert "groups keep their order" in doctored(events, lambda event: event)

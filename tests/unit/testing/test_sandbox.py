@@ -224,7 +224,7 @@ def test_a_decorated_consumer_and_one_called_by_hand_are_watched_too(sandbox: Sa
 
     report = sandbox.run()
     assert report.count("COMMITTED") == 2
-    assert sum(event.what == "ran" for event in report.events) == 2
+    assert sum(event.what == "run_started" for event in report.events) == 2
 
 
 def test_a_handler_of_two_queues_is_one_function(sandbox: Sandbox) -> None:

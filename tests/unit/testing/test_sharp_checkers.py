@@ -96,7 +96,7 @@ def test_a_list_with_a_step_of_the_users_is_no_excuse(sandbox: Sandbox) -> None:
     events = without_its_letter(sandbox)
 
     def own_steps(event: HistoryEvent) -> HistoryEvent:
-        if event.what != "ran":
+        if event.what != "run_started":
             return event
         own = dict.fromkeys(event.fields["own_steps"], True)
         return replace(event, fields={**event.fields, "own_steps": own})
@@ -119,7 +119,7 @@ def test_a_wait_that_counts_from_the_settlement_is_accused(sandbox: Sandbox) -> 
     sandbox.connect(handler, "orders")
     sandbox.send("orders", "1")
     events = list(sandbox.run().events)
-    began = next(event for event in events if event.what == "ended")
+    began = next(event for event in events if event.what == "run_ended")
     place = events.index(began)
 
     def a_minute_earlier(event: HistoryEvent) -> HistoryEvent:

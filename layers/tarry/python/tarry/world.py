@@ -1,7 +1,7 @@
-"""The world a consumer runs in: its clock, its source of randomness, its way to SQS, its threads.
+"""The world that a consumer runs in: its clock, random source, SQS client factory and threads.
 
-The current world is read at each invocation and never at import, so a test can put a module-level consumer into
-another one: ``with use(World(clock=..., client_factory=...)): handler(event, context)``.
+The current world is looked up at each invocation, never at import, so a test can run a module-level consumer in
+another world: ``with use(World(clock=..., client_factory=...)): handler(event, context)``.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
     from typing import Protocol, TypeAlias
 
     Fire: TypeAlias = Callable[[FrameType | None], BaseException | float]
-    """Asked, with the frame at which the thread stands if that is known, what to raise there, or in how many seconds
-    to ask again."""
+    """Gets the current frame of the thread to interrupt, or None if that is unknown. Returns the exception to raise
+    there, or the seconds until the next call."""
 
 else:
-    Protocol = object  # a class of protocols is slow to make, and nothing asks at run time
+    Protocol = object  # creating a protocol class is slow, and no code needs one at run time
 
 T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """A source of time."""
 
     def time(self) -> float:
-        """Seconds since the epoch, UTC."""
+        """Return the seconds since the epoch, UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that never run backwards, for durations and deadlines."""
+        """Return seconds that never decrease, for durations and deadlines."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait, blocking the thread."""
+        """Block the thread."""
 
     async def asleep(self, seconds: float) -> None:
-        """Wait, letting other tasks run."""
+        """Suspend the task; other tasks run."""
 
 
 class WallClock:
-    """The clock on the wall."""
+    """The clock of the operating system."""
 
     time = staticmethod(epoch_seconds)
     monotonic = staticmethod(monotonic)
@@ -62,75 +62,79 @@ class WallClock:
 
 
 class Thread(Protocol):
-    """A thread that was started; `threading.Thread` is one."""
+    """A started thread, such as a `threading.Thread`."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended, at most ``timeout`` seconds."""
+        """Wait until the thread has ended, at most ``timeout`` seconds."""
 
     def is_alive(self) -> bool:
-        """Whether it has not ended yet."""
+        """Return whether the thread is still running."""
 
 
 class Event(Protocol):
-    """What a thread can wait for; `threading.Event` is one."""
+    """An event that threads can wait for, such as a `threading.Event`."""
 
     def set(self) -> None:
-        """It has happened: whoever waits goes on."""
+        """Set the event and wake all threads that wait for it."""
 
     def clear(self) -> None:
-        """It has not happened (again)."""
+        """Reset the event."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has happened, at most ``timeout`` seconds; whether it has."""
+        """Wait until the event is set, at most ``timeout`` seconds; return whether it is set."""
 
 
 class Threads(Protocol):
-    """Where threads and event loops come from."""
+    """A source of threads, events and event loops."""
 
     def start(self, work: Callable[[], None]) -> Thread:
         """Run ``work`` in a daemon thread, in a copy of the current context.
 
-        Raises `RuntimeError` if the process may have no more threads.
+        Raises:
+            RuntimeError: The process cannot start more threads.
         """
 
     def event(self) -> Event:
-        """Something that threads can wait for."""
+        """Make an event that threads can wait for."""
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        """An event loop that lives in this world's time."""
+        """Make an event loop with the time of this world."""
 
     def interrupt(self, seconds: float, fire: Fire) -> Interruption | None:
-        """Has ``fire`` asked in so many seconds whether the thread that calls this is to be interrupted then.
+        """Schedule an interruption of the calling thread.
 
-        What it answers is raised in that thread, wherever it stands, and ``fire`` is asked again in 0.1 s, until the
-        interruption is cancelled. None where the thread cannot be interrupted.
+        In ``seconds``, ``fire`` is called and decides whether to interrupt. The exception that it returns is raised in
+        the thread, wherever that is, and ``fire`` is called again every 0.1 s until the interruption is cancelled.
+
+        Returns:
+            The interruption; None if the thread cannot be interrupted.
         """
 
 
 class Interruption(Protocol):
-    """What was asked for by `Threads.interrupt`."""
+    """An interruption scheduled by `Threads.interrupt`."""
 
     def renew(self) -> None:
-        """Makes sure that it still comes, whatever ran in the thread meanwhile has done to the signal."""
+        """Restore the signal handler and the timer if other code in the thread has replaced them."""
 
     def cancel(self) -> None:
-        """No more. Whatever interrupted the thread before does so again."""
+        """Cancel the interruption, and restore the previous signal handler and timer."""
 
 
 INTERRUPT_AGAIN_SECONDS = 0.1
-"""For a handler that swallows an interruption."""
+"""The pause before the next interruption if the handler catches one."""
 RENEWED_SECONDS = 0.05
-"""When it is asked again whether to interrupt, once somebody else had the signal."""
+"""The time to the next call of ``fire`` after other code had replaced the signal handler or the timer."""
 SHORTEST_TIMER_SECONDS = 0.001
-"""For a due time that has passed: 0 would stop the timer."""
+"""The timer for a time that has passed: 0 would stop the timer."""
 CAN_SET_TIMER = hasattr(_signal, "setitimer")
-"""Not on Windows."""
+"""False on Windows."""
 OWN_TIMER_SECONDS = 0.01
-"""How far a timer that was set here may be from where it should be."""
+"""The tolerance within which a running timer counts as the one set here."""
 
 
 class RealThreads:
-    """The threads of the process."""
+    """Threads of the operating system."""
 
     def event(self) -> Event:
         import threading
@@ -150,17 +154,17 @@ class RealThreads:
         return asyncio.new_event_loop()
 
     def interrupt(self, seconds: float, fire: Fire) -> Interruption | None:
-        """By SIGALRM, so only the main thread can be, and not on Windows."""
+        """Interrupt by SIGALRM, which works on the main thread only, and not on Windows."""
         if not CAN_SET_TIMER or _signal.getsignal(_signal.SIGALRM) is None:
-            return None  # None: a handler that is not Python's, and could not be put back
+            return None  # no handler means one set outside of Python, which could not be restored
         try:
             return Alarm(seconds, fire)
-        except ValueError:  # not the main thread, or not the main interpreter's
+        except ValueError:  # not the main thread of the main interpreter
             return None
 
 
 class Alarm:
-    """An interruption of the main thread. The signal handler and the timer of before are put back in the end."""
+    """An interruption of the main thread by SIGALRM. `cancel` restores the previous signal handler and timer."""
 
     def __init__(self, seconds: float, fire: Fire) -> None:
         self._fire = fire
@@ -177,7 +181,7 @@ class Alarm:
         handler, timer = _signal.getsignal(_signal.SIGALRM), _signal.getitimer(_signal.ITIMER_REAL)
         if handler is None or (handler is self._handler and timer[0]):
             return
-        if handler is not self._handler:  # somebody has taken the signal meanwhile, and has it back in the end
+        if handler is not self._handler:  # other code has set a handler: `cancel` restores that one
             self._before = _signal.signal(_signal.SIGALRM, self._handler)
             if not self._is_own(timer[0]):
                 self._set_at, self._left = monotonic(), timer
@@ -185,8 +189,8 @@ class Alarm:
 
     def cancel(self) -> None:
         self._is_cancelled = True
-        handler, self._handler = self._handler, None  # else only the garbage collector would free the two
-        if _signal.getsignal(_signal.SIGALRM) is not handler:  # somebody has taken the signal, and keeps it
+        handler, self._handler = self._handler, None  # breaks a reference cycle
+        if _signal.getsignal(_signal.SIGALRM) is not handler:  # other code has set a handler: leave that one
             if self._is_own(_signal.getitimer(_signal.ITIMER_REAL)[0]):
                 _signal.setitimer(_signal.ITIMER_REAL, 0)
             return
@@ -199,23 +203,23 @@ class Alarm:
     def _ring(self, _: int, frame: FrameType | None) -> None:
         if self._is_cancelled:
             return
-        answer = self._fire(frame)
-        if isinstance(answer, BaseException):
+        error_or_delay = self._fire(frame)
+        if isinstance(error_or_delay, BaseException):
             self._ring_in(INTERRUPT_AGAIN_SECONDS)
-            raise answer
-        self._ring_in(answer)
+            raise error_or_delay
+        self._ring_in(error_or_delay)
 
     def _ring_in(self, seconds: float) -> tuple[float, float]:
         self._rings_at = monotonic() + seconds
         return _set_timer(seconds)
 
     def _is_own(self, left: float) -> bool:
-        """Whether a timer with so many seconds left is the one that was set here."""
+        """Return whether a timer with ``left`` seconds left is the one set here."""
         return left > 0 and abs(monotonic() + left - self._rings_at) < OWN_TIMER_SECONDS
 
 
 def _set_timer(seconds: float, interval: float = 0) -> tuple[float, float]:
-    """Starts the timer; what it was set to before. A time that has passed is in a moment: 0 would stop it."""
+    """Start the timer, at once for a time that has passed; return its previous setting."""
     return _signal.setitimer(_signal.ITIMER_REAL, max(seconds, SHORTEST_TIMER_SECONDS), interval)  # type: ignore[no-any-return]
 
 
@@ -223,13 +227,17 @@ _real_threads = RealThreads()
 
 
 class World:
-    """Clock, randomness, SQS client factory and threads, with what may outlive an invocation.
+    """The clock, random source, SQS client factory and threads of a consumer, and objects that outlive an invocation.
 
-    ``client_factory`` makes the boto3 SQS client, at the first request; by default one with short timeouts
-    (`tarry.sqs.client`). ``random`` is by default made at its first use: a generator made at import would be part of a
-    SnapStart snapshot, and every copy of the function would draw the same numbers. ``threads`` is where the runtime's
-    own threads and event loops come from. ``watch`` is asked at each invocation which consumer runs in the place of the
-    one that was called: so a simulation sees the handler's runs.
+    Args:
+        clock: The clock; by default that of the operating system.
+        random: The random source. By default one made at its first use: a generator made at import would be part of a
+            SnapStart snapshot, and every restored environment would draw the same numbers.
+        client_factory: Makes the boto3 SQS client, at the first request; by default one with short timeouts
+            (`tarry.sqs.client`).
+        threads: The source of the runtime's own threads and event loops.
+        watch: Called at each invocation with the consumer; returns the consumer to run instead. A simulation observes
+            the runs of the handler by it.
     """
 
     def __init__(
@@ -246,7 +254,7 @@ class World:
         self.watch = watch
         self._random = self._given_random = random
         self._kept: dict[Any, Any] = {}
-        self._said: dict[str, object] = {}
+        self._first_times: dict[str, object] = {}
         self._lock = RLock()
 
     @property
@@ -258,19 +266,20 @@ class World:
         return self._random
 
     def afresh(self) -> World:
-        """The same world after a cold start: nothing kept, nothing said."""
+        """Return the same world as after a cold start, without kept objects."""
         return World(self.clock, self._given_random, self.client_factory, self.threads, self.watch)
 
     @property
     def is_loaded(self) -> bool:
-        """Whether a client can be made without loading boto3 first, which takes long."""
+        """Whether a client can be made without importing boto3 first, which is slow."""
         return self.client_factory is not None or "boto3" in sys.modules
 
     def new_id(self) -> str:
-        """An id that nothing else has, in the form of a UUID.
+        """Return a unique id in the form of a UUID.
 
-        Made of the random source that was given, else of the system's own: one that was drawn from before a SnapStart
-        snapshot would give every copy of the function the same ids, and SQS would swallow messages as doubles.
+        It comes from the random source passed to the constructor, otherwise from the operating system. A generator
+        that was used before a SnapStart snapshot would give every restored environment the same ids, and SQS would
+        drop messages as duplicates.
         """
         given = self._given_random
         bits = given.randbytes(16) if given is not None else os.urandom(16)
@@ -278,7 +287,7 @@ class World:
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def keep(self, make: Callable[[World], T]) -> T:
-        """What ``make`` makes of this world: once, at the first call, and the same ever after."""
+        """Return ``make(self)``, made at the first call and kept for later calls."""
         try:
             return self._kept[make]  # type: ignore[no-any-return]
         except KeyError:
@@ -288,8 +297,8 @@ class World:
                 return self._kept[make]  # type: ignore[no-any-return]
 
     def first_time(self, what: str) -> bool:
-        """True at the first call with these words in this world: for what is said once a cold start."""
-        return self._said.setdefault(what, key := object()) is key
+        """Return True at the first call with this text in this world, for what is logged once per cold start."""
+        return self._first_times.setdefault(what, key := object()) is key
 
 
 _real = World()
@@ -297,12 +306,12 @@ _current: ContextVar[World] = ContextVar("tarry.world", default=_real)
 
 
 def current() -> World:
-    """The world of the running code: the one put in place by `use`, else the real one."""
+    """Return the world of the running code: the one set by `use`, otherwise the real one."""
     return _current.get()
 
 
-class use:  # noqa: N801 read as a word: `with use(world):`
-    """Makes ``world`` the current one within the ``with`` block."""
+class use:  # noqa: N801 reads as a verb: `with use(world):`
+    """A context manager that makes ``world`` the current one."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -20,11 +20,11 @@ from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.variables import Endpoints, Overrides, variables_of
 from tarry.local.plan import Note, RunPlan, RunSettings, settings_of
+from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History, HistoryEvent
 from tarry.simulator.http import PortTaken, serve
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.sqs import Sqs
-from tarry.simulator.wall import LoopTimeline
 from tarry.template import TemplateError, TemplateFunction
 from tarry.template.queues import with_foreign_queues
 from tarry.template.variables import variables_of as own_variables_of
@@ -47,7 +47,7 @@ class LocalCloud:
     url: str
     plan: RunPlan
     sqs: EmbeddedSqs | ForeignSqs
-    timeline: LoopTimeline
+    timeline: AsyncioScheduler
     history: History
     functions: Mapping[str, ProcessFunction]
     """By name."""
@@ -83,7 +83,7 @@ async def running(
             handler cannot be imported. No message has been received.
     """
     async with AsyncExitStack() as stack:
-        timeline = LoopTimeline()
+        timeline = AsyncioScheduler()
         stack.callback(timeline.close)
         history = History(lambda: timeline.now, keep=False)
         history.listen(on_event)
@@ -120,7 +120,7 @@ def _bug(history: History, loop: asyncio.AbstractEventLoop, context: dict[str, A
 
 
 async def _sqs(
-    plan: RunPlan, settings: RunSettings, timeline: LoopTimeline, history: History, stack: AsyncExitStack
+    plan: RunPlan, settings: RunSettings, timeline: AsyncioScheduler, history: History, stack: AsyncExitStack
 ) -> tuple[EmbeddedSqs | ForeignSqs, str]:
     """Return the SQS and its endpoint URL."""
     queues = with_foreign_queues(plan.template).values()
@@ -194,7 +194,7 @@ async def _warmed(functions: Iterable[ProcessFunction]) -> list[BaseException | 
 def _mappings(
     plan: RunPlan,
     sqs: EmbeddedSqs | ForeignSqs,
-    timeline: LoopTimeline,
+    timeline: AsyncioScheduler,
     history: History,
     functions: Mapping[str, ProcessFunction],
 ) -> list[EventSourceMapping]:
@@ -211,7 +211,7 @@ def _mappings(
 async def _settling(sqs: EmbeddedSqs) -> None:
     while True:
         await asyncio.sleep(SETTLE_SECONDS)
-        sqs.model.settle_time()
+        sqs.model.catch_up()
 
 
 async def _watching(functions: Mapping[str, ProcessFunction], history: History) -> None:

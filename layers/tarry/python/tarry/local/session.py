@@ -41,7 +41,7 @@ async def play(cloud: LocalCloud, outlook: Outlook, settings: RunSettings, note:
     messages = outlook.board.messages
     dead_letters = {}
     if isinstance(cloud.sqs, EmbeddedSqs):
-        cloud.sqs.model.settle_time()
+        cloud.sqs.model.catch_up()
         dead_letters = dead_letters_of(messages, cloud.sqs.model, cloud.timeline.now)
     took = time.monotonic() - began
     return RunReport(messages, dead_letters, took, is_interrupted, expected=settings.expected)

@@ -1,1 +1,1 @@
-"""SQS, its event source mapping and Lambda as a model, under a virtual or the real clock. Not in the Lambda layer."""
+"""A model of SQS, the event source mapping and Lambda, in virtual or real time. Not part of the Lambda layer."""

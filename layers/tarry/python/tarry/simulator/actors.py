@@ -1,7 +1,7 @@
-"""Actors: threads of which only one runs at any time, and only while the timeline's own thread waits for it.
+"""Actors: threads of which only one runs at a time, while the scheduler's thread waits for it.
 
-An actor runs until it waits for something (a time, a `Flag`) or ends, and hands over to the timeline then; the timeline
-resumes it as one of its events. So nothing depends on how the operating system schedules threads.
+An actor runs until it waits (for a time or a `VirtualEvent`) or ends; then it hands control back to the scheduler,
+which resumes it in one of its actions. So a run does not depend on how the operating system schedules threads.
 """
 
 import math
@@ -17,25 +17,25 @@ from types import FrameType
 from typing import NoReturn
 
 from tarry.simulator.errors import Blocked, ForeignThread, SimulationError, WaitsForEver
-from tarry.simulator.flag import Flag, Ticket
 from tarry.simulator.process import Killed, Process
+from tarry.simulator.scheduler import Scheduler
 from tarry.simulator.stack import in_debugger, stack_of
-from tarry.simulator.timeline import Timeline
+from tarry.simulator.virtual_event import PendingWait, VirtualEvent
 
 Work = Callable[[], None]
 
 PATIENCE_SECONDS = 5.0
-"""Real seconds that an actor may run without handing over or at least moving time on."""
-LAST_WORDS = 100
-"""How often an actor that was killed may catch what ends it, before it is left standing for good."""
+"""The real seconds that an actor may run without waiting or advancing virtual time."""
+MAX_CATCHES_OF_KILLED = 100
+"""How often a killed actor may catch `Killed` before its thread is suspended for good."""
 
 
 class Actor:
-    """A thread that runs only while it holds the baton. `tarry.world.Thread`."""
+    """A `tarry.world.Thread` that runs only while the scheduler waits for it."""
 
     def __init__(self, actors: "Actors", work: Work, process: Process) -> None:
         self.process = process
-        self.ended = Flag(actors)
+        self.ended = VirtualEvent(actors)
         self.ident: int | None = None
         self.native_id: int | None = None
         self._actors = actors
@@ -44,9 +44,9 @@ class Actor:
         self._go, self._back = allocate_lock(), allocate_lock()
         self._go.acquire()
         self._back.acquire()
-        self._ticket: Ticket | None = None
+        self._wait: PendingWait | None = None
         self._error: BaseException | None = None
-        self._last_words = LAST_WORDS
+        self._catches_left = MAX_CATCHES_OF_KILLED
         process.add(self)
 
     def is_alive(self) -> bool:
@@ -55,31 +55,31 @@ class Actor:
     def join(self, timeout: float | None = None) -> None:
         self.ended.wait(timeout)
 
-    # in the timeline's thread
+    # in the scheduler's thread
 
     def begin(self) -> None:
-        """Let it run for the first time."""
+        """Start the thread, and wait until it hands control back."""
         if self.is_alive():
             self._hand_over(threading.Thread(target=self._main, name="actor", daemon=True).start)
 
-    def resume(self, ticket: Ticket) -> None:
-        """Let it run on, if it waits with this ticket."""
-        if self._ticket is ticket:
-            self._ticket = None
+    def resume(self, wait: PendingWait) -> None:
+        """Resume the actor if it is still in this wait."""
+        if self._wait is wait:
+            self._wait = None
             self._hand_over(self._go.release)
 
     def unwind(self) -> None:
-        """Let it end, since its process was killed."""
+        """Resume the actor so that it ends; its process was killed."""
         if self.ident is None:
             self._end()
         elif self.is_alive():
-            self._ticket = None
+            self._wait = None
             self._hand_over(self._go.release)
 
     def interrupt(self, error: BaseException) -> None:
-        """Let it run on, with an error where it waits."""
-        if self._ticket is not None and not self.process.frozen:
-            self._ticket, self._error = None, error
+        """Resume the actor with an exception in its wait."""
+        if self._wait is not None and not self.process.frozen:
+            self._wait, self._error = None, error
             self._hand_over(self._go.release)
 
     def _hand_over(self, go: Work) -> None:
@@ -88,18 +88,18 @@ class Actor:
         try:
             with actors.around, self.process.around():
                 go()
-                seen, worked = actors.timeline.now, math.inf
+                seen, worked = actors.scheduler.now, math.inf
                 while not self._back.acquire(timeout=actors.patience_seconds):
                     is_runnable, used = usage(self.native_id)
                     is_starved = is_runnable and used - worked < actors.patience_seconds / 2
-                    if seen == actors.timeline.now and not is_starved:
+                    if seen == actors.scheduler.now and not is_starved:
                         self._check_progress()
-                    seen, worked = actors.timeline.now, used
-        except BaseException:  # it did not hand over, and nobody will wait for it again
+                    seen, worked = actors.scheduler.now, used
+        except BaseException:  # the actor did not hand control back: give up on its thread
             actors.running = None
             actors.abandoned.add(self.ident)
             self._end()
-            actors.timeline.after(0, self.process.kill)
+            actors.scheduler.after(0, self.process.kill)
             raise
         finally:
             actors.running = None
@@ -110,12 +110,12 @@ class Actor:
             return
         raise Blocked(_blocked(frame, self._actors.patience_seconds))
 
-    # in its own thread
+    # in the actor's own thread
 
-    def wait(self, ticket: Ticket) -> None:
-        """Hand over until it is resumed with this ticket."""
+    def wait(self, wait: PendingWait) -> None:
+        """Hand control to the scheduler until it resumes this wait."""
         self.check()
-        self._ticket = ticket
+        self._wait = wait
         self._back.release()
         self._go.acquire()
         self.check()
@@ -124,14 +124,14 @@ class Actor:
             raise error
 
     def check(self) -> None:
-        """Raise `Killed` if it was."""
+        """Raise `Killed` if the process was killed."""
         if not self.process.killed:
             return
-        self._last_words -= 1
-        if self._last_words < 0:
+        self._catches_left -= 1
+        if self._catches_left < 0:
             self._end()
             self._back.release()
-            while True:  # it will not end: it stands here as long as the test process lives
+            while True:  # the thread keeps catching `Killed`: block it until the test process exits
                 self._go.acquire()
         raise Killed
 
@@ -141,8 +141,8 @@ class Actor:
             self._context.run(self._work)
         except (Killed, SystemExit):  # a thread that exits just ends
             pass
-        except BaseException as error:  # noqa: BLE001 there is nobody else to take it
-            self._actors.timeline.fail(error)
+        except BaseException as error:  # noqa: BLE001 raised by `Scheduler.run`
+            self._actors.scheduler.fail(error)
         if self.is_alive():
             self._end()
             self._back.release()
@@ -157,26 +157,29 @@ class Actor:
 
 
 class Actors:
-    """All actors of a timeline."""
+    """All actors of a scheduler."""
 
-    def __init__(self, timeline: Timeline, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self.timeline = timeline
+    def __init__(self, scheduler: Scheduler, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self.scheduler = scheduler
         self.patience_seconds = patience_seconds
         self.running: Actor | None = None
-        """The one that holds the baton; None while the timeline itself runs."""
+        """The actor that runs; None while the scheduler itself runs."""
         self.around: AbstractContextManager[object] = nullcontext()
-        """Entered while an actor runs."""
+        """A context manager that is entered while an actor runs."""
         self.abandoned: set[int | None] = set()
-        """Threads of actors that blocked for too long; if they ever go on, they do so past the timeline."""
+        """The ids of threads whose actors blocked for too long; if such a thread continues, it ends with `Killed`."""
         self._alive: dict[Actor, None] = {}
 
     def start(self, work: Work, process: Process | None = None) -> Actor:
-        """Let ``work`` begin now, after what is due already, in a copy of the current context.
+        """Start an actor that runs ``work`` in a copy of the current context, after the actions that are due already.
 
-        It belongs to ``process``, by default to that of the actor that starts it; outside of any, to one of its own.
+        Args:
+            work: The code to run.
+            process: The process that the actor belongs to; by default that of the current actor, or a new one outside
+                of actors.
 
         Raises:
-            Killed: the process of the actor that starts it was killed.
+            Killed: The process of the current actor was killed.
         """
         if process is None:
             current = self.current()
@@ -185,52 +188,52 @@ class Actors:
             process = current.process if current is not None else Process(self)
         actor = Actor(self, work, process)
         self._alive[actor] = None
-        self.timeline.after(0, actor.begin)
+        self.scheduler.after(0, actor.begin)
         return actor
 
     def current(self) -> Actor | None:
-        """The actor whose code calls this; None outside of any.
+        """Return the actor whose code calls this; None outside of actors.
 
         Raises:
-            ForeignThread: it is a thread that was started past the simulator; the simulation ends with it too.
+            ForeignThread: The simulator did not start the calling thread. `Scheduler.run` raises the error too.
         """
         here = get_ident()
         if self.running is not None:
             if self.running.ident == here:
                 return self.running
-        elif not self.timeline.running or self.timeline.thread == here:
+        elif not self.scheduler.running or self.scheduler.thread == here:
             return None
         if here in self.abandoned:
             raise Killed
         error = ForeignThread(
-            f"the thread {threading.current_thread().name!r} was started past the simulator and cannot wait in virtual "
-            "time: start it by tarry.world.current().threads, or use asyncio"
+            f"the thread {threading.current_thread().name!r} was not started by the simulator, so it cannot wait in "
+            "virtual time: start it with tarry.world.current().threads, or use asyncio"
         )
-        self.timeline.fail(error)
+        self.scheduler.fail(error)
         raise error
 
     @property
     def unwinding(self) -> bool:
-        """Whether the code that runs now was killed: what it says counts no more."""
+        """Whether the actor that runs was killed, so that its output no longer counts."""
         return self.running is not None and self.running.process.killed
 
     def sleep(self, seconds: float) -> None:
-        """Wait in virtual time; outside of any actor: let everything happen in the meantime."""
-        actor, when = self.current(), self.timeline.now + max(0.0, seconds)
+        """Wait in virtual time; outside of actors, run the scheduler for ``seconds``."""
+        actor, when = self.current(), self.scheduler.now + max(0.0, seconds)
         if actor is None:
-            self.play_until(when)
+            self.run_until(when)
             return
         actor.check()
-        if not self.timeline.skip_to(when):
-            ticket = Ticket(actor)
-            timer = self.timeline.at(when, partial(actor.process.resume, ticket))
+        if not self.scheduler.skip_to(when):
+            wait = PendingWait(actor)
+            timer = self.scheduler.at(when, partial(actor.process.resume, wait))
             try:
-                actor.wait(ticket)
+                actor.wait(wait)
             finally:
-                timer.cancel()  # of one that was killed
+                timer.cancel()  # the wait of a killed actor ends early
 
     def crash(self, why: str = "signal: killed") -> NoReturn:
-        """Called by an actor: its process dies here and now."""
+        """End the process of the current actor at once."""
         actor = self.current()
         if actor is None:
             raise RuntimeError("only an actor can crash")
@@ -246,30 +249,31 @@ class Actors:
         del self._alive[actor]
 
     def fail(self, error: SimulationError) -> NoReturn:
-        """Called by an actor: the simulation ends with this error, whatever it catches."""
+        """End the simulation with an error. Called by an actor, which cannot prevent it by catching the error."""
         if self.running is not None:
             self.running.process.kill()
-        self.timeline.fail(error)
+        self.scheduler.fail(error)
         raise Killed
 
-    def play_until(self, until: float | Callable[[], bool], limit: float | None = None) -> None:
-        """Let all that is to happen until then happen; called outside of any actor.
+    def run_until(self, until: float | Callable[[], bool], limit: float | None = None) -> None:
+        """Run the scheduler to a time or until a condition is true. Called outside of actors.
 
         Raises:
-            WaitsForEver: nothing is left to happen before that, and there is no limit.
+            WaitsForEver: No action is left before that, and there is no limit.
         """
-        if self.timeline.running:
-            raise RuntimeError("what happens on the timeline itself cannot wait: only actors can, and who runs it")
+        if self.scheduler.running:
+            raise RuntimeError("an action of the scheduler cannot wait; only an actor, or the caller of run, can")
         if limit is not None:
-            self.timeline.run(until, limit)
-        elif self.timeline.run(until) == "idle":
-            raise WaitsForEver("nothing is left to happen, and this waits for something")
+            self.scheduler.run(until, limit)
+        elif self.scheduler.run(until) == "idle":
+            raise WaitsForEver("this waits for an event, but nothing is scheduled that could set it")
 
 
 def usage(native_id: int | None) -> tuple[bool, float]:
-    """Return whether a thread computes, or waits for a core or a disk, and how many seconds it has computed.
+    """Return whether a thread is runnable or waits for a disk, and how many seconds of CPU time it has used.
 
-    False and 0 where that cannot be told. A thread that could run, and hardly does, is one of a busy machine.
+    On systems without ``/proc`` both are unknown: False and 0. A thread that is runnable, but uses hardly any CPU time,
+    waits for a core of a busy machine.
     """
     try:
         with open(f"/proc/self/task/{native_id}/stat") as file:
@@ -281,6 +285,6 @@ def usage(native_id: int | None) -> tuple[bool, float]:
 
 def _blocked(frame: FrameType, patience_seconds: float) -> str:
     return (
-        f"no step in {patience_seconds:g} s of real time, while time is virtual: a real sleep or another call that "
-        f"blocks, or a loop without an end. It stands here:\n{stack_of(frame)}"
+        f"no progress in {patience_seconds:g} s of real time, while time is virtual: a real sleep, another call that "
+        f"blocks, or an endless loop. The stack:\n{stack_of(frame)}"
     )

@@ -1,4 +1,4 @@
-"""The SQS client of a simulation: the interface, the errors and the retries of the boto3 client in production."""
+"""The SQS client of a simulation, with the interface, the errors and the retries of the boto3 client in production."""
 
 from __future__ import annotations
 
@@ -34,15 +34,17 @@ if TYPE_CHECKING:
     from tarry.world import Clock
 
 ONE_WAY_SECONDS = 0.003
-LOOK_AGAIN_SECONDS = 0.1  # at the longest, while a receive waits
+MAX_POLL_SECONDS = 0.1
+"""The longest pause between two receives of a long poll."""
 
 Parameters = dict[str, Any]
 
 
 class Transport(Protocol):
-    """One try of one request: takes its time, calls ``apply`` if the request arrives, returns what it answers.
+    """The way of one try of a request to SQS and back; the place for faults.
 
-    Faults live here. It may raise what ``apply`` raises, any `SqsError`, and botocore's connection errors.
+    A transport takes time on the clock, calls ``apply`` if the request arrives, and returns the answer. It may raise
+    any `SqsError` and botocore's connection errors.
     """
 
     def __call__(
@@ -50,8 +52,8 @@ class Transport(Protocol):
     ) -> dict[str, Any]: ...
 
 
-class Distance:
-    """The transport that loses nothing: each way takes ``seconds`` of the clock's time."""
+class LatencyTransport:
+    """A transport without faults, whose requests and answers take ``seconds`` each."""
 
     def __init__(self, clock: Clock, seconds: float = ONE_WAY_SECONDS) -> None:
         self._clock = clock
@@ -68,7 +70,7 @@ class Distance:
 
 
 class Hooks:
-    """`client.meta.events`: of all events only ``before-send.sqs`` happens here, before each try."""
+    """A stand-in for `client.meta.events` with the one event ``before-send.sqs``, emitted before each try."""
 
     def __init__(self) -> None:
         self._before_send: list[tuple[str, Callable[..., Any]]] = []
@@ -78,14 +80,14 @@ class Hooks:
             self._before_send.append((event_name, handler))
 
     def before_send(self, operation: str) -> None:
-        happening = f"before-send.sqs.{operation}"
+        emitted = f"before-send.sqs.{operation}"
         for event_name, handler in self._before_send:
-            if happening == event_name or happening.startswith(event_name + "."):
-                handler(request=None, event_name=happening)
+            if emitted == event_name or emitted.startswith(event_name + "."):
+                handler(request=None, event_name=emitted)
 
 
 class Meta:
-    """`client.meta`."""
+    """A stand-in for `client.meta`."""
 
     def __init__(self, sqs: Sqs) -> None:
         self.endpoint_url = sqs.endpoint_url
@@ -95,17 +97,17 @@ class Meta:
 
 
 class SimulatedClient:
-    """Talks to the model as the client of `tarry.sqs.client` talks to SQS: two tries, botocore's backoff between them.
+    """A client of the SQS model that behaves like the client of `tarry.sqs.client`: two tries with botocore's backoff.
 
-    It has the methods of the boto3 client (``send_message(QueueUrl=..., MessageBody=...)`` ...) and raises what that
-    raises. Whatever takes time is slept on ``clock``.
+    It has the methods of the boto3 client (``send_message(QueueUrl=..., MessageBody=...)`` ...) and raises the same
+    errors. All waits are sleeps of ``clock``.
     """
 
     def __init__(self, sqs: Sqs, clock: Clock, transport: Transport | None = None) -> None:
         self._sqs = sqs
         self._clock = clock
-        self._transport = transport or Distance(clock)
-        self._retries = Retries(sqs.random)
+        self._transport = transport or LatencyTransport(clock)
+        self._retries = ClientRetries(sqs.random)
         self._requests = 0
         self.meta = Meta(sqs)
         self.exceptions: Any = _exceptions()
@@ -129,8 +131,8 @@ class SimulatedClient:
         while (delay := self._retries.delay(tried, request)) is not None:
             self._clock.sleep(delay)
             tried = self._try(operation, parameters, number := number + 1)
-        about = {"RetryAttempts": number - 1, "HTTPStatusCode": tried.status, "HTTPHeaders": {}}
-        metadata = {"RequestId": f"request-{self._requests}", **about}
+        details = {"RetryAttempts": number - 1, "HTTPStatusCode": tried.status, "HTTPHeaders": {}}
+        metadata = {"RequestId": f"request-{self._requests}", **details}
         if tried.exception is not None:
             raise tried.exception
         if tried.refusal is not None:
@@ -143,12 +145,12 @@ class SimulatedClient:
             self.meta.events.before_send(operation)
             queue = queue_name(str(parameters.get("QueueUrl", "")))
             call = current_call()
-            who = {} if call is None else {"request_id": call.request_id}
-            self._sqs.history.record("request", operation=operation, queue=queue, number=number, **who)
+            source = {} if call is None else {"request_id": call.request_id}
+            self._sqs.history.record("request", operation=operation, queue=queue, number=number, **source)
             answer = self._transport(operation, parameters, lambda: self._apply(operation, parameters))
         except SqsError as error:
             return Try(operation, number, refusal=error)
-        except Exception as error:  # noqa: BLE001 botocore keeps it too, until it is clear that there is no next try
+        except Exception as error:  # noqa: BLE001 raised by `_call` if there is no next try, as botocore does
             return Try(operation, number, exception=error)
         return Try(operation, number, answer=answer)
 
@@ -156,23 +158,23 @@ class SimulatedClient:
         answer = self._sqs.answer(operation, parameters)
         if operation != "ReceiveMessage" or answer:
             return answer
-        return self._wait_for_a_message(parameters)
+        return self._long_poll(parameters)
 
-    def _wait_for_a_message(self, parameters: Parameters) -> dict[str, Any]:
-        """A long poll: looks again when something may have come, until the time it may wait is over."""
+    def _long_poll(self, parameters: Parameters) -> dict[str, Any]:
+        """Receive until there is a message or the wait time of the request is over."""
         queue = queue_name(parameters["QueueUrl"])
         ends_at = self._clock.time() + self._sqs.wait_seconds(parameters)
         answer: dict[str, Any] = {}
         while not answer and (now := self._clock.time()) < ends_at:
             next_at = self._sqs.next_visible_at(queue) or ends_at
-            self._clock.sleep(min(max(next_at - now, 0), ends_at - now, LOOK_AGAIN_SECONDS))
+            self._clock.sleep(min(max(next_at - now, 0), ends_at - now, MAX_POLL_SECONDS))
             answer = self._sqs.answer("ReceiveMessage", parameters)
         return answer
 
 
 @cache
 def _operations() -> dict[str, str]:
-    """SQS's operations by the names of boto3's methods."""
+    """Return SQS's operations, by the names of boto3's methods."""
     return {xform_name(name): name for name in service_model().operation_names}
 
 
@@ -182,7 +184,7 @@ def _exceptions() -> Any:
 
 
 def _client_error(error: SqsError, metadata: dict[str, Any], operation: str) -> ClientError:
-    """What boto3 raises for it: the class by the error's name in SQS's model, the code as before the JSON protocol."""
+    """Make the error that boto3 raises: the class is that of the error's name, the code that of the query protocol."""
     described = {
         "Message": error.message,
         "Code": error.code,
@@ -191,7 +193,7 @@ def _client_error(error: SqsError, metadata: dict[str, Any], operation: str) -> 
     }
     response: Any = {"Error": described, "ResponseMetadata": metadata}
     model: Any = service_model()
-    shape = model.shape_for_error_code(error.code)  # botocore looks for it by this one
+    shape = model.shape_for_error_code(error.code)  # botocore uses the code here
     if shape is not None and "message" in shape.members:
         response["message"] = error.message
     found: ClientError = _exceptions().from_code(error.name)(response, operation)
@@ -200,7 +202,7 @@ def _client_error(error: SqsError, metadata: dict[str, Any], operation: str) -> 
 
 @dataclass(frozen=True)
 class Try:
-    """One try of a request, and how it ended: with an answer, SQS's refusal, or an exception on the way."""
+    """One try of a request with its result: an answer, an error of SQS, or an exception of the transport."""
 
     operation: str
     number: int
@@ -213,8 +215,8 @@ class Try:
         return self.refusal.status if self.refusal is not None else 200
 
 
-class Retries:
-    """The retries of one client."""
+class ClientRetries:
+    """The retry policy of one client: botocore's standard mode."""
 
     def __init__(self, random: Random) -> None:
         conditions = StandardRetryConditions(max_attempts=TRIES)
@@ -223,10 +225,10 @@ class Retries:
         self._quota = RetryQuotaChecker(RetryQuota())
 
     def delay(self, tried: Try, request: Any) -> float | None:
-        """The seconds to wait before the next try; None if there is none.
+        """Return the seconds to wait before the next try; None if there is none.
 
-        ``request`` is one dict for all tries of a request, in which botocore keeps its accounts: a client that fails
-        again and again runs out of second tries.
+        ``request`` is the same dict for all tries of a request. botocore keeps its retry quota in it: a client whose
+        requests keep failing gets no more retries.
         """
         response = SimpleNamespace(status_code=tried.status, headers={}) if tried.exception is None else None
         if tried.refusal is None and tried.exception is None:

@@ -1,4 +1,4 @@
-"""A function's code, imported among modules, a path and environment variables of its own."""
+"""The code of a function, imported with its own modules, import path and environment variables."""
 
 import contextlib
 import importlib
@@ -16,7 +16,7 @@ from tarry.tooling.text import printable
 
 
 class CodeError(Exception):
-    """A function's handler cannot be imported; ``details`` is the part of the traceback that is its own."""
+    """A function's handler cannot be imported; ``details`` is the part of the traceback in the function's own code."""
 
     def __init__(self, text: str, details: str = "") -> None:
         super().__init__(text)
@@ -24,9 +24,10 @@ class CodeError(Exception):
 
 
 class Code:
-    """A function's handler, imported from its directory when it is first needed, as Lambda does.
+    """The handler of a function, imported from the function's directory at first use, as Lambda does.
 
-    Two functions of a template both have an ``app.py``: what is a function's own is there only while it is `active`.
+    Two functions of a template may both have an ``app.py``, so a function's modules are in ``sys.modules`` only while
+    it is `active`.
     """
 
     def __init__(self, function: TemplateFunction, variables: Mapping[str, str]) -> None:
@@ -40,34 +41,34 @@ class Code:
         self._environment = {**_lambda_environment(function, self.directory), **variables}
 
     def load(self) -> ModuleType:
-        """The handler's module, imported now if it was not yet.
+        """Return the handler's module; import it at the first call.
 
         Raises:
-            CodeError: there is none on this machine that can be imported.
+            CodeError: The module is missing or cannot be imported.
         """
         if self._module is None:
             self._module = self._import(self._function)
         return self._module
 
     def handler(self, event: Any, context: Any) -> Any:
-        """Calls the handler of the function, which is `active`. What it raises is also told on stderr, as on Lambda."""
+        """Call the function's handler. It must be `active`. Exceptions are also written to stderr, as Lambda does."""
         try:
             return getattr(self.load(), self._attribute)(event, context)
         except Exception as error:
-            told = self.their_part(error) or f"{type(error).__name__}: {error}"
-            sys.stderr.write(printable(told, keep="\n\t") + "\n")
+            text = self.own_traceback(error) or f"{type(error).__name__}: {error}"
+            sys.stderr.write(printable(text, keep="\n\t") + "\n")
             raise
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """As `active`, after `load`."""
+        """Load the module, then enter `active`."""
         self.load()
         with self.active():
             yield
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """The function's environment variables, path and modules, as long as the context lasts."""
+        """Set the function's environment variables, import path and modules within the context."""
         outside = self._own_modules()
         path = list(sys.path)
         for name in outside:
@@ -84,8 +85,8 @@ class Code:
                 del sys.modules[name]
             sys.modules.update(outside)
 
-    def their_part(self, error: BaseException) -> str:
-        """The error's traceback from where the function's own code begins; nothing if it never began."""
+    def own_traceback(self, error: BaseException) -> str:
+        """Format the traceback from the first frame in the function's own code; empty if there is none."""
         tb = error.__traceback__
         while tb and not Path(tb.tb_frame.f_code.co_filename).is_relative_to(self.directory):
             tb = tb.tb_next
@@ -107,11 +108,11 @@ class Code:
                 raise
             except BaseException as error:
                 what = f"{function.logical_id}: its handler {function.handler} cannot be imported from {function.code}"
-                raise CodeError(f"{what}: {type(error).__name__}: {error}", self.their_part(error)) from error
+                raise CodeError(f"{what}: {type(error).__name__}: {error}", self.own_traceback(error)) from error
         return module
 
     def _own_modules(self) -> dict[str, ModuleType]:
-        """The modules that are there now under names of the function's own."""
+        """Return the loaded modules whose names belong to the function's directory."""
         found = {name: sys.modules[name] for name in self._roots if name in sys.modules}
         if any(hasattr(module, "__path__") for module in found.values()):
             found |= {name: each for name, each in sys.modules.items() if name.partition(".")[0] in found}
@@ -120,7 +121,7 @@ class Code:
 
 @contextlib.contextmanager
 def environment(values: Mapping[str, str], *, replace: bool = False) -> Iterator[None]:
-    """The process's environment with these values (``replace``: with nothing else), and as it was afterwards."""
+    """Set environment variables within the context (``replace``: and remove all others); restore them afterwards."""
     before = dict(os.environ)
     try:
         if replace:
@@ -136,7 +137,7 @@ def environment(values: Mapping[str, str], *, replace: bool = False) -> Iterator
 
 
 def _module_roots(code: Path, module: str) -> list[str]:
-    """The names of the modules and packages in the function's own directory."""
+    """Return the names of the modules and packages in the function's directory."""
     files = {path.stem for path in code.glob("*.py")}
     packages = {path.parent.name for path in code.glob("*/*.py")}
     return sorted((files | packages | {module.partition(".")[0]}) - sys.stdlib_module_names - {"tarry"})

@@ -1,4 +1,4 @@
-"""What a handler gets as its context."""
+"""The context object that Lambda passes to a handler."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 @dataclass
 class LambdaContext:
-    """The attributes that Lambda's own context has."""
+    """A context with the attributes of Lambda's own."""
 
     function_name: str
     invoked_function_arn: str
     memory_limit_in_mb: str
     aws_request_id: str
     time_left: Callable[[], float]
-    """Seconds until Lambda kills the process."""
+    """Returns the seconds until Lambda kills the process."""
     log_stream_name: str
     log_group_name: str = ""
     function_version: str = "$LATEST"

@@ -1,25 +1,25 @@
-"""What ends a simulation: errors of the one who simulates, never of a message."""
+"""Errors that end a simulation, and Lambda's refusal of an event source mapping."""
 
 
 class SimulationError(Exception):
-    """The simulation cannot go on; ``run`` raises it, however much the handler catches."""
+    """The simulation cannot continue. `Scheduler.run` raises it, even if the handler catches every exception."""
 
 
 class RealSleep(SimulationError):
-    """A handler called `time.sleep`, which takes real time, where time is virtual."""
+    """A handler called `time.sleep`, which takes real time, although time is virtual."""
 
 
 class Blocked(SimulationError):
-    """Something did not hand over for seconds of real time: it really waits, or loops for ever."""
+    """An actor blocked in a real wait or an endless loop for seconds of real time."""
 
 
 class ForeignThread(SimulationError):
-    """A thread that the simulator did not start wanted to wait in virtual time."""
+    """A thread that the simulator did not start called a function of virtual time."""
 
 
 class WaitsForEver(SimulationError):
-    """Something is waited for, and nothing is left to happen that could bring it about."""
+    """The code waits for an event, but nothing is scheduled that could set it."""
 
 
 class InvalidParameterValue(ValueError):
-    """Lambda refuses a mapping: its ``InvalidParameterValueException``."""
+    """Lambda refuses an event source mapping with ``InvalidParameterValueException``."""

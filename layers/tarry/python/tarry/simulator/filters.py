@@ -1,6 +1,6 @@
-"""The filters of an event source mapping: patterns as EventBridge has them, which an SQS mapping asks of the body.
+"""The filters of an event source mapping: EventBridge patterns for the body of a message.
 
-A message that matches none of the filters is deleted, unseen by the function.
+The mapping deletes a message that matches none of its filters, without invoking the function.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 from tarry.simulator.errors import InvalidParameterValue
 
 BODY = "body"
-MOST_FILTERS = 10
+MAX_FILTERS = 10
 
 Pattern = Any
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
@@ -27,22 +27,22 @@ class Filters:
     """The filters of one mapping. Without any, everything matches.
 
     Args:
-        patterns: Each a pattern such as ``{"body": {"type": ["order"]}}``, as JSON text or as what that means.
+        patterns: Patterns such as ``{"body": {"type": ["order"]}}``, as dicts or as JSON texts.
 
     Raises:
-        InvalidParameterValue: one is no pattern, or asks for something else than the body.
+        InvalidParameterValue: A pattern is invalid, or has a key other than ``body``.
     """
 
     def __init__(self, patterns: Iterable[str | Mapping[str, Any]] = ()) -> None:
         self._patterns = [_body_pattern(pattern) for pattern in patterns]
-        if len(self._patterns) > MOST_FILTERS:
-            raise _invalid(f"{len(self._patterns)} filters, and {MOST_FILTERS} is the most")
+        if len(self._patterns) > MAX_FILTERS:
+            raise _invalid(f"{len(self._patterns)} filters exceed the limit of {MAX_FILTERS}")
 
     def __bool__(self) -> bool:
         return bool(self._patterns)
 
     def match(self, body: str) -> bool:
-        """Whether a message with this body goes to the function."""
+        """Return whether a message with this body goes to the function."""
         if not self._patterns:
             return True
         document = _document(body)
@@ -50,7 +50,7 @@ class Filters:
 
 
 def _body_matches(pattern: Pattern, body: str, document: Any) -> bool:
-    """A pattern for text never matches a JSON body, nor one for JSON a body of text."""
+    """Match the body as text or as JSON, according to the pattern; a pattern for one never matches the other."""
     if pattern is None:
         return True
     if isinstance(pattern, list):
@@ -59,7 +59,7 @@ def _body_matches(pattern: Pattern, body: str, document: Any) -> bool:
 
 
 def _document(body: str) -> Any:
-    """The body as JSON, if it is an object or a list."""
+    """Parse a body that is a JSON object or list; None for any other text."""
     if not body.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -69,7 +69,7 @@ def _document(body: str) -> Any:
 
 
 def _matches(pattern: Pattern, found: list[Any]) -> bool:
-    """Whether one of the objects found at some place fits: lists on the way stand for each of their items."""
+    """Return whether an object among the values at a path matches; a list stands for each of its items."""
     return any(_object_matches(pattern, each) for each in _flat(found) if isinstance(each, dict))
 
 
@@ -90,18 +90,18 @@ def _flat(values: Iterable[Any]) -> list[Any]:
 
 
 def _any_rule(rules: list[Any], values: list[Any]) -> bool:
-    """Whether one of the rules holds for one of the values that are at a place; none, if the key is missing."""
+    """Return whether a rule matches one of the values at a path; ``values`` is empty if the key is missing."""
     leaves = [value for value in _flat(values) if not isinstance(value, dict)]
     for rule in rules:
         if isinstance(rule, dict) and "exists" in rule:
             if rule["exists"] == bool(leaves):
                 return True
-        elif any(_rule_holds(rule, value) for value in leaves):
+        elif any(_rule_matches(rule, value) for value in leaves):
             return True
     return False
 
 
-def _rule_holds(rule: Any, value: Any) -> bool:
+def _rule_matches(rule: Any, value: Any) -> bool:
     if not isinstance(rule, dict):
         return _same(rule, value)
     [(name, wanted)] = rule.items()
@@ -114,14 +114,14 @@ def _rule_holds(rule: Any, value: Any) -> bool:
             return isinstance(value, str) and value.lower() == wanted.lower()
         case "anything-but":
             several = wanted if isinstance(wanted, list) else [wanted]
-            return not any(_rule_holds(each, value) for each in several)
+            return not any(_rule_matches(each, value) for each in several)
         case _:  # numeric
             pairs = zip(wanted[::2], wanted[1::2], strict=True)
             return _is_number(value) and all(_OPERATORS[sign](value, limit) for sign, limit in pairs)
 
 
 def _same(wanted: Any, value: Any) -> bool:
-    """Equal as JSON has it: 1 is neither true nor 1.0 nor "1"."""
+    """Compare two JSON values: 1 equals neither true nor 1.0 nor "1"."""
     return type(wanted) is type(value) and bool(wanted == value)
 
 
@@ -129,18 +129,18 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-# is it a pattern?
+# validation of patterns
 
 
 def _body_pattern(given: str | Mapping[str, Any]) -> Pattern:
     try:
         pattern = json.loads(given) if isinstance(given, str) else json.loads(json.dumps(given))
     except (TypeError, ValueError) as error:
-        raise _invalid(f"{given!r} is no JSON") from error
+        raise _invalid(f"{given!r} is not JSON") from error
     if not isinstance(pattern, dict):
-        raise _invalid(f"{given!r} is no object")
+        raise _invalid(f"{given!r} is not a JSON object")
     if other := sorted(set(pattern) - {BODY}):
-        raise _invalid(f"of a message only the body can be asked for, got {', '.join(other)}")
+        raise _invalid(f"only the body of a message can be filtered, got {', '.join(other)}")
     body = pattern.get(BODY)
     if isinstance(body, list):
         _check_rules(body)
@@ -169,7 +169,7 @@ def _check_rules(rules: list[Any]) -> None:
         raise _invalid("an empty list matches nothing")
     for rule in rules:
         if isinstance(rule, list) or (isinstance(rule, dict) and not _is_rule(rule)):
-            raise _invalid(f"{json.dumps(rule)} is no rule")
+            raise _invalid(f"{json.dumps(rule)} is not a rule")
 
 
 def _is_rule(rule: dict[str, Any]) -> bool:

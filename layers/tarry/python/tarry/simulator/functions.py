@@ -1,4 +1,4 @@
-"""A Lambda function: environments that are cold, warm or dead, a deadline that kills, a concurrency that throttles."""
+"""The model of a Lambda function: execution environments, cold starts, timeouts, crashes, and throttling."""
 
 import json
 from collections.abc import Callable
@@ -9,53 +9,53 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.context import LambdaContext
-from tarry.simulator.flag import Flag
 from tarry.simulator.history import History
 from tarry.simulator.invocations import InvocationResult, exited, message_ids, timed_out
 from tarry.simulator.marshalling import error_payload, exit_reason, through_json
 from tarry.simulator.process import Killed, Process
 from tarry.simulator.recursion import Lineage, RecursiveLoop
-from tarry.simulator.stage import Stage
+from tarry.simulator.simulation import Simulation
+from tarry.simulator.virtual_event import VirtualEvent
 from tarry.world import World, use
 
 if TYPE_CHECKING:
-    from tarry.simulator.timeline import Timer
+    from tarry.simulator.scheduler import Timer
 
 Handler = Callable[[Any, Any], Any]
 Done = Callable[[InvocationResult], None]
 
-UNRESERVED_CONCURRENCY = 1_000  # an account's, unless it asks for more
+UNRESERVED_CONCURRENCY = 1_000  # the default limit of an account
 WARM_SECONDS = 600.0
-"""How long an environment is kept without work; Lambda promises nothing here."""
-
+"""How long an idle environment is kept; Lambda guarantees no time."""
 
 RECURSION_STOPPED = InvocationResult(
     "recursive",
     {"errorType": "RecursiveInvocationException", "errorMessage": "Recursive invocation detected"},
-    "RecursiveInvocationException: Lambda refused the invocation, since the function keeps sending to its own queue",
+    "RecursiveInvocationException: Lambda refused the invocation because the function keeps sending messages to its "
+    "own queue",
 )
 
 _current: "ContextVar[Call | None]" = ContextVar("tarry.simulator.call", default=None)
 
 
 def current_call() -> "Call | None":
-    """The invocation whose code calls this; None outside of any."""
+    """Return the invocation whose code calls this; None outside of invocations."""
     return _current.get()
 
 
 @dataclass(frozen=True)
 class FunctionSettings:
-    """What a template says of a function."""
+    """The settings of a function, as in a template."""
 
     name: str = "function"
     timeout_seconds: float = 3.0
     memory_mb: int = 128
     concurrency: int = UNRESERVED_CONCURRENCY
-    """How many invocations run at once; beyond that Lambda throttles. ``ReservedConcurrentExecutions``."""
+    """``ReservedConcurrentExecutions``: how many invocations may run at once before Lambda throttles."""
     cold_start_seconds: float = 0.3
     arn: str = ""
     recursive_loop: RecursiveLoop = "Terminate"
-    """The function's ``RecursiveLoop``: whether Lambda stops it when it keeps sending to a queue that feeds it."""
+    """``RecursiveLoop``: whether Lambda stops the function if it keeps sending messages to its own queue."""
 
     @property
     def invoked_arn(self) -> str:
@@ -63,15 +63,21 @@ class FunctionSettings:
 
 
 class Function:
-    """One function. `tarry.simulator.invocations.FunctionHost`.
+    """A function. It implements `tarry.simulator.invocations.FunctionHost`.
 
-    ``world`` makes the `World` of each new environment, whose clock and threads must be the stage's. ``around`` makes
-    what is entered while one of its threads runs. ``lineage`` detects recursive loops; None allows them.
+    Args:
+        simulation: The simulation in which the function runs.
+        handler: The handler.
+        world: Makes the `World` of each new environment, with the clock and the threads of the simulation.
+        history: Where invocations are recorded.
+        settings: The function's settings.
+        around: Makes a context manager that is entered while a thread of the function runs.
+        lineage: Detects recursive loops; None allows them.
     """
 
     def __init__(
         self,
-        stage: Stage,
+        simulation: Simulation,
         handler: Handler,
         world: Callable[[], World],
         history: History,
@@ -80,7 +86,7 @@ class Function:
         *,
         lineage: Lineage | None = None,
     ) -> None:
-        self.stage = stage
+        self.simulation = simulation
         self.handler = handler
         self.world = world
         self.history = history
@@ -88,20 +94,20 @@ class Function:
         self.around = around
         self._lineage = lineage if self.settings.recursive_loop == "Terminate" else None
         self.running: list[Call] = []
-        """The invocations that are under way, oldest first."""
+        """The running invocations, oldest first."""
         self._idle: list[Environment] = []
-        self._made = 0
+        self._created = 0
         self._ids = world()
 
     def invoke(self, event: dict[str, Any], done: Done) -> None:
-        """Invoke it with an event, which goes through JSON as it does in the real runtime."""
+        """Start an invocation. The event is converted to JSON and back, as in the real runtime."""
         if len(self.running) >= self.settings.concurrency:
-            self.stage.timeline.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
+            self.simulation.scheduler.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
             return
         name = self.settings.name
         if self._lineage is not None and self._lineage.is_recursive(name, event):
             self.history.record("recursion_stopped", function=name, delivery_ids=message_ids(event))
-            self.stage.timeline.after(0, partial(done, RECURSION_STOPPED))
+            self.simulation.scheduler.after(0, partial(done, RECURSION_STOPPED))
             return
         environment = self._free_environment()
         call = Call(environment, self._ids.new_id(), json.dumps(event), message_ids(event), done)
@@ -118,27 +124,27 @@ class Function:
         self.running.clear()
 
     def _free_environment(self) -> "Environment":
-        """A warm one, the last used first; a new one if there is none."""
-        now = self.stage.timeline.now
+        """Return the idle environment that was used last, or a new one."""
+        now = self.simulation.scheduler.now
         while self._idle and now - self._idle[0].used_at > WARM_SECONDS:
             self._idle.pop(0).close()
         if self._idle:
             return self._idle.pop()
-        self._made += 1
-        return Environment(self, self._made)
+        self._created += 1
+        return Environment(self, self._created)
 
-    def ended(self, call: "Call", answer: InvocationResult) -> None:
-        """An invocation has ended: its environment is free."""
+    def ended(self, call: "Call", result: InvocationResult) -> None:
+        """Free the environment of an invocation that has ended, and report the result."""
         self.running.remove(call)
         if self._lineage is not None:
             self._lineage.end(call.request_id)
-        call.environment.used_at = self.stage.timeline.now
+        call.environment.used_at = self.simulation.scheduler.now
         self._idle.append(call.environment)
-        call.done(answer)
+        call.done(result)
 
 
 class Call:
-    """One invocation."""
+    """A running invocation."""
 
     def __init__(
         self, environment: "Environment", request_id: str, event: str, message_ids: list[str], done: Done
@@ -152,37 +158,40 @@ class Call:
         self.timer: Timer | None = None
 
     def crash(self, why: str = "signal: killed") -> None:
-        """Kill the process that runs it, at once. Called by the handler itself, it does not return."""
+        """Kill the process of the invocation at once. If the handler itself calls this, it does not return."""
         self.environment.crash(why)
 
 
 class Environment:
-    """A process that handles one invocation at a time. It is made anew, slowly, for the first one after its death."""
+    """An execution environment, whose process runs one invocation at a time.
+
+    If the process has died, the next invocation starts a new one.
+    """
 
     def __init__(self, function: Function, number: int) -> None:
         self.function = function
         self.used_at = 0.0
-        self._timeline = function.stage.timeline
-        self._actors = function.stage.actors
+        self._scheduler = function.simulation.scheduler
+        self._actors = function.simulation.actors
         self._log_stream = f"environment-{number}"
         self._process: Process | None = None
         self._has_died = False
-        self._work: Flag
+        self._has_work: VirtualEvent
         self._call: Call | None = None
 
     def take(self, call: Call) -> None:
-        """Run an invocation; if the process must start first, that costs the invocation's time only after a death."""
+        """Run an invocation. The time to start a process counts towards the timeout only if an earlier one died."""
         settings = self.function.settings
         self._call = call
         is_cold = self._process is None
         start = settings.cold_start_seconds if is_cold else 0.0
         free_start = 0.0 if self._has_died else start
-        call.deadline = self._timeline.now + free_start + settings.timeout_seconds
-        call.timer = self._timeline.at(call.deadline, partial(self._time_out, call))
-        self._timeline.after(start, partial(self._begin, call, is_cold))
+        call.deadline = self._scheduler.now + free_start + settings.timeout_seconds
+        call.timer = self._scheduler.at(call.deadline, partial(self._time_out, call))
+        self._scheduler.after(start, partial(self._begin, call, is_cold))
 
     def crash(self, why: str) -> None:
-        """The process dies, whatever it is doing."""
+        """Kill the process at once."""
         process = self._process
         if process is None:
             return
@@ -192,7 +201,7 @@ class Environment:
         self._died(process, why)
 
     def close(self) -> None:
-        """The process ends; nothing is told of it."""
+        """End the process without a result for its invocation."""
         if self._process is not None:
             self._process.kill()
         if self._call is not None and self._call.timer is not None:
@@ -201,7 +210,7 @@ class Environment:
 
     def _begin(self, call: Call, is_cold: bool) -> None:
         if self._call is not call:
-            return  # it has timed out, or was crashed, while the process started
+            return  # the invocation timed out or crashed while the process started
         name = self.function.settings.name
         self.function.history.record(
             "invoked",
@@ -215,12 +224,12 @@ class Environment:
             self._start()
         else:
             self._process.thaw()
-        self._work.set()
+        self._has_work.set()
 
     def _start(self) -> None:
         process = Process(self._actors, lambda why: self._died(process, why), self.function.around)
-        self._process, self._work = process, Flag(self._actors)
-        self._actors.start(partial(self._serve, process, self._work, self.function.world()), process)
+        self._process, self._has_work = process, VirtualEvent(self._actors)
+        self._actors.start(partial(self._serve, process, self._has_work, self.function.world()), process)
 
     def _time_out(self, call: Call) -> None:
         self._end_process()
@@ -239,7 +248,7 @@ class Environment:
             self._process.kill()
         self._process, self._has_died = None, True
 
-    def _end(self, call: Call, answer: InvocationResult) -> None:
+    def _end(self, call: Call, result: InvocationResult) -> None:
         if self._call is not call:
             return
         self._call = None
@@ -248,18 +257,18 @@ class Environment:
         if self._process is not None:
             self._process.freeze()
             self._has_died = False
-        self.function.ended(call, answer)
+        self.function.ended(call, result)
 
-    # in the environment's own actor
+    # in the process's own actor
 
-    def _serve(self, process: Process, work: Flag, world: World) -> None:
+    def _serve(self, process: Process, has_work: VirtualEvent, world: World) -> None:
         with use(world):
             while True:
-                work.wait()
-                work.clear()
+                has_work.wait()
+                has_work.clear()
                 if (call := self._call) is not None:
-                    answer = self._handle(call, process)
-                    self._timeline.after(0, partial(self._end, call, answer))
+                    result = self._handle(call, process)
+                    self._scheduler.after(0, partial(self._end, call, result))
 
     def _handle(self, call: Call, process: Process) -> InvocationResult:
         settings, request_id = self.function.settings, call.request_id
@@ -268,7 +277,7 @@ class Environment:
             invoked_function_arn=settings.invoked_arn,
             memory_limit_in_mb=str(settings.memory_mb),
             aws_request_id=request_id,
-            time_left=lambda: call.deadline - self._timeline.now,
+            time_left=lambda: call.deadline - self._scheduler.now,
             log_stream_name=self._log_stream,
         )
         _current.set(call)
@@ -276,9 +285,9 @@ class Environment:
             value = through_json(self.function.handler(json.loads(call.event), context))
         except Killed:
             raise
-        except Exception as error:  # noqa: BLE001 told as Lambda tells it
+        except Exception as error:  # noqa: BLE001 returned as Lambda returns it
             payload = error_payload(error, request_id)
             return InvocationResult("error", payload, f"{payload['errorType']}: {error}", request_id)
-        except BaseException as error:  # noqa: BLE001 the real runtime client does not catch it either
+        except BaseException as error:  # noqa: BLE001 the real runtime does not catch it either, and exits
             process.die(exit_reason(error))
         return InvocationResult("returned", value, request_id=request_id)

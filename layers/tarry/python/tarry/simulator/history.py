@@ -1,6 +1,4 @@
-"""What happened in a simulation: an append-only list that checkers and stories are read from, and a bus for those who
-listen while it happens.
-"""
+"""The history of a run: an append-only list of events, read by checkers and timelines, and a bus for listeners."""
 
 from __future__ import annotations
 
@@ -13,10 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEvent:
-    """One thing that happened.
+    """An event of a run.
 
-    ``at`` is epoch seconds. ``what`` is a word: ``sent``, ``received``, ``deleted``, ``invoked`` ... ``fields`` hold
-    what applies to it: ``queue`` (its name), ``delivery_id`` (SQS's id of the message) and so on.
+    ``at`` is its time in epoch seconds, ``what`` its name (``sent``, ``received``, ``deleted``, ``invoked`` ...), and
+    ``fields`` are its details, such as ``queue`` (a name) and ``delivery_id`` (SQS's message id).
     """
 
     at: float
@@ -25,34 +23,34 @@ class HistoryEvent:
 
 
 class History:
-    """All events, in the order in which they were recorded, whose times never run backwards.
+    """The events of a run, in the order in which they were recorded. Their times never decrease.
 
-    With ``keep=False`` it holds none of them: what goes on for days is only listened to.
+    With ``keep=False`` the events go to the listeners only, so that a run of days does not fill the memory.
     """
 
     def __init__(self, now: Callable[[], float], *, keep: bool = True) -> None:
         self.now = now
-        """The time, in epoch seconds."""
+        """Returns the time, in epoch seconds."""
         self._keep = keep
         self._listeners: list[Callable[[HistoryEvent], None]] = []
         self.events: list[HistoryEvent] = []
         self.by: str | None = None
-        """Who acts, which each event tells: an invocation, by its request id, ``mapping``, ``http`` for whoever comes
-        with a client of their own, None for a test."""
+        """The source of the current events, recorded with each: the request id of an invocation, ``mapping``, ``http``
+        for a client over HTTP, None for a test."""
 
     def listen(self, callback: Callable[[HistoryEvent], None]) -> None:
-        """Calls ``callback`` with each event as it is recorded, in the middle of what is happening.
+        """Call ``callback`` with each event while it is recorded.
 
-        It may look, and is to be quick; whoever wants to act does so later.
+        The callback must be quick and must not change the simulation; it can schedule an action to do that later.
         """
         self._listeners.append(callback)
 
     def record(self, what: str, **fields: Any) -> None:
-        """Adds an event that happens now."""
+        """Add an event at the current time."""
         if self.by is not None:
             fields["by"] = self.by
         event = HistoryEvent(self.now(), what, fields)
         if self._keep:
             self.events.append(event)
-        for tell in self._listeners:
-            tell(event)
+        for notify in self._listeners:
+            notify(event)

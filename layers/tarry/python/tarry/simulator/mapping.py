@@ -1,7 +1,7 @@
-"""The event source mapping: receives, invokes, deletes what was not reported as failed.
+"""The event source mapping: receives messages, invokes the function, deletes the messages not reported as failed.
 
-It is a state machine of callbacks on a timeline, virtual or real. One batch is gathered at a time; as many are with the
-function at once as the scaling allows.
+It is a state machine of callbacks of a scheduler, in virtual or real time. It gathers one batch at a time, and runs as
+many invocations at once as the scaling allows.
 """
 
 import json
@@ -15,7 +15,7 @@ from tarry.simulator.history import History
 from tarry.simulator.invocations import FunctionHost, InvocationResult, WholeBatchFailed, failed_ids
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.scaling import Scaling
-from tarry.simulator.timeline import Timeline, Timer
+from tarry.simulator.scheduler import Scheduler, Timer
 from tarry.sqs.received import event_record
 from tarry.support.arn import QueueArn
 from tarry.tooling.queues import region_of
@@ -23,31 +23,31 @@ from tarry.tooling.queues import region_of
 Message = dict[str, Any]
 
 MAX_EVENT_BYTES = 6 * 1024 * 1024
-MOST_PER_REQUEST = 10
+MAX_PER_REQUEST = 10
 PAUSE_SECONDS = 1.0
-"""After a request to SQS that failed."""
+"""The pause after a request to SQS that failed."""
 THROTTLE_PAUSE_SECONDS, MAX_THROTTLE_PAUSE_SECONDS = 1.0, 30.0
 EVENT_OVERHEAD_BYTES = len('{"Records": []}')
 
 
 class QueuePort(Protocol):
-    """A mapping's way to its queue. What it answers, it answers on the timeline, later."""
+    """A mapping's connection to its queue. It calls ``then`` later, on the scheduler's thread."""
 
-    def receive(self, most: int, then: Callable[[list[Message] | Exception], None]) -> None:
-        """Receive up to ``most`` messages (10 at most), with all their attributes."""
+    def receive(self, max_messages: int, then: Callable[[list[Message] | Exception], None]) -> None:
+        """Receive up to ``max_messages`` messages (at most 10), with all their attributes."""
 
     def delete(self, receipt_handles: Sequence[str], then: Callable[[Exception | None], None]) -> None:
         """Delete up to ten messages."""
 
-    def on_change(self, look: Callable[[], None]) -> None:
-        """Call ``look`` whenever there may be something to receive; nothing else makes an idle mapping ask again.
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` whenever the queue may have messages to receive. An idle mapping waits for this call.
 
-        A port that cannot be told of changes polls: it calls ``look`` after each empty answer to a long poll.
+        A port without notifications calls ``callback`` after each long poll that returned no messages.
         """
 
 
 class GatheredBatch:
-    """Messages that go to the function together. ``until``: when the first of them is visible again."""
+    """Messages that go to the function together. ``until``: when the first of them becomes visible again."""
 
     def __init__(self, until: float) -> None:
         self.until = until
@@ -65,18 +65,18 @@ class GatheredBatch:
 
 
 class EventSourceMapping:
-    """One mapping, from its queue to its function. It begins with `start`."""
+    """An event source mapping from a queue to a function. Call `start` to begin polling."""
 
     def __init__(
         self,
-        timeline: Timeline,
+        scheduler: Scheduler,
         queue: QueuePort,
         function: FunctionHost,
         history: History,
         settings: MappingSettings,
     ) -> None:
         self.settings = settings
-        self._timeline = timeline
+        self._scheduler = scheduler
         self._queue = queue
         self._function = function
         self._history = history
@@ -86,75 +86,75 @@ class EventSourceMapping:
         self._scaling = Scaling(settings.maximum_concurrency, is_fifo=settings.is_fifo)
         self._stopped = True
         self._receiving = False
-        self._look_again = False
+        self._poll_again = False
         self._gathering: GatheredBatch | None = None
         self._window: Timer | None = None
         self._more_room: Timer | None = None
         self._ready: deque[GatheredBatch] = deque()
         self._running: list[GatheredBatch] = []
-        queue.on_change(self._look)
+        queue.on_change(self._poll)
 
     def start(self) -> None:
-        """Poll from now on."""
+        """Start polling."""
         self._stopped = False
-        self._look()
+        self._poll()
 
     def stop(self) -> None:
-        """Poll no more. What is with the function is still answered for."""
+        """Stop polling. Messages of running invocations are still deleted when these end."""
         self._stopped = True
 
     # receiving
 
-    def _look(self) -> None:
-        """Receive, if there is room for one more batch."""
+    def _poll(self) -> None:
+        """Receive messages if there is room for another batch."""
         if self._receiving:
-            self._look_again = True
+            self._poll_again = True
         elif not self._stopped and self._has_room():
-            self._receiving, self._look_again = True, False
+            self._receiving, self._poll_again = True, False
             gathered = len(self._gathering.records) if self._gathering else 0
-            most = min(MOST_PER_REQUEST, self.settings.batch_size - gathered)
-            self._queue.receive(most, partial(self._received, self._timeline.now))
+            max_messages = min(MAX_PER_REQUEST, self.settings.batch_size - gathered)
+            self._queue.receive(max_messages, partial(self._received, self._scheduler.now))
 
     def _has_room(self) -> bool:
-        now = self._timeline.now
+        now = self._scheduler.now
         if self._gathering or len(self._running) + len(self._ready) < self._scaling.limit(now):
             return True
         when = self._scaling.more_wanted(now)
         if when is not None and self._more_room is None:
-            self._more_room = self._timeline.at(when, self._on_more_room)
+            self._more_room = self._scheduler.at(when, self._on_more_room)
         return False
 
     def _on_more_room(self) -> None:
         self._more_room = None
         self._launch()
-        self._look()
+        self._poll()
 
     def _received(self, asked_at: float, messages: list[Message] | Exception) -> None:
         self._receiving = False
         if isinstance(messages, Exception):
-            self._timeline.after(PAUSE_SECONDS, self._look)
+            self._scheduler.after(PAUSE_SECONDS, self._poll)
         elif messages:
-            self._gather(self._wanted(messages, asked_at), asked_at)
-            self._look()
-        elif self._look_again:
-            self._look()
+            self._gather(self._filter(messages, asked_at), asked_at)
+            self._poll()
+        elif self._poll_again:
+            self._poll()
         else:
-            self._scaling.enough(self._timeline.now, len(self._running))
+            self._scaling.enough(self._scheduler.now, len(self._running))
 
-    def _wanted(self, messages: list[Message], asked_at: float) -> list[Message]:
-        """Those that match the filters; the others are deleted."""
+    def _filter(self, messages: list[Message], asked_at: float) -> list[Message]:
+        """Return the messages that match the filters, and delete the others."""
         if not self._filters:
             return messages
-        wanted: list[Message] = []
-        unwanted: list[str] = []
+        matching: list[Message] = []
+        filtered: list[str] = []
         for message in messages:
             if self._filters.match(message["Body"]):
-                wanted.append(message)
+                matching.append(message)
             else:
-                unwanted.append(message["ReceiptHandle"])
+                filtered.append(message["ReceiptHandle"])
                 self._history.record("filtered", queue=self._name, delivery_id=message["MessageId"])
-        self._delete(unwanted, self._visible_at(asked_at))
-        return wanted
+        self._delete(filtered, self._visible_at(asked_at))
+        return matching
 
     def _gather(self, messages: list[Message], asked_at: float) -> None:
         settings = self.settings
@@ -162,19 +162,19 @@ class EventSourceMapping:
             record = event_record(message, settings.queue_arn, self._region)
             size = len(json.dumps(record, ensure_ascii=False).encode()) + len(", ")
             if self._gathering and self._gathering.bytes + size > MAX_EVENT_BYTES:
-                self._gathered()
+                self._complete_batch()
             batch = self._gathering = self._gathering or GatheredBatch(self._visible_at(asked_at))
             batch.records.append(record)
             batch.bytes += size
         if self._gathering is None:
             return
         if not settings.window_seconds or len(self._gathering.records) >= settings.batch_size:
-            self._gathered()
+            self._complete_batch()
         elif self._window is None:
-            self._window = self._timeline.at(asked_at + settings.window_seconds, self._gathered)
+            self._window = self._scheduler.at(asked_at + settings.window_seconds, self._complete_batch)
 
-    def _gathered(self) -> None:
-        """The batch is full, or its window has ended."""
+    def _complete_batch(self) -> None:
+        """Pass the gathered batch on, since it is full or its window has ended."""
         if self._window is not None:
             self._window.cancel()
             self._window = None
@@ -189,89 +189,89 @@ class EventSourceMapping:
     # invoking
 
     def _launch(self) -> None:
-        """Hand what is ready to the function, as far as there is room; on FIFO no group twice at once."""
-        now = self._timeline.now
+        """Invoke the function with batches that are ready, while there is room; on FIFO one batch per group at once."""
+        now = self._scheduler.now
         waiting, self._ready = self._ready, deque()
         for batch in waiting:
             if batch.until <= now:
-                self._dropped(batch)
-            elif len(self._running) < self._scaling.limit(now) and not self._overtakes(batch):
+                self._record_dropped(batch)
+            elif len(self._running) < self._scaling.limit(now) and not self._would_overtake(batch):
                 self._running.append(batch)
                 self._invoke(batch)
             else:
                 self._ready.append(batch)
 
-    def _overtakes(self, batch: GatheredBatch) -> bool:
-        """Whether a group of its is with the function, or waits before it."""
+    def _would_overtake(self, batch: GatheredBatch) -> bool:
+        """Return whether an earlier batch with a message group of this one runs or waits."""
         if not self.settings.is_fifo:
             return False
-        return any(batch.groups & ahead.groups for ahead in [*self._running, *self._ready])
+        return any(batch.groups & earlier.groups for earlier in [*self._running, *self._ready])
 
     def _invoke(self, batch: GatheredBatch) -> None:
-        self._function.invoke({"Records": batch.records}, partial(self._answered, batch))
+        self._function.invoke({"Records": batch.records}, partial(self._ended, batch))
 
-    def _answered(self, batch: GatheredBatch, answer: InvocationResult) -> None:
-        if answer.kind == "throttled":
+    def _ended(self, batch: GatheredBatch, result: InvocationResult) -> None:
+        if result.kind == "throttled":
             return self._throttled(batch)
-        now, running = self._timeline.now, len(self._running)
-        failed, why = self._failed(batch, answer)
+        now, running = self._scheduler.now, len(self._running)
+        failed, why = self._failed(batch, result)
         self._history.record(
             "answered",
             function=self.settings.function,
             queue=self._name,
-            request_id=answer.request_id,
-            kind=answer.kind,
+            request_id=result.request_id,
+            kind=result.kind,
             failed=[message_id for message_id in batch.ids if message_id in failed],
             why=why,
         )
-        if answer.kind not in ("returned", "recursive"):
+        if result.kind not in ("returned", "recursive"):
             self._scaling.failed(now, running)
         done = [record["receiptHandle"] for record in batch.records if record["messageId"] not in failed]
         self._running.remove(batch)
         self._delete(done, batch.until)
         self._launch()
-        self._look()
+        self._poll()
 
-    def _failed(self, batch: GatheredBatch, answer: InvocationResult) -> tuple[frozenset[str], str]:
-        """The ids of those that go back to the queue, and why if all do."""
+    def _failed(self, batch: GatheredBatch, result: InvocationResult) -> tuple[frozenset[str], str]:
+        """Return the ids of the failed messages, and the reason if the whole batch failed."""
         ids = batch.ids
-        if answer.kind != "returned":
-            return frozenset(ids), answer.text
+        if result.kind != "returned":
+            return frozenset(ids), result.text
         if not self.settings.reports_failures:
             return frozenset(), ""
         try:
-            return failed_ids(answer.value, ids), ""
+            return failed_ids(result.value, ids), ""
         except WholeBatchFailed as error:
             return frozenset(ids), str(error)
 
     def _throttled(self, batch: GatheredBatch) -> None:
-        """Try again, more and more slowly, until the messages are visible again; then they are dropped."""
+        """Retry the invocation with growing pauses; drop the batch when its messages become visible again."""
         self._history.record("throttled", function=self.settings.function, queue=self._name, delivery_ids=batch.ids)
         pause = min(MAX_THROTTLE_PAUSE_SECONDS, THROTTLE_PAUSE_SECONDS * 2**batch.throttles)
         batch.throttles += 1
-        again_at = self._timeline.now + pause
-        if again_at < batch.until:
-            self._timeline.at(again_at, partial(self._invoke, batch))
+        retry_at = self._scheduler.now + pause
+        if retry_at < batch.until:
+            self._scheduler.at(retry_at, partial(self._invoke, batch))
         else:
-            self._timeline.at(batch.until, partial(self._give_up, batch))
+            self._scheduler.at(batch.until, partial(self._drop, batch))
 
-    def _give_up(self, batch: GatheredBatch) -> None:
+    def _drop(self, batch: GatheredBatch) -> None:
         self._running.remove(batch)
-        self._dropped(batch)
+        self._record_dropped(batch)
         self._launch()
-        self._look()
+        self._poll()
 
-    def _dropped(self, batch: GatheredBatch) -> None:
-        """Its messages are visible again, a receive older."""
+    def _record_dropped(self, batch: GatheredBatch) -> None:
+        """Record that the messages of a batch became visible again without an invocation."""
         self._history.record("dropped", function=self.settings.function, queue=self._name, delivery_ids=batch.ids)
 
     # deleting
 
     def _delete(self, handles: list[str], until: float) -> None:
-        for first in range(0, len(handles), MOST_PER_REQUEST):
-            ten = handles[first : first + MOST_PER_REQUEST]
+        for first in range(0, len(handles), MAX_PER_REQUEST):
+            ten = handles[first : first + MAX_PER_REQUEST]
             self._queue.delete(ten, partial(self._deleted, ten, until))
 
     def _deleted(self, handles: list[str], until: float, error: Exception | None) -> None:
-        if error is not None and self._timeline.now + PAUSE_SECONDS < until:
-            self._timeline.after(PAUSE_SECONDS, partial(self._delete, handles, until))
+        if error is not None and self._scheduler.now + PAUSE_SECONDS < until:
+            self._scheduler.after(PAUSE_SECONDS, partial(self._delete, handles, until))

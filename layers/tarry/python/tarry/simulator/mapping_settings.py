@@ -1,4 +1,4 @@
-"""What an event source mapping is told, and what Lambda refuses of it."""
+"""The settings of an event source mapping, with the limits that Lambda enforces."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ MIN_CONCURRENCY, MAX_CONCURRENCY = 2, 1_000
 
 @dataclass(frozen=True)
 class MappingSettings:
-    """What a template says of a mapping.
+    """The settings of an event source mapping, as in a template.
 
     Raises:
-        InvalidParameterValue: Lambda would refuse it.
+        InvalidParameterValue: Lambda would refuse the mapping.
     """
 
     queue_arn: str
@@ -27,7 +27,7 @@ class MappingSettings:
     batch_size: int = 10
     window_seconds: float = 0
     reports_failures: bool = False
-    """``ReportBatchItemFailures``; without it whatever the function returns means that all went well."""
+    """``ReportBatchItemFailures``; without it any response means that the whole batch succeeded."""
     maximum_concurrency: int | None = None
     filters: Sequence[str | Mapping[str, Any]] = ()
     queue_visibility_seconds: float = 30
@@ -35,9 +35,9 @@ class MappingSettings:
     function_timeout_seconds: float = 3
 
     def __post_init__(self) -> None:
-        most = MAX_FIFO_BATCH if self.is_fifo else MAX_BATCH
-        if not 1 <= self.batch_size <= most:
-            raise InvalidParameterValue(f"batch size must be between 1 and {most}, got {self.batch_size}")
+        max_batch_size = MAX_FIFO_BATCH if self.is_fifo else MAX_BATCH
+        if not 1 <= self.batch_size <= max_batch_size:
+            raise InvalidParameterValue(f"batch size must be between 1 and {max_batch_size}, got {self.batch_size}")
         if not 0 <= self.window_seconds <= MAX_WINDOW_SECONDS:
             raise InvalidParameterValue(
                 f"maximum batching window must be between 0 and {MAX_WINDOW_SECONDS} seconds, got {self.window_seconds}"
@@ -62,7 +62,7 @@ class MappingSettings:
 
     @property
     def visibility_timeout_seconds(self) -> float:
-        """How long what it receives stays hidden: the queue's own time, unless window and function take longer."""
+        """The visibility timeout of received messages: that of the queue, unless window and function take longer."""
         longest = self.window_seconds + self.function_timeout_seconds
         if self.window_seconds and longest > self.queue_visibility_seconds:
             return longest + 30

@@ -1,4 +1,4 @@
-"""Between a handler and Lambda everything is JSON, as the real runtime client writes and reads it."""
+"""The JSON between a handler and Lambda, as the real runtime client writes and reads it."""
 
 import json
 import signal
@@ -15,18 +15,18 @@ SIGNALS = {
     signal.SIGTERM: "terminated",
     9: "killed",
 }
-"""As Go names them, in which Lambda's supervisor is written."""
+"""The names of signals in Go, in which Lambda's supervisor is written."""
 
 
 class CannotMarshal(Exception):
-    """What the handler returned is no JSON."""
+    """The handler's return value cannot be converted to JSON."""
 
 
 def through_json(result: Any) -> Any:
-    """What becomes of a handler's result on its way to Lambda; text that is no valid JSON (a NaN) is left a str.
+    """Convert a handler's return value to JSON and back; text that is not valid JSON (with NaN) stays a str.
 
     Raises:
-        CannotMarshal: it holds something that JSON does not know.
+        CannotMarshal: The value contains an object without a JSON form.
     """
     try:
         text = result.decode() if isinstance(result, bytes) else json.dumps(result, default=_number)
@@ -36,7 +36,7 @@ def through_json(result: Any) -> Any:
 
 
 def read_response(text: str) -> Any:
-    """What a function answered, as the mapping reads it; text that is no valid JSON (a NaN) is left a str."""
+    """Parse a function's response as the mapping does; text that is not valid JSON (with NaN) stays a str."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except ValueError:
@@ -44,7 +44,7 @@ def read_response(text: str) -> Any:
 
 
 def error_payload(error: Exception, request_id: str) -> dict[str, Any]:
-    """What Lambda answers for an error that a handler raised."""
+    """Return the payload with which Lambda answers if the handler raises an exception."""
     cannot_marshal = isinstance(error, CannotMarshal)
     frames = traceback.extract_tb(error.__traceback__)[1:]
     return {
@@ -56,7 +56,7 @@ def error_payload(error: Exception, request_id: str) -> dict[str, Any]:
 
 
 def exit_reason(error: BaseException) -> str:
-    """How Lambda speaks of a process that this ended; it has no words for status 0."""
+    """Return Lambda's text for a process that exited with this exception; empty for status 0."""
     if isinstance(error, KeyboardInterrupt):
         return "signal: interrupt"
     code = error.code if isinstance(error, SystemExit) else 1
@@ -64,7 +64,7 @@ def exit_reason(error: BaseException) -> str:
 
 
 def exit_status(status: int) -> str:
-    """How Lambda speaks of a process that ended with a status, below 0 by that signal."""
+    """Return Lambda's text for an exit status (negative: a signal); empty for status 0."""
     if status < 0:
         return f"signal: {SIGNALS.get(-status, -status)}"
     return f"exit status {status}" if status else ""
@@ -77,4 +77,4 @@ def _number(value: Any) -> Any:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")

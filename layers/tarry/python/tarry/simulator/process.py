@@ -1,4 +1,4 @@
-"""Processes: actors that share a fate."""
+"""Simulated processes: groups of actors that are frozen, thawed and killed together."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tarry.simulator.actors import Actor, Actors
-    from tarry.simulator.flag import Ticket
+    from tarry.simulator.virtual_event import PendingWait
 
 
 class Killed(BaseException):
-    """Ends an actor whose process was killed. It is raised wherever the actor would wait."""
+    """The actor's process was killed. Raised wherever the actor would wait, to end the actor."""
 
 
 class Process:
-    """Actors that are frozen, thawed and killed together, as the threads of a process are.
+    """A simulated process, whose threads are actors.
 
-    ``on_death`` is told why when one of them ends the process from within. ``around`` makes what is entered while one
-    of them runs: its environment variables, for example.
+    ``on_death`` is called with the reason if an actor ends the process from within. ``around`` makes a context manager
+    that is entered while one of the actors runs, for example to set environment variables.
     """
 
     def __init__(
@@ -35,50 +35,48 @@ class Process:
         self.around = around
         self._actors = actors
         self._on_death = on_death
-        self._members: dict[Actor, None] = {}
+        self._threads: dict[Actor, None] = {}
         self.frozen = False
-        self._held: list[Ticket] = []
+        self._ended_while_frozen: list[PendingWait] = []
 
     def freeze(self) -> None:
-        """None of them runs until `thaw`: what they wait for may happen, and they do not see it yet."""
+        """Suspend all actors until `thaw`, even if their waits end."""
         self.frozen = True
 
     def thaw(self) -> None:
-        """They run again, those first whose wait ended first."""
+        """Let the actors run again, in the order in which their waits ended."""
         self.frozen = False
-        held, self._held = self._held, []
-        for ticket in held:
-            self._actors.timeline.after(0, partial(self.resume, ticket))
+        ended, self._ended_while_frozen = self._ended_while_frozen, []
+        for wait in ended:
+            self._actors.scheduler.after(0, partial(self.resume, wait))
 
     def kill(self) -> None:
-        """None of them runs any more to any effect: they are unwound with `Killed`. Called by one of them, it returns
-        to it, and its next wait raises.
-        """
+        """End all actors: their waits raise `Killed`. If an actor of the process calls this, its next wait raises."""
         if self.killed:
             return
         self.killed = True
-        for actor in list(self._members):
+        for actor in list(self._threads):
             if self._actors.running is None:
                 actor.unwind()
             else:
-                self._actors.timeline.after(0, actor.unwind)
+                self._actors.scheduler.after(0, actor.unwind)
 
     def die(self, why: str) -> NoReturn:
-        """Called by one of them: the process ends here and now."""
+        """End the process at once. Called by one of its actors."""
         if not self.killed:
             self.kill()
-            self._actors.timeline.after(0, partial(self._on_death, why))
+            self._actors.scheduler.after(0, partial(self._on_death, why))
         raise Killed
 
-    def resume(self, ticket: Ticket) -> None:
-        """Let an actor go on that waits with this ticket; if it waits no more, or with another one, nothing."""
+    def resume(self, wait: PendingWait) -> None:
+        """Resume the actor of a wait, once the process is not frozen; do nothing if this wait has ended."""
         if self.frozen:
-            self._held.append(ticket)
+            self._ended_while_frozen.append(wait)
         else:
-            ticket.actor.resume(ticket)
+            wait.actor.resume(wait)
 
     def add(self, actor: Actor) -> None:
-        self._members[actor] = None
+        self._threads[actor] = None
 
     def remove(self, actor: Actor) -> None:
-        del self._members[actor]
+        del self._threads[actor]

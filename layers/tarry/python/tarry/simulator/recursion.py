@@ -1,4 +1,4 @@
-"""Lambda's recursive loop detection: a function that keeps sending to a queue that feeds it is stopped."""
+"""Lambda's recursive loop detection, which stops a function that keeps sending messages to its own queue."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ if TYPE_CHECKING:
 
 RecursiveLoop = Literal["Allow", "Terminate"]
 
-MOST_INVOCATIONS = 16
-"""How often a function is invoked in one chain of sends; Lambda says "approximately"."""
+MAX_INVOCATIONS = 16
+"""How often a function is invoked in one chain of sends; AWS documents "approximately 16 times"."""
 
 
 class Lineage:
-    """How often each function was invoked in the chain of sends that led to a message.
+    """The chains of sends that led to each message: how often each function was invoked in them.
 
-    Lambda traces that chain by the X-Ray header of what a function sends. Here it is read from the history: a message
-    sent during an invocation descends from the message of the batch that has its body, as copies do, else from the
-    whole batch. A retry in place sends nothing, so it adds nothing to the chain.
+    Lambda traces a chain by the X-Ray header of the messages that a function sends. Here it is derived from the
+    history: a message sent during an invocation descends from the message of the batch with the same body, as a copy
+    does, otherwise from all messages of the batch. A retry in place sends no message, so it adds nothing to a chain.
     """
 
     def __init__(self, history: History) -> None:
         self._invocations: dict[str, Mapping[str, int]] = {}
-        """By delivery id, for messages that a function sent: the invocations of each function in their chain."""
+        """For each message that a function sent, by delivery id: the number of invocations of each function."""
         self._batches: dict[str, tuple[str, Mapping[str, str]]] = {}
-        """By the request id of each running invocation: its function, and the bodies of its batch by delivery id."""
+        """For each running invocation, by request id: its function, and the bodies of its batch by delivery id."""
         history.listen(self._on_event)
 
     def begin(self, request_id: str, function: str, event: Any) -> None:
-        """Note that an invocation begins, with the messages of its event."""
+        """Remember an invocation that begins, with the messages of its event."""
         self._batches[request_id] = function, bodies_of(event)
 
     def end(self, request_id: str) -> None:
-        """Forget an invocation: it sends nothing more."""
+        """Forget an invocation that has ended."""
         self._batches.pop(request_id, None)
 
     def is_recursive(self, function: str, event: Any) -> bool:
-        """Whether a message of the event results from too many invocations of the function."""
+        """Return whether a message of the event results from too many invocations of the function."""
         if not self._invocations:
             return False
         chains = (self._invocations.get(each, {}) for each in bodies_of(event))
-        return any(chain.get(function, 0) >= MOST_INVOCATIONS for chain in chains)
+        return any(chain.get(function, 0) >= MAX_INVOCATIONS for chain in chains)
 
     def _on_event(self, event: HistoryEvent) -> None:
         if event.what == "sent" and (batch := self._batches.get(event.fields.get("by", ""))) is not None:
@@ -57,7 +57,7 @@ class Lineage:
 
 
 def bodies_of(event: Any) -> dict[str, str]:
-    """The bodies of an SQS event's messages by SQS's id; empty for any other event."""
+    """Return the bodies of the messages in an SQS event, by delivery id; empty for any other event."""
     records = event.get("Records") if isinstance(event, dict) else None
     if not isinstance(records, list):
         return {}

@@ -1,4 +1,4 @@
-"""Where a thread stands, for errors that name it."""
+"""Stack traces of running threads, for error messages."""
 
 import traceback
 from pathlib import Path
@@ -6,11 +6,11 @@ from types import FrameType
 
 _TARRY = str(Path(__file__).parent.parent)
 _DEBUGGERS = frozenset({"bdb", "pdb", "pydevd"})
-MOST_FRAMES = 12
+MAX_FRAMES = 12
 
 
 def in_debugger(frame: FrameType | None) -> bool:
-    """Whether somebody is looking at it in a debugger."""
+    """Return whether a frame runs under a debugger."""
     while frame is not None:
         if frame.f_globals.get("__name__") in _DEBUGGERS:
             return True
@@ -19,8 +19,8 @@ def in_debugger(frame: FrameType | None) -> bool:
 
 
 def stack_of(frame: FrameType) -> str:
-    """The stack, innermost last, without tarry's own frames at its beginning."""
-    lines = traceback.StackSummary.extract(traceback.walk_stack(frame), limit=MOST_FRAMES)
+    """Format the stack of a frame, innermost call last, without the outermost frames that belong to tarry."""
+    lines = traceback.StackSummary.extract(traceback.walk_stack(frame), limit=MAX_FRAMES)
     lines.reverse()
     while len(lines) > 1 and (lines[0].filename.startswith(_TARRY) or lines[0].filename.endswith("threading.py")):
         del lines[0]
@@ -28,5 +28,5 @@ def stack_of(frame: FrameType) -> str:
 
 
 def caller_of(frame: FrameType) -> str:
-    """``file:line in function()``."""
+    """Return a frame's location as ``file:line in function()``."""
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}()"

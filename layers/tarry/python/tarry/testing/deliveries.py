@@ -110,8 +110,8 @@ class ObservedInvocation:
         self.answered: HistoryEvent | None = None
         self.failed: frozenset[str] = frozenset()
         """The delivery ids that it left in the queue."""
-        self.handed: HistoryEvent | None = None
-        self.responded: HistoryEvent | None = None
+        self.handler_called: HistoryEvent | None = None
+        self.handler_returned: HistoryEvent | None = None
         self.consumed: HistoryEvent | None = None
         """A consumer of tarry's took it; None for any other function."""
         self.requests: list[HistoryEvent] = []
@@ -122,14 +122,14 @@ class ObservedInvocation:
         self.faults: list[HistoryEvent] = []
         self.refusals: list[HistoryEvent] = []
         self.sent: list[HistoryEvent] = []
-        """The messages that it sent, including those that SQS swallowed."""
+        """The messages that it sent, including those that SQS dropped as duplicates."""
 
     def take(self, event: HistoryEvent) -> None:
         """Note an event of this invocation."""
         match event.what:
             case "answered":
                 self.answered, self.failed = event, frozenset(event.fields["failed"])
-            case "responded" | "consumed" | "handed":
+            case "handler_returned" | "consumed" | "handler_called":
                 setattr(self, event.what, event)
             case "request" if not (self.running and event.fields["operation"].startswith("SendMessage")):
                 self.requests.append(event)  # a handler that sends does so while it runs, tarry before or after
@@ -178,7 +178,7 @@ class Delivery:
     invocation: ObservedInvocation | None = None
     runs: list[HandlerRun] = field(default_factory=list)
     sends: list[HistoryEvent] = field(default_factory=list)
-    """The copies that its invocation sent in its place: ``sent`` or ``swallowed``."""
+    """The copies that its invocation sent in its place: ``sent`` or ``deduplicated``."""
     twins: list[Delivery] = field(default_factory=list)
     """Deliveries of other copies of the message in the same batch: it is unknown for which of them a copy was sent."""
 
@@ -317,7 +317,7 @@ class MessageCopy:
                 self.deliveries.append(delivery)
                 self._by_count.setdefault(delivery.count, delivery)
                 self.visible_at, self.group = fields["visible_until"], fields.get("group") or self.group
-            case "hidden":
+            case "visibility_changed":
                 self.changes.append(event)
                 self.changes_by_handle.setdefault((fields.get("receipt_handle"), fields.get("by")), []).append(event)
                 self.visible_at = fields["visible_until"]

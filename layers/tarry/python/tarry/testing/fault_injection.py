@@ -10,8 +10,8 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from tarry.simulator.functions import current_call
 from tarry.simulator.invocations import FunctionHost, InvocationResult
-from tarry.simulator.ports import SqsPort
 from tarry.simulator.sqs import SqsError
+from tarry.simulator.sqs_port import SqsPort
 from tarry.sqs.client import READ_TIMEOUT_SECONDS
 from tarry.tooling.queues import queue_name
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from tarry.simulator.history import History
     from tarry.simulator.mapping_settings import MappingSettings
+    from tarry.simulator.scheduler import Scheduler
+    from tarry.simulator.simulation import Simulation
     from tarry.simulator.sqs import Sqs
-    from tarry.simulator.stage import Stage
-    from tarry.simulator.timeline import Timeline
     from tarry.testing.faults import Fault, Faults
     from tarry.world import Clock
 
@@ -46,9 +46,9 @@ class FaultyTransport:
     A request that was sent arrives, even if the process that sent it dies in the meantime.
     """
 
-    def __init__(self, sqs: Sqs, stage: Stage, random: Random, faults: Faults, history: History) -> None:
+    def __init__(self, sqs: Sqs, simulation: Simulation, random: Random, faults: Faults, history: History) -> None:
         self._sqs = sqs
-        self._stage = stage
+        self._simulation = simulation
         self._random = random
         self._faults = faults
         self._history = history
@@ -79,35 +79,35 @@ class FaultyTransport:
                 self._travel()
                 raise EndpointConnectionError(endpoint_url=self._sqs.endpoint_url)
             case "hang":
-                self._stage.clock.sleep(READ_TIMEOUT_SECONDS)
+                self._simulation.clock.sleep(READ_TIMEOUT_SECONDS)
                 raise ReadTimeoutError(endpoint_url=self._sqs.endpoint_url)
         self._travel()
         return answer
 
     def _arrive(self, act: Apply, fault: Fault | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of SQS, once the request has reached it."""
-        stage, seconds = self._stage, self._one_way()
+        simulation, seconds = self._simulation, self._one_way()
         if fault is not None and fault.kind == "late":
             seconds = fault.seconds
         may_wait = "WaitTimeSeconds" in parameters  # a receive; others act in the meantime
-        if may_wait or stage.actors.current() is None:
-            stage.clock.sleep(seconds)
+        if may_wait or simulation.actors.current() is None:
+            simulation.clock.sleep(seconds)
             return act()
-        if seconds < READ_TIMEOUT_SECONDS and stage.timeline.skip_to(stage.timeline.now + seconds):
+        if seconds < READ_TIMEOUT_SECONDS and simulation.scheduler.skip_to(simulation.scheduler.now + seconds):
             return act()
-        arrived, outcome = stage.threads.event(), _Outcome()
+        arrived, outcome = simulation.threads.event(), _Outcome()
 
         def arrive() -> None:
             outcome.take(act)
             arrived.set()
 
-        stage.timeline.after(seconds, arrive)
+        simulation.scheduler.after(seconds, arrive)
         if not arrived.wait(READ_TIMEOUT_SECONDS):
             raise ReadTimeoutError(endpoint_url=self._sqs.endpoint_url)
         return outcome.get()
 
     def _travel(self) -> None:
-        self._stage.clock.sleep(self._one_way())
+        self._simulation.clock.sleep(self._one_way())
 
     def _one_way(self) -> float:
         return self._random.uniform(*ONE_WAY_SECONDS)
@@ -200,9 +200,9 @@ class FaultyPort(SqsPort):
     """`SqsPort`, with the faults of a mapping's requests and of deliveries."""
 
     def __init__(
-        self, timeline: Timeline, sqs: Sqs, settings: MappingSettings, faults: Faults, history: History
+        self, scheduler: Scheduler, sqs: Sqs, settings: MappingSettings, faults: Faults, history: History
     ) -> None:
-        super().__init__(timeline, sqs, settings)
+        super().__init__(scheduler, sqs, settings)
         self._faults = faults
         self._history = history
 
@@ -219,23 +219,23 @@ class FaultyPort(SqsPort):
         """Deliver a message of a standard queue again, during its first delivery or after it, if a fault strikes."""
         fault = None if self._queue.endswith(".fifo") else self._faults.of_delivery(self._queue)
         if fault is not None:
-            self._sqs.deliver_again(self._queue, handle, fault.seconds)
+            self._sqs.deliver_duplicate(self._queue, handle, fault.seconds)
 
 
 class FaultyHost:
     """`FunctionHost`, throttled or invoked late if a fault strikes."""
 
-    def __init__(self, timeline: Timeline, function: FunctionHost, queue: str, faults: Faults) -> None:
-        self._timeline = timeline
+    def __init__(self, scheduler: Scheduler, function: FunctionHost, queue: str, faults: Faults) -> None:
+        self._scheduler = scheduler
         self._function = function
         self._queue = queue
         self._faults = faults
 
     def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None]) -> None:
         if self._faults.of_mapping("throttled", self._queue) is not None:
-            self._timeline.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
+            self._scheduler.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
         elif (held := self._faults.of_mapping("held", self._queue)) is not None:
-            self._timeline.after(held.seconds, partial(self._function.invoke, event, done))
+            self._scheduler.after(held.seconds, partial(self._function.invoke, event, done))
         else:
             self._function.invoke(event, done)
 

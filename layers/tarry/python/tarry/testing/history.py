@@ -45,7 +45,7 @@ class ProjectedHistory:
         self.runs: list[HandlerRun] = []
         self.problems: list[HistoryEvent] = []
         """The lines of tarry's log that tell of a problem, not of a message's new state."""
-        self.swallowed: list[HistoryEvent] = []
+        self.deduplicated: list[HistoryEvent] = []
         self.faults: list[HistoryEvent] = []
         self.planned_faults: list[HistoryEvent] = []
         self.queues: dict[str, Mapping[str, str]] = {}
@@ -62,17 +62,17 @@ class ProjectedHistory:
             "sent": self._sent,
             "received": self._received,
             "invoked": self._invoked,
-            "ran": self._ran,
+            "run_started": self._ran,
             "verdict": self._gave_verdict,
-            "ended": self._ended,
-            "said": lambda event: self._logged(event, event.fields),
+            "run_ended": self._ended,
+            "transition_logged": lambda event: self._logged(event, event.fields),
             "logged": self._wrote,
             "problem": self.problems.append,
-            "swallowed": self.swallowed.append,
+            "deduplicated": self.deduplicated.append,
             "fault": self._fault,
             "fault_added": self.planned_faults.append,
             "recursion_stopped": self._recursion_stopped,
-            "created": lambda event: self.queues.update({event.fields["queue"]: event.fields["attributes"]}),
+            "queue_configured": lambda event: self.queues.update({event.fields["queue"]: event.fields["attributes"]}),
             "connected": lambda event: self.connected.update({event.fields["queue"]: event}),
         }
 
@@ -207,7 +207,7 @@ class ProjectedHistory:
 
     def _of_invocation(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
         invocation.take(event)
-        if event.what == "handed":
+        if event.what == "handler_called":
             self._handed(invocation, event)
         elif event.what == "answered":
             for copy in invocation.copies:
@@ -255,9 +255,9 @@ class RecordedHistory(ProjectedHistory):
             if (sender := self._sender(copy.sent)) is not None:
                 sender.trace(copy)
             copy.has_twins = any((copy.came_from and copy.came_from.twins, copy.before and copy.before.has_twins))
-        for event in self.swallowed:
+        for event in self.deduplicated:
             if (sender := self._sender(event)) is not None:
-                sender.note_swallowed(event, self.copies[event.fields["delivery_id"]].id)
+                sender.note_deduplicated(event, self.copies[event.fields["delivery_id"]].id)
 
     def _sender(self, event: HistoryEvent) -> _Sender | None:
         """The invocation that sent something; None if something else did."""
@@ -337,8 +337,8 @@ class _Sender:
             copy.is_dead_letter = not copy.record or is_dead_letter(copy.record)  # only a dead letter may lack a record
             delivery.sends.append(copy.sent)
 
-    def note_swallowed(self, event: HistoryEvent, stable_id: str) -> None:
-        """Note a copy that SQS swallowed, since it had the same deduplication id as an earlier one."""
+    def note_deduplicated(self, event: HistoryEvent, stable_id: str) -> None:
+        """Note a copy that SQS dropped, since it had the same deduplication id as an earlier one."""
         self._sent.append(event)
         for delivery in self._by_id.get(stable_id, ()):
             delivery.sends.append(event)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tarry.simulator.functions import Handler
     from tarry.simulator.history import History
     from tarry.simulator.recursion import Lineage
+    from tarry.simulator.simulation import Simulation
     from tarry.simulator.sqs import Sqs
-    from tarry.simulator.stage import Stage
     from tarry.testing.faults import Faults
 
 
@@ -53,15 +53,21 @@ class Hosting:
     """The Lambda service of a sandbox."""
 
     def __init__(
-        self, stage: Stage, sqs: Sqs, faults: Faults, history: History, seed: int, lineage: Lineage | None = None
+        self,
+        simulation: Simulation,
+        sqs: Sqs,
+        faults: Faults,
+        history: History,
+        seed: int,
+        lineage: Lineage | None = None,
     ) -> None:
-        self._stage = stage
+        self._simulation = simulation
         self._sqs = sqs
         self._faults = faults
         self._history = history
         self._seed = seed
         self._lineage = lineage
-        self._clock = SlowClock(stage.clock)
+        self._clock = SlowClock(simulation.clock)
         self._worlds = 0
         self._feeds: list[Feed] = []
         self._watched: dict[Consumer[Any], Consumer[Any]] = {}
@@ -70,12 +76,12 @@ class Hosting:
         """Return a new world: a process's own client and random source, in the sandbox's time."""
         self._worlds += 1
         clock, of = self._clock, f"{self._seed} world {self._worlds}"
-        transport = FaultyTransport(self._sqs, self._stage, Random(f"{of} transport"), self._faults, self._history)
+        transport = FaultyTransport(self._sqs, self._simulation, Random(f"{of} transport"), self._faults, self._history)
         return World(
             clock=clock,
             random=Random(of),
             client_factory=lambda: SimulatedClient(self._sqs, clock, transport),
-            threads=self._stage.threads,
+            threads=self._simulation.threads,
             watch=self._watch,
         )
 
@@ -115,9 +121,9 @@ class Hosting:
             reports_failures=mapped.reports_failures,
             is_tarry=isinstance(handler, Consumer),
         )
-        port = FaultyPort(self._stage.timeline, self._sqs, mapped, self._faults, self._history)
-        host = FaultyHost(self._stage.timeline, function, queue, self._faults)
-        EventSourceMapping(self._stage.timeline, port, host, self._history, mapped).start()
+        port = FaultyPort(self._simulation.scheduler, self._sqs, mapped, self._faults, self._history)
+        host = FaultyHost(self._simulation.scheduler, function, queue, self._faults)
+        EventSourceMapping(self._simulation.scheduler, port, host, self._history, mapped).start()
         self._feeds.append(Feed(queue, handler, function))
 
     def close(self) -> None:
@@ -136,10 +142,8 @@ class Hosting:
         names = (settings.name if number == 1 else f"{settings.name}-{number}" for number in count(1))
         named = replace(settings, name=next(name for name in names if name not in taken))
         recording = recorded(handler, self._history)
-        stage, history = self._stage, self._history
-        return Function(
-            stage, partial(self._invoke, recording), self.world, history, named, around, lineage=self._lineage
-        )
+        invoke = partial(self._invoke, recording)
+        return Function(self._simulation, invoke, self.world, self._history, named, around, lineage=self._lineage)
 
     def _visibility_timeout(self, queue: str) -> int:
         asked = {"QueueUrl": self._sqs.url(queue), "AttributeNames": ["VisibilityTimeout"]}
@@ -169,11 +173,11 @@ class Hosting:
         if fault is not None and call is not None:
             match fault.kind:
                 case "crash":
-                    self._stage.timeline.after(fault.seconds, call.crash)
+                    self._simulation.scheduler.after(fault.seconds, call.crash)
                 case "timeout":
-                    self._stage.clock.sleep(context.get_remaining_time_in_millis() / 1000 + 1)
+                    self._simulation.clock.sleep(context.get_remaining_time_in_millis() / 1000 + 1)
                 case "slow_cpu":
                     self._clock.slow_down(context.aws_request_id, fault.seconds)
                 case "slow":
-                    self._stage.clock.sleep(fault.seconds)
+                    self._simulation.clock.sleep(fault.seconds)
         return handler(event, context)

@@ -21,7 +21,7 @@ FIELDS = (
 
 
 class _Ear(logging.Handler):
-    """A log handler that records transitions as ``said`` events, and all other events as ``problem``."""
+    """A log handler that records transitions as ``transition_logged`` events, and all other events as ``problem``."""
 
     def __init__(self, history: History, actors: Actors) -> None:
         super().__init__(logging.INFO)
@@ -33,7 +33,7 @@ class _Ear(logging.Handler):
         if "event" not in fields:
             return
         who = {} if call is None else {"request_id": call.request_id}
-        what = "said" if fields.get("state") and fields.get("delivery_id") else "problem"
+        what = "transition_logged" if fields.get("state") and fields.get("delivery_id") else "problem"
         self._history.record(what, **{name: fields[name] for name in FIELDS if fields.get(name) is not None}, **who)
 
 

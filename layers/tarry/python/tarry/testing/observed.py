@@ -43,9 +43,9 @@ def recorded(handler: Callable[[Any, Any], Any], history: History) -> Callable[[
 
     def recording(event: Any, context: Any) -> Any:
         request_id = context.aws_request_id
-        history.record("handed", request_id=request_id, receives=_receives(event))
+        history.record("handler_called", request_id=request_id, receives=_receives(event))
         answer = handler(event, context)
-        history.record("responded", request_id=request_id, answer=answer)
+        history.record("handler_returned", request_id=request_id, answer=answer)
         return answer
 
     return recording
@@ -135,7 +135,7 @@ class _Watch:
         self._request_id = str(getattr(subject.context, "aws_request_id", None))
         terms = {message.delivery_id: handler.terms(message) for message in self._messages}
         history.record(
-            "ran",
+            "run_started",
             run=self._number,
             function=handler.consumer.name,
             request_id=self._request_id,
@@ -191,7 +191,7 @@ class _Watch:
         verdicts = {each.delivery_id: each for each in _verdicts(self._subject, raised, fails_without_verdict)}
         waits = {each: self._wait(verdict) for each, verdict in verdicts.items()}
         self._history.record(
-            "ended",
+            "run_ended",
             run=self._number,
             request_id=self._request_id,
             how="returned" if raised is None else f"raised {_name(raised)}: {text_of(raised, MAX_TEXT_CHARACTERS)}",

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from tarry.simulator.functions import FunctionSettings
 from tarry.simulator.history import History
 from tarry.simulator.recursion import Lineage, RecursiveLoop
+from tarry.simulator.scheduler import START
+from tarry.simulator.simulation import Simulation
 from tarry.simulator.sqs import Realism, Sqs, SqsError
-from tarry.simulator.stage import Stage
-from tarry.simulator.timeline import START
 from tarry.sqs.outgoing import Entry, pack
 from tarry.testing.faults import Faults
 from tarry.testing.hosting import Hosting
@@ -62,11 +62,11 @@ class Sandbox:
         realism = realism or Realism()
         self.seed = seed
         self._began = start
-        self._stage = Stage(start)
-        self.history = History(lambda: self._stage.timeline.now)
+        self._simulation = Simulation(start)
+        self.history = History(lambda: self._simulation.scheduler.now)
         """All events: `tarry.simulator.history`."""
         self.sqs = Sqs(
-            lambda: self._stage.timeline.now,
+            lambda: self._simulation.scheduler.now,
             self._random("sqs"),
             self.history,
             region=region,
@@ -76,10 +76,10 @@ class Sandbox:
         self.faults = Faults(self._random("faults"), self.history)
         """The faults that strike: `tarry.testing.faults`."""
         lineage = Lineage(self.history) if realism.recursion_is_stopped else None
-        self._hosting = Hosting(self._stage, self.sqs, self.faults, self.history, seed, lineage=lineage)
+        self._hosting = Hosting(self._simulation, self.sqs, self.faults, self.history, seed, lineage=lineage)
         self.world = self._hosting.world()
         """The world of the test's own code."""
-        self._stage.timeline.around = partial(listening, self.history, self._stage.actors)
+        self._simulation.scheduler.around = partial(listening, self.history, self._simulation.actors)
         self._checked = 0
         self._closed = False
         self._names: dict[str, str] = {}
@@ -282,12 +282,12 @@ class Sandbox:
         """
         if for_ is not None and not 0 <= for_ < math.inf:
             raise ValueError(f"for_ is a number of seconds from 0, got {for_!r}")
-        if self._stage.timeline.running:
+        if self._simulation.scheduler.running:
             self._refuse_to_run()
         if self._closed:
             raise RuntimeError("the sandbox is closed")
         self._play(until, for_)
-        self.sqs.settle_time()
+        self.sqs.catch_up()
         report = self.report()
         if check and self._checked < len(report.events):
             self._checked = len(report.events)
@@ -302,21 +302,21 @@ class Sandbox:
 
     def sleep(self, seconds: float) -> None:
         """Take virtual time, as ``time.sleep`` takes real time: for handlers and fake services."""
-        if self._stage.timeline.running:
-            self._stage.clock.sleep(seconds)
+        if self._simulation.scheduler.running:
+            self._simulation.clock.sleep(seconds)
         else:
             self.advance(seconds)
 
     def report(self) -> Report:
         """Return the report of everything until now."""
-        timeline = self._stage.timeline
-        settled = math.isinf(timeline.next_at())
-        return Report(tuple(self.history.events), self._began, timeline.now, settled, self.seed)
+        scheduler = self._simulation.scheduler
+        settled = math.isinf(scheduler.next_at())
+        return Report(tuple(self.history.events), self._began, scheduler.now, settled, self.seed)
 
     @property
     def now(self) -> float:
         """The virtual time, in epoch seconds."""
-        return self._stage.timeline.now
+        return self._simulation.scheduler.now
 
     @property
     def elapsed(self) -> float:
@@ -334,9 +334,9 @@ class Sandbox:
     def close(self) -> None:
         """End all handlers that still run. The fixture and a ``with`` block call it."""
         self._closed = True
-        with without_the_dead(self._stage.actors):
+        with without_the_dead(self._simulation.actors):
             self._hosting.close()
-            self._stage.close()
+            self._simulation.close()
 
     # inside
 
@@ -351,17 +351,17 @@ class Sandbox:
         return name
 
     def _play(self, until: Callable[[], bool] | None, seconds: float | None) -> None:
-        timeline, events = self._stage.timeline, self.history.events
-        most, ends_at = len(events) + MOST_EVENTS, timeline.now + (GIVE_UP_SECONDS if seconds is None else seconds)
-        timeline.run(lambda: len(events) > most or (until is not None and until()), ends_at)
+        scheduler, events = self._simulation.scheduler, self.history.events
+        most, ends_at = len(events) + MOST_EVENTS, scheduler.now + (GIVE_UP_SECONDS if seconds is None else seconds)
+        scheduler.run(lambda: len(events) > most or (until is not None and until()), ends_at)
         if len(events) > most:
             raise Endless(f"more than {MOST_EVENTS:,} events in one run: does a function send to itself, on and on?")
         if seconds is not None and until is None:
-            timeline.run(ends_at)  # nothing is left to happen by then, and it is that time
+            scheduler.run(ends_at)  # nothing is left to happen by then, and it is that time
 
     def _refuse_to_run(self) -> NoReturn:
         """Only a test lets time pass. In a handler an ordinary error would be one more failure to retry."""
         misuse = Misuse("a handler calls run() or advance() of the sandbox it runs in: let it call sandbox.sleep()")
-        if self._stage.actors.running is not None:
-            self._stage.actors.fail(misuse)
+        if self._simulation.actors.running is not None:
+            self._simulation.actors.fail(misuse)
         raise misuse

@@ -5,10 +5,10 @@ from typing import Any
 
 from tarry.simulator.client import SimulatedClient
 from tarry.simulator.mapping_settings import MappingSettings
-from tarry.simulator.ports import SqsPort
+from tarry.simulator.scheduler import Scheduler
 from tarry.simulator.sqs import Sqs, SqsError
-from tarry.simulator.sqs.stock import Depth
-from tarry.simulator.timeline import Timeline
+from tarry.simulator.sqs.message_store import Depth
+from tarry.simulator.sqs_port import SqsPort
 from tarry.template import TemplateQueue
 from tarry.template.queues import make_queues
 from tarry.testing.assembly import at_once
@@ -19,7 +19,7 @@ from tarry.world import WallClock
 class EmbeddedSqs:
     """The embedded SQS, with the queues of the template."""
 
-    def __init__(self, model: Sqs, timeline: Timeline, queues: Iterable[TemplateQueue]) -> None:
+    def __init__(self, model: Sqs, timeline: Scheduler, queues: Iterable[TemplateQueue]) -> None:
         self.model = model
         self._timeline = timeline
         self._queues = list(queues)

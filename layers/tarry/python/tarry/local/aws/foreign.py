@@ -20,7 +20,7 @@ from botocore.exceptions import (
     HTTPClientError,
 )
 
-from tarry.simulator.sqs.stock import Depth
+from tarry.simulator.sqs.message_store import Depth
 from tarry.sqs.refusals import error_code, failed_entries, is_no_queue
 from tarry.support.arn import QueueArn
 from tarry.template.queues import make_queues
@@ -30,9 +30,9 @@ from tarry.tooling.queues import counts_of, queue_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
+    from tarry.simulator.asyncio_scheduler import AsyncioScheduler
     from tarry.simulator.history import History
     from tarry.simulator.mapping_settings import MappingSettings
-    from tarry.simulator.wall import LoopTimeline
     from tarry.template.model import TemplateQueue
 
 POLL_SECONDS = 2
@@ -62,7 +62,7 @@ class ForeignSqs:
         self,
         client: Any,
         queues: Iterable[TemplateQueue],
-        timeline: LoopTimeline,
+        timeline: AsyncioScheduler,
         history: History,
         note: Callable[[str], None],
     ) -> None:

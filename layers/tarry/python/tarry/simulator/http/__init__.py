@@ -1,4 +1,4 @@
-"""The model of SQS over HTTP, for boto3 and every other AWS SDK or CLI on this machine."""
+"""The SQS model as an HTTP server, for boto3 and every other AWS SDK or CLI on this machine."""
 
 from tarry.simulator.http.server import HOST, PortTaken, serve
 

@@ -1,7 +1,7 @@
-"""Long polls: receives that wait for a message, in the order in which they came.
+"""Long polls over HTTP: receives that wait for a message, first come, first served.
 
-Who waits receives for itself, at the moment at which it can answer, so that no message is received for a client that
-has gone. A change wakes the first in line alone; whoever leaves the line wakes the next.
+Each waiting request receives for itself when it can answer, so that no message is received for a client that has
+disconnected. A change of the queue wakes the first waiter only; a waiter that leaves wakes the next.
 """
 
 from __future__ import annotations
@@ -16,63 +16,68 @@ from tarry.tooling.queues import queue_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tarry.simulator.asyncio_scheduler import AsyncioScheduler
+    from tarry.simulator.scheduler import Timer
     from tarry.simulator.sqs import Sqs
-    from tarry.simulator.timeline import Timer
-    from tarry.simulator.wall import LoopTimeline
 
 Parameters = dict[str, Any]
 Answer = dict[str, Any]
 
 
 class LongPolls:
-    """Answers each ReceiveMessage, those that wait too."""
+    """Answers ReceiveMessage requests, including long polls."""
 
-    def __init__(self, sqs: Sqs, timeline: LoopTimeline) -> None:
+    def __init__(self, sqs: Sqs, scheduler: AsyncioScheduler) -> None:
         self._sqs = sqs
-        self._timeline = timeline
-        self._lines: dict[str, PollLine] = {}
+        self._scheduler = scheduler
+        self._waiters: dict[str, PollWaiters] = {}
         self._closed = False
 
     async def receive(self, parameters: Parameters, is_gone: Callable[[], bool]) -> Answer:
-        """The answer, as soon as there is a message or the time to wait is over. Raises `SqsError`.
+        """Answer a ReceiveMessage as soon as there is a message or its wait time is over.
 
-        ``is_gone``: whether nobody listens for the answer any more.
+        Args:
+            parameters: The parameters of the request.
+            is_gone: Returns whether the client has disconnected.
+
+        Raises:
+            SqsError: SQS would refuse the request.
         """
         answer = self._sqs.call("ReceiveMessage", parameters)
         seconds = self._sqs.wait_seconds(parameters)
         if answer or not seconds or self._closed:
             return answer
         ends_at = asyncio.get_running_loop().time() + seconds
-        with self._line(queue_name(parameters["QueueUrl"])).place() as place:
+        with self._waiters_of(queue_name(parameters["QueueUrl"])).waiter() as waiter:
             is_woken = True
             while is_woken and not answer:
-                is_woken = await place.turn(ends_at)
+                is_woken = await waiter.wait_until(ends_at)
                 if is_gone() or self._closed:
                     break
                 answer = self._sqs.answer("ReceiveMessage", parameters)
         return answer
 
     def close(self) -> None:
-        """Nobody waits any longer."""
+        """End all waits."""
         self._closed = True
-        for line in self._lines.values():
-            line.wake_all()
+        for waiters in self._waiters.values():
+            waiters.wake_all()
 
-    def _line(self, queue: str) -> PollLine:
-        line = self._lines.get(queue)
-        if line is None:
-            line = self._lines[queue] = PollLine(self._sqs, self._timeline, queue)
-        return line
+    def _waiters_of(self, queue: str) -> PollWaiters:
+        waiters = self._waiters.get(queue)
+        if waiters is None:
+            waiters = self._waiters[queue] = PollWaiters(self._sqs, self._scheduler, queue)
+        return waiters
 
 
-class PollPlace:
-    """One in the line."""
+class PollWaiter:
+    """A long poll that waits for a message."""
 
     def __init__(self) -> None:
         self.woken = asyncio.Event()
 
-    async def turn(self, ends_at: float) -> bool:
-        """Wait until there may be a message; False when the loop's time is ``ends_at``."""
+    async def wait_until(self, ends_at: float) -> bool:
+        """Wait until there may be a message; return False if the loop's time reaches ``ends_at`` first."""
         try:
             async with asyncio.timeout_at(ends_at):
                 await self.woken.wait()
@@ -82,51 +87,51 @@ class PollPlace:
         return True
 
 
-class PollLine:
-    """Those who wait at one queue."""
+class PollWaiters:
+    """The long polls that wait at one queue, in the order of their arrival."""
 
-    def __init__(self, sqs: Sqs, timeline: LoopTimeline, queue: str) -> None:
+    def __init__(self, sqs: Sqs, scheduler: AsyncioScheduler, queue: str) -> None:
         self._sqs = sqs
-        self._timeline = timeline
+        self._scheduler = scheduler
         self._queue = queue
-        self._places: dict[PollPlace, None] = {}
-        self._shown: Timer | None = None
+        self._waiting: dict[PollWaiter, None] = {}
+        self._next_visible: Timer | None = None
         sqs.subscribe(queue, self.wake)
 
     @contextmanager
-    def place(self) -> Iterator[PollPlace]:
-        """A place at its end. Whoever leaves wakes the next: there may be more than was taken, or nothing was."""
-        place = PollPlace()
-        self._places[place] = None
+    def waiter(self) -> Iterator[PollWaiter]:
+        """Add a waiter at the end. When it leaves, wake the next, since there may be messages left."""
+        waiter = PollWaiter()
+        self._waiting[waiter] = None
         self._watch()
         try:
-            yield place
+            yield waiter
         finally:
-            del self._places[place]
+            del self._waiting[waiter]
             self.wake()
 
     def wake(self) -> None:
-        """There may be something: the first who does not know it yet looks."""
-        for place in self._places:
-            if not place.woken.is_set():
-                place.woken.set()
+        """Wake the first waiter that is not awake yet, since there may be a message."""
+        for waiter in self._waiting:
+            if not waiter.woken.is_set():
+                waiter.woken.set()
                 break
         self._watch()
 
     def wake_all(self) -> None:
-        for place in self._places:
-            place.woken.set()
+        for waiter in self._waiting:
+            waiter.woken.set()
 
     def _watch(self) -> None:
-        """Be woken when the next message is shown, if anybody waits for it."""
-        when = self._next_visible_at() if self._places else None
-        if self._shown is not None:
-            if self._shown.when == when and self._shown.action is not None:
+        """Set the timer for when the next message becomes visible, if there is a waiter."""
+        when = self._next_visible_at() if self._waiting else None
+        if self._next_visible is not None:
+            if self._next_visible.when == when and self._next_visible.action is not None:
                 return
-            self._shown.cancel()
-            self._shown = None
+            self._next_visible.cancel()
+            self._next_visible = None
         if when is not None:
-            self._shown = self._timeline.at(when, self.wake)
+            self._next_visible = self._scheduler.at(when, self.wake)
 
     def _next_visible_at(self) -> float | None:
         try:

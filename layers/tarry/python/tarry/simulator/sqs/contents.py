@@ -1,6 +1,6 @@
-"""What SQS lets into a message, checked where it arrives.
+"""Checks of a message's body, attributes and sizes, as SQS makes them.
 
-The rules are those by which the runtime checks before it sends (`tarry.sqs.limits`); the words here are SQS's.
+The limits are those of `tarry.sqs.limits`, which the runtime checks before it sends. The error texts are those of SQS.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ Attributes = dict[str, dict[str, Any]]
 
 
 def check_contents(entry: Mapping[str, Any], maximum_bytes: int) -> None:
-    """Body, attributes and sizes of a message that is to be sent. Raises `SqsError`."""
+    """Check the body, the attributes and the size of a message to be sent.
+
+    Raises:
+        SqsError: SQS would refuse the message.
+    """
     body: str = entry["MessageBody"]
     attributes: Attributes = entry.get("MessageAttributes") or {}
     if not body:
@@ -47,7 +51,7 @@ def check_contents(entry: Mapping[str, Any], maximum_bytes: int) -> None:
 
 
 def trace_header(entry: Mapping[str, Any]) -> str | None:
-    """The X-Ray header that a message carries: the one system attribute a sender may set."""
+    """Return a message's X-Ray header, the only system attribute that a sender may set."""
     system: Attributes = entry.get("MessageSystemAttributes") or {}
     for name in system:
         if name != "AWSTraceHeader":

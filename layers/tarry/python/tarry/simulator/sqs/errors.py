@@ -1,8 +1,8 @@
-"""What SQS refuses, in its own codes and words."""
+"""The errors of SQS, with its own codes and texts."""
 
 from __future__ import annotations
 
-# Code as the SDKs show it: the name in SQS's model, and the HTTP status where that is not 400.
+# By the code that SDKs show: the name of the error in SQS's service model, and its HTTP status.
 _MODELED: dict[str, tuple[str, int]] = {
     "AWS.SimpleQueueService.BatchEntryIdsNotDistinct": ("BatchEntryIdsNotDistinct", 400),
     "AWS.SimpleQueueService.BatchRequestTooLong": ("BatchRequestTooLong", 400),
@@ -27,10 +27,10 @@ _MODELED: dict[str, tuple[str, int]] = {
 
 
 class SqsError(Exception):
-    """A request, or an entry of one, that SQS refuses.
+    """SQS refuses a request, or one entry of a batch request.
 
-    ``code`` is what SDKs give as ``Error.Code``, ``name`` the error's name in SQS's model (``QueryErrorCode``),
-    ``status`` the HTTP status of a request that is refused as a whole.
+    ``code`` is the ``Error.Code`` of the SDKs, ``name`` the error's name in SQS's service model (``QueryErrorCode``),
+    ``status`` the HTTP status if the whole request is refused.
     """
 
     def __init__(self, code: str, message: str, *, sender_fault: bool = True, status: int | None = None) -> None:
@@ -44,7 +44,7 @@ class SqsError(Exception):
 
 
 def invalid(value: object, parameter: str, reason: str) -> SqsError:
-    """A parameter's value that is refused."""
+    """Return the error for a parameter with an invalid value."""
     return SqsError("InvalidParameterValue", f"Value {value} for parameter {parameter} is invalid. Reason: {reason}")
 
 
@@ -57,10 +57,10 @@ def no_such_queue() -> SqsError:
 
 
 def wrong_for_queue_type(value: object, parameter: str) -> SqsError:
-    """A parameter that only the other type of queue takes."""
+    """Return the error for a parameter that only the other type of queue accepts."""
     return invalid(value, parameter, "The request include parameter that is not valid for this queue type.")
 
 
-def check_range(value: int, parameter: str, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise invalid(value, parameter, f"Must be >= {least} and <= {most}, if provided.")
+def check_range(value: int, parameter: str, minimum: int, maximum: int) -> None:
+    if not minimum <= value <= maximum:
+        raise invalid(value, parameter, f"Must be >= {minimum} and <= {maximum}, if provided.")

@@ -1,4 +1,4 @@
-"""FIFO queues: groups in order, each message accepted once within five minutes."""
+"""FIFO queues: message groups in order, and deduplication within five minutes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.sqs.contents import check_contents
 from tarry.simulator.sqs.errors import SqsError, invalid, missing, wrong_for_queue_type
-from tarry.simulator.sqs.order import Agenda
+from tarry.simulator.sqs.order import MessageHeap
 from tarry.simulator.sqs.queue import SendReceipt, SimulatedQueue
 
 if TYPE_CHECKING:
@@ -17,59 +17,59 @@ if TYPE_CHECKING:
 
     from tarry.simulator.sqs.handles import Receipt
     from tarry.simulator.sqs.message import StoredMessage
+    from tarry.simulator.sqs.queue_context import QueueContext
     from tarry.simulator.sqs.settings import QueueSettings
-    from tarry.simulator.sqs.surroundings import Surroundings
 
-INTERVAL_SECONDS = 300
+DEDUPLICATION_SECONDS = 300
 
-Key = tuple[str | None, str]
-"""The group, where each has its own ids, and the deduplication id."""
+DeduplicationKey = tuple[str | None, str]
+"""The message group, if each group has ids of its own, and the deduplication id."""
 
 
 class Deduplication:
-    """The deduplication ids of one queue. They outlive their messages: a delete does not free an id."""
+    """The deduplication ids of one queue. Deleting a message does not free its id."""
 
     def __init__(self) -> None:
-        self._first: dict[Key, StoredMessage] = {}
-        self._ends: deque[tuple[float, Key]] = deque()
+        self._first: dict[DeduplicationKey, StoredMessage] = {}
+        self._expiries: deque[tuple[float, DeduplicationKey]] = deque()
 
-    def first_of(self, key: Key, now: float) -> StoredMessage | None:
-        """The message that was sent with this id within the interval."""
-        while self._ends and self._ends[0][0] <= now:
-            del self._first[self._ends.popleft()[1]]
+    def first_of(self, key: DeduplicationKey, now: float) -> StoredMessage | None:
+        """Return the message that was sent with this id within the deduplication interval."""
+        while self._expiries and self._expiries[0][0] <= now:
+            del self._first[self._expiries.popleft()[1]]
         return self._first.get(key)
 
-    def remember(self, key: Key, message: StoredMessage, now: float) -> None:
+    def remember(self, key: DeduplicationKey, message: StoredMessage, now: float) -> None:
         self._first[key] = message
-        self._ends.append((now + INTERVAL_SECONDS, key))
+        self._expiries.append((now + DEDUPLICATION_SECONDS, key))
 
 
 class MessageGroups:
-    """The messages of a FIFO queue, each group in its order.
+    """The messages of a FIFO queue, in order within each group.
 
-    A receive takes what it can of the group whose head has waited longest, then of the next. It does not matter to a
-    group what is hidden behind its head, nor to one group what is hidden in another.
+    A receive takes as many messages as it can from the group whose head has waited longest, then from the next group.
+    A message in flight blocks only the later messages of its own group.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._groups: dict[str, deque[StoredMessage]] = {}
-        self._removed: set[int] = set()  # positions of those that left from behind their head, and are still listed
-        self._heads = Agenda()  # the heads that can be received, by position
+        self._removed: set[int] = set()  # positions of removed messages that are still in the deque of their group
+        self._heads = MessageHeap()  # visible heads of groups, by position
 
     def add(self, message: StoredMessage) -> None:
         self._groups.setdefault(message.group or "", deque()).append(message)
 
-    def show(self, message: StoredMessage) -> None:
-        self._look_at(message.group or "")
+    def on_visible(self, message: StoredMessage) -> None:
+        self._update_head(message.group or "")
 
-    def hide(self, message: StoredMessage) -> None:
+    def on_invisible(self, message: StoredMessage) -> None:
         self._heads.discard(message)
 
     def remove(self, message: StoredMessage) -> None:
         self._removed.add(message.position)
         self._heads.discard(message)
-        self._look_at(message.group or "")
+        self._update_head(message.group or "")
 
     def receivable(self) -> Iterator[StoredMessage]:
         now = self._now()
@@ -81,8 +81,8 @@ class MessageGroups:
                     break
                 yield message
 
-    def _look_at(self, name: str) -> None:
-        """Whether a group can be received."""
+    def _update_head(self, name: str) -> None:
+        """Drop removed messages from the front of a group, and offer its head for receives if it is visible."""
         group = self._groups[name]
         while group and group[0].position in self._removed:
             self._removed.discard(group.popleft().position)
@@ -97,14 +97,14 @@ SEQUENCE_STEP = 256
 
 
 class FifoQueue(SimulatedQueue):
-    """A queue of groups; its handles end with the visibility of their messages."""
+    """A FIFO queue. A receipt handle expires with the visibility timeout of its message."""
 
-    def __init__(self, name: str, arn: str, number: int, settings: QueueSettings, around: Surroundings) -> None:
-        super().__init__(name, arn, number, settings, around)
-        self._sent_before = Deduplication()
+    def __init__(self, name: str, arn: str, number: int, settings: QueueSettings, context: QueueContext) -> None:
+        super().__init__(name, arn, number, settings, context)
+        self._deduplication = Deduplication()
 
     def _order(self) -> MessageGroups:
-        return MessageGroups(self._around.now)
+        return MessageGroups(self._context.now)
 
     def send(self, entry: Mapping[str, Any]) -> SendReceipt:
         if not entry.get("MessageGroupId"):
@@ -113,22 +113,26 @@ class FifoQueue(SimulatedQueue):
         check_contents(entry, self.settings.maximum_bytes)
         if delay := entry.get("DelaySeconds"):
             raise wrong_for_queue_type(delay, "DelaySeconds")
-        now = self._around.now()
+        now = self._context.now()
         deduplication_id = entry.get("MessageDeduplicationId") or _content_based_id(entry["MessageBody"])
         key = (entry["MessageGroupId"] if self.settings.deduplicates_by_group else None, deduplication_id)
-        first = self._sent_before.first_of(key, now)
+        first = self._deduplication.first_of(key, now)
         if first is not None:
-            self._record("swallowed", first, deduplication_id=deduplication_id, body=entry["MessageBody"])
+            self._record("deduplicated", first, deduplication_id=deduplication_id, body=entry["MessageBody"])
             return SendReceipt(first.delivery_id, first.sequence_number)
-        sequence_number = _sequence_number(self._stock.next_position)
-        message = self._take_in(
+        sequence_number = _sequence_number(self._store.next_position)
+        message = self._accept(
             entry, self.settings.delay, deduplication_id=deduplication_id, sequence_number=sequence_number
         )
-        self._sent_before.remember(key, message, now)
+        self._deduplication.remember(key, message, now)
         return SendReceipt(message.delivery_id, message.sequence_number)
 
     def check_deduplication(self, entry: Mapping[str, Any]) -> None:
-        """Raises `SqsError` for a message without an id, where the queue makes none of the content."""
+        """Check that a message has a deduplication id, or that the queue derives one from the body.
+
+        Raises:
+            SqsError: There is neither.
+        """
         if not entry.get("MessageDeduplicationId") and not self.settings.content_based_deduplication:
             text = (
                 "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided "
@@ -136,25 +140,26 @@ class FifoQueue(SimulatedQueue):
             )
             raise SqsError("InvalidParameterValue", text)
 
-    def _most(self, most: int, *, waits: bool) -> int:
-        return most
+    def _receive_limit(self, max_messages: int, *, waits: bool) -> int:
+        return max_messages
 
     def _refuse_beyond_in_flight_limit(self) -> None:
-        """A FIFO queue says nothing and gives nothing."""
+        """Return without an error: on a FIFO queue such a receive returns no messages."""
 
-    def _holds(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
-        if receipt.receive_count != message.receive_count or message.visible_at <= self._around.now():
+    def _is_current(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
+        if receipt.receive_count != message.receive_count or message.visible_at <= self._context.now():
             raise invalid(handle, "ReceiptHandle", "The receipt handle has expired.")
         return True
 
-    def deliver_again(self, handle: str, seconds: float) -> None:
-        """A FIFO queue delivers nothing twice."""
+    def deliver_duplicate(self, handle: str, seconds: float) -> None:
+        """Do nothing: a FIFO queue makes no duplicates."""
 
-    def _moved_here(self, message: StoredMessage) -> StoredMessage:
-        # Unlike on a standard queue its time begins anew.
-        return self._numbered(replace(message, sent_at=self._around.now(), deduplication_id=message.delivery_id))
+    def _as_dead_letter(self, message: StoredMessage) -> StoredMessage:
+        # Unlike on a standard queue, the retention period starts again.
+        moved = replace(message, sent_at=self._context.now(), deduplication_id=message.delivery_id)
+        return self._with_sequence_number(moved)
 
-    def _numbered(self, message: StoredMessage) -> StoredMessage:
+    def _with_sequence_number(self, message: StoredMessage) -> StoredMessage:
         return replace(message, sequence_number=_sequence_number(message.position))
 
 

@@ -1,4 +1,4 @@
-"""Receipt handles: which receive of which message a request means."""
+"""Receipt handles: encoding and decoding of which receive of which message they stand for."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tarry.simulator.sqs.errors import SqsError
 
 
 class Receipt(NamedTuple):
-    """What a receipt handle stands for."""
+    """The contents of a receipt handle."""
 
     queue: int
-    """The queue's number; one made anew under the same name has another."""
+    """The queue's number; a queue created later under the same name has another one."""
     position: int
     receive_count: int
     delivery_id: str
-    """Which message it was, for the record: it may be gone."""
+    """The message's id, for the history: the message may be deleted by now."""
 
 
 def handle_of(receipt: Receipt) -> str:
@@ -25,16 +25,20 @@ def handle_of(receipt: Receipt) -> str:
 
 
 def read_handle(handle: str, queue: int) -> Receipt:
-    """The receipt of a handle that this queue has given out. Raises `SqsError` for any other text."""
+    """Decode a receipt handle of this queue.
+
+    Raises:
+        SqsError: The text is not a receipt handle, or it is one of another queue.
+    """
     try:
-        word, number, position, count, delivery_id = b64decode(handle, validate=True).decode().split(":")
+        prefix, number, position, count, delivery_id = b64decode(handle, validate=True).decode().split(":")
         receipt = Receipt(int(number), int(position), int(count), delivery_id)
     except (NotBase64, ValueError):
-        raise _no_handle(handle) from None
-    if word != "receipt" or receipt.queue != queue:
-        raise _no_handle(handle)
+        raise _invalid_handle(handle) from None
+    if prefix != "receipt" or receipt.queue != queue:
+        raise _invalid_handle(handle)
     return receipt
 
 
-def _no_handle(handle: str) -> SqsError:
+def _invalid_handle(handle: str) -> SqsError:
     return SqsError("ReceiptHandleIsInvalid", f'The input receipt handle "{handle}" is not a valid receipt handle.')

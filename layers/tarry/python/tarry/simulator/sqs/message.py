@@ -1,7 +1,6 @@
-"""A message as a queue holds it, and as SQS tells of it: the attributes a receive asks for, and the digests.
+"""A message as a queue stores it and as ReceiveMessage returns it, with the MD5 digests that SDKs verify.
 
-The digests tell a sender that SQS has understood a message as it was meant:
-https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
+The digests: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html
 """
 
 from __future__ import annotations
@@ -23,30 +22,30 @@ class StoredMessage:
     """A message in a queue. Times are epoch seconds."""
 
     delivery_id: str
-    """SQS's id of it. It stays when SQS moves the message to the dead-letter queue."""
+    """SQS's message id. It stays the same when SQS moves the message to the dead-letter queue."""
     body: str
     attributes: Mapping[str, Mapping[str, Any]]
-    """The user's, as they were sent."""
+    """The message attributes, as they were sent."""
     sent_at: float
-    """When its life in SQS began: retention counts from here."""
+    """When the retention period started."""
     position: int
-    """Its place in the order in which messages came to this queue."""
+    """The message's number in the order in which messages arrived in this queue."""
     visible_at: float
-    """When it can be received, or could be since."""
+    """Since when, or from when on, the message can be received."""
     trace_header: str | None = None
     group: str | None = None
     deduplication_id: str | None = None
     sequence_number: str | None = None
     dead_letter_source: str | None = None
-    """The ARN of the queue from which SQS has moved it here."""
+    """The ARN of the queue from which SQS moved the message here."""
     receive_count: int = 0
     first_received_at: float | None = None
     received_at: float | None = None
-    """When it was received last: the 12 hours of its visibility count from here."""
-    comes_again: bool = False
-    """Whether its next delivery is one more than it was due."""
+    """The time of the latest receive: the limit of 12 hours on the visibility timeout counts from here."""
+    next_is_duplicate: bool = False
+    """Whether the next delivery is a duplicate."""
     has_reappeared: bool = False
-    """Whether it was deleted and came back: it does so once."""
+    """Whether the message came back after its deletion; that happens at most once."""
     md5_of_body: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +53,7 @@ class StoredMessage:
             self.md5_of_body = digest_of_body(self.body)
 
     def system_attributes(self) -> dict[str, str]:
-        """All that SQS itself says of it."""
+        """Return all system attributes that apply."""
         attributes = {
             "SenderId": SENDER_ID,
             "SentTimestamp": _milliseconds(self.sent_at),
@@ -73,23 +72,23 @@ class StoredMessage:
         return attributes
 
     def as_received(self, receipt_handle: str, asked: RequestedAttributes) -> dict[str, Any]:
-        """As an answer to ReceiveMessage has it, with those attributes that were asked for."""
-        told: dict[str, Any] = {
+        """Return the message as in the answer to a ReceiveMessage, with the requested attributes."""
+        received: dict[str, Any] = {
             "MessageId": self.delivery_id,
             "ReceiptHandle": receipt_handle,
             "MD5OfBody": self.md5_of_body,
             "Body": self.body,
         }
         if system := asked.system(self):
-            told["Attributes"] = system
+            received["Attributes"] = system
         if attributes := asked.user(self.attributes):
-            told["MessageAttributes"] = attributes
-            told["MD5OfMessageAttributes"] = digest_of_attributes(attributes)
-        return told
+            received["MessageAttributes"] = attributes
+            received["MD5OfMessageAttributes"] = digest_of_attributes(attributes)
+        return received
 
 
 def _milliseconds(seconds: float) -> str:
-    return str(int(seconds * 1000 + 0.001))  # a float may be a hair below the millisecond it means
+    return str(int(seconds * 1000 + 0.001))  # the float may be slightly below the millisecond
 
 
 SYSTEM_ATTRIBUTES = (
@@ -106,10 +105,14 @@ SYSTEM_ATTRIBUTES = (
 
 
 class RequestedAttributes:
-    """What one ReceiveMessage asks for. Raises `SqsError` for a system attribute that there is not."""
+    """The attributes that a ReceiveMessage request asks for.
+
+    Raises:
+        SqsError: The request names an unknown system attribute.
+    """
 
     def __init__(self, request: Mapping[str, Any]) -> None:
-        # AttributeNames is the old name; both together ask for both.
+        # AttributeNames is the deprecated parameter; if both are present, both count.
         asked = [*(request.get("MessageSystemAttributeNames") or ()), *(request.get("AttributeNames") or ())]
         for name in asked:
             if name != "All" and name not in SYSTEM_ATTRIBUTES:
@@ -121,17 +124,17 @@ class RequestedAttributes:
     def system(self, message: StoredMessage) -> dict[str, str]:
         if not self._system:
             return {}
-        told = message.system_attributes()
-        return told if self._system is SYSTEM_ATTRIBUTES else {n: v for n, v in told.items() if n in self._system}
+        every = message.system_attributes()
+        return every if self._system is SYSTEM_ATTRIBUTES else {n: v for n, v in every.items() if n in self._system}
 
     def user(self, attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
         if self._all_of_user:
             return dict(attributes)
-        return {name: value for name, value in attributes.items() if any(_is_asked(name, a) for a in self._user)}
+        return {name: value for name, value in attributes.items() if any(_matches(name, asked) for asked in self._user)}
 
 
-def _is_asked(name: str, asked: str) -> bool:
-    """Whether ``asked`` is the name, or its beginning followed by ``.*``."""
+def _matches(name: str, asked: str) -> bool:
+    """Return whether ``asked`` is the name, or a prefix of it followed by ``.*``."""
     return name.startswith(asked[:-2]) if asked.endswith(".*") else name == asked
 
 
@@ -143,7 +146,7 @@ def digest_of_body(body: str) -> str:
 
 
 def digest_of_attributes(attributes: Mapping[str, Mapping[str, Any]]) -> str:
-    """Name, type, and value of each attribute in the order of their names, with their lengths in bytes."""
+    """Return the MD5 digest of the attributes' names, types and values, sorted by name, each preceded by its length."""
     digest = md5(usedforsecurity=False)
     for name in sorted(attributes):
         attribute = attributes[name]

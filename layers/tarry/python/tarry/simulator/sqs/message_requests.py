@@ -1,4 +1,4 @@
-"""The requests that send, receive and settle messages."""
+"""The SQS operations on messages: send, receive, delete, change the visibility timeout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Answer = dict[str, Any]
 
 
 class MessageRequests:
-    """One method a request. Each raises `SqsError`."""
+    """The operations on messages, by name. Each raises `SqsError` for a request that SQS would refuse."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -38,7 +38,7 @@ class MessageRequests:
         }
 
     def wait_seconds(self, request: Mapping[str, Any]) -> int:
-        """For how long a ReceiveMessage waits if there is nothing: what it says, else what its queue says."""
+        """Return how long a ReceiveMessage request waits for a message: its own wait time, else that of the queue."""
         asked: int | None = request.get("WaitTimeSeconds")
         return self._queue(request).settings.wait if asked is None else asked
 
@@ -53,24 +53,24 @@ class MessageRequests:
         check_batch(entries, "SendMessageBatchRequestEntry")
         if isinstance(queue, FifoQueue):
             for entry in entries:
-                if not entry.get("MessageGroupId"):  # another code than a single send has for it
+                if not entry.get("MessageGroupId"):  # the error code differs from that of SendMessage
                     raise SqsError("InvalidParameterValue", missing("MessageGroupId").message)
                 queue.check_deduplication(entry)
-        check_batch_size(entries)
-        return each_by_itself(entries, lambda entry: _send_one(queue, entry))
+        check_batch_bytes(entries)
+        return answer_each(entries, lambda entry: _send_one(queue, entry))
 
     def _receive(self, request: Request) -> Answer:
         queue = self._queue(request)
-        most = request.get("MaxNumberOfMessages", 1)
-        if not 1 <= most <= MAX_ENTRIES:
-            raise invalid(most, "MaxNumberOfMessages", f"Must be between 1 and {MAX_ENTRIES}, if provided.")
+        max_messages = request.get("MaxNumberOfMessages", 1)
+        if not 1 <= max_messages <= MAX_ENTRIES:
+            raise invalid(max_messages, "MaxNumberOfMessages", f"Must be between 1 and {MAX_ENTRIES}, if provided.")
         wait = self.wait_seconds(request)
         check_range(wait, "WaitTimeSeconds", 0, MAX_WAIT_SECONDS)
         visibility = request.get("VisibilityTimeout")
         if visibility is not None:
             check_range(visibility, "VisibilityTimeout", 0, 43_200)
         asked = RequestedAttributes(request)
-        received = queue.receive(most, visibility, waits=wait > 0)
+        received = queue.receive(max_messages, visibility, waits=wait > 0)
         return {"Messages": [message.as_received(handle, asked) for handle, message in received]} if received else {}
 
     def _delete(self, request: Request) -> Answer:
@@ -85,7 +85,7 @@ class MessageRequests:
             return {}
 
         check_batch(request["Entries"], "DeleteMessageBatchRequestEntry")
-        return each_by_itself(request["Entries"], delete)
+        return answer_each(request["Entries"], delete)
 
     def _change_visibility(self, request: Request) -> Answer:
         self._queue(request).change_visibility(request["ReceiptHandle"], request["VisibilityTimeout"])
@@ -101,7 +101,7 @@ class MessageRequests:
             return {}
 
         check_batch(request["Entries"], "ChangeMessageVisibilityBatchRequestEntry")
-        return each_by_itself(request["Entries"], change)
+        return answer_each(request["Entries"], change)
 
 
 def _send_one(queue: SimulatedQueue, entry: Request) -> Answer:
@@ -119,11 +119,13 @@ def _send_one(queue: SimulatedQueue, entry: Request) -> Answer:
 _PREFIX = "AWS.SimpleQueueService."
 _ENTRY_ID = re.compile("[A-Za-z0-9_-]{1,80}")
 
-Entry = dict[str, Any]
-
 
 def check_batch(entries: Sequence[Mapping[str, Any]], entry_type: str) -> None:
-    """Raises `SqsError` for a batch that is refused as a whole."""
+    """Check the number of entries and their ids.
+
+    Raises:
+        SqsError: The whole batch is refused.
+    """
     if not entries:
         text = f"There should be at least one {entry_type} in the request."
         raise SqsError(_PREFIX + "EmptyBatchRequest", text)
@@ -143,24 +145,28 @@ def check_batch(entries: Sequence[Mapping[str, Any]], entry_type: str) -> None:
         seen.add(entry["Id"])
 
 
-def check_batch_size(entries: Sequence[Mapping[str, Any]]) -> None:
-    """Raises `SqsError` for messages that are too large together."""
-    size_bytes = sum(message_size(entry["MessageBody"], _sizable(entry)) for entry in entries)
+def check_batch_bytes(entries: Sequence[Mapping[str, Any]]) -> None:
+    """Check the total size of a batch of messages.
+
+    Raises:
+        SqsError: The messages are too large together.
+    """
+    size_bytes = sum(message_size(entry["MessageBody"], _sized_attributes(entry)) for entry in entries)
     if size_bytes > MAX_REQUEST_BYTES:
         text = f"Batch requests cannot be longer than {MAX_REQUEST_BYTES} bytes. You have sent {size_bytes} bytes."
         raise SqsError(_PREFIX + "BatchRequestTooLong", text)
 
 
-def _sizable(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Its attributes that have a value; one without is the entry's own fault, found later."""
+def _sized_attributes(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes that have a value; the others fail later, with their entry."""
     attributes: dict[str, Any] = entry.get("MessageAttributes") or {}
     return {name: each for name, each in attributes.items() if "StringValue" in each or "BinaryValue" in each}
 
 
-def each_by_itself(entries: Sequence[Entry], act: Callable[[Entry], Entry]) -> dict[str, list[Entry]]:
-    """The answer to a batch: what ``act`` makes of each entry, and those that it refuses as ``Failed``."""
-    successful: list[Entry] = []
-    failed: list[Entry] = []
+def answer_each(entries: Sequence[Request], act: Callable[[Request], Answer]) -> dict[str, list[Answer]]:
+    """Answer a batch request: call ``act`` for each entry; entries for which it raises `SqsError` are ``Failed``."""
+    successful: list[Answer] = []
+    failed: list[Answer] = []
     for entry in entries:
         try:
             successful.append({"Id": entry["Id"], **act(entry)})

@@ -1,4 +1,4 @@
-"""Moving all of a dead-letter queue at once: StartMessageMoveTask and what goes with it."""
+"""Message move tasks: StartMessageMoveTask, ListMessageMoveTasks, CancelMessageMoveTask."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from tarry.simulator.sqs.queue import SimulatedQueue
 
-TOLD_TASKS = 10
+MAX_LISTED_TASKS = 10
 
 
 @dataclass(frozen=True)
 class MoveTask:
-    """A task. Here it moves everything at once, and then runs on for as long as its rate would have it take."""
+    """A message move task. It moves all messages at its start, then stays RUNNING as long as its rate implies."""
 
     handle: str
     source: str
@@ -40,10 +40,10 @@ class MoveTask:
             return "CANCELLED"
         return "RUNNING" if now < self.ends_at else "COMPLETED"
 
-    def told(self, now: float) -> dict[str, Any]:
-        """As ListMessageMoveTasks tells of it."""
+    def described(self, now: float) -> dict[str, Any]:
+        """Return the task's entry in the answer to ListMessageMoveTasks."""
         status = self.status(now)
-        told = {
+        entry = {
             "TaskHandle": self.handle if status == "RUNNING" else None,
             "Status": status,
             "SourceArn": self.source,
@@ -54,11 +54,11 @@ class MoveTask:
             "MaxNumberOfMessagesPerSecond": self.per_second,
             "FailureReason": self.failure,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in entry.items() if value is not None}
 
 
 class MoveTasks:
-    """The tasks of an account."""
+    """The message move tasks of an account."""
 
     def __init__(self, now: Callable[[], float], queue_of: Callable[[str], SimulatedQueue | None]) -> None:
         self._now = now
@@ -66,7 +66,12 @@ class MoveTasks:
         self._tasks: list[MoveTask] = []
 
     def start(self, request: Mapping[str, Any], sources: list[SimulatedQueue]) -> str:
-        """Moves what can be received there now; ``sources`` are the queues whose dead-letter queue it is."""
+        """Move all visible messages; return the task's handle.
+
+        Args:
+            request: A StartMessageMoveTask.
+            sources: The queues that have the request's ``SourceArn`` as their dead-letter queue.
+        """
         source, destination = request["SourceArn"], request.get("DestinationArn")
         queue = self._existing(source, "SourceArn")
         if not sources:
@@ -92,13 +97,13 @@ class MoveTasks:
         self._tasks.append(task)
         return handle
 
-    def list(self, source: str, most: int) -> list[dict[str, Any]]:
+    def list(self, source: str, max_results: int) -> list[dict[str, Any]]:
         self._existing(source, "SourceArn")
         tasks = [task for task in reversed(self._tasks) if task.source == source]
-        return [task.told(self._now()) for task in tasks[: min(most, TOLD_TASKS)]]
+        return [task.described(self._now()) for task in tasks[: min(max_results, MAX_LISTED_TASKS)]]
 
     def cancel(self, handle: str) -> int:
-        """Ends a task that runs; how many messages it has moved, which here is all."""
+        """Cancel a running task; return how many messages it has moved, which is all of them here."""
         try:
             text, _, source = b64decode(handle, validate=True).decode().partition(":")
             number = int(text)

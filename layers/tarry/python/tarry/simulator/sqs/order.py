@@ -1,4 +1,4 @@
-"""The order in which a queue's visible messages are received, and the heap that keeps it."""
+"""The order in which visible messages are received: the protocol, that of standard queues, and a heap of messages."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from tarry.simulator.sqs.message import StoredMessage
     from tarry.simulator.sqs.realism import Realism
 
-SMALL = 64  # heaps up to this size are not worth tidying
+SMALL_HEAP = 64  # heaps up to this size are never compacted
 
 
-class Agenda:
-    """Messages by a number, the smallest first and equals by position; each is in it once.
+class MessageHeap:
+    """A priority queue of messages. Each is in it at most once, by a number such as a time; ties are by position.
 
-    An entry that was moved or taken back stays in the heap until it surfaces, or until such entries are the majority.
+    Stale entries (of a message moved or discarded) stay until they reach the top or are the majority.
     """
 
     def __init__(self) -> None:
@@ -32,23 +32,23 @@ class Agenda:
         return message.position in self._when
 
     def put(self, message: StoredMessage, when: float) -> None:
-        """Adds the message, or moves it."""
+        """Add the message, or move it."""
         self._when[message.position] = when
         heappush(self._heap, (when, message.position, message))
-        if len(self._heap) > SMALL and len(self._heap) > 2 * len(self._when):
+        if len(self._heap) > SMALL_HEAP and len(self._heap) > 2 * len(self._when):
             self._heap = [entry for entry in self._heap if self._when.get(entry[1]) == entry[0]]
             heapify(self._heap)
 
     def discard(self, message: StoredMessage) -> bool:
-        """Takes the message out; False if it was not in it."""
+        """Remove the message; return whether it was there."""
         return self._when.pop(message.position, None) is not None
 
     def time_of(self, message: StoredMessage) -> float | None:
-        """The number under which a message is in it; None if it is not."""
+        """Return the number of a message; None if it is not in the heap."""
         return self._when.get(message.position)
 
     def first(self) -> tuple[float, StoredMessage] | None:
-        """The smallest number, with its message."""
+        """Return the smallest number and its message."""
         heap = self._heap
         while heap:
             when, position, message = heap[0]
@@ -58,7 +58,7 @@ class Agenda:
         return None
 
     def pop(self) -> StoredMessage | None:
-        """The first message, taken out."""
+        """Remove and return the first message."""
         first = self.first()
         if first is None:
             return None
@@ -67,45 +67,44 @@ class Agenda:
         heappop(self._heap)
         return message
 
-    def clear(self) -> None:
-        self._heap.clear()
-        self._when.clear()
 
-
-class Order(Protocol):
-    """What a queue's type makes of the messages it holds."""
+class ReceiveOrder(Protocol):
+    """The order in which a type of queue delivers its messages."""
 
     def add(self, message: StoredMessage) -> None:
-        """The message has come to the queue; whether it can be received, `show` says."""
+        """Add a message to the queue. It can be received after `on_visible`."""
 
-    def show(self, message: StoredMessage) -> None:
-        """The message is neither hidden nor delayed any more."""
+    def on_visible(self, message: StoredMessage) -> None:
+        """Note that a message has become visible."""
 
-    def hide(self, message: StoredMessage) -> None:
-        """The message is hidden."""
+    def on_invisible(self, message: StoredMessage) -> None:
+        """Note that a message has become invisible."""
 
     def remove(self, message: StoredMessage) -> None:
-        """The message has left the queue."""
+        """Remove a message from the queue."""
 
     def receivable(self) -> Iterator[StoredMessage]:
-        """Those that can be received, in turn. Whoever iterates hides, shows or removes all that he was given."""
+        """Iterate over the messages that can be received, in order.
+
+        The caller must call `on_visible`, `on_invisible` or `remove` for each message that it gets.
+        """
 
 
-class ByRank:
-    """Standard queues: each message for itself, in the order of their sends unless `Realism` says otherwise."""
+class StandardOrder:
+    """The order of a standard queue: the order of the sends, unless `Realism` reorders them."""
 
     def __init__(self, realism: Realism, random: Random) -> None:
         self._realism = realism
         self._random = random
-        self._ready = Agenda()
+        self._ready = MessageHeap()
 
     def add(self, message: StoredMessage) -> None:
-        """It has no place before it is shown."""
+        """Do nothing: the message gets its rank when it becomes visible."""
 
-    def show(self, message: StoredMessage) -> None:
+    def on_visible(self, message: StoredMessage) -> None:
         self._ready.put(message, self._realism.rank(message, self._random))
 
-    def hide(self, message: StoredMessage) -> None:
+    def on_invisible(self, message: StoredMessage) -> None:
         self._ready.discard(message)
 
     def remove(self, message: StoredMessage) -> None:

@@ -1,4 +1,4 @@
-"""What standard and FIFO queues have in common: the life of a message from its send to its end."""
+"""The base class of standard and FIFO queues: sends, receives, visibility timeouts, deletes and dead-lettering."""
 
 from __future__ import annotations
 
@@ -12,118 +12,118 @@ from tarry.simulator.sqs import contents
 from tarry.simulator.sqs.errors import SqsError, check_range, invalid
 from tarry.simulator.sqs.handles import Receipt, handle_of, read_handle
 from tarry.simulator.sqs.message import StoredMessage
-from tarry.simulator.sqs.stock import Stock
+from tarry.simulator.sqs.message_store import MessageStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarry.simulator.sqs.order import Order
+    from tarry.simulator.sqs.message_store import Depth
+    from tarry.simulator.sqs.order import ReceiveOrder
+    from tarry.simulator.sqs.queue_context import QueueContext
     from tarry.simulator.sqs.settings import QueueSettings
-    from tarry.simulator.sqs.stock import Depth
-    from tarry.simulator.sqs.surroundings import Surroundings
 
 PURGE_INTERVAL_SECONDS = 60
 
 
 class SendReceipt(NamedTuple):
-    """What a sender is told; of a message that was swallowed, what was told of the one before it."""
+    """The ids that SendMessage returns; those of the first message if this one was deduplicated."""
 
     delivery_id: str
     sequence_number: str | None
 
 
 class SimulatedQueue(ABC):
-    """A queue. Its state follows the clock at each look: `settle` does what time has done since the last."""
+    """A queue. Its state changes with time in `catch_up`, which receives, changes, deletes and inspections call."""
 
-    def __init__(self, name: str, arn: str, number: int, settings: QueueSettings, around: Surroundings) -> None:
+    def __init__(self, name: str, arn: str, number: int, settings: QueueSettings, context: QueueContext) -> None:
         self.name = name
         self.arn = arn
         self.number = number
-        """No other queue has it, not even one of the same name made later."""
+        """The number of no other queue, not even of one created later under the same name."""
         self.settings = settings
         self.tags: dict[str, str] = {}
-        self.created_at = self.modified_at = around.now()
-        self._around = around
-        self._stock = Stock(self._order(), around.now)
+        self.created_at = self.modified_at = context.now()
+        self._context = context
+        self._store = MessageStore(self._order(), context.now)
         self._purged_at: float | None = None
 
-    # the two types differ in these
+    # the differences between standard and FIFO queues
 
     @abstractmethod
-    def _order(self) -> Order:
-        """The order in which its messages are received."""
+    def _order(self) -> ReceiveOrder:
+        """Make the order in which the messages are received."""
 
     @abstractmethod
     def send(self, entry: Mapping[str, Any]) -> SendReceipt:
-        """Takes in a message. Raises `SqsError` if it is refused."""
+        """Accept a message. Raises `SqsError` if SQS would refuse it."""
 
     @abstractmethod
-    def _most(self, most: int, *, waits: bool) -> int:
-        """How many messages a receive returns at most, where ``most`` were asked for."""
+    def _receive_limit(self, max_messages: int, *, waits: bool) -> int:
+        """Return how many messages a receive returns at most if it asks for ``max_messages``."""
 
     @abstractmethod
     def _refuse_beyond_in_flight_limit(self) -> None:
-        """Raises `SqsError`, or not: the receive then returns nothing."""
+        """Raise `SqsError`; if this returns, the receive returns no messages."""
 
     @abstractmethod
-    def _holds(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
-        """Whether a handle is the message's latest. Raises `SqsError` if it may not be used any more."""
+    def _is_current(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
+        """Return whether a handle is the message's latest. Raises `SqsError` if the handle has expired."""
 
-    def _may_hide(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
-        """Whether a handle changes the message's visibility. Raises `SqsError` if it may not be used any more."""
-        return self._holds(message, receipt, handle)
-
-    @abstractmethod
-    def deliver_again(self, handle: str, seconds: float) -> None:
-        """Deliver a message once more after so many seconds, even if it was deleted."""
+    def _may_change_visibility(self, message: StoredMessage, receipt: Receipt, handle: str) -> bool:
+        """Return whether a handle changes the message's visibility. Raises `SqsError` if the handle has expired."""
+        return self._is_current(message, receipt, handle)
 
     @abstractmethod
-    def _moved_here(self, message: StoredMessage) -> StoredMessage:
-        """A message as it is in this queue, to which SQS moves it as its dead-letter queue."""
+    def deliver_duplicate(self, handle: str, seconds: float) -> None:
+        """Deliver a message once more after ``seconds``, even if it is deleted by then."""
 
     @abstractmethod
-    def _numbered(self, message: StoredMessage) -> StoredMessage:
-        """A message that comes from another queue, with the number that it has in this one."""
+    def _as_dead_letter(self, message: StoredMessage) -> StoredMessage:
+        """Adapt a message that SQS moves to this queue as the dead-letter queue."""
 
-    # what is there
+    @abstractmethod
+    def _with_sequence_number(self, message: StoredMessage) -> StoredMessage:
+        """Give a message that a move task moves to this queue its sequence number."""
 
-    def settle(self) -> None:
-        """Does what time has done since the last look: shows what is no longer hidden, ends what has expired."""
-        for change in self._stock.settle(self.settings.retention):
-            if change.what == "expired":
+    # inspection
+
+    def catch_up(self) -> None:
+        """Apply what has become due since the last call: messages become visible, expire, or are duplicated."""
+        for change in self._store.catch_up(self.settings.retention):
+            if change.kind == "expired":
                 self._record("expired", change.message, expired_at=change.at)
             else:
                 self._record("reappeared", change.message)
 
     def next_visible_at(self) -> float | None:
-        """When the next hidden or delayed message is shown, if nothing happens before."""
-        self.settle()
-        return self._stock.next_shown_at()
+        """Return when the next message becomes visible if no request changes that; None if all are visible."""
+        self.catch_up()
+        return self._store.next_visible_at()
 
     def depth(self) -> Depth:
-        self.settle()
-        return self._stock.depth()
+        self.catch_up()
+        return self._store.depth()
 
     def messages(self) -> list[StoredMessage]:
-        """All, in the order in which they came."""
-        self.settle()
-        return list(self._stock.messages.values())
+        """Return all messages, in the order of their arrival."""
+        self.catch_up()
+        return list(self._store.messages.values())
 
     def visible(self) -> list[StoredMessage]:
-        """Those that are neither hidden nor delayed."""
-        now = self._around.now()
+        """Return the messages that are neither in flight nor delayed."""
+        now = self._context.now()
         return [message for message in self.messages() if message.visible_at <= now]
 
-    # coming in
+    # sending
 
-    def _take_in(self, entry: Mapping[str, Any], delay_seconds: int, **more: Any) -> StoredMessage:
-        now = self._around.now()
+    def _accept(self, entry: Mapping[str, Any], delay_seconds: int, **more: Any) -> StoredMessage:
+        now = self._context.now()
         message = StoredMessage(
-            delivery_id=self._around.new_id(),
+            delivery_id=self._context.new_id(),
             body=entry["MessageBody"],
             attributes=entry.get("MessageAttributes") or {},
             sent_at=now,
-            position=self._stock.next_position,
+            position=self._store.next_position,
             visible_at=now + delay_seconds,
             trace_header=contents.trace_header(entry),
             group=entry.get("MessageGroupId"),
@@ -147,73 +147,75 @@ class SimulatedQueue(ABC):
         )
 
     def _place(self, message: StoredMessage) -> None:
-        self._stock.add(message)
-        self._around.changed(self)
+        self._store.add(message)
+        self._context.changed(self)
 
     def redrive_to(self, target: SimulatedQueue, message: StoredMessage) -> None:
-        """Sends a message of this queue on to another as a new one, as a move task does."""
-        self._stock.remove(message)
-        now = self._around.now()
+        """Send a message of this queue to another as a new message and remove it here, as a move task does."""
+        self._store.remove(message)
+        now = self._context.now()
         fresh = replace(
             message,
-            delivery_id=self._around.new_id(),
+            delivery_id=self._context.new_id(),
             sent_at=now,
             visible_at=now,
-            position=target._stock.next_position,
+            position=target._store.next_position,
             dead_letter_source=None,
             receive_count=0,
             first_received_at=None,
             received_at=None,
-            comes_again=False,
+            next_is_duplicate=False,
             has_reappeared=False,
         )
         self._record("moved", message, to=target.name, new_delivery_id=fresh.delivery_id, origin="redrive")
         target._record_sent(fresh, "redrive")
-        target._place(target._numbered(fresh))
+        target._place(target._with_sequence_number(fresh))
 
     # receiving
 
-    def receive(self, most: int, visibility_seconds: int | None, *, waits: bool) -> list[tuple[str, StoredMessage]]:
-        """Up to ``most`` messages with their receipt handles.
+    def receive(
+        self, max_messages: int, visibility_seconds: int | None, *, waits: bool
+    ) -> list[tuple[str, StoredMessage]]:
+        """Return up to ``max_messages`` messages with their receipt handles.
 
-        ``waits``: the caller would wait if there were none. Those that have been received too often go to the
-        dead-letter queue instead.
+        Messages that have been received too often go to the dead-letter queue instead. ``waits`` says whether the
+        request is a long poll.
         """
-        self.settle()
-        room = self._around.in_flight_limit - self._stock.in_flight
+        self.catch_up()
+        room = self._context.in_flight_limit - self._store.in_flight
         if room <= 0:
             if not waits:
                 self._refuse_beyond_in_flight_limit()
             return []
-        taken = self._pick(min(room, self._most(most, waits=waits)))
+        taken = self._pick(min(room, self._receive_limit(max_messages, waits=waits)))
         seconds = self.settings.visibility if visibility_seconds is None else visibility_seconds
         return [(self._deliver(message, seconds), message) for message in taken]
 
-    def _pick(self, most: int) -> list[StoredMessage]:
-        """Those to deliver. Those before them that were received too often are moved."""
+    def _pick(self, max_messages: int) -> list[StoredMessage]:
+        """Return the messages to deliver, and dead-letter the messages before them that were received too often."""
         taken: list[StoredMessage] = []
         dead: list[StoredMessage] = []
         redrive, target = self.settings.redrive, self._dead_letter_queue()
         limit = redrive.max_receive_count if redrive is not None and target is not None else math.inf
-        for message in self._stock.receivable() if most > 0 else ():
+        for message in self._store.receivable() if max_messages > 0 else ():
             (taken if message.receive_count < limit else dead).append(message)
-            if len(taken) == most:
+            if len(taken) == max_messages:
                 break
         if target is not None:
             for message in dead:
-                self._move_to(target, message)
+                self._dead_letter(target, message)
         return taken
 
     def _deliver(self, message: StoredMessage, visibility_seconds: int) -> str:
-        now = self._around.now()
-        more = {"duplicate": True} if message.comes_again else {}
-        message.comes_again = False
+        now = self._context.now()
+        extra = {"duplicate": True} if message.next_is_duplicate else {}
+        message.next_is_duplicate = False
         message.receive_count += 1
         message.received_at = now
         if message.first_received_at is None:
             message.first_received_at = now
         handle = handle_of(Receipt(self.number, message.position, message.receive_count, message.delivery_id))
-        self._hide_until(message, now + visibility_seconds)
+        self._set_visible_at(message, now + visibility_seconds)
         self._record(
             "received",
             message,
@@ -221,71 +223,84 @@ class SimulatedQueue(ABC):
             receipt_handle=handle,
             visible_until=message.visible_at,
             group=message.group,
-            **more,
+            **extra,
         )
         return handle
 
-    def _hide_until(self, message: StoredMessage, until: float) -> None:
-        if self._stock.hide(message, until):
-            self._around.changed(self)
+    def _set_visible_at(self, message: StoredMessage, at: float) -> None:
+        if self._store.set_visible_at(message, at):
+            self._context.changed(self)
 
     # the dead-letter queue
 
     def _dead_letter_queue(self) -> SimulatedQueue | None:
         redrive = self.settings.redrive
-        return self._around.queue_of(redrive.target) if redrive is not None else None
+        return self._context.queue_of(redrive.target) if redrive is not None else None
 
-    def _move_to(self, target: SimulatedQueue, message: StoredMessage) -> None:
-        self._stock.remove(message)
-        now = self._around.now()
+    def _dead_letter(self, target: SimulatedQueue, message: StoredMessage) -> None:
+        self._store.remove(message)
+        now = self._context.now()
         moved = replace(
             message,
-            position=target._stock.next_position,
+            position=target._store.next_position,
             visible_at=now,
             dead_letter_source=self.arn,
-            comes_again=False,
+            next_is_duplicate=False,
         )
         self._record("moved", message, to=target.name, receive_count=message.receive_count, origin="redrive policy")
-        target._place(target._moved_here(moved))
+        target._place(target._as_dead_letter(moved))
 
-    # settling by the consumer
+    # requests of the consumer
 
     def change_visibility(self, handle: str, seconds: int) -> None:
-        """Hides a message for so long from now. Raises `SqsError`."""
-        self.settle()
+        """Make a message invisible for ``seconds`` from now; 0 makes it visible.
+
+        Raises:
+            SqsError: The handle is invalid or expired, or a limit is exceeded.
+        """
+        self.catch_up()
         check_range(seconds, "VisibilityTimeout", 0, MAX_VISIBILITY_SECONDS)
         receipt = read_handle(handle, self.number)
-        message = self._stock.messages.get(receipt.position)
+        message = self._store.messages.get(receipt.position)
         if message is None:
             reason = "Message does not exist or is not available for visibility timeout change."
             raise invalid(handle, "ReceiptHandle", reason)
-        if not self._may_hide(message, receipt, handle):
-            self._record("hide_ignored", message, receipt_handle=handle)
+        if not self._may_change_visibility(message, receipt, handle):
+            self._record("visibility_change_ignored", message, receipt_handle=handle)
             return
-        now = self._around.now()
+        now = self._context.now()
         if now + seconds - (message.received_at or now) > MAX_VISIBILITY_SECONDS:
             limit = f"beyond the limit [{MAX_VISIBILITY_SECONDS} seconds]"
             raise invalid(seconds, "VisibilityTimeout", f"Total VisibilityTimeout for the message is {limit}")
-        message.comes_again = message.comes_again and message.has_reappeared
-        self._hide_until(message, now + seconds)
-        self._record("hidden", message, receipt_handle=handle, seconds=seconds, visible_until=message.visible_at)
+        message.next_is_duplicate = message.next_is_duplicate and message.has_reappeared
+        self._set_visible_at(message, now + seconds)
+        details = {"receipt_handle": handle, "seconds": seconds, "visible_until": message.visible_at}
+        self._record("visibility_changed", message, **details)
 
     def delete(self, handle: str) -> None:
-        """Deletes a message; one that is gone already is deleted again without a word. Raises `SqsError`."""
-        self.settle()
+        """Delete a message; do nothing if it was deleted before.
+
+        Raises:
+            SqsError: The handle is invalid or expired.
+        """
+        self.catch_up()
         receipt = read_handle(handle, self.number)
-        message = self._stock.messages.get(receipt.position)
-        if message is None or not self._holds(message, receipt, handle):
-            more = {"receipt_handle": handle, "is_gone": message is None}
-            self._around.history.record("delete_ignored", queue=self.name, delivery_id=receipt.delivery_id, **more)
+        message = self._store.messages.get(receipt.position)
+        if message is None or not self._is_current(message, receipt, handle):
+            details = {"receipt_handle": handle, "is_gone": message is None}
+            self._context.history.record("delete_ignored", queue=self.name, delivery_id=receipt.delivery_id, **details)
             return
-        self._stock.delete(message)
+        self._store.delete(message)
         self._record("deleted", message, receipt_handle=handle, receive_count=receipt.receive_count)
 
     def purge(self) -> None:
-        """Deletes everything. Raises `SqsError` within a minute of the last time."""
-        self.settle()
-        now = self._around.now()
+        """Delete all messages.
+
+        Raises:
+            SqsError: The last purge was less than a minute ago.
+        """
+        self.catch_up()
+        now = self._context.now()
         if self._purged_at is not None and now - self._purged_at < PURGE_INTERVAL_SECONDS:
             text = f"Only one PurgeQueue operation on {self.name} is allowed every {PURGE_INTERVAL_SECONDS} seconds."
             raise SqsError("AWS.SimpleQueueService.PurgeQueueInProgress", text)
@@ -293,10 +308,10 @@ class SimulatedQueue(ABC):
         self.empty()
 
     def empty(self) -> None:
-        """Ends all messages."""
+        """Remove all messages, and record them as purged."""
         for message in self.messages():
-            self._stock.remove(message)
+            self._store.remove(message)
             self._record("purged", message)
 
     def _record(self, what: str, message: StoredMessage, **fields: Any) -> None:
-        self._around.history.record(what, queue=self.name, delivery_id=message.delivery_id, **fields)
+        self._context.history.record(what, queue=self.name, delivery_id=message.delivery_id, **fields)

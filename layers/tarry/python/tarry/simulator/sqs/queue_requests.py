@@ -1,4 +1,4 @@
-"""The requests that make, find, change and delete queues."""
+"""The SQS operations on queues: create, find, configure, tag, purge, delete, and message move tasks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tarry.simulator.sqs.queue import SimulatedQueue
+    from tarry.simulator.sqs.queue_context import QueueContext
     from tarry.simulator.sqs.registry import Registry
-    from tarry.simulator.sqs.surroundings import Surroundings
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
@@ -31,12 +31,12 @@ ATTRIBUTES = frozenset(
 
 
 class QueueRequests:
-    """One method a request. Each raises `SqsError`."""
+    """The operations on queues, by name. Each raises `SqsError` for a request that SQS would refuse."""
 
-    def __init__(self, registry: Registry, around: Surroundings) -> None:
+    def __init__(self, registry: Registry, context: QueueContext) -> None:
         self._registry = registry
-        self._around = around
-        self._tasks = MoveTasks(around.now, registry.with_arn)
+        self._context = context
+        self._tasks = MoveTasks(context.now, registry.with_arn)
         self.operations: dict[str, Callable[[Request], Answer]] = {
             "CreateQueue": self._create,
             "DeleteQueue": self._delete,
@@ -58,13 +58,13 @@ class QueueRequests:
         return self._registry.at(request["QueueUrl"])
 
     def _create(self, request: Request) -> Answer:
-        queue = self._registry.create(request["QueueName"], request.get("Attributes") or {}, self._around)
+        queue = self._registry.create(request["QueueName"], request.get("Attributes") or {}, self._context)
         queue.tags.update(request.get("tags") or {})
-        self._note_settings(queue)
+        self._record_settings(queue)
         return {"QueueUrl": self._registry.url(queue.name)}
 
     def _delete(self, request: Request) -> Answer:
-        self._registry.delete(self._queue(request), self._around.now())
+        self._registry.delete(self._queue(request), self._context.now())
         return {}
 
     def _url(self, request: Request) -> Answer:
@@ -78,17 +78,17 @@ class QueueRequests:
                 raise unknown_attribute(name)
         if not asked:
             return {}
-        told = self._registry.told(queue)
-        return {"Attributes": {name: value for name, value in told.items() if "All" in asked or name in asked}}
+        attributes = self._registry.attributes_of(queue)
+        return {"Attributes": {name: value for name, value in attributes.items() if "All" in asked or name in asked}}
 
     def _set_attributes(self, request: Request) -> Answer:
         queue = self._queue(request)
-        self._registry.change(queue, request["Attributes"], self._around.now())
-        self._note_settings(queue)
+        self._registry.change(queue, request["Attributes"], self._context.now())
+        self._record_settings(queue)
         return {}
 
-    def _note_settings(self, queue: SimulatedQueue) -> None:
-        self._around.history.record("created", queue=queue.name, attributes=dict(queue.settings.texts))
+    def _record_settings(self, queue: SimulatedQueue) -> None:
+        self._context.history.record("queue_configured", queue=queue.name, attributes=dict(queue.settings.texts))
 
     def _list(self, request: Request) -> Answer:
         prefix = request.get("QueueNamePrefix") or ""
@@ -136,19 +136,19 @@ class QueueRequests:
         return {"ApproximateNumberOfMessagesMoved": self._tasks.cancel(request["TaskHandle"])}
 
 
-MOST = 1000
+MAX_QUEUES_PER_PAGE = 1000
 
 
 def page(urls: list[str], request: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """The page that the request asks for, and the token for the next; SQS makes one only if MaxResults was given."""
-    start = _read(request["NextToken"]) if request.get("NextToken") else 0
-    most = request.get("MaxResults")
-    end = start + (MOST if most is None else most)
-    is_more = most is not None and end < len(urls)
+    """Return the requested page, and the token for the next page; SQS makes a token only if MaxResults was given."""
+    start = _read_token(request["NextToken"]) if request.get("NextToken") else 0
+    max_results = request.get("MaxResults")
+    end = start + (MAX_QUEUES_PER_PAGE if max_results is None else max_results)
+    is_more = max_results is not None and end < len(urls)
     return urls[start:end], ({"NextToken": b64encode(b"%d" % end).decode()} if is_more else {})
 
 
-def _read(token: str) -> int:
+def _read_token(token: str) -> int:
     try:
         return int(b64decode(token, validate=True))
     except (NotBase64, ValueError):

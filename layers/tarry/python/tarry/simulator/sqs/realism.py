@@ -1,4 +1,4 @@
-"""What SQS and Lambda may do that an orderly test does not expect."""
+"""Switches for behaviour of SQS and Lambda that makes tests less orderly: reordering, duplicates, partial receives."""
 
 from __future__ import annotations
 
@@ -10,42 +10,41 @@ if TYPE_CHECKING:
 
     from tarry.simulator.sqs.message import StoredMessage
 
-REORDER_WITHIN_MESSAGES = 1000  # no message is passed by more than so many later ones
+REORDER_WITHIN_MESSAGES = 1000  # at most this many later messages overtake a message
 
 
 @dataclass(frozen=True)
 class Realism:
     """The behaviour of AWS that a test can switch on or off.
 
-    ``reorder``, ``partial`` and ``duplicate`` are off by default, so that a plain test is orderly; they are drawn from
-    the random source of the model, so the same seed does the same. The others are on by default: a consumer must cope
-    with them, and they need no luck.
+    ``reorder``, ``partial`` and ``duplicate`` are off by default. They are random, and the same seed gives the same
+    results. The others are on by default, since they are deterministic, and every consumer must cope with them.
     """
 
     reorder: bool = False
     """Messages are received in any order."""
     partial: bool = False
-    """A receive returns a part of what is there. One that does not wait sometimes returns nothing."""
+    """A receive returns only some of the visible messages, and sometimes none if it does not wait."""
     duplicate: float = 0.0
-    """The chance that a received message is delivered once more within its visibility timeout: while it is hidden, or
-    after it was deleted. A message comes back from its deletion at most once."""
+    """The probability that a received message is delivered once more within its visibility timeout: while it is in
+    flight, or after it was deleted. A deleted message comes back at most once."""
     old_handles_act: bool = True
     """On a standard queue a receipt handle of an earlier delivery changes the visibility of the current one."""
     late_changes_are_ignored: bool = True
-    """On a standard queue a visibility change after the lease has expired succeeds and hides nothing."""
+    """On a standard queue a visibility change after the visibility timeout has ended succeeds and has no effect."""
     recursion_is_stopped: bool = True
-    """Lambda refuses to invoke a function with a message that the function's own sends led to 16 times."""
+    """Lambda stops a recursive loop after 16 invocations of a function in one chain of sends."""
 
     def rank(self, message: StoredMessage, random: Random) -> float:
-        """Its place among those that can be received."""
+        """Return a message's rank among the messages that can be received; the lowest comes first."""
         return message.position + (random.uniform(0, REORDER_WITHIN_MESSAGES) if self.reorder else 0)
 
-    def sample(self, most: int, random: Random, *, waits: bool) -> int:
-        """How many messages a receive of ``most`` returns at most. One that waits asks all of SQS's servers."""
-        return random.randint(1 if waits else 0, most) if self.partial else most
+    def receive_limit(self, max_messages: int, random: Random, *, waits: bool) -> int:
+        """Return how many messages a receive returns at most; at least 1 for a long poll, which queries all servers."""
+        return random.randint(1 if waits else 0, max_messages) if self.partial else max_messages
 
-    def echo_after(self, visibility_seconds: float, random: Random) -> float | None:
-        """The seconds until a message that was just received is delivered once more; None if it is not."""
+    def duplicate_after(self, visibility_seconds: float, random: Random) -> float | None:
+        """Return in how many seconds a message that was just received is delivered once more; None if it is not."""
         if not self.duplicate or random.random() >= self.duplicate:
             return None
         return random.uniform(0, visibility_seconds)

@@ -1,4 +1,4 @@
-"""The queues of an account: made, found, changed, deleted."""
+"""The queues of an account: creating, finding, configuring, deleting."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tarry.simulator.sqs.queue import SimulatedQueue
-    from tarry.simulator.sqs.surroundings import Surroundings
+    from tarry.simulator.sqs.queue_context import QueueContext
 
-NAME_AGAIN_SECONDS = 60
+NAME_REUSE_SECONDS = 60
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 
 
 class Registry:
-    """Queues by name."""
+    """The queues of an account and region, by name."""
 
     def __init__(self, account: str, region: str) -> None:
         self.endpoint = f"https://sqs.{region}.amazonaws.com"
@@ -29,7 +29,7 @@ class Registry:
         self._arn_prefix = f"arn:aws:sqs:{region}:{account}:"
         self._queues: dict[str, SimulatedQueue] = {}
         self._deleted_at: dict[str, float] = {}
-        self._made = 0
+        self._created = 0
 
     def __iter__(self) -> Iterator[SimulatedQueue]:
         return iter(self._queues.values())
@@ -38,14 +38,14 @@ class Registry:
         return f"{self.endpoint}/{self._account}/{name}"
 
     def named(self, name: str) -> SimulatedQueue:
-        """Raises `SqsError` if there is none."""
+        """Return the queue with a name. Raises `SqsError` if there is none."""
         queue = self._queues.get(name)
         if queue is None:
             raise no_such_queue()
         return queue
 
     def at(self, url: str) -> SimulatedQueue:
-        """The queue of a URL, whatever its host. Raises `SqsError` if there is none."""
+        """Return the queue with a URL; the host does not matter. Raises `SqsError` if there is none."""
         path, _, name = url.rpartition("/")
         if path and not path.endswith("/" + self._account):
             raise no_such_queue()
@@ -55,13 +55,14 @@ class Registry:
         return self._queues.get(arn.removeprefix(self._arn_prefix)) if arn.startswith(self._arn_prefix) else None
 
     def sources_of(self, dead_letter: str) -> list[SimulatedQueue]:
-        """The queues whose dead-letter queue this is."""
+        """Return the queues whose dead-letter queue has the ARN ``dead_letter``."""
         return [queue for queue in self if (policy := queue.settings.redrive) and policy.target == dead_letter]
 
-    def create(self, name: str, attributes: Mapping[str, str], around: Surroundings) -> SimulatedQueue:
-        """The queue of this name; one that is there already, with the same attributes, is that queue.
+    def create(self, name: str, attributes: Mapping[str, str], context: QueueContext) -> SimulatedQueue:
+        """Create a queue, or return the existing one if it has the same attributes.
 
-        Raises `SqsError`.
+        Raises:
+            SqsError: SQS would refuse the name or an attribute, or the attributes of the existing queue differ.
         """
         if not _NAME.fullmatch(name):
             text = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
@@ -77,24 +78,24 @@ class Registry:
                 text = "A queue already exists with the same name and a different value for attribute"
                 raise SqsError("QueueAlreadyExists", f"{text} {different}")
             return known
-        self._check_name_is_free(name, around.now())
+        self._check_name_is_free(name, context.now())
         self._check_dead_letter_queue(self._arn_prefix + name, settings)
-        self._made += 1
-        make = FifoQueue if fifo else StandardQueue
-        self._queues[name] = queue = make(name, self._arn_prefix + name, self._made, settings, around)
+        self._created += 1
+        queue_type = FifoQueue if fifo else StandardQueue
+        self._queues[name] = queue = queue_type(name, self._arn_prefix + name, self._created, settings, context)
         return queue
 
     def _check_name_is_free(self, name: str, now: float) -> None:
-        if now - self._deleted_at.get(name, -NAME_AGAIN_SECONDS) < NAME_AGAIN_SECONDS:
+        if now - self._deleted_at.get(name, -NAME_REUSE_SECONDS) < NAME_REUSE_SECONDS:
             text = (
-                f"You must wait {NAME_AGAIN_SECONDS} seconds after deleting a queue before you can create another "
+                f"You must wait {NAME_REUSE_SECONDS} seconds after deleting a queue before you can create another "
                 "with the same name."
             )
             raise SqsError("AWS.SimpleQueueService.QueueDeletedRecently", text)
 
     def change(self, queue: SimulatedQueue, attributes: Mapping[str, str], now: float) -> None:
-        """Sets attributes. Raises `SqsError`."""
-        queue.settle()  # what was so far was under the settings that were
+        """Set attributes of a queue. Raises `SqsError` if SQS would refuse them."""
+        queue.catch_up()  # up to now the old settings applied
         settings = queue.settings.changed(attributes)
         self._check_dead_letter_queue(queue.arn, settings)
         queue.settings = settings
@@ -116,13 +117,13 @@ class Registry:
         raise invalid(policy.text, "RedrivePolicy", reason)
 
     def delete(self, queue: SimulatedQueue, now: float) -> None:
-        """Deletes a queue with all that is in it."""
+        """Delete a queue and its messages."""
         queue.empty()
         del self._queues[queue.name]
         self._deleted_at[queue.name] = now
 
-    def told(self, queue: SimulatedQueue) -> dict[str, Any]:
-        """All attributes of a queue, as GetQueueAttributes tells them."""
+    def attributes_of(self, queue: SimulatedQueue) -> dict[str, Any]:
+        """Return all attributes of a queue, as GetQueueAttributes does."""
         depth = queue.depth()
         return {
             **queue.settings.texts,

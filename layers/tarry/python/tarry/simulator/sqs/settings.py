@@ -1,4 +1,4 @@
-"""A queue's attributes, checked as SQS checks them: its times and limits, and its redrive policies."""
+"""The attributes of a queue, validated as SQS does: times, limits, redrive policy and redrive allow policy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_SOURCES = 10
 
 @dataclass(frozen=True)
 class RedrivePolicy:
-    """To which queue a message goes at the receive after ``max_receive_count`` ones."""
+    """The redrive policy: after ``max_receive_count`` receives the next one moves the message to ``target``."""
 
     text: str
     target: str
@@ -27,14 +27,14 @@ class RedrivePolicy:
 
     @classmethod
     def read(cls, text: str | None) -> RedrivePolicy | None:
-        """The policy; None if there is none. Raises `SqsError` if it is wrong."""
+        """Parse the attribute; None if it is not set. Raises `SqsError` if it is invalid."""
         if not text:
             return None
         policy = _object(text, "RedrivePolicy")
         for name in ("deadLetterTargetArn", "maxReceiveCount"):
             if policy.get(name) in (None, ""):
                 raise invalid(text, "RedrivePolicy", f"Redrive policy does not contain mandatory attribute: {name}.")
-        target, count = str(policy["deadLetterTargetArn"]), _whole(policy["maxReceiveCount"])
+        target, count = str(policy["deadLetterTargetArn"]), _integer(policy["maxReceiveCount"])
         if not queue_arn(target).name:
             raise invalid(text, "RedrivePolicy", "Invalid value for deadLetterTargetArn.")
         if count is None or not 1 <= count <= MAX_RECEIVES:
@@ -47,13 +47,14 @@ class RedrivePolicy:
 
 @dataclass(frozen=True)
 class RedriveAllowPolicy:
-    """Which queues may name this one as their dead-letter queue; ``sources`` None allows all."""
+    """The redrive allow policy: the queues that may have this one as their dead-letter queue."""
 
     sources: tuple[str, ...] | None
+    """The ARNs of these queues; None for all queues."""
 
     @classmethod
     def read(cls, text: str | None) -> RedriveAllowPolicy:
-        """The policy; where there is none, all are allowed. Raises `SqsError` if it is wrong."""
+        """Parse the attribute; all queues are allowed if it is not set. Raises `SqsError` if it is invalid."""
         if not text:
             return cls(None)
         policy = _object(text, "RedriveAllowPolicy")
@@ -80,8 +81,8 @@ def _object(text: str, parameter: str) -> dict[str, object]:
     return policy
 
 
-def _whole(value: object) -> int | None:
-    """SQS takes the count as a number and as text."""
+def _integer(value: object) -> int | None:
+    """Return a number, or a text with one, as int; None for anything else."""
     try:
         return int(value)  # type: ignore[call-overload, no-any-return]
     except (TypeError, ValueError):
@@ -96,7 +97,7 @@ _RANGES = {
     "VisibilityTimeout": (0, 43_200),
     "KmsDataKeyReusePeriodSeconds": (60, 86_400),
 }
-_WORDS = {
+_CHOICES = {
     "SqsManagedSseEnabled": ("true", "false"),
     "FifoQueue": ("true", "false"),
     "ContentBasedDeduplication": ("true", "false"),
@@ -104,7 +105,7 @@ _WORDS = {
     "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
 }
 _TEXTS = ("Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId")
-_OF_FIFO = ("FifoQueue", "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit")
+_FIFO_ONLY = ("FifoQueue", "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit")
 
 _DEFAULTS = {
     "DelaySeconds": "0",
@@ -123,15 +124,15 @@ _FIFO_DEFAULTS = {
 
 
 class QueueSettings:
-    """A queue's settings: as the texts SQS keeps, and as what they mean. Times are seconds."""
+    """The settings of a queue: ``texts`` as SQS stores them, the other attributes parsed, with times in seconds."""
 
     def __init__(self, given: Mapping[str, str], *, fifo: bool) -> None:
         self.fifo = fifo
         self.texts = {**_DEFAULTS, **(_FIFO_DEFAULTS if fifo else {})}
-        self._take(given)
+        self._apply(given)
 
     def changed(self, given: Mapping[str, str]) -> QueueSettings:
-        """These settings with others in their place. Raises `SqsError`, as the constructor does, for a wrong one."""
+        """Return a copy with attributes replaced. Raises `SqsError`, as the constructor does, for an invalid one."""
         if "FifoQueue" in given and (not self.fifo or given["FifoQueue"] != "true"):
             if not self.fifo:
                 raise unknown_attribute("FifoQueue")
@@ -139,24 +140,24 @@ class QueueSettings:
             raise SqsError("InvalidAttributeValue", text)
         settings = QueueSettings({}, fifo=self.fifo)
         settings.texts = dict(self.texts)
-        settings._take(given)
+        settings._apply(given)
         return settings
 
     def difference(self, given: Mapping[str, str]) -> str | None:
-        """The first attribute that has another value here than what is given."""
+        """Return the name of the first attribute whose value differs from the given one; None if all agree."""
         wanted = QueueSettings(given, fifo=self.fifo).texts
         return next((name for name in given if self.texts.get(name) != wanted.get(name)), None)
 
-    def _take(self, given: Mapping[str, str]) -> None:
+    def _apply(self, given: Mapping[str, str]) -> None:
         for name, value in given.items():
             _check(name, value, fifo=self.fifo)
             if name in _TEXTS and not value:
                 self.texts.pop(name, None)
             else:
                 self.texts[name] = value
-        self._understand()
+        self._parse()
 
-    def _understand(self) -> None:
+    def _parse(self) -> None:
         texts = self.texts
         self.delay = int(texts["DelaySeconds"])
         self.maximum_bytes = int(texts["MaximumMessageSize"])
@@ -174,16 +175,16 @@ def unknown_attribute(name: str) -> SqsError:
 
 
 def _check(name: str, value: str, *, fifo: bool) -> None:
-    if name in _OF_FIFO and not fifo:
+    if name in _FIFO_ONLY and not fifo:
         raise unknown_attribute(name)
     if name in _RANGES:
-        least, most = _RANGES[name]
-        is_right = value.isascii() and value.isdigit() and least <= int(value) <= most
-    elif name in _WORDS:
-        is_right = value in _WORDS[name]
+        minimum, maximum = _RANGES[name]
+        is_valid = value.isascii() and value.isdigit() and minimum <= int(value) <= maximum
+    elif name in _CHOICES:
+        is_valid = value in _CHOICES[name]
     elif name in _TEXTS:
-        is_right = True
+        is_valid = True
     else:
         raise unknown_attribute(name)
-    if not is_right:
+    if not is_valid:
         raise SqsError("InvalidAttributeValue", f"Invalid value for the parameter {name}.")

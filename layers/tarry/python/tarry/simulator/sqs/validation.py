@@ -1,6 +1,7 @@
-"""Requests and answers, checked against SQS's model in botocore.
+"""Validation of requests and answers against botocore's service model of SQS.
 
-botocore's own check says what is wrong, and takes long: it is asked only where ours, made once for each shape, fails.
+botocore's own validator is slow. It runs only if the fast checks here, compiled once for each shape, fail, and words
+the error.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ KINDS: dict[str, Any] = {"string": str, "integer": int, "long": int, "boolean": 
 _validator = ParamValidator()
 
 
-class WrongAnswer(Exception):
-    """An answer of the simulator that SQS could not have given: a bug of ours."""
+class InvalidAnswer(Exception):
+    """The simulator gave an answer that does not fit SQS's service model: a bug in the simulator."""
 
 
 @cache
@@ -47,19 +48,19 @@ def _checks(operation: str) -> tuple[Check, Check]:
 
 
 def check_request(operation: str, parameters: Mapping[str, Any]) -> None:
-    """Raises `ParamValidationError`, as boto3 does before it sends anything."""
+    """Raise `ParamValidationError` for an invalid request, as boto3 does before it sends a request."""
     if not _checks(operation)[0](parameters) and (report := _report(parameters, _shapes(operation)[0])):
         raise ParamValidationError(report=report)
 
 
 def check_answer(operation: str, answer: Mapping[str, Any]) -> None:
-    """Raises `WrongAnswer`."""
+    """Raise `InvalidAnswer` for an answer that does not fit the service model."""
     if not _checks(operation)[1](answer) and (report := _report(answer, _shapes(operation)[1])):
-        raise WrongAnswer(f"{operation}: {report}")
+        raise InvalidAnswer(f"{operation}: {report}")
 
 
 def _report(value: Mapping[str, Any], shape: Shape | None) -> str:
-    """What is wrong with a value; nothing fits where there is no shape."""
+    """Return why a value does not fit a shape, or an empty text; without a shape only an empty value fits."""
     if shape is None:
         return f"Unexpected: {value}" if value else ""
     errors = _validator.validate(value, shape)
@@ -67,7 +68,7 @@ def _report(value: Mapping[str, Any], shape: Shape | None) -> str:
 
 
 def _check(shape: Shape | None) -> Check:
-    """Whether a value certainly fits a shape."""
+    """Make a check of whether a value fits a shape. It may return False for a value that botocore accepts."""
     match shape:
         case None:
             return lambda value: not value
@@ -90,18 +91,18 @@ def _scalar(shape: Shape) -> Check:
 
 
 def _list(shape: ListShape) -> Check:
-    member, least = _check(shape.member), shape.metadata.get("min", 0)
-    return lambda value: type(value) is list and len(value) >= least and all(map(member, value))
+    item, least = _check(shape.member), shape.metadata.get("min", 0)
+    return lambda value: type(value) is list and len(value) >= least and all(map(item, value))
 
 
 def _structure(shape: StructureShape) -> Check:
-    members = {name: _check(member) for name, member in shape.members.items()}
+    fields = {name: _check(field) for name, field in shape.members.items()}
     required = frozenset(shape.required_members)
 
     def fits(value: Any) -> bool:
         if type(value) is not dict or not required <= value.keys():
             return False
-        return all(name in members and members[name](item) for name, item in value.items())
+        return all(name in fields and fields[name](item) for name, item in value.items())
 
     return fits
 

@@ -34,9 +34,9 @@ def _trouble(invocation: ObservedInvocation) -> str | None:
     kind = invocation.answered.fields["kind"]
     if kind == "error":
         return f"it raised: {invocation.answered.fields['why']}"
-    if kind != "returned" or invocation.responded is None:
+    if kind != "returned" or invocation.handler_returned is None:
         return None
-    answer = invocation.responded.fields["answer"]
+    answer = invocation.handler_returned.fields["answer"]
     try:
         failed = [each["itemIdentifier"] for each in answer["batchItemFailures"]]
     except (KeyError, TypeError):
@@ -98,7 +98,7 @@ def _budget(invocation: ObservedInvocation, history: RecordedHistory) -> dict[st
 
 
 def _delivered_before(invocation: ObservedInvocation) -> int:
-    receives = invocation.handed.fields["receives"] if invocation.handed else []
+    receives = invocation.handler_called.fields["receives"] if invocation.handler_called else []
     return sum(count > 1 for _, count in receives)
 
 
@@ -140,7 +140,7 @@ def _is_fallback(event: HistoryEvent) -> bool:
 
 def _is_clean(invocation: ObservedInvocation, history: RecordedHistory) -> bool:
     """Whether all messages were fresh and succeeded; one that failed and was dropped did not succeed."""
-    receives = invocation.handed.fields["receives"] if invocation.handed else []
+    receives = invocation.handler_called.fields["receives"] if invocation.handler_called else []
     failed_once = any(
         run.verdict(each) not in ("ack", "discard") for run in invocation.runs for each in run.delivery_ids
     )

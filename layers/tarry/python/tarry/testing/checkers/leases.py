@@ -36,7 +36,7 @@ def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
                 text = f"{what} {event.at - ends_at:.1f} s after its lease had ended"
                 yield violation("lost leases are left alone", delivery.copy, text, event.at)
                 break
-            if event.what == "hidden":
+            if event.what == "visibility_changed":
                 ends_at = event.fields["visible_until"]
 
 

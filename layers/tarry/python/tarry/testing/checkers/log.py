@@ -34,6 +34,6 @@ def _lie(event: HistoryEvent, delivery: Delivery) -> str | None:
         return f"is said to be {fields['state']}, and not where"
     if fields["state"] in ("WAITING_RETRY", "DEFERRED") and "not_settled" not in fields:
         seconds = [hidden.fields["seconds"] for hidden in delivery.hidden if hidden.at <= event.at]
-        if fields.get("delay") not in seconds and not any(delivery.copy.all("hide_ignored")):
+        if fields.get("delay") not in seconds and not any(delivery.copy.all("visibility_change_ignored")):
             return f"is said to wait for {fields.get('delay')} s, and was hidden for {seconds or 'none'}"
     return None

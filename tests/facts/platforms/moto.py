@@ -1,4 +1,4 @@
-"""moto, under a clock that stands still until it is moved."""
+"""moto, under a clock that stands still until a probe advances it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,14 +10,14 @@ from unittest.mock import patch
 import boto3
 from moto import mock_aws
 
-from tests.facts.worlds.world import Need, World
+from tests.facts.platforms.platform import Need, Platform
 
 START = 1_800_000_000.0
 A_MOMENT = 0.001
-"""moto shows a message only after its time, not at it."""
+"""In moto a message becomes visible only after its time, not at it."""
 
 
-class MotoWorld(World):
+class MotoPlatform(Platform):
     has: frozenset[Need] = frozenset({"stopped moto"})
 
     _now = START
@@ -29,13 +29,13 @@ class MotoWorld(World):
         self.move(seconds + A_MOMENT)
 
     def move(self, seconds: float) -> None:
-        """Move the clock by exactly so much."""
+        """Advance the clock by exactly ``seconds``."""
         self._now += seconds
 
 
 @contextmanager
 def clock_of_moto(now: Callable[[], float]) -> Iterator[None]:
-    """All of moto's time is this."""
+    """Replace the clock of moto within the context."""
     with patch("moto.core.utils.utcnow", lambda: datetime.fromtimestamp(now(), UTC).replace(tzinfo=None)):
         yield
 
@@ -46,8 +46,8 @@ def _client() -> Any:
 
 
 @contextmanager
-def moto_world() -> Iterator[World]:
+def moto_platform() -> Iterator[Platform]:
     with mock_aws():
-        world = MotoWorld(_client(), "fact-")
-        with clock_of_moto(world.now):
-            yield world
+        platform = MotoPlatform(_client(), "fact-")
+        with clock_of_moto(platform.now):
+            yield platform

@@ -1,4 +1,4 @@
-"""Whole lives of messages in virtual time: the runtime, the model of SQS, the mapping and Lambda together."""
+"""Runs of the runtime in the simulator: SQS, the event source mapping and Lambda together, in virtual time."""
 
 import asyncio
 import time
@@ -25,8 +25,8 @@ from tarry.world import current, use
 from tests.integration.simulator.system import TIMEOUT, VISIBILITY, system
 
 
-def test_hours_of_retries_play_in_a_moment() -> None:
-    """RocketMQ's whole schedule, 17,140 s, and the dead letter at its end."""
+def test_hours_of_retries_take_a_moment() -> None:
+    """RocketMQ's schedule takes 17,140 s and ends with a dead letter."""
     tried: list[float] = []
 
     @consumer(max_attempts=17, backoff=Schedule.rocketmq())
@@ -44,7 +44,7 @@ def test_hours_of_retries_play_in_a_moment() -> None:
         assert (sut.sqs.depth("orders").ready, sut.sqs.depth("orders-dead").ready) == (0, 1)
 
 
-def test_twelve_hours_of_waiting_play_in_a_moment() -> None:
+def test_a_delay_of_twelve_hours_takes_a_moment() -> None:
     handled: list[float] = []
 
     @consumer
@@ -61,18 +61,18 @@ def test_twelve_hours_of_waiting_play_in_a_moment() -> None:
         assert sut.sqs.depth("orders").in_flight == 0
 
 
-def test_a_clean_message_is_deleted_by_the_mapping_alone() -> None:
+def test_a_message_without_failures_is_deleted_by_the_mapping_alone() -> None:
     @consumer
     def handler(message: Message) -> None: ...
 
     with system(handler) as sut:
         message_id = sut.send({"id": 1})
         sut.run()
-        assert sut.told("request") == []
-        assert [told["delivery_id"] for told in sut.told("deleted")] == [message_id]
+        assert sut.recorded("request") == []
+        assert [event["delivery_id"] for event in sut.recorded("deleted")] == [message_id]
 
 
-def test_after_a_crash_the_batch_comes_back_when_it_is_visible_again() -> None:  # PLATFORM 11
+def test_after_a_crash_the_batch_is_redelivered_when_its_visibility_timeout_ends() -> None:  # PLATFORM 11
     crashes = 2
 
     @consumer(isolate=False)
@@ -80,32 +80,32 @@ def test_after_a_crash_the_batch_comes_back_when_it_is_visible_again() -> None: 
         nonlocal crashes
         if crashes:
             crashes -= 1
-            sut.stage.actors.crash()
+            sut.simulation.actors.crash()
 
     with system(handler) as sut:
         sut.send({"id": 1})
         sut.send({"id": 2})
         sut.run()
-        assert [told["kind"] for told in sut.told("answered")] == ["crash", "crash", "returned"]
-        assert [told["cold"] for told in sut.told("invoked")] == [True, True, True]
-        first, second, _ = (told["at"] for told in sut.told("invoked"))
+        assert [event["kind"] for event in sut.recorded("answered")] == ["crash", "crash", "returned"]
+        assert [event["cold"] for event in sut.recorded("invoked")] == [True, True, True]
+        first, second, _ = (event["at"] for event in sut.recorded("invoked"))
         assert second - first == pytest.approx(VISIBILITY, abs=1)
-        assert {told["receive_count"] for told in sut.told("deleted")} == {3}
+        assert {event["receive_count"] for event in sut.recorded("deleted")} == {3}
 
 
-def test_a_message_that_always_kills_its_process_is_moved_by_sqs_itself() -> None:  # PLATFORM 7
+def test_a_message_that_always_kills_its_process_is_dead_lettered_by_sqs() -> None:  # PLATFORM 7
     @consumer
     def handler(message: Message) -> None:
-        sut.stage.actors.crash()
+        sut.simulation.actors.crash()
 
     with system(handler, max_receive_count=3) as sut:
         sut.send({"id": 1})
         sut.run()
-        assert len(sut.told("invoked")) == 3
+        assert len(sut.recorded("invoked")) == 3
         assert sut.sqs.depth("orders-dead").ready == 1
 
 
-def test_at_the_timeout_the_process_is_killed_and_the_batch_comes_back() -> None:  # PLATFORM 11, 28
+def test_at_the_timeout_the_process_is_killed_and_the_batch_is_redelivered() -> None:  # PLATFORM 11, 28
     survived: list[str] = []
 
     @consumer
@@ -113,16 +113,16 @@ def test_at_the_timeout_the_process_is_killed_and_the_batch_comes_back() -> None
         while message.receive_count == 1:
             with suppress(Interrupted):
                 current().clock.sleep(3600)
-                survived.append("it")
+                survived.append("survived")
 
     with system(handler) as sut:
         sut.send({"id": 1})
         sut.run()
-        first, second = sut.told("answered")
+        first, second = sut.recorded("answered")
         assert (first["kind"], first["why"]) == ("timeout", "Task timed out after 30.00 seconds")
         assert second["kind"] == "returned"
         assert survived == []
-        assert sut.told("request") == [], "the dead make no requests"
+        assert sut.recorded("request") == [], "a killed process makes no requests"
 
 
 def test_a_fifo_group_keeps_its_order_through_failures() -> None:
@@ -144,7 +144,7 @@ def test_a_fifo_group_keeps_its_order_through_failures() -> None:
             assert [number for of, number in handled if of == group] == [0, 1, 2, 3, 4]
 
 
-def test_a_window_gathers_what_comes_within_it() -> None:  # PLATFORM 13
+def test_a_window_gathers_the_messages_that_arrive_within_it() -> None:  # PLATFORM 13
     sizes: list[int] = []
 
     @batch_consumer
@@ -153,23 +153,23 @@ def test_a_window_gathers_what_comes_within_it() -> None:  # PLATFORM 13
 
     with system(handler, batch_size=100, window_seconds=60) as sut:
         for second in range(0, 120, 2):
-            sut.stage.timeline.after(second, lambda: sut.send({}))
+            sut.simulation.scheduler.after(second, lambda: sut.send({}))
         sut.run()
         assert sum(sizes) == 60
         assert len(sizes) in {2, 3}
 
 
-def test_a_batch_whose_window_outlasts_the_queues_visibility_is_still_hidden_from_others() -> None:
+def test_messages_stay_invisible_during_a_window_longer_than_the_visibility_timeout_of_the_queue() -> None:
     @consumer
     def handler(message: Message) -> None: ...
 
     with system(handler, window_seconds=300) as sut:
         sut.send({"id": 1})
         sut.run()
-        assert [told["receive_count"] for told in sut.told("received")] == [1]
+        assert [event["receive_count"] for event in sut.recorded("received")] == [1]
 
 
-def test_an_async_handler_waits_in_virtual_time_with_its_deadline_ticking() -> None:
+def test_the_remaining_time_of_an_async_handler_decreases_while_it_waits_in_virtual_time() -> None:
     left: list[int] = []
 
     @consumer
@@ -203,19 +203,19 @@ def test_a_local_retry_waits_in_virtual_time(is_async: bool) -> None:
 
 
 def test_a_handler_can_send_many_messages_in_threads_of_the_simulation() -> None:
-    """One `Queue` for all environments, as a module has it, and two of them at once."""
-    elsewhere = Queue("orders-dead")
+    """Two environments at once share one `Queue`, as a module-level object is shared."""
+    other_queue = Queue("orders-dead")
 
     @consumer
     def handler(message: Message) -> None:
-        elsewhere.send_batch({"n": number} for number in range(100))
+        other_queue.send_batch({"n": number} for number in range(100))
 
     with system(handler, batch_size=1) as sut:
         sut.send({"id": 1})
         sut.send({"id": 2})
         sut.run()
         assert sut.sqs.depth("orders-dead").ready == 200
-        sends = [told["at"] for told in sut.told("request") if told["operation"] == "SendMessageBatch"]
+        sends = [event["at"] for event in sut.recorded("request") if event["operation"] == "SendMessageBatch"]
         assert len(sends) == 20
         assert max(sends) - min(sends) < 0.1, "ten requests at once"
 
@@ -234,7 +234,7 @@ def test_a_test_can_send_many_messages_outside_of_any_handler() -> None:
         assert sorted(handled) == [[number] for number in range(95)]
 
 
-def test_a_throttled_message_grows_older_without_ever_having_run() -> None:  # PLATFORM 15
+def test_the_receive_count_of_a_throttled_message_rises_without_a_run() -> None:  # PLATFORM 15
     counts: list[int] = []
 
     @consumer
@@ -245,13 +245,13 @@ def test_a_throttled_message_grows_older_without_ever_having_run() -> None:  # P
 
     with system(handler, concurrency=0) as sut:
         sut.send("first")
-        sut.stage.timeline.run(sut.began + VISIBILITY + 20)
+        sut.simulation.scheduler.run(sut.began + VISIBILITY + 20)
         sut.function.settings = type(sut.function.settings)("handle-orders", TIMEOUT)
         sut.run()
         assert counts == [2]
 
 
-def test_all_is_handled_on_a_queue_that_does_all_that_sqs_may_do() -> None:
+def test_all_messages_are_handled_despite_reordering_partial_receives_and_duplicates() -> None:
     handled: list[int] = []
 
     @consumer(backoff=Exponential(1, 2))
@@ -268,7 +268,7 @@ def test_all_is_handled_on_a_queue_that_does_all_that_sqs_may_do() -> None:
         assert sut.sqs.peek("orders") == []
 
 
-def test_a_queue_that_is_deleted_leaves_nothing_to_do() -> None:
+def test_the_mapping_of_a_deleted_queue_becomes_idle() -> None:
     @consumer
     def handler(message: Message) -> None: ...
 
@@ -276,11 +276,11 @@ def test_a_queue_that_is_deleted_leaves_nothing_to_do() -> None:
         sut.send({"id": 1})
         sut.run()
         sut.call("DeleteQueue", QueueUrl=sut.sqs.url("orders"))
-        assert sut.stage.timeline.run(limit=sut.now() + 3600) == "idle"
+        assert sut.simulation.scheduler.run(limit=sut.now() + 3600) == "idle"
 
 
-def a_busy_life(seed: int) -> list[str]:
-    """All that happens to a hundred messages that fail, crash and take time by chance."""
+def random_run(seed: int) -> list[str]:
+    """Run a hundred messages that fail, crash and take time at random; return the history."""
 
     @consumer(max_attempts=4, backoff=Exponential(10, 3, jitter="full"))
     def handler(message: Message) -> None:
@@ -289,7 +289,7 @@ def a_busy_life(seed: int) -> list[str]:
         if chance < 0.3:
             raise ValueError("no")
         if chance < 0.33:
-            sut.stage.actors.crash()
+            sut.simulation.actors.crash()
 
     with system(handler, seed=seed, realism=Realism(reorder=True, partial=True, duplicate=0.05)) as sut:
         for number in range(100):
@@ -299,7 +299,7 @@ def a_busy_life(seed: int) -> list[str]:
 
 
 def test_the_same_seed_gives_the_same_history_to_the_byte() -> None:
-    first, second, other = a_busy_life(3), a_busy_life(3), a_busy_life(4)
+    first, second, other = random_run(3), random_run(3), random_run(4)
     assert first == second
     assert first != other
     assert len(first) > 500
@@ -315,4 +315,4 @@ def test_ten_thousand_deliveries_take_seconds() -> None:
         began = time.process_time()
         sut.run()
         assert time.process_time() - began < 10, "it is about 0.7"
-        assert len(sut.told("deleted")) == 10_000
+        assert len(sut.recorded("deleted")) == 10_000

@@ -1,28 +1,28 @@
-"""A mapping's way to a queue of the model in this process."""
+"""The connection of an event source mapping to a queue of the SQS model in this process."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.mapping_settings import MappingSettings
+from tarry.simulator.scheduler import Scheduler
 from tarry.simulator.sqs import Sqs, SqsError
-from tarry.simulator.timeline import Timeline
 from tarry.sqs.refusals import is_no_queue
 from tarry.support.arn import QueueArn
 
 if TYPE_CHECKING:
-    from tarry.simulator.timeline import Timer
+    from tarry.simulator.scheduler import Timer
 
 ONE_WAY_SECONDS = 0.003
 LONG_POLL_SECONDS = 20
-"""Asks all of SQS's servers. Nobody waits in it: the port looks again when there is something."""
+"""Makes each receive a long poll, which queries all servers of SQS. The port does not wait: it watches the queue."""
 
 
 class SqsPort:
-    """`tarry.simulator.mapping.QueuePort`, for the mapping with these settings."""
+    """The `tarry.simulator.mapping.QueuePort` of a mapping with these settings."""
 
-    def __init__(self, timeline: Timeline, sqs: Sqs, settings: MappingSettings) -> None:
-        self._timeline = timeline
+    def __init__(self, scheduler: Scheduler, sqs: Sqs, settings: MappingSettings) -> None:
+        self._scheduler = scheduler
         self._sqs = sqs
         self._queue = QueueArn(settings.queue_arn).name
         self._url = sqs.url(self._queue)
@@ -34,57 +34,57 @@ class SqsPort:
         }
         if settings.visibility_timeout_seconds > settings.queue_visibility_seconds:
             self._receive["VisibilityTimeout"] = int(settings.visibility_timeout_seconds)
-        self._look: Callable[[], None] = lambda: None
-        self._shown: Timer | None = None
+        self._callback: Callable[[], None] = lambda: None
+        self._next_visible: Timer | None = None
 
-    def receive(self, most: int, then: Callable[[list[dict[str, Any]] | Exception], None]) -> None:
-        def told(answer: dict[str, Any] | Exception) -> None:
+    def receive(self, max_messages: int, then: Callable[[list[dict[str, Any]] | Exception], None]) -> None:
+        def answered(answer: dict[str, Any] | Exception) -> None:
             self._watch()
             if isinstance(answer, SqsError) and is_no_queue(answer.code):
-                answer = {}  # it was deleted: there is nothing to receive until it is made again
+                answer = {}  # the queue was deleted: no messages until it is created again
             then(answer if isinstance(answer, Exception) else answer.get("Messages", []))
 
-        self._request("ReceiveMessage", {**self._receive, "MaxNumberOfMessages": most}, told)
+        self._request("ReceiveMessage", {**self._receive, "MaxNumberOfMessages": max_messages}, answered)
 
     def delete(self, receipt_handles: Sequence[str], then: Callable[[Exception | None], None]) -> None:
-        def told(answer: dict[str, Any] | Exception) -> None:
+        def answered(answer: dict[str, Any] | Exception) -> None:
             then(answer if isinstance(answer, Exception) else None)
 
         entries = [{"Id": str(index), "ReceiptHandle": handle} for index, handle in enumerate(receipt_handles)]
-        self._request("DeleteMessageBatch", {"QueueUrl": self._url, "Entries": entries}, told)
+        self._request("DeleteMessageBatch", {"QueueUrl": self._url, "Entries": entries}, answered)
 
-    def on_change(self, look: Callable[[], None]) -> None:
-        self._look = look
+    def on_change(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
         self._sqs.subscribe(self._queue, self._changed)
         self._watch()
 
     def _changed(self) -> None:
         self._watch()
-        self._look()
+        self._callback()
 
     def _watch(self) -> None:
-        """Look when the next message is shown, whatever else happens."""
+        """Set the timer for when the next message becomes visible."""
         try:
             when = self._sqs.next_visible_at(self._queue)
         except SqsError:  # the queue was deleted
             when = None
-        if self._shown is not None:
-            if self._shown.when == when:
+        if self._next_visible is not None:
+            if self._next_visible.when == when:
                 return
-            self._shown.cancel()
-            self._shown = None
+            self._next_visible.cancel()
+            self._next_visible = None
         if when is not None:
-            self._shown = self._timeline.at(when, self._on_shown)
+            self._next_visible = self._scheduler.at(when, self._on_visible)
 
-    def _on_shown(self) -> None:
-        self._shown = None
+    def _on_visible(self) -> None:
+        self._next_visible = None
         self._watch()
-        self._look()
+        self._callback()
 
     def _request(
         self, operation: str, parameters: dict[str, Any], then: Callable[[dict[str, Any] | Exception], None]
     ) -> None:
-        """There in a few milliseconds, and back in as many."""
+        """Make a request that takes `ONE_WAY_SECONDS` to arrive; so does its answer."""
 
         def arrive() -> None:
             answer: dict[str, Any] | Exception
@@ -95,9 +95,9 @@ class SqsPort:
                 answer = error
             finally:
                 self._sqs.history.by = None
-            self._timeline.after(ONE_WAY_SECONDS, partial(then, answer))
+            self._scheduler.after(ONE_WAY_SECONDS, partial(then, answer))
 
-        self._timeline.after(ONE_WAY_SECONDS, arrive)
+        self._scheduler.after(ONE_WAY_SECONDS, arrive)
 
     def _answer(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
         return self._sqs.answer(operation, parameters)

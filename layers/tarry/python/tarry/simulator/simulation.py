@@ -1,4 +1,4 @@
-"""Virtual time, and what a `World` takes of it: a clock, threads, event loops, and a guard against real time."""
+"""A simulation in virtual time: its scheduler and actors, and the clock and threads of a `World` that runs in it."""
 
 import asyncio
 import os
@@ -10,41 +10,43 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.actors import PATIENCE_SECONDS, Actor, Actors
 from tarry.simulator.errors import RealSleep
-from tarry.simulator.flag import Flag
 from tarry.simulator.loop import VirtualLoop
 from tarry.simulator.marshalling import exit_status
+from tarry.simulator.scheduler import START, Scheduler
 from tarry.simulator.stack import caller_of, stack_of
-from tarry.simulator.timeline import START, Timeline
+from tarry.simulator.virtual_event import VirtualEvent
 from tarry.world import INTERRUPT_AGAIN_SECONDS
 
 if TYPE_CHECKING:
     from tarry.world import Fire
 
-_PLACES: list[tuple[Any, str]] = [
+_PATCHED: list[tuple[Any, str]] = [
     (time, "sleep"),
     (os, "_exit"),
     (asyncio, "new_event_loop"),
-    (asyncio.events, "new_event_loop"),  # where asyncio.run takes it from
+    (asyncio.events, "new_event_loop"),  # the one that asyncio.run calls
 ]
-_REAL = [getattr(module, name) for module, name in _PLACES]
+_REAL = [getattr(module, name) for module, name in _PATCHED]
 
 
 class Guard:
-    """While it is entered, an actor's `time.sleep` ends the simulation, its `os._exit` its process alone, and its event
-    loops are virtual. Other threads find all as it was; what a test has put in these places itself stays there.
+    """A context manager that patches functions of real time and of the process while an actor runs.
+
+    An actor's `time.sleep` ends the simulation with an error, its `os._exit` ends its simulated process, and its event
+    loops are virtual. Other threads get the real functions. A function that a test has patched itself stays.
     """
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
-        self._own = [self._sleep, self._exit, self._new_event_loop, self._new_event_loop]
+        self._replacements = [self._sleep, self._exit, self._new_event_loop, self._new_event_loop]
 
     def __enter__(self) -> None:
-        for (module, name), real, own in zip(_PLACES, _REAL, self._own, strict=True):
+        for (module, name), real, own in zip(_PATCHED, _REAL, self._replacements, strict=True):
             if getattr(module, name) is real:
                 setattr(module, name, own)
 
     def __exit__(self, *_: object) -> None:
-        for (module, name), real, own in zip(_PLACES, _REAL, self._own, strict=True):
+        for (module, name), real, own in zip(_PATCHED, _REAL, self._replacements, strict=True):
             if getattr(module, name) is own:
                 setattr(module, name, real)
 
@@ -58,8 +60,8 @@ class Guard:
         caller = sys._getframe(1)
         return self._actors.fail(
             RealSleep(
-                f"{caller_of(caller)} calls time.sleep({seconds!r}), which takes real time, while time is virtual "
-                "here: let it call tarry.world.current().clock.sleep, or replace it in the test. It was called here:\n"
+                f"{caller_of(caller)} calls time.sleep({seconds!r}), which takes real time, but time is virtual here: "
+                "call tarry.world.current().clock.sleep instead, or replace the call in the test. The call:\n"
                 + stack_of(caller)
             )
         )
@@ -78,25 +80,25 @@ SHORTEST_WAIT_SECONDS = 0.001
 
 
 class VirtualClock:
-    """The timeline's clock. `tarry.world.Clock`."""
+    """The `tarry.world.Clock` of a simulation."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
-        self._timeline = actors.timeline
-        self._began = actors.timeline.now
+        self._scheduler = actors.scheduler
+        self._began = actors.scheduler.now
 
     def time(self) -> float:
-        return self._timeline.now
+        return self._scheduler.now
 
     def monotonic(self) -> float:
-        return self._timeline.now - self._began
+        return self._scheduler.now - self._began
 
     def sleep(self, seconds: float) -> None:
-        """An actor hands over until then; outside of any, all that is to happen until then happens."""
+        """Suspend the actor; outside of actors, run the scheduler for ``seconds``."""
         self._actors.sleep(seconds)
 
     async def asleep(self, seconds: float) -> None:
-        """Other tasks run on; on an event loop that is not virtual nothing else does meanwhile."""
+        """Suspend the task; on an event loop that is not virtual, block it."""
         if isinstance(asyncio.get_running_loop(), VirtualLoop):
             await asyncio.sleep(seconds)
         else:
@@ -104,7 +106,7 @@ class VirtualClock:
 
 
 class SimulatedThreads:
-    """Threads that run one at a time. `tarry.world.Threads`."""
+    """The `tarry.world.Threads` of a simulation: actors, which run one at a time."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
@@ -112,29 +114,29 @@ class SimulatedThreads:
     def start(self, work: Callable[[], None]) -> Actor:
         return self._actors.start(work)
 
-    def event(self) -> Flag:
-        return Flag(self._actors)
+    def event(self) -> VirtualEvent:
+        return VirtualEvent(self._actors)
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         return VirtualLoop(self._actors)
 
     def interrupt(self, seconds: float, fire: "Fire") -> "VirtualAlarm | None":
-        """Any actor can be, where it waits; what runs outside of them cannot."""
+        """Interrupt the current actor while it waits; return None outside of actors."""
         actor = self._actors.current()
-        return None if actor is None else VirtualAlarm(self._actors.timeline, actor, seconds, fire)
+        return None if actor is None else VirtualAlarm(self._actors.scheduler, actor, seconds, fire)
 
 
 class VirtualAlarm:
-    """An interruption of an actor. `tarry.world.Interruption`."""
+    """The `tarry.world.Interruption` of an actor."""
 
-    def __init__(self, timeline: Timeline, actor: Actor, seconds: float, fire: "Fire") -> None:
-        self._timeline = timeline
+    def __init__(self, scheduler: Scheduler, actor: Actor, seconds: float, fire: "Fire") -> None:
+        self._scheduler = scheduler
         self._actor = actor
         self._fire = fire
-        self._timer = timeline.after(max(0.0, seconds), self._ring)
+        self._timer = scheduler.after(max(0.0, seconds), self._ring)
 
     def renew(self) -> None:
-        """Nobody else can have it."""
+        """Do nothing: no other code can replace this alarm."""
 
     def cancel(self) -> None:
         self._timer.cancel()
@@ -142,20 +144,20 @@ class VirtualAlarm:
     def _ring(self) -> None:
         if not self._actor.is_alive():
             return
-        answer = self._fire(sys._current_frames().get(self._actor.ident or 0))
-        if isinstance(answer, BaseException):
-            self._timer = self._timeline.after(INTERRUPT_AGAIN_SECONDS, self._ring)
-            self._actor.interrupt(answer)
+        error_or_delay = self._fire(sys._current_frames().get(self._actor.ident or 0))
+        if isinstance(error_or_delay, BaseException):
+            self._timer = self._scheduler.after(INTERRUPT_AGAIN_SECONDS, self._ring)
+            self._actor.interrupt(error_or_delay)
         else:
-            self._timer = self._timeline.after(max(answer, SHORTEST_WAIT_SECONDS), self._ring)
+            self._timer = self._scheduler.after(max(error_or_delay, SHORTEST_WAIT_SECONDS), self._ring)
 
 
-class Stage:
-    """A timeline with its actors. `close` it in the end, or the threads of its actors stay."""
+class Simulation:
+    """A scheduler with its actors. Call `close` at the end, or the threads of the actors stay alive."""
 
     def __init__(self, start: float = START, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self.timeline = Timeline(start)
-        self.actors = Actors(self.timeline, patience_seconds)
+        self.scheduler = Scheduler(start)
+        self.actors = Actors(self.scheduler, patience_seconds)
         self.actors.around = Guard(self.actors)
         self.clock = VirtualClock(self.actors)
         self.threads = SimulatedThreads(self.actors)

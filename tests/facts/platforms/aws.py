@@ -1,4 +1,4 @@
-"""Real AWS: an account and a region, with the stack of template.yaml in it."""
+"""Real AWS: an account and a region with the stack of template.yaml."""
 
 import contextlib
 import time
@@ -9,33 +9,33 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tests.facts.worlds.world import Need, World
+from tests.facts.platforms.platform import Need, Platform
 
-LOOK_SECONDS = 3
+LONG_POLL_SECONDS = 3
 PATIENCE_SECONDS = 90
-"""The figures of a queue are right about a minute after it has come to rest; moved messages take seconds."""
+"""The numbers of messages of a queue are right about a minute after the last change; moved messages take seconds."""
 NEW_QUEUE_SECONDS = 1
-"""Before a new queue may be used."""
+"""The wait before a new queue may be used."""
 STATE_SECONDS = 180
-"""That a mapping may take to be made, or to be ready to be deleted."""
+"""The longest wait until a mapping is created, or can be deleted."""
 PAUSE_SECONDS = 2
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The deployed stack, and the clients of its region. Time is real but in tests."""
+    """The deployed stack, and the clients of its region. Tests replace ``now`` and ``sleep``."""
 
     name: str
     outputs: dict[str, str]
     sqs: Any
     functions: Any
-    """Lambda's."""
+    """The Lambda client."""
     now: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
 
     @classmethod
     def find(cls, name: str) -> "Stack":
-        """The stack of this name, where boto3's usual settings point to."""
+        """Find a stack by name, with boto3's default session."""
         import boto3
 
         [stack] = boto3.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
@@ -44,25 +44,25 @@ class Stack:
 
     @staticmethod
     def prefix_of(name: str) -> str:
-        """How the names of all queues begin that the probes make; the function may use those alone."""
+        """Return the prefix of the names of all queues of the probes; the function may only access these."""
         return f"{name}-probe-"
 
     @contextlib.contextmanager
-    def world(self) -> Iterator[World]:
-        """A world for one probe. What it makes is deleted, whatever happens."""
-        world = AwsWorld(self)
+    def platform(self) -> Iterator[Platform]:
+        """Make a platform for one probe; delete its mappings and queues afterwards."""
+        platform = AwsPlatform(self)
         try:
-            yield world
+            yield platform
         finally:
-            for mapping_id in world.mappings:
-                with contextlib.suppress(BotoCoreError, ClientError):  # the next sweep finds it
+            for mapping_id in platform.mappings:
+                with contextlib.suppress(BotoCoreError, ClientError):  # left to the next sweep
                     self.delete_mapping(mapping_id)
-            for url in world.queues:
+            for url in platform.queues:
                 with contextlib.suppress(BotoCoreError, ClientError):
                     self.delete_queue(url)
 
     def sweep(self) -> None:
-        """Delete what a run has left that was killed."""
+        """Delete mappings and queues that a killed run has left."""
         for function in (self.outputs["Function"], self.outputs["ThrottledFunction"]):
             for page in self.functions.get_paginator("list_event_source_mappings").paginate(FunctionName=function):
                 for mapping in page["EventSourceMappings"]:
@@ -76,7 +76,7 @@ class Stack:
             self.sqs.delete_queue(QueueUrl=url)
 
     def delete_mapping(self, mapping_id: str) -> None:
-        """Lambda refuses it while it is still making or changing the mapping."""
+        """Delete a mapping. Lambda refuses that while it creates or updates the mapping, so wait until it is done."""
         ends_at = self.now() + STATE_SECONDS
         with contextlib.suppress(self.functions.exceptions.ResourceNotFoundException):
             while self.state(mapping_id) in {"Creating", "Enabling", "Updating"} and self.now() < ends_at:
@@ -89,10 +89,10 @@ class Stack:
         return state
 
 
-class AwsWorld(World):
+class AwsPlatform(Platform):
     has: frozenset[Need] = frozenset({"mapping", "loop detection", "in-flight limit"})
     patience_seconds = PATIENCE_SECONDS
-    look_seconds = LOOK_SECONDS
+    long_poll_seconds = LONG_POLL_SECONDS
 
     def __init__(self, stack: Stack) -> None:
         prefix = f"{stack.prefix_of(stack.name)}{uuid.uuid4().hex[:8]}-"

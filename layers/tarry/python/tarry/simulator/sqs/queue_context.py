@@ -1,4 +1,4 @@
-"""What a queue needs of the world around it."""
+"""The collaborators of a queue: clock, random source, history, and the other queues."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ IN_FLIGHT_LIMIT = 120_000
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """Time, chance, the record of what happens, and the other queues."""
+class QueueContext:
+    """The collaborators that all queues of an account share."""
 
     now: Callable[[], float]
     random: Random
@@ -26,9 +26,9 @@ class Surroundings:
     realism: Realism
     in_flight_limit: int
     queue_of: Callable[[str], SimulatedQueue | None]
-    """The queue of an ARN."""
+    """Returns the queue with an ARN; None if there is none."""
     changed: Callable[[SimulatedQueue], None]
-    """Told when what can be received from a queue, or when, is no longer what it was."""
+    """Called when a message of a queue becomes visible, now or at a new time."""
 
     def new_id(self) -> str:
         text = f"{self.random.getrandbits(128):032x}"

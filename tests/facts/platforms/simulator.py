@@ -13,34 +13,34 @@ from tarry.simulator.functions import Function, FunctionSettings
 from tarry.simulator.history import History
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
-from tarry.simulator.ports import SqsPort
+from tarry.simulator.simulation import Simulation
 from tarry.simulator.sqs import Sqs
-from tarry.simulator.stage import Stage
-from tarry.world import World as TarryWorld
-from tests.facts.function.app import Obedient
-from tests.facts.worlds.world import TIMEOUT_SECONDS, Need, World
+from tarry.simulator.sqs_port import SqsPort
+from tarry.world import World
+from tests.facts.function.app import ScriptedFunction
+from tests.facts.platforms.platform import TIMEOUT_SECONDS, Need, Platform
 
 IN_FLIGHT_LIMIT = 40
-"""Instead of 120,000: the model is the same, and the probes soon done."""
+"""Lower than the 120,000 of AWS, so that the probes are fast."""
 
 
-class SimulatedWorld(World):
+class SimulatedPlatform(Platform):
     has: frozenset[Need] = frozenset({"mapping", "in-flight limit"})
     in_flight_limit = IN_FLIGHT_LIMIT
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
         self._random = Random(1)
-        self._history = History(lambda: stage.timeline.now)
-        self._sqs = Sqs(stage.clock.time, self._random, self._history, in_flight_limit=IN_FLIGHT_LIMIT)
-        super().__init__(SimulatedClient(self._sqs, stage.clock), "fact-")
+        self._history = History(lambda: simulation.scheduler.now)
+        self._sqs = Sqs(simulation.clock.time, self._random, self._history, in_flight_limit=IN_FLIGHT_LIMIT)
+        super().__init__(SimulatedClient(self._sqs, simulation.clock), "fact-")
         self._functions: list[Function] = []
 
     def now(self) -> float:
-        return self._stage.timeline.now
+        return self._simulation.scheduler.now
 
     def wait(self, seconds: float) -> None:
-        self._stage.clock.sleep(seconds)
+        self._simulation.clock.sleep(seconds)
 
     def connect(self, url: str, *, throttled: bool = False, **settings: Any) -> None:
         function = self._function(throttled=throttled)
@@ -57,22 +57,22 @@ class SimulatedWorld(World):
                 function_timeout_seconds=function.settings.timeout_seconds,
             )
         except InvalidParameterValue as error:
-            told: Any = {"Error": {"Code": "InvalidParameterValueException", "Message": str(error)}}
-            raise ClientError(told, "CreateEventSourceMapping") from error
-        timeline = self._stage.timeline
-        port = SqsPort(timeline, self._sqs, mapping)
-        EventSourceMapping(timeline, port, function, self._history, mapping).start()
+            response: Any = {"Error": {"Code": "InvalidParameterValueException", "Message": str(error)}}
+            raise ClientError(response, "CreateEventSourceMapping") from error
+        scheduler = self._simulation.scheduler
+        port = SqsPort(scheduler, self._sqs, mapping)
+        EventSourceMapping(scheduler, port, function, self._history, mapping).start()
 
     def _function(self, *, throttled: bool) -> Function:
-        clock = self._stage.clock
-        handler = Obedient(SimulatedClient(self._sqs, clock), self.journal(), clock.time, clock.sleep).handle
+        clock = self._simulation.clock
+        handler = ScriptedFunction(SimulatedClient(self._sqs, clock), self.journal(), clock.time, clock.sleep).handle
         settings = FunctionSettings(timeout_seconds=TIMEOUT_SECONDS, concurrency=0 if throttled else 1_000)
-        function = Function(self._stage, handler, self._tarry_world, self._history, settings)
+        function = Function(self._simulation, handler, self._new_world, self._history, settings)
         self._functions.append(function)
         return function
 
-    def _tarry_world(self) -> TarryWorld:
-        return TarryWorld(clock=self._stage.clock, random=self._random, threads=self._stage.threads)
+    def _new_world(self) -> World:
+        return World(clock=self._simulation.clock, random=self._random, threads=self._simulation.threads)
 
     def close(self) -> None:
         for function in self._functions:
@@ -80,11 +80,11 @@ class SimulatedWorld(World):
 
 
 @contextmanager
-def simulated_world() -> Iterator[World]:
-    stage = Stage()
-    world = SimulatedWorld(stage)
+def simulated_platform() -> Iterator[Platform]:
+    simulation = Simulation()
+    platform = SimulatedPlatform(simulation)
     try:
-        yield world
+        yield platform
     finally:
-        world.close()
-        stage.close()
+        platform.close()
+        simulation.close()

@@ -1,20 +1,20 @@
-"""The timeline under the wall clock: asyncio waits, and everything happens on its loop."""
+"""A scheduler in real time, which runs its actions on an asyncio event loop."""
 
 import asyncio
 import math
 import time
 
-from tarry.simulator.timeline import Action, Timeline, Timer
+from tarry.simulator.scheduler import Action, Scheduler, Timer
 
-LOOK_AT_THE_CLOCK_SECONDS = 5.0
-"""How long it waits at most: the loop's clock stands still while a machine sleeps, and time has passed all the same."""
+MAX_WAIT_SECONDS = 5.0
+"""The longest wait before the time of day is checked: a loop's own clock stops while the machine sleeps."""
 
 
-class LoopTimeline(Timeline):
-    """What is yet to happen, in real time, on the running loop. Made there, and used from there alone.
+class AsyncioScheduler(Scheduler):
+    """A scheduler in real time. Create and use it on the thread of the running event loop only.
 
-    ``now`` is the time of day at each look; it follows a clock that jumps ahead, and goes on calmly under one that is
-    set back. What an event raises goes to the loop's exception handler, and the next one happens all the same.
+    ``now`` is the time of day. If the clock is set forward, ``now`` follows; if it is set back, ``now`` keeps advancing
+    at normal speed. An exception of an action goes to the loop's exception handler, and the next action still runs.
     """
 
     def __init__(self) -> None:
@@ -39,27 +39,27 @@ class LoopTimeline(Timeline):
         return timer
 
     def close(self) -> None:
-        """Nothing happens any more."""
+        """Cancel all actions."""
         self._closed = True
         self._disarm()
 
     def _arm(self) -> None:
-        """Have the loop call when the next thing happens. One call is enough for all of them."""
+        """Schedule a call of the loop for the next action."""
         self._disarm()
         when = self.next_at()
         if self._closed or when == math.inf:
             return
         self._armed_for = when
-        wait = min(max(when - self.now, 0), LOOK_AT_THE_CLOCK_SECONDS)
-        self._armed = self._loop.call_at(self._loop.time() + wait, self._happen)
+        wait = min(max(when - self.now, 0), MAX_WAIT_SECONDS)
+        self._armed = self._loop.call_at(self._loop.time() + wait, self._run_due)
 
     def _disarm(self) -> None:
         if self._armed is not None:
             self._armed.cancel()
         self._armed, self._armed_for = None, math.inf
 
-    def _happen(self) -> None:
-        """What is due. What that adds for now happens at the loop's next turn, so that others get theirs."""
+    def _run_due(self) -> None:
+        """Run the actions that are due. Actions added meanwhile wait for the loop's next iteration."""
         now = self.now
         try:
             while not self._closed and self.next_at() <= now:

@@ -1,4 +1,4 @@
-"""What a probe is given: queues of its own, time that can be waited for, a function on a queue."""
+"""The platform on which a probe runs: queues, time, and a function with an event source mapping."""
 
 import json
 from abc import ABC, abstractmethod
@@ -9,26 +9,26 @@ from typing import Any, Literal, TypeVar
 T = TypeVar("T")
 
 Need = Literal["mapping", "loop detection", "in-flight limit", "stopped moto"]
-"""What not every world has: an event source mapping, Lambda's detection of loops, a limit of messages in flight, moto
-under a clock that stands still."""
+"""A feature that not every platform has: event source mappings, Lambda's recursive loop detection, a reachable limit of
+messages in flight, moto under a clock that stands still."""
 
 Message = dict[str, Any]
-MOST_A_RECEIVE = 10
+MAX_PER_RECEIVE = 10
 TIMEOUT_SECONDS = 10
-"""The function's, in every world."""
+"""The timeout of the function on every platform."""
 PATIENCE_SECONDS = 90
-"""For the first invocation after a mapping was made."""
+"""The longest wait for the first invocation after a mapping was created."""
 
 
 @dataclass
-class Invocation:
-    """What the function told of one of its invocations. Times are those of the function's own clock."""
+class ReportedInvocation:
+    """An invocation as the function reported it. Times are those of the function's own clock."""
 
     began: float
     left_ms: int
     records: list[dict[str, Any]]
     ended: float | None = None
-    """None as long as it has not ended by itself."""
+    """None while it runs, and if it was killed."""
 
     @property
     def ids(self) -> list[str]:
@@ -39,35 +39,35 @@ class Invocation:
         return [int(record["attributes"]["ApproximateReceiveCount"]) for record in self.records]
 
 
-class World(ABC):
-    """A place with SQS in it. It is left as it was found."""
+class Platform(ABC):
+    """A platform with SQS, on which a probe creates its own queues."""
 
     has: frozenset[Need] = frozenset()
     in_flight_limit = 120_000
     patience_seconds = 0
-    """How long a queue may take to show what was done to it."""
-    look_seconds = 0
-    """How long one look into a queue may take."""
+    """How long a queue may take to reflect a change."""
+    long_poll_seconds = 0
+    """The wait time of a receive."""
 
     def __init__(self, sqs: Any, prefix: str, journal_url: str | None = None) -> None:
         self.sqs = sqs
         self.queues: list[str] = []
         self._prefix = prefix
         self._journal_url = journal_url
-        self._invocations: dict[str, Invocation] = {}
+        self._invocations: dict[str, ReportedInvocation] = {}
 
     # time
 
     @abstractmethod
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return the seconds since the epoch."""
 
     @abstractmethod
     def wait(self, seconds: float) -> None:
-        """Let so much time go by, and a moment more."""
+        """Wait for ``seconds`` and a moment more."""
 
     def until(self, condition: Callable[[], bool], seconds: float) -> None:
-        """Wait until something holds, at most so long; whether it then does is for the probe to say."""
+        """Wait until a condition is true, at most ``seconds``; the probe checks the condition again."""
         ends_at = self.now() + seconds
         while not condition() and self.now() < ends_at:
             self.wait(1)
@@ -75,7 +75,7 @@ class World(ABC):
     # queues
 
     def queue(self, *, fifo: bool = False, **attributes: Any) -> str:
-        """The URL of a queue of its own; attributes by their names, values as they are meant."""
+        """Create a queue and return its URL. Values of attributes may be numbers, texts or dicts."""
         name = f"{self._prefix}{len(self.queues)}"
         texts = {key: json.dumps(value) if isinstance(value, dict) else str(value) for key, value in attributes.items()}
         if fifo:
@@ -84,34 +84,33 @@ class World(ABC):
         self.queues.append(url)
         return url
 
-    def with_dead_letters(self, max_receive_count: int, *, fifo: bool = False, **attributes: Any) -> tuple[str, str]:
-        """A queue and its dead-letter queue."""
+    def queue_with_dlq(self, max_receive_count: int, *, fifo: bool = False, **attributes: Any) -> tuple[str, str]:
+        """Create a queue with a dead-letter queue; return the URLs of both."""
         dead = self.queue(fifo=fifo)
         policy = {"deadLetterTargetArn": self.arn(dead), "maxReceiveCount": max_receive_count}
         return self.queue(fifo=fifo, RedrivePolicy=policy, **attributes), dead
 
     def attribute(self, url: str, name: str) -> str:
-        told = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])
-        value: str = told["Attributes"][name]
+        value: str = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name]
         return value
 
     def arn(self, url: str) -> str:
         return self.attribute(url, "QueueArn")
 
     def send(self, url: str, body: Any = "a message", **more: Any) -> str:
-        """The id of a message that was sent; a body that is no text is sent as JSON."""
+        """Send a message and return its id; a body that is not a str is sent as JSON."""
         text = body if isinstance(body, str) else json.dumps(body)
         message_id: str = self.sqs.send_message(QueueUrl=url, MessageBody=text, **more)["MessageId"]
         return message_id
 
     def receive(self, url: str, count: int = 1, **more: Any) -> list[Message]:
-        """Up to ``count`` messages: as many looks as it takes, until one finds nothing."""
+        """Receive up to ``count`` messages, until a receive returns none."""
         messages: list[Message] = []
         while len(messages) < count:
             answer = self.sqs.receive_message(
                 QueueUrl=url,
-                MaxNumberOfMessages=min(MOST_A_RECEIVE, count - len(messages)),
-                WaitTimeSeconds=self.look_seconds,
+                MaxNumberOfMessages=min(MAX_PER_RECEIVE, count - len(messages)),
+                WaitTimeSeconds=self.long_poll_seconds,
                 MessageSystemAttributeNames=["All"],
                 MessageAttributeNames=["All"],
                 **more,
@@ -123,7 +122,7 @@ class World(ABC):
         return messages
 
     def gather(self, url: str, count: int, seconds: float, **more: Any) -> list[Message]:
-        """``count`` messages that are still to come, or as many as have come after so long."""
+        """Receive until there are ``count`` messages or ``seconds`` have passed."""
         messages: list[Message] = []
 
         def has_all() -> bool:
@@ -134,12 +133,12 @@ class World(ABC):
         return messages
 
     def receive_one(self, url: str) -> Message:
-        """The message that has to be there."""
+        """Receive a message. Raises `AssertionError` if there is none."""
         messages = self.gather(url, 1, self.patience_seconds)
         assert messages, "nothing was received"
         return messages[0]
 
-    def hide(self, url: str, message: Message, seconds: int) -> None:
+    def change_visibility(self, url: str, message: Message, seconds: int) -> None:
         handle = message["ReceiptHandle"]
         self.sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=seconds)
 
@@ -147,14 +146,15 @@ class World(ABC):
         self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
 
     def depth(self, url: str) -> dict[str, int]:
-        """How many messages are ready, in flight and delayed, as SQS tells it."""
+        """Return the numbers of messages that are ready, in flight and delayed, from the queue attributes."""
         names = {"ready": "", "in_flight": "NotVisible", "delayed": "Delayed"}
         attributes = {key: f"ApproximateNumberOfMessages{name}" for key, name in names.items()}
-        told = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(attributes.values()))["Attributes"]
-        return {key: int(told[name]) for key, name in attributes.items()}
+        names_to_ask = list(attributes.values())
+        values = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names_to_ask)["Attributes"]
+        return {key: int(values[name]) for key, name in attributes.items()}
 
     def expect_depth(self, url: str, **expected: int) -> None:
-        """Raises `AssertionError` unless the figures become these; those that are not given are 0."""
+        """Check that the numbers of messages become these; the ones not given must be 0."""
         figures = {"ready": 0, "in_flight": 0, "delayed": 0, **expected}
         self.until(lambda: self.depth(url) == figures, self.patience_seconds)
         expect(self.depth(url), figures, "the queue's figures")
@@ -162,21 +162,23 @@ class World(ABC):
     # a function on a queue
 
     def connect(self, url: str, *, throttled: bool = False, **settings: Any) -> None:
-        """An event source mapping from the queue to the function that does what its messages say.
+        """Create an event source mapping from the queue to the function, and wait until it is enabled.
 
-        ``settings`` are those of CreateEventSourceMapping. ``throttled``: the function's concurrency is 0. Returns when
-        it works.
+        Args:
+            url: The URL of the queue.
+            throttled: Use a function whose concurrency is 0.
+            settings: Parameters of CreateEventSourceMapping.
         """
         raise NotImplementedError
 
     def journal(self) -> str:
-        """The URL of the queue where the function tells what it does."""
+        """Return the URL of the queue to which the function reports."""
         self._journal_url = self._journal_url or self.queue()
         return self._journal_url
 
-    def invocations(self, url: str) -> list[Invocation]:
-        """What the function has told so far of its invocations for this queue, in order."""
-        while entries := self.receive(self.journal(), MOST_A_RECEIVE):
+    def invocations(self, url: str) -> list[ReportedInvocation]:
+        """Return the invocations for this queue that the function has reported so far, in order."""
+        while entries := self.receive(self.journal(), MAX_PER_RECEIVE):
             for entry in entries:
                 self._note(json.loads(entry["Body"]))
                 self.delete(self.journal(), entry)
@@ -184,21 +186,21 @@ class World(ABC):
         mine = [each for each in self._invocations.values() if each.records[0]["eventSourceARN"] == arn]
         return sorted(mine, key=lambda each: each.began)
 
-    def invoked(self, url: str, count: int = 1, seconds: float = PATIENCE_SECONDS) -> list[Invocation]:
-        """The first ``count`` invocations, which have to begin within so long."""
+    def invoked(self, url: str, count: int = 1, seconds: float = PATIENCE_SECONDS) -> list[ReportedInvocation]:
+        """Wait for ``count`` invocations and return them. Raises `AssertionError` after ``seconds``."""
         self.until(lambda: len(self.invocations(url)) >= count, seconds)
         invocations = self.invocations(url)
         assert len(invocations) >= count, f"invoked {len(invocations)} times instead of {count}"
         return invocations[:count]
 
-    def _note(self, told: dict[str, Any]) -> None:
-        """What was told when an invocation began, or once more when it ended; the two may come in any order."""
-        known = self._invocations.get(told["request"])
+    def _note(self, report: dict[str, Any]) -> None:
+        """Store a report from the beginning or the end of an invocation; they may arrive in any order."""
+        known = self._invocations.get(report["request"])
         if known is None or known.ended is None:
-            invocation = Invocation(told["began"], told["left_ms"], told["records"], told.get("ended"))
-            self._invocations[told["request"]] = invocation
+            invocation = ReportedInvocation(report["began"], report["left_ms"], report["records"], report.get("ended"))
+            self._invocations[report["request"]] = invocation
 
 
 def expect(seen: T, expected: T, what: str) -> None:
-    """Raises `AssertionError` unless they are equal."""
+    """Check that a value is as expected. Raises `AssertionError` with both values if not."""
     assert seen == expected, f"{what}: {seen!r} instead of {expected!r}"

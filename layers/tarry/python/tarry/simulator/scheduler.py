@@ -1,7 +1,7 @@
-"""One heap of timed events, which drives everything: under a virtual clock time jumps from event to event; under the
-wall clock (`tarry.simulator.wall`) it waits for them.
+"""The scheduler of a simulation: a heap of timed actions.
 
-All model code runs on the timeline's own thread, so it needs no locks.
+In virtual time, the clock jumps from action to action. In real time (`tarry.simulator.asyncio_scheduler`), the
+scheduler waits for each action. The model code runs on the scheduler's thread only, so it needs no locks.
 """
 
 import math
@@ -14,40 +14,40 @@ from typing import Literal
 Action = Callable[[], None]
 
 START = 1_800_000_000.0
-"""When virtual time begins: 2027-01-15 08:00:00 UTC."""
-WORTH_SWEEPING = 1_000
-"""Cancelled timers in the heap, below which they are left where they are."""
+"""The start of virtual time: 2027-01-15 08:00:00 UTC."""
+MIN_CANCELLED_TO_SWEEP = 1_000
+"""The number of cancelled timers in the heap up to which they are not removed."""
 
-Stop = Literal["idle", "until", "limit"]
+StopReason = Literal["idle", "until", "limit"]
 
 
 class Timer:
-    """Something that will happen, unless it is cancelled first."""
+    """A scheduled action."""
 
-    __slots__ = ("_timeline", "action", "when")
+    __slots__ = ("_scheduler", "action", "when")
 
-    def __init__(self, when: float, action: Action, timeline: "Timeline") -> None:
+    def __init__(self, when: float, action: Action, scheduler: "Scheduler") -> None:
         self.when = when
         self.action: Action | None = action
-        self._timeline = timeline
+        self._scheduler = scheduler
 
     def cancel(self) -> None:
-        """It does not happen. A second time, or too late: nothing."""
+        """Cancel the action; do nothing if it has run or was cancelled before."""
         if self.action is not None:
             self.action = None
-            self._timeline._cancelled_one()
+            self._scheduler._count_cancelled()
 
 
-class Timeline:
-    """What is yet to happen, in virtual time."""
+class Scheduler:
+    """The scheduled actions of a simulation, in virtual time."""
 
     def __init__(self, now: float = START) -> None:
         self._now = now
         self.running = False
         self.thread: int | None = None
-        """Which thread runs it, if one does."""
+        """The id of the thread in `run`; None while the scheduler does not run."""
         self.around: Callable[[], AbstractContextManager[object]] = nullcontext
-        """Makes what is entered while it runs."""
+        """Makes the context manager that is entered during `run`."""
         self._heap: list[tuple[float, int, Timer]] = []
         self._added = 0
         self._cancelled = 0
@@ -57,11 +57,11 @@ class Timeline:
 
     @property
     def now(self) -> float:
-        """Seconds since the epoch, UTC. It never runs backwards."""
+        """The time in seconds since the epoch, UTC. It never goes back."""
         return self._now
 
     def at(self, when: float, action: Action) -> Timer:
-        """Let something happen at a time; what has passed is now. Equal times: in the order they were added."""
+        """Schedule an action; a time that has passed means now. Actions of the same time run first in, first out."""
         when = max(when, self.now)
         timer = Timer(when, action, self)
         self._added += 1
@@ -69,33 +69,34 @@ class Timeline:
         return timer
 
     def after(self, seconds: float, action: Action) -> Timer:
-        """Let something happen in so many seconds."""
+        """Schedule an action in ``seconds``."""
         return self.at(self.now + seconds, action)
 
     def next_at(self) -> float:
-        """When the next thing happens; infinite if nothing is left to."""
+        """Return the time of the next action; infinity if none is left."""
         heap = self._heap
         while heap and heap[0][2].action is None:
             heappop(heap)
             self._cancelled -= 1
         return heap[0][0] if heap else math.inf
 
-    def run(self, until: float | Callable[[], bool] | None = None, limit: float = math.inf) -> Stop:
-        """Let everything happen, one after the other, and say why it stopped.
+    def run(self, until: float | Callable[[], bool] | None = None, limit: float = math.inf) -> StopReason:
+        """Run the scheduled actions one after the other; return why the run stopped.
 
         Args:
-            until: A time: what happens by then, and it is that time then. A condition: until it holds, asked before
-                each event. None: until nothing is left to happen.
-            limit: Nothing is let happen that is later than this.
+            until: The time at which to stop, or a condition to stop at, which is checked before each action. None: run
+                until no action is left.
+            limit: The time after which no action runs.
 
         Returns:
-            ``"idle"`` if nothing was left to happen, ``"until"`` if that was reached, ``"limit"`` if that was.
+            ``"idle"`` if no action was left, ``"until"`` or ``"limit"`` if that was reached.
 
-        Raises whatever one of the events raises.
+        Raises:
+            BaseException: An action raised it, or called `fail` with it.
         """
         condition, stop_at = (until, math.inf) if callable(until) else (None, math.inf if until is None else until)
         self._until, self._limit = condition, min(limit, stop_at)
-        with self._held():
+        with self._exclusively():
             while True:
                 if condition is not None and condition():
                     return "until"
@@ -114,7 +115,7 @@ class Timeline:
         return "idle"
 
     def skip_to(self, when: float) -> bool:
-        """Move time on within an event, if nothing else is to happen before then; whether it did."""
+        """Advance the time within an action, unless another action is due before then; return whether it did."""
         if not self.running or when > self._limit or self.next_at() <= when:
             return False
         if self._until is not None and self._until():
@@ -123,7 +124,7 @@ class Timeline:
         return True
 
     def fail(self, error: BaseException) -> None:
-        """Let the run end with an error as soon as this event is over: the first one counts."""
+        """Make `run` raise an error as soon as the current action ends. The first error wins."""
         self._failure = self._failure or error
 
     def _step(self) -> None:
@@ -137,9 +138,9 @@ class Timeline:
             raise failure
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _exclusively(self) -> Iterator[None]:
         if self.running:
-            raise RuntimeError("the timeline is running: what happens on it cannot run it again")
+            raise RuntimeError("the scheduler is running already: an action cannot call run")
         self.running, self.thread = True, threading.get_ident()
         try:
             with self.around():
@@ -147,9 +148,9 @@ class Timeline:
         finally:
             self.running, self.thread = False, None
 
-    def _cancelled_one(self) -> None:
+    def _count_cancelled(self) -> None:
         self._cancelled += 1
-        if self._cancelled > WORTH_SWEEPING and self._cancelled * 2 > len(self._heap):
+        if self._cancelled > MIN_CANCELLED_TO_SWEEP and self._cancelled * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].action is not None]
             heapify(self._heap)
             self._cancelled = 0

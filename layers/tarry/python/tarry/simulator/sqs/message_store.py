@@ -1,0 +1,158 @@
+"""The messages in a queue, and their changes with time: they become visible, expire, or are duplicated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from tarry.simulator.sqs.order import MessageHeap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tarry.simulator.sqs.message import StoredMessage
+    from tarry.simulator.sqs.order import ReceiveOrder
+
+
+class Depth(NamedTuple):
+    """The number of messages in a queue by state, and when the oldest was sent."""
+
+    ready: int
+    in_flight: int
+    delayed: int
+    oldest: float | None
+    """Epoch seconds; None for an empty queue."""
+
+
+class StoreChange(NamedTuple):
+    """A change of a message with time, which the queue records in the history."""
+
+    kind: Literal["expired", "reappeared"]
+    message: StoredMessage
+    at: float
+
+
+class MessageStore:
+    """The messages of a queue, by position. Each operation takes amortized logarithmic time."""
+
+    def __init__(self, order: ReceiveOrder, now: Callable[[], float]) -> None:
+        self.messages: dict[int, StoredMessage] = {}
+        self.next_position = 1
+        self._order = order
+        self._now = now
+        self._delayed = MessageHeap()  # by the time at which they become visible
+        self._in_flight = MessageHeap()  # by the time at which they become visible
+        self._duplicates = MessageHeap()  # by the time at which the duplicate becomes visible
+        self._retained = MessageHeap()  # by the time from which retention counts
+
+    # inspection
+
+    @property
+    def in_flight(self) -> int:
+        """The number of messages that were received and are not visible yet."""
+        return len(self._in_flight)
+
+    def depth(self) -> Depth:
+        delayed, in_flight, oldest = len(self._delayed), len(self._in_flight), self._retained.first()
+        ready = len(self.messages) - delayed - in_flight
+        return Depth(ready, in_flight, delayed, oldest[0] if oldest is not None else None)
+
+    def next_visible_at(self) -> float | None:
+        """Return when the next message in flight, delayed message or duplicate becomes visible."""
+        first = self._next_heap()
+        return None if first is None else first[0]
+
+    def receivable(self) -> Iterator[StoredMessage]:
+        """Iterate over the messages that can be received: see `ReceiveOrder.receivable`."""
+        return self._order.receivable()
+
+    # changes
+
+    def add(self, message: StoredMessage) -> None:
+        self.messages[message.position] = message
+        self.next_position = message.position + 1
+        self._retained.put(message, message.sent_at)
+        self._order.add(message)
+        if message.visible_at > self._now():
+            self._delayed.put(message, message.visible_at)
+        else:
+            self._order.on_visible(message)
+
+    def set_visible_at(self, message: StoredMessage, at: float) -> bool:
+        """Set when a message becomes visible; return whether that is now, or before all others in flight."""
+        message.visible_at = at
+        if at <= self._now():
+            self._in_flight.discard(message)
+            self._order.on_visible(message)
+            return True
+        self._order.on_invisible(message)
+        self._in_flight.put(message, at)
+        first = self._in_flight.first()
+        return first is None or first[1] is message
+
+    def schedule_duplicate(self, message: StoredMessage, at: float) -> None:
+        """Make a message visible at that time, even if it is in flight or deleted by then."""
+        self._duplicates.put(message, at)
+
+    def delete(self, message: StoredMessage) -> None:
+        """Remove a message, but keep its scheduled duplicate."""
+        duplicate_at = self._duplicates.time_of(message)
+        self.remove(message)
+        if duplicate_at is not None:
+            self._duplicates.put(message, duplicate_at)
+
+    def remove(self, message: StoredMessage) -> None:
+        """Remove a message and its scheduled duplicate."""
+        del self.messages[message.position]
+        self._duplicates.discard(message)
+        self._delayed.discard(message)
+        self._in_flight.discard(message)
+        self._retained.discard(message)
+        self._order.remove(message)
+
+    def catch_up(self, retention_seconds: int) -> Iterator[StoreChange]:
+        """Apply in order what has become due; yield the messages that have expired or reappeared."""
+        now = self._now()
+        while True:
+            oldest, visible_at = self._retained.first(), self.next_visible_at()
+            expires_at = None if oldest is None else oldest[0] + retention_seconds
+            if oldest is not None and expires_at is not None and expires_at <= min(now, visible_at or now):
+                self.remove(oldest[1])
+                yield StoreChange("expired", oldest[1], expires_at)
+            elif visible_at is not None and visible_at <= now:
+                message = self._make_next_visible()
+                if message is not None and message.sent_at + retention_seconds > visible_at:
+                    self._restore(message, visible_at)
+                    yield StoreChange("reappeared", message, visible_at)
+            else:
+                return
+
+    def _next_heap(self) -> tuple[float, MessageHeap] | None:
+        """Return the time at which the next message becomes visible, and the heap it is in."""
+        found: tuple[float, MessageHeap] | None = None
+        for heap in (self._in_flight, self._delayed, self._duplicates):
+            first = heap.first()
+            if first is not None and (found is None or first[0] < found[0]):
+                found = first[0], heap
+        return found
+
+    def _make_next_visible(self) -> StoredMessage | None:
+        """Make the next message visible; if it was deleted, return it instead."""
+        found = self._next_heap()
+        message = None if found is None else found[1].pop()
+        if message is None or found is None:
+            return None
+        if found[1] is not self._duplicates:
+            self._order.on_visible(message)
+        elif message.position not in self.messages:
+            return message
+        elif self._in_flight.discard(message):
+            message.next_is_duplicate = True
+            self._order.on_visible(message)
+        return None
+
+    def _restore(self, message: StoredMessage, at: float) -> None:
+        message.visible_at, message.next_is_duplicate, message.has_reappeared = at, True, True
+        self.messages[message.position] = message
+        self._retained.put(message, message.sent_at)
+        self._order.add(message)
+        self._order.on_visible(message)

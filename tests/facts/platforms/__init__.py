@@ -1,0 +1,1 @@
+"""The platforms on which probes run: AWS, the simulator, moto."""

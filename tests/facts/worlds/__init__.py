@@ -1,1 +1,0 @@
-"""Where a probe can be run: AWS, the simulator, moto."""
