@@ -21,6 +21,7 @@ from tarry import (
 )
 from tarry.testing import Sandbox
 from tarry.world import current
+from tests.simulation.campaign import judge_quietly
 
 HIDE, SEND = "ChangeMessageVisibilityBatch", "SendMessageBatch"
 
@@ -305,3 +306,8 @@ def test_an_async_batch_handler_waits_for_the_slice_that_is_under_way(sandbox: S
     sandbox.faults.add("late", operation=SEND, seconds=3, times=10)
     sandbox.run()
     assert len(sandbox.messages("dead")) == 105
+
+
+def test_the_delay_of_an_abandoned_handler_counts_from_its_timeout() -> None:  # SPEC C11
+    """On a slow CPU it is settled seconds after its timeout, so less of its delay is left."""
+    assert judge_quietly(11_823).text == ""

@@ -225,13 +225,15 @@ class Delivery:
 
     @property
     def promised(self) -> tuple[float, float] | None:
-        """The moments between which it is to come back (`HandlerRun.promised`); if abandoned, from then."""
+        """The moments between which it is to come back (`HandlerRun.promised`).
+
+        An abandoned run has failed at some moment since its start, and its wait counts from that moment.
+        """
         run = self.run
         promised = None if run is None else run.promised(self.copy.delivery_id)
         if run is None or run.ended is None or promised is None or not run.was_abandoned:
             return promised
-        earlier = max(0.0, run.ended.at - self.decided_at)
-        return promised[0] - earlier, promised[1]
+        return promised[0] - (run.ended.at - run.began.at), promised[1]
 
     @property
     def held_until(self) -> float:
