@@ -1,4 +1,4 @@
-"""Input that SQS would not make: each time a clear error or log line, and no message lost."""
+"""Input that SQS never sends: tarry raises a clear error or logs a line, and loses no message."""
 
 import copy
 import json
@@ -21,11 +21,11 @@ def orders() -> Wire:
     return Wire(queues={"orders": Queue(dead_letter="orders-dlq")})
 
 
-# an event that is no SQS event
+# an event that does not come from SQS
 
 
 @pytest.mark.parametrize(
-    ("not_an_event", "says"),
+    ("not_an_event", "expected"),
     [
         (None, "NoneType"),
         ([], "list"),
@@ -46,13 +46,13 @@ def orders() -> Wire:
         ({"Records": [{"eventSource": "aws:s3", "s3": {"bucket": {"name": "b"}}}]}, "messageId"),
     ],
 )
-def test_an_event_whose_messages_cannot_be_known_is_refused_saying_what_was_wrong(
-    not_an_event: Any, says: str
+def test_an_event_without_readable_messages_raises_an_error_that_names_the_fault(
+    not_an_event: Any, expected: str
 ) -> None:  # SPEC A3
     ran: list[Any] = []
     with orders() as wire, pytest.raises(InvalidEvent) as refusal:
         consumer(ran.append)(not_an_event, Context())
-    assert says in str(refusal.value)
+    assert expected in str(refusal.value)
     assert ran == []
     assert wire.requests == []
 
@@ -93,13 +93,13 @@ def whole_record(name: str) -> dict[str, Any]:
     attributes = {
         "tenant": {"stringValue": "acme", "dataType": "String"},
         "raw": {"binaryValue": "AAECAw==", "dataType": "Binary"},
-        "Tarry": {"stringValue": json.dumps(a_record()), "dataType": "String"},
+        "Tarry": {"stringValue": json.dumps(an_envelope()), "dataType": "String"},
     }
     return record("{}", name, attributes=attributes, system={"AWSTraceHeader": "Root=1-5759e988"})
 
 
-def a_record(body: str = "{}", **more: Any) -> dict[str, Any]:
-    """A record as tarry writes it to a dead letter."""
+def an_envelope(body: str = "{}", **more: Any) -> dict[str, Any]:
+    """The `Tarry` attribute as tarry writes it to a dead letter."""
     failure = {
         "reason": "exhausted",
         "attempts": 5,
@@ -149,9 +149,9 @@ def test_garbage_in_a_field_never_loses_a_message(path: tuple[str, ...], data: s
             assert path == ("messageId",)
             return
     if path == ("messageId",):
-        return  # a name of its own choice tells the handler to do as it likes
-    put_away = {entry["MessageBody"] for _, entry in wire.accepted if "MessageBody" in entry}
-    assert name in failed(response) or put_away
+        return  # the generated id decides how the handler behaves
+    sent_bodies = {entry["MessageBody"] for _, entry in wire.accepted if "MessageBody" in entry}
+    assert name in failed(response) or sent_bodies
     assert "retry-2" in failed(response)
 
 
@@ -178,21 +178,23 @@ GARBAGE_CASES = [
 
 
 @pytest.mark.parametrize(("path", "garbage"), GARBAGE_CASES)
-def test_garbage_in_a_field_changes_no_neighbours_fate(path: tuple[str, ...], garbage: Any) -> None:  # SPEC A2
-    """Of a message that fails, and of one that succeeds."""
+def test_garbage_in_a_field_does_not_affect_the_other_messages(path: tuple[str, ...], garbage: Any) -> None:  # SPEC A2
+    """For a message that fails and for one that succeeds."""
     given_event = event(
         record("{}", "retry-1"), spoiled("retry-0", path, garbage), record("{}", "ok-2"), record("{}", "dead-3")
     )
     if path not in (("eventSourceARN",), ("attributes", "ApproximateReceiveCount")):
-        given_event["Records"].append(spoiled("ok-0", path, garbage))  # never asked for those two if it succeeds
+        given_event["Records"].append(
+            spoiled("ok-0", path, garbage)
+        )  # these two fields are not read if the message succeeds
     with orders() as wire:
         response = plain()(given_event, Context())
     assert [each for each in failed(response) if each not in ("retry-0", "ok-0")] == ["retry-1"]
     assert wire.visibilities()["handle-retry-1"] == 60
 
 
-def letter_fields() -> list[Any]:
-    """Fields that a letter can do without: garbage there must not keep the message from its queue."""
+def fields_that_a_dead_letter_does_not_need() -> list[Any]:
+    """The cases of garbage in fields that a dead letter can do without."""
     keep = {
         ("attributes", "ApproximateReceiveCount"),
         ("attributes", "SentTimestamp"),
@@ -208,10 +210,8 @@ def letter_fields() -> list[Any]:
     return [case for case in GARBAGE_CASES if case.values[0] in keep]
 
 
-@pytest.mark.parametrize(("path", "garbage"), letter_fields())
-def test_garbage_in_a_field_does_not_keep_a_message_from_its_dead_letter_queue(
-    path: tuple[str, ...], garbage: Any
-) -> None:  # SPEC F3
+@pytest.mark.parametrize(("path", "garbage"), fields_that_a_dead_letter_does_not_need())
+def test_garbage_in_a_field_does_not_prevent_dead_lettering(path: tuple[str, ...], garbage: Any) -> None:  # SPEC F3
     with orders() as wire:
         assert failed(plain()(event(spoiled("dead-1", path, garbage)), Context())) == []
     assert wire.letters()[0]["MessageBody"] == "{}"
@@ -229,7 +229,7 @@ def test_garbage_in_a_field_does_not_keep_a_message_from_its_dead_letter_queue(
     ],
     ids=lambda text: text[:20],
 )
-def test_a_garbage_sent_timestamp_is_an_unknown_time(garbage: str) -> None:  # SPEC K1, F3
+def test_a_garbage_sent_timestamp_counts_as_unknown(garbage: str) -> None:  # SPEC K1, F3
     seen: list[Any] = []
 
     @consumer
@@ -244,14 +244,14 @@ def test_a_garbage_sent_timestamp_is_an_unknown_time(garbage: str) -> None:  # S
 
 
 @pytest.mark.parametrize("garbage", ["9" * 20, "99999999999999999", "-99999999999999999"])
-def test_a_garbage_first_receive_does_not_keep_a_redelivered_message_from_its_queue(garbage: str) -> None:  # SPEC F3
+def test_a_garbage_first_receive_time_does_not_prevent_dead_lettering(garbage: str) -> None:  # SPEC F3
     odd = record("{}", "dead-1", receives=2, system={"ApproximateFirstReceiveTimestamp": garbage})
     with orders():
         assert failed(plain()(event(odd), Context())) == []
 
 
 @pytest.mark.parametrize("count", [None, "", "many", "-3", "0", "1.5", "NaN", [], {}, "x1"], ids=repr)
-def test_a_garbage_receive_count_is_the_first_attempt(count: Any) -> None:  # SPEC C2
+def test_a_garbage_receive_count_counts_as_the_first_attempt(count: Any) -> None:  # SPEC C2
     seen: list[tuple[int, int]] = []
     odd = record("{}", "ok-1")
     odd["attributes"]["ApproximateReceiveCount"] = count
@@ -260,7 +260,7 @@ def test_a_garbage_receive_count_is_the_first_attempt(count: Any) -> None:  # SP
     assert seen == [(1, 1)]
 
 
-def test_a_missing_receive_count_is_the_first_attempt() -> None:  # SPEC C2
+def test_a_missing_receive_count_counts_as_the_first_attempt() -> None:  # SPEC C2
     seen: list[int] = []
     odd = record()
     del odd["attributes"]["ApproximateReceiveCount"]
@@ -269,7 +269,7 @@ def test_a_missing_receive_count_is_the_first_attempt() -> None:  # SPEC C2
     assert seen == [1]
 
 
-def test_a_receive_count_beyond_all_numbers_raises_nothing_for_a_message_that_is_there_twice() -> None:  # SPEC A3, A7
+def test_an_infinite_receive_count_of_a_message_that_the_batch_contains_twice_raises_no_error() -> None:  # SPEC A3, A7
     odd = record("{}", "retry-1")
     odd["attributes"]["ApproximateReceiveCount"] = float("inf")
     with orders():
@@ -295,7 +295,7 @@ BODIES = [
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: ascii(body)[:30])
-def test_a_body_with_any_characters_reaches_the_handler_and_the_dead_letter_queue_as_it_was(
+def test_a_body_with_any_characters_reaches_the_handler_and_the_dead_letter_queue_unchanged(
     body: str,
 ) -> None:  # SPEC F2
     seen: list[str] = []
@@ -312,7 +312,7 @@ def test_a_body_with_any_characters_reaches_the_handler_and_the_dead_letter_queu
 
 
 @pytest.mark.parametrize("body", ["", "{", "\x00", "[" * 100_000, "nul", "\ud800"], ids=lambda body: ascii(body)[:20])
-def test_a_body_that_is_no_json_is_dead_lettered_byte_for_byte(body: str) -> None:  # SPEC D4
+def test_a_body_that_is_not_json_is_dead_lettered_byte_for_byte(body: str) -> None:  # SPEC D4
     with orders() as wire:
         assert failed(consumer(lambda message: message.json())(event(record(body)), Context())) == []
     assert wire.letters()[0]["MessageBody"] == body
@@ -321,7 +321,7 @@ def test_a_body_that_is_no_json_is_dead_lettered_byte_for_byte(body: str) -> Non
 
 @settings(max_examples=100, deadline=None)
 @given(body=st.text(st.characters(), max_size=200), text=st.text(st.characters(), max_size=200))
-def test_whatever_body_and_error_hold_the_message_is_put_away_with_both(body: str, text: str) -> None:  # SPEC F2, F3
+def test_a_dead_letter_keeps_any_body_and_any_error_message(body: str, text: str) -> None:  # SPEC F2, F3
     @consumer
     def handler(message: Message) -> None:
         raise Reject("no") from ValueError(text)
@@ -333,8 +333,8 @@ def test_whatever_body_and_error_hold_the_message_is_put_away_with_both(body: st
 
 
 @pytest.mark.parametrize("body", [{"id": 1}, 7, None, ["x"]], ids=repr)
-def test_a_body_that_is_no_text_is_not_replaced_by_an_empty_one(body: Any) -> None:  # SPEC F2, A2
-    """As in a sample event written by hand. No copy is better than a copy without the content."""
+def test_a_message_whose_body_is_not_text_is_not_copied_and_stays_in_its_queue(body: Any) -> None:  # SPEC F2, A2
+    """As in a sample event written by hand. A copy would lack the content."""
     odd = {**record("{}", "dead-1"), "body": body}
     with orders() as wire:
         response = plain()(event(odd), Context())
@@ -342,7 +342,7 @@ def test_a_body_that_is_no_text_is_not_replaced_by_an_empty_one(body: Any) -> No
     assert failed(response) == ["dead-1"]
 
 
-# a record of ours that is damaged, forged or another message's
+# a `Tarry` attribute that is damaged, forged, or copied from another message
 
 
 def with_tarry(value: str, **more: Any) -> dict[str, Any]:
@@ -350,16 +350,16 @@ def with_tarry(value: str, **more: Any) -> dict[str, Any]:
 
 
 def forged(**changes: Any) -> str:
-    return json.dumps(a_record(**changes))
+    return json.dumps(an_envelope(**changes))
 
 
 DAMAGED = {
     "another version": forged(v=2),
-    "a version that is no number": forged(v="1"),
+    "a version that is not a number": forged(v="1"),
     "another body": forged(sum="0123456789abcdef"),
-    "a sum that is no text": forged(sum=7),
+    "a sum that is not text": forged(sum=7),
     "no id": forged(id=""),
-    "an id that is no text": forged(id=7),
+    "an id that is not text": forged(id=7),
     "carried below 0": forged(carried=-1),
     "carried above 1,000": forged(carried=1_001),
     "carried as a fraction": forged(carried=1.5),
@@ -372,17 +372,17 @@ DAMAGED = {
     "due below 0": forged(due=-1),
     "due as text": forged(due="soon"),
     "a step counter out of range": forged(steps={"slow": 1_001}),
-    "a step counter that is no number": forged(steps={"slow": "2"}),
+    "a step counter that is not a number": forged(steps={"slow": "2"}),
     "steps that are a list": forged(steps=[1]),
     "a failure that is a list": forged(failure=["x"]),
-    "a failure of negative attempts": forged(failure={"attempts": -5}),
-    "a failure whose message is no text": forged(failure={"message": {"x": 1}}),
+    "a failure with negative attempts": forged(failure={"attempts": -5}),
+    "a failure whose message is not text": forged(failure={"message": {"x": 1}}),
     "a history that is text": forged(history="long ago"),
-    "an origin that is no text": forged(origin=["orders"]),
+    "an origin that is not text": forged(origin=["orders"]),
 }
-NOT_OURS = {
+FOREIGN = {
     "truncated": forged()[:80],
-    "no JSON": "certainly not",
+    "not JSON": "certainly not",
     "a list": "[1, 2]",
     "a number": "7",
     "another object": '{"id": "x"}',
@@ -391,8 +391,8 @@ NOT_OURS = {
 }
 
 
-@pytest.mark.parametrize("value", [*DAMAGED.values(), *NOT_OURS.values()], ids=[*DAMAGED, *NOT_OURS])
-def test_an_unreadable_record_is_treated_as_absent_and_logged(
+@pytest.mark.parametrize("value", [*DAMAGED.values(), *FOREIGN.values()], ids=[*DAMAGED, *FOREIGN])
+def test_an_unreadable_tarry_attribute_is_ignored_and_logged(
     value: str, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC C2, K3
     seen: list[Any] = []
@@ -410,34 +410,34 @@ def test_an_unreadable_record_is_treated_as_absent_and_logged(
 
 
 @pytest.mark.parametrize("value", DAMAGED.values(), ids=DAMAGED.keys())
-def test_a_message_with_a_damaged_record_gets_a_new_one_when_it_dies(value: str) -> None:  # SPEC F2, F3
+def test_a_dead_letter_gets_a_new_tarry_attribute_in_place_of_a_damaged_one(value: str) -> None:  # SPEC F2, F3
     with orders() as wire:
-        assert failed(consumer(fatal=ValueError)(_raise)(event(with_tarry(value)), Context())) == []
-    told = wire.records()[0]
-    assert told["id"] == "m9"
-    assert told["failure"]["attempts"] == 1
+        assert failed(consumer(fatal=ValueError)(fail)(event(with_tarry(value)), Context())) == []
+    envelope = wire.records()[0]
+    assert envelope["id"] == "m9"
+    assert envelope["failure"]["attempts"] == 1
 
 
-def _raise(message: Message) -> None:
+def fail(message: Message) -> None:
     raise ValueError("again")
 
 
-@pytest.mark.parametrize("value", NOT_OURS.values(), ids=NOT_OURS.keys())
-def test_what_is_not_ours_is_kept_for_its_owner_when_the_message_dies(value: str) -> None:  # SPEC F3
+@pytest.mark.parametrize("value", FOREIGN.values(), ids=FOREIGN.keys())
+def test_a_dead_letter_keeps_a_tarry_attribute_that_tarry_did_not_write(value: str) -> None:  # SPEC F3
     with orders() as wire:
-        assert failed(consumer(fatal=ValueError)(_raise)(event(with_tarry(value)), Context())) == []
+        assert failed(consumer(fatal=ValueError)(fail)(event(with_tarry(value)), Context())) == []
     assert wire.letters()[0]["MessageAttributes"]["Tarry"]["StringValue"] == value
 
 
-def test_a_record_copied_to_another_message_does_not_speak_for_it() -> None:  # SPEC K1, K3
+def test_a_tarry_attribute_copied_to_a_message_with_another_body_is_ignored() -> None:  # SPEC K1, K3
     seen: list[str] = []
-    stolen = with_tarry(json.dumps(a_record(body='{"id": 1}', carried=4)))
+    copied = with_tarry(json.dumps(an_envelope(body='{"id": 1}', carried=4)))
     with orders():
-        consumer(lambda message: seen.append(f"{message.id} {message.attempt}"))(event(stolen), Context())
+        consumer(lambda message: seen.append(f"{message.id} {message.attempt}"))(event(copied), Context())
     assert seen == ["m9 1"]
 
 
-def test_a_record_that_is_ours_is_not_among_the_users_attributes() -> None:  # SPEC K1
+def test_message_attributes_do_not_contain_the_tarry_attribute() -> None:  # SPEC K1
     seen: list[Any] = []
     with orders():
         for value in (forged(), forged(sum="0123456789abcdef")):
@@ -447,34 +447,34 @@ def test_a_record_that_is_ours_is_not_among_the_users_attributes() -> None:  # S
 
 READABLE_BUT_ODD = {
     "a history with NaN": forged(history=[{"attempt": float("nan")}]),
-    "a history with what is no entry": forged(history=["x", 7, None, {"attempt": 1}]),
+    "a history with invalid entries": forged(history=["x", 7, None, {"attempt": 1}]),
     "a very long history": forged(history=[{"attempt": n, "error": "x" * 1_000} for n in range(500)]),
-    "sent before all time": forged(sent="0001-01-01T00:00:00+23:59"),
+    "sent in the year 1": forged(sent="0001-01-01T00:00:00+23:59"),
     "sent without a zone": forged(sent="0001-01-01T00:00:00"),
     "sent never": forged(sent="never"),
     "a failure without anything": forged(failure={}),
     "no failure": forged(failure=None),
-    "all attempts there can be": forged(failure={"attempts": 1_000_000}),
+    "a million attempts": forged(failure={"attempts": 1_000_000}),
     "a very long id": forged(id="x" * 5_000),
     "an id with odd characters": forged(id="\ud800\x00"),
-    "an origin that is no ARN": forged(origin="somewhere"),
-    "a first failure that is no time": forged(failure={"first_failed_at": "x" * 10_000}),
+    "an origin that is not an ARN": forged(origin="somewhere"),
+    "a first failure that is not a time": forged(failure={"first_failed_at": "x" * 10_000}),
 }
-ODD_RECORDS = pytest.mark.parametrize("value", READABLE_BUT_ODD.values(), ids=READABLE_BUT_ODD.keys())
+ODD_ENVELOPES = pytest.mark.parametrize("value", READABLE_BUT_ODD.values(), ids=READABLE_BUT_ODD.keys())
 
 
-@ODD_RECORDS
-def test_an_odd_record_does_not_keep_a_message_from_its_dead_letter_queue(value: str) -> None:  # SPEC F3
+@ODD_ENVELOPES
+def test_an_odd_tarry_attribute_does_not_prevent_dead_lettering(value: str) -> None:  # SPEC F3
     with orders() as wire:
-        assert failed(consumer(fatal=ValueError)(_raise)(event(with_tarry(value)), Context())) == []
+        assert failed(consumer(fatal=ValueError)(fail)(event(with_tarry(value)), Context())) == []
     assert wire.records()[0]["failure"]["reason"] == "fatal"
 
 
-@ODD_RECORDS
-def test_what_is_written_of_an_odd_record_can_be_read_again(value: str) -> None:  # SPEC K3, F2
+@ODD_ENVELOPES
+def test_the_failure_written_after_an_odd_tarry_attribute_is_readable(value: str) -> None:  # SPEC K3, F2
     seen: list[Any] = []
     with orders() as wire:
-        consumer(fatal=ValueError)(_raise)(event(with_tarry(value)), Context())
+        consumer(fatal=ValueError)(fail)(event(with_tarry(value)), Context())
         written = json.dumps(wire.records()[0])
         consumer(lambda message: seen.append(message.failure))(event(with_tarry(written)), Context())
     assert seen
@@ -482,7 +482,7 @@ def test_what_is_written_of_an_odd_record_can_be_read_again(value: str) -> None:
     assert seen[0].reason == "fatal"
 
 
-# a queue that is not there, no permission, too many requests: see test_failing_sqs.py for each request
+# a queue that does not exist; test_failing_sqs.py tests missing permissions and throttling for each request
 
 
 @pytest.mark.parametrize(
@@ -491,7 +491,7 @@ def test_what_is_written_of_an_odd_record_can_be_read_again(value: str) -> None:
      client_error("QueueDoesNotExist", "The specified queue does not exist.")],
     ids=["query", "json"],
 )  # fmt: skip
-def test_a_dead_letter_queue_that_is_gone_leaves_the_message_waiting_and_is_named(
+def test_a_message_whose_dead_letter_queue_does_not_exist_waits_in_its_queue_and_the_error_is_logged(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC F4, F5
     wire = orders()
@@ -504,7 +504,7 @@ def test_a_dead_letter_queue_that_is_gone_leaves_the_message_waiting_and_is_name
     assert "does not exist" in line.getMessage()
 
 
-def test_a_dead_letter_queue_that_is_gone_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F5
+def test_the_log_names_a_dead_letter_queue_that_does_not_exist(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F5
     wire = orders()
     wire.fails["SendMessageBatch"] = client_error("QueueDoesNotExist", "The specified queue does not exist.")
     with wire:

@@ -1,4 +1,4 @@
-"""Several messages at once: the bound, the order of groups, and that nothing depends on which of them ends first."""
+"""Several messages at once: the bound, FIFO groups, and results that do not depend on which message ends first."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, RunningClock, Wire
 
 KINDS = ["sync", "async"]
-tenant: ContextVar[str] = ContextVar("tenant", default="nobody's")
+tenant: ContextVar[str] = ContextVar("tenant", default="unset")
 
 
 def orders(**more: Any) -> Wire:
@@ -40,7 +40,7 @@ def orders(**more: Any) -> Wire:
 
 
 def consumer_of(work: Callable[[Message], Any], kind: str, **settings: Any) -> Consumer[Any]:
-    """A consumer of a sync function as it is, or in an ``async def``."""
+    """Make a consumer of a sync function, as it is or in an ``async def``."""
     if kind == "sync":
         return consumer(**settings)(work)
 
@@ -52,8 +52,8 @@ def consumer_of(work: Callable[[Message], Any], kind: str, **settings: Any) -> C
     return handler
 
 
-class Together:
-    """How many run at once."""
+class RunningHandlers:
+    """A counter of the handlers that run now, and of the most that ran at once."""
 
     def __init__(self) -> None:
         self.now = self.most = 0
@@ -69,7 +69,7 @@ class Together:
             self.now -= 1
 
 
-# in virtual time: one thread at a time, in an order that the seed alone decides
+# in virtual time: one thread at a time, in an order that only the seed decides
 
 
 def sandbox_of(handler: Consumer[Any], bodies: list[Any], sandbox: Sandbox, **settings: Any) -> None:
@@ -86,20 +86,20 @@ async def asleep(seconds: float) -> None:
     await current().clock.asleep(seconds)
 
 
-def working(seconds: Callable[[Message], float], kind: str, together: Together, **settings: Any) -> Consumer[Any]:
-    """A consumer whose handler takes virtual time."""
+def working(seconds: Callable[[Message], float], kind: str, running: RunningHandlers, **settings: Any) -> Consumer[Any]:
+    """Make a consumer whose handler takes virtual time."""
     if kind == "sync":
 
         @consumer(**settings)
         def handler(message: Message) -> None:
-            with together:
+            with running:
                 current().clock.sleep(seconds(message))
 
         return handler
 
     @consumer(**settings)
     async def async_handler(message: Message) -> None:
-        with together:
+        with running:
             await asleep(seconds(message))
 
     return async_handler
@@ -107,48 +107,48 @@ def working(seconds: Callable[[Message], float], kind: str, together: Together, 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("concurrency", "seconds"), [(1, 50), (3, 20), (5, 10), (10, 5), (100, 5)])
-def test_so_many_messages_run_at_once_and_no_more(
+def test_at_most_concurrency_messages_run_at_once(
     kind: str, concurrency: int, seconds: float, sandbox: Sandbox
 ) -> None:  # SPEC I1
-    together = Together()
+    running = RunningHandlers()
     sandbox.queue("orders", visibility_timeout=360)
-    sandbox.connect(working(lambda _: 5, kind, together, concurrency=concurrency), "orders", timeout=60)
-    with_one_receive = [sandbox.send("orders", {"id": number}) for number in range(10)]
+    sandbox.connect(working(lambda _: 5, kind, running, concurrency=concurrency), "orders", timeout=60)
+    sent_ids = [sandbox.send("orders", {"id": number}) for number in range(10)]
     sandbox.run()
-    assert together.most == min(concurrency, 10)
+    assert running.most == min(concurrency, 10)
     assert sandbox.elapsed == pytest.approx(seconds, abs=2)
-    assert len(with_one_receive) == 10
+    assert len(sent_ids) == 10
     assert sandbox.messages("orders") == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("concurrency", [2, 16, 100])
 def test_the_bound_holds_for_ten_thousand_messages(kind: str, concurrency: int) -> None:  # SPEC I1
-    together, ran = Together(), set[str]()
+    running, ran = RunningHandlers(), set[str]()
 
     def work(message: Message) -> None:
-        with together:
+        with running:
             ran.add(message.id)
             if message.delivery_id.endswith("7"):
                 raise ValueError
 
     with orders():
-        answer = consumer_of(work, kind, concurrency=concurrency, on_failure=[Drop()])(batch_of(10_000))
+        answer = consumer_of(work, kind, concurrency=concurrency, on_failure=[DropWithoutRequests()])(batch_of(10_000))
     assert failed(answer) == []
     assert len(ran) == 10_000
-    assert 1 <= together.most <= concurrency
+    assert 1 <= running.most <= concurrency
 
 
-class Drop:
-    """A failure step that takes everything, at no request's cost."""
+class DropWithoutRequests:
+    """A failure step that discards every message, which takes no request."""
 
     def handle(self, failure: Failure, _: Any) -> Outcome:
         return Outcome.discard("dropped")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_depends_on_who_ends_first(kind: str, sandbox: Sandbox) -> None:  # SPEC I1
-    """The same batch, its handlers in every order: the answer and what is said of each message are alike."""
+def test_results_do_not_depend_on_which_handler_ends_first(kind: str, sandbox: Sandbox) -> None:  # SPEC I1
+    """Whatever the order in which the handlers end, the response and the log lines of each message are the same."""
     seen = set[str]()
     for order in range(8):
         seconds = [index * 3 % 10 for index in range(10)]
@@ -168,13 +168,13 @@ def test_nothing_depends_on_who_ends_first(kind: str, sandbox: Sandbox) -> None:
             for number in range(10):
                 one.send("orders", {"id": number})
             report = one.run(for_=30)
-            told = [
+            logged = [
                 (each.fields["message_id"], each.fields["event"], each.fields["reason"])
                 for each in one.history.events
                 if each.what == "transition_logged"
             ]
             answers = [each.fields["failed"] for each in one.history.events if each.what == "answered"]
-            seen.add(repr((told, answers)))
+            seen.add(repr((logged, answers)))
             assert report is not None
     assert len(seen) == 1
 
@@ -201,8 +201,10 @@ def failing_when_odd(work: Callable[[Message], float], kind: str) -> Consumer[An
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_on_fifo_groups_run_beside_each_other_and_never_two_of_one(kind: str, sandbox: Sandbox) -> None:  # SPEC I1, H1
-    together, of_group = Together(), {group: Together() for group in "abc"}
+def test_on_fifo_groups_run_concurrently_but_never_two_messages_of_one_group(
+    kind: str, sandbox: Sandbox
+) -> None:  # SPEC I1, H1
+    running, of_group = RunningHandlers(), {group: RunningHandlers() for group in "abc"}
     order: list[tuple[str, int]] = []
 
     def seconds(message: Message) -> float:
@@ -210,41 +212,44 @@ def test_on_fifo_groups_run_beside_each_other_and_never_two_of_one(kind: str, sa
         order.append((body["group"], body["number"]))
         return 3.0 + len(order) % 3
 
-    def in_group(message: Message) -> Together:
+    def in_group(message: Message) -> RunningHandlers:
         return of_group[message.json()["group"]]
 
-    handler = grouped(seconds, in_group, together, kind)
+    handler = grouped(seconds, in_group, running, kind)
     bodies = [{"group": group, "number": number} for number in range(3) for group in "abc"]
     sandbox_of(handler, bodies, sandbox, fifo=True)
     sandbox.run()
     assert {group: each.most for group, each in of_group.items()} == {"a": 1, "b": 1, "c": 1}
-    assert together.most == 3
+    assert running.most == 3
     for group in "abc":
         assert [number for of, number in order if of == group] == [0, 1, 2]
 
 
 def grouped(
-    seconds: Callable[[Message], float], in_group: Callable[[Message], Together], together: Together, kind: str
+    seconds: Callable[[Message], float],
+    in_group: Callable[[Message], RunningHandlers],
+    running: RunningHandlers,
+    kind: str,
 ) -> Consumer[Any]:
     if kind == "sync":
 
         @consumer(concurrency=5)
         def handler(message: Message) -> None:
-            with together, in_group(message):
+            with running, in_group(message):
                 current().clock.sleep(seconds(message))
 
         return handler
 
     @consumer(concurrency=5)
     async def async_handler(message: Message) -> None:
-        with together, in_group(message):
+        with running, in_group(message):
             await asleep(seconds(message))
 
     return async_handler
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_on_fifo_a_failure_stops_its_own_group_alone(kind: str) -> None:  # SPEC I1, H1
+def test_on_fifo_a_failure_stops_only_its_own_group(kind: str) -> None:  # SPEC I1, H1
     ran: list[str] = []
 
     def work(message: Message) -> None:
@@ -262,7 +267,7 @@ def test_on_fifo_a_failure_stops_its_own_group_alone(kind: str) -> None:  # SPEC
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_on_fifo_a_dead_letter_lets_its_group_go_on(kind: str) -> None:  # SPEC I1, H1
+def test_on_fifo_a_group_continues_after_a_dead_letter(kind: str) -> None:  # SPEC I1, H1
     ran: list[str] = []
 
     def work(message: Message) -> None:
@@ -274,15 +279,15 @@ def test_on_fifo_a_dead_letter_lets_its_group_go_on(kind: str) -> None:  # SPEC 
     with orders() as wire:
         assert failed(consumer_of(work, kind, concurrency=4)(event(*records), Context())) == []
     assert ran == ["a0", "a1"]
-    assert [kept["id"] for kept in wire.records()] == ["a0"]
+    assert [envelope["id"] for envelope in wire.records()] == ["a0"]
 
 
-# what messages see of each other
+# isolation of one message from another
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_context_variable_is_not_seen_by_other_messages_nor_afterwards(
+def test_a_context_variable_set_for_one_message_is_not_visible_to_others_or_to_the_caller(
     kind: str, concurrency: int
 ) -> None:  # SPEC I1, A6
     seen: list[str] = []
@@ -304,23 +309,23 @@ def test_a_context_variable_is_not_seen_by_other_messages_nor_afterwards(
     assert seen == ["the caller's"] * 7
 
 
-def test_what_a_message_leaves_in_the_context_is_not_compared_with_what_was_there() -> None:  # SPEC I1
-    class Table:
-        """As an array is: comparing two of them has no answer that is true or false."""
+def test_restoring_the_context_does_not_compare_values() -> None:  # SPEC I1
+    class WithoutEquality:
+        """A value that cannot be compared, like an array."""
 
         def __eq__(self, other: object) -> bool:
             raise ValueError("ambiguous")
 
         __hash__ = None  # type: ignore[assignment]
 
-    table: ContextVar[Table] = ContextVar("table")
-    token, the_callers = table.set(Table()), table.get()
+    table: ContextVar[WithoutEquality] = ContextVar("table")
+    token, the_callers = table.set(WithoutEquality()), table.get()
     seen: list[bool] = []
 
     @consumer
     def handler(message: Message) -> None:
         seen.append(table.get() is the_callers)
-        table.set(Table())
+        table.set(WithoutEquality())
 
     with orders():
         assert failed(handler(batch_of(3), Context())) == []
@@ -328,23 +333,23 @@ def test_what_a_message_leaves_in_the_context_is_not_compared_with_what_was_ther
     assert seen == [True, True, True]
 
 
-def test_a_coroutine_runs_in_the_context_of_the_function_that_made_it() -> None:  # SPEC I1, A4
+def test_a_coroutine_runs_in_the_context_of_the_handler_that_returned_it() -> None:  # SPEC I1, A4
     seen: list[str] = []
 
-    async def rest(message: Message) -> None:
+    async def coroutine(message: Message) -> None:
         seen.append(tenant.get())
 
     @consumer
     def handler(message: Message) -> Any:
         tenant.set(message.id)
-        return rest(message)
+        return coroutine(message)
 
     with orders():
         handler(batch_of(2), Context())
     assert seen == ["m0", "m1"]
 
 
-def test_powertools_logger_keys_do_not_leak() -> None:  # SPEC I1
+def test_powertools_logger_keys_do_not_leak_to_other_messages() -> None:  # SPEC I1
     from aws_lambda_powertools import Logger
 
     logger = Logger("orders", stream=None)
@@ -374,8 +379,8 @@ def test_an_event_loop_and_threads_are_kept_between_invocations(kind: str) -> No
     assert len(kept) <= (1 if kind == "async" else 2)
 
 
-def test_a_task_that_a_handler_leaves_behind_goes_on_in_the_next_invocation() -> None:
-    """As what a client keeps for its connections does: the loop is one for the process."""
+def test_a_task_that_outlives_its_handler_continues_in_the_next_invocation() -> None:
+    """Clients keep tasks for their connections; one event loop serves the whole process."""
     steps: list[int] = []
     tasks: list[asyncio.Task[None]] = []
 
@@ -397,17 +402,17 @@ def test_a_task_that_a_handler_leaves_behind_goes_on_in_the_next_invocation() ->
     assert steps == [0, 1, 2]
 
 
-# what ends a batch
+# errors that end a batch
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_ends_a_batch_lets_what_runs_beside_it_end(kind: str) -> None:  # SPEC A5, I1
-    both_run = threading.Barrier(2, timeout=10)
+def test_a_handler_that_ends_the_batch_lets_the_running_handlers_end(kind: str) -> None:  # SPEC A5, I1
+    both_running = threading.Barrier(2, timeout=10)
     exited = threading.Event()
 
     def work(message: Message) -> None:
         if kind == "sync":
-            both_run.wait()
+            both_running.wait()
         if message.id == "m0":
             exited.set()
             raise SystemExit
@@ -420,7 +425,7 @@ def test_what_ends_a_batch_lets_what_runs_beside_it_end(kind: str) -> None:  # S
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_hook_that_ends_the_batch_lets_what_runs_beside_it_end(kind: str) -> None:  # SPEC A5, A6
+def test_a_hook_that_ends_the_batch_lets_the_running_handlers_end(kind: str) -> None:  # SPEC A5, A6
     ended: list[str] = []
     exited = threading.Event()
 
@@ -428,7 +433,7 @@ def test_a_hook_that_ends_the_batch_lets_what_runs_beside_it_end(kind: str) -> N
         exited.set()
         raise SystemExit
 
-    async def beside(message: Message) -> None:
+    async def raise_or_wait(message: Message) -> None:
         if message.group_id == "g0":
             raise RuntimeError
         await asyncio.to_thread(exited.wait, 10)
@@ -436,16 +441,16 @@ def test_a_hook_that_ends_the_batch_lets_what_runs_beside_it_end(kind: str) -> N
         ended.append(message.id)
 
     def run(message: Message) -> None:
-        asyncio.run(beside(message))
+        asyncio.run(raise_or_wait(message))
 
-    handler = consumer(concurrency=2, retry_when=exits)(beside if kind == "async" else run)
+    handler = consumer(concurrency=2, retry_when=exits)(raise_or_wait if kind == "async" else run)
     records = [record(index, f"m{index}", "orders.fifo", group=f"g{index}") for index in range(2)]
     with orders():
         assert failed(handler(event(*records), Context())) == ["m0"]
     assert ended == ["m1"]
 
 
-def test_a_task_that_a_handler_cancels_before_it_has_begun_has_failed() -> None:  # SPEC A5
+def test_a_message_whose_task_is_cancelled_before_it_begins_has_failed() -> None:  # SPEC A5
     @consumer(concurrency=3, backoff=Fixed(60))
     async def handler(message: Message) -> None:
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -457,11 +462,11 @@ def test_a_task_that_a_handler_cancels_before_it_has_begun_has_failed() -> None:
     assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 60}
 
 
-def test_a_task_factory_that_a_handler_sets_runs_no_other_message() -> None:  # SPEC A6, I1
-    made: list[object] = []
+def test_a_task_factory_set_by_a_handler_is_not_used_for_other_messages() -> None:  # SPEC A6, I1
+    tasks_made: list[object] = []
 
     def factory(loop: asyncio.AbstractEventLoop, steps: Any, **_: Any) -> asyncio.Future[Any]:
-        made.append(steps)
+        tasks_made.append(steps)
         return asyncio.Task(steps, loop=loop)
 
     @consumer
@@ -474,17 +479,17 @@ def test_a_task_factory_that_a_handler_sets_runs_no_other_message() -> None:  # 
             handler(batch_of(2), Context())
     finally:
         event_loop().set_task_factory(None)
-    assert made == []
+    assert tasks_made == []
 
 
 # time
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_there_is_no_time_for_is_given_back(
+def test_messages_are_released_when_there_is_no_time_to_run_them(
     kind: str, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC I2
-    handler = working(lambda _: 9, kind, Together(), concurrency=2)
+    handler = working(lambda _: 9, kind, RunningHandlers(), concurrency=2)
     sandbox_of(handler, [{"id": number} for number in range(10)], sandbox, timeout=30, max_concurrency=2)
     sandbox.run(for_=29)
     [line] = lines(caplog, "out_of_time")
@@ -494,7 +499,7 @@ def test_what_there_is_no_time_for_is_given_back(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_slow_message_among_others_has_failed_alone(kind: str, sandbox: Sandbox) -> None:  # SPEC I3
+def test_only_the_message_that_exceeds_its_timeout_has_failed(kind: str, sandbox: Sandbox) -> None:  # SPEC I3
     tries: list[int] = []
 
     def seconds(message: Message) -> float:
@@ -502,15 +507,15 @@ def test_a_slow_message_among_others_has_failed_alone(kind: str, sandbox: Sandbo
         tries.append(number)
         return 3_600 if number == 3 and tries.count(3) < 3 else 1
 
-    handler = working(seconds, kind, Together(), concurrency=4, timeout=5, backoff=Fixed(60))
+    handler = working(seconds, kind, RunningHandlers(), concurrency=4, timeout=5, backoff=Fixed(60))
     sandbox_of(handler, [{"id": number} for number in range(10)], sandbox)
     sandbox.run()
     assert sorted(tries) == sorted([*range(10), 3, 3])
     assert sandbox.messages("orders") == sandbox.messages("dead") == []
 
 
-class Stuck:
-    """Handlers that do not end before they are let go."""
+class StuckHandlers:
+    """A handler that blocks for the given messages until its gate is opened."""
 
     def __init__(self, *ids: str) -> None:
         self.ids = ids
@@ -520,7 +525,7 @@ class Stuck:
         self.ended: list[str] = []
 
     def clock(self, handlers: int) -> RunningClock:
-        """A clock that begins to run when so many handlers have run and only stuck ones are left."""
+        """A clock that begins to run when all handlers have started and only the blocked ones have not returned."""
         return RunningClock(lambda: len(self.ran) == handlers and len(self.returned) == handlers - len(self.ids))
 
     def __call__(self, message: Message) -> None:
@@ -533,8 +538,8 @@ class Stuck:
             self.returned.append(message.id)
 
 
-def test_a_thread_that_does_not_end_is_left_behind_and_its_words_count_no_more() -> None:  # SPEC I3
-    stuck = Stuck("m1")
+def test_the_verdicts_of_an_abandoned_thread_are_ignored() -> None:  # SPEC I3
+    stuck = StuckHandlers("m1")
     handler = consumer(concurrency=3, timeout=0.6, backoff=Fixed(60))(stuck)
     with orders(clock=stuck.clock(6)) as wire:
         assert failed(handler(batch_of(6), Context())) == ["m1"]
@@ -546,13 +551,13 @@ def test_a_thread_that_does_not_end_is_left_behind_and_its_words_count_no_more()
     assert wire.requests == []
 
 
-def test_a_step_cannot_have_a_message_run_beside_the_thread_that_still_runs_it() -> None:  # SPEC I3, I5
-    class Insists:
+def test_a_failure_step_cannot_rerun_a_message_whose_thread_still_runs() -> None:  # SPEC I3, I5
+    class RunsAtOnce:
         def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
             return Outcome.again(0)
 
-    stuck = Stuck("m1")
-    handler = consumer(concurrency=3, timeout=0.6, on_failure=[Insists()])(stuck)
+    stuck = StuckHandlers("m1")
+    handler = consumer(concurrency=3, timeout=0.6, on_failure=[RunsAtOnce()])(stuck)
     with orders(clock=stuck.clock(3)) as wire:
         assert failed(handler(batch_of(3), Context())) == ["m1"]
     stuck.gate.set()
@@ -565,11 +570,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
         if condition():
             return
         time.sleep(0.01)
-    raise AssertionError("it never was so")
+    raise AssertionError("the condition never became true")
 
 
-def test_the_log_says_where_a_thread_stands_that_was_left_behind(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I3
-    stuck = Stuck("m1")
+def test_the_log_shows_the_stack_of_an_abandoned_thread(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I3
+    stuck = StuckHandlers("m1")
     with orders(clock=stuck.clock(2)):
         consumer(concurrency=3, timeout=0.6)(stuck)(batch_of(2), Context())
     stuck.gate.set()
@@ -579,13 +584,13 @@ def test_the_log_says_where_a_thread_stands_that_was_left_behind(caplog: pytest.
     assert "self.gate.wait(30)" in caplog.text
 
 
-def test_a_thread_that_was_left_behind_keeps_its_place_until_it_ends() -> None:  # SPEC I3
-    stuck, together, places = Stuck("m1"), Together(), 2
+def test_an_abandoned_thread_occupies_its_worker_until_it_ends() -> None:  # SPEC I3
+    stuck, running, places = StuckHandlers("m1"), RunningHandlers(), 2
 
     def work(message: Message) -> None:
         if message.id.startswith("n"):
-            with together:
-                wait_until(lambda: together.most == places)
+            with running:
+                wait_until(lambda: running.most == places)
         stuck(message)
 
     handler = consumer(concurrency=3, timeout=0.6, backoff=Fixed(60))(work)
@@ -593,18 +598,20 @@ def test_a_thread_that_was_left_behind_keeps_its_place_until_it_ends() -> None: 
         handler(batch_of(4), Context())
         handler, eight = handler.replace(timeout=None), event(*(record("{}", f"n{index}") for index in range(8)))
         assert failed(handler(eight, Context())) == []
-        assert together.most == 2
+        assert running.most == 2
         stuck.gate.set()
         pool = wire.world.keep(WorkerPool)
         wait_until(lambda: pool.lost == 0)
         places = 3
         assert failed(handler(eight, Context())) == []
-        assert together.most == 3
+        assert running.most == 3
 
 
-def test_when_no_place_is_free_the_process_ends_and_nothing_is_lost(caplog: pytest.LogCaptureFixture) -> None:
-    """SPEC I3. What is done is deleted before, since a function error gives Lambda no answer."""
-    stuck = Stuck("m1", "m2")
+def test_if_all_workers_are_abandoned_the_process_ends_after_the_messages_are_settled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """SPEC I3. Finished messages are deleted first, because after a function error Lambda gets no response."""
+    stuck = StuckHandlers("m1", "m2")
     handler = consumer(concurrency=2, timeout=0.6, backoff=Fixed(60))(stuck)
     with orders(clock=stuck.clock(3)) as wire, pytest.raises(SystemExit):
         handler(batch_of(5), Context())
@@ -615,8 +622,8 @@ def test_when_no_place_is_free_the_process_ends_and_nothing_is_lost(caplog: pyte
     assert "take all places" in field(line, "text")
 
 
-def test_on_fifo_the_process_ends_at_once_and_the_group_of_the_stuck_one_stands_still() -> None:  # SPEC I3, H1
-    stuck = Stuck("a0")
+def test_on_fifo_an_abandoned_thread_ends_the_process_and_its_group_is_released() -> None:  # SPEC I3, H1
+    stuck = StuckHandlers("a0")
     records = [record("{}", name, "orders.fifo", group=name[0]) for name in ("a0", "b0", "a1", "b1")]
     handler = consumer(concurrency=4, timeout=0.6, backoff=Fixed(60))(stuck)
     with orders(clock=stuck.clock(3)) as wire, pytest.raises(SystemExit):
@@ -629,8 +636,8 @@ def test_on_fifo_the_process_ends_at_once_and_the_group_of_the_stuck_one_stands_
 
 
 @pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
-def test_stuck_handlers_cost_no_other_message_anything(fifo: bool, sandbox: Sandbox) -> None:  # SPEC I3
-    """Two of twenty hang for an hour the first time. Each message is done once, and SQS moves none of them."""
+def test_stuck_handlers_do_not_affect_other_messages(fifo: bool, sandbox: Sandbox) -> None:  # SPEC I3
+    """Two of twenty messages hang for an hour at first. Each message succeeds once; SQS dead-letters none of them."""
     done: list[int] = []
     hung = set[int]()
 
@@ -654,12 +661,12 @@ def test_stuck_handlers_cost_no_other_message_anything(fifo: bool, sandbox: Sand
     assert kinds == {"returned", "crash"}
 
 
-# tries within the delivery
+# local retries
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_local_retries_run_beside_each_other_too(kind: str, sandbox: Sandbox) -> None:  # SPEC I1, I5
-    together = Together()
+def test_local_retries_run_concurrently(kind: str, sandbox: Sandbox) -> None:  # SPEC I1, I5
+    running = RunningHandlers()
     failed_once = set[str]()
 
     def seconds(message: Message) -> float:
@@ -669,10 +676,10 @@ def test_local_retries_run_beside_each_other_too(kind: str, sandbox: Sandbox) ->
         return 5
 
     settings: dict[str, Any] = {"concurrency": 5, "on_failure": [LocalRetry(1, 2), RetryInPlace()]}
-    handler = working(seconds, kind, together, **settings)
+    handler = working(seconds, kind, running, **settings)
     sandbox_of(handler, [{"id": number} for number in range(5)], sandbox, max_concurrency=2)
     sandbox.run()
-    assert together.most == 5
+    assert running.most == 5
     assert sandbox.elapsed == pytest.approx(2 + 5, abs=1)
     assert sandbox.messages("orders") == []
 
@@ -681,7 +688,7 @@ def test_local_retries_run_beside_each_other_too(kind: str, sandbox: Sandbox) ->
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 1_001, 2.0, True, "3", None], ids=repr)
-def test_a_concurrency_that_is_none_is_refused_when_the_consumer_is_made(concurrency: Any) -> None:  # SPEC I1, C5
+def test_an_invalid_concurrency_is_refused_when_the_consumer_is_made(concurrency: Any) -> None:  # SPEC I1, C5
     with pytest.raises(ConfigurationError, match="concurrency must be a whole number from 1 to 1000"):
         consumer(concurrency=concurrency)(lambda message: None)
 
@@ -691,7 +698,7 @@ def test_concurrency_with_a_batch_handler_is_refused_when_the_consumer_is_made()
         batch_consumer(concurrency=3)(lambda batch: None)
 
 
-def test_without_a_thread_to_be_had_messages_run_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_run_one_after_the_other_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
 
     @consumer(concurrency=5)
