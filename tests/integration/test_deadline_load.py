@@ -1,6 +1,6 @@
-"""However many messages fail, and however large their errors are, the answer comes before the deadline (SPEC I2).
+"""The response comes before the deadline, however many messages fail and however large their errors are (SPEC I2).
 
-On an eighth of a core, by the CPU time of this process: `tests.cpuclock`.
+Time is the CPU time of this process, as on an eighth of a core: `tests.cpuclock`.
 """
 
 import gc
@@ -23,8 +23,8 @@ MANY = 10_000
 SECONDS = 12
 TRIES = 5
 JITTER_SECONDS = 0.5
-"""A sixteenth of a second of CPU. A core that others begin to share gets slower in the middle of a run; a runtime that
-settles as if there were no deadline is late by seconds, at each try."""
+"""A sixteenth of a second of CPU. A core shared with other processes can slow down in the middle of a run; a runtime
+that ignores the deadline exceeds it by seconds, on each try."""
 ATTRIBUTES = {
     "VisibilityTimeout": "600",
     "MessageRetentionPeriod": "345600",
@@ -35,7 +35,7 @@ ATTRIBUTES = {
 
 @contextmanager
 def logging_to(stream: io.StringIO) -> Iterator[None]:
-    """What tarry logs is written there alone, as a Lambda function writes it: pytest's own capture costs as much."""
+    """Write the log lines of tarry only to the stream, as in a Lambda function: pytest's capture takes as much time."""
     logger = logging.getLogger("tarry")
     before = logger.handlers, logger.propagate
     logger.handlers, logger.propagate = [logging.StreamHandler(stream)], False
@@ -47,9 +47,9 @@ def logging_to(stream: io.StringIO) -> Iterator[None]:
 
 @contextmanager
 def as_in_lambda() -> Iterator[None]:
-    """Nothing that the tests before have left, and no callback that hypothesis has for the garbage collector.
+    """Take garbage of earlier tests and hypothesis's callbacks out of the garbage collector.
 
-    An interruption that strikes in such a callback is not raised in the handler, but comes again a moment later.
+    An interruption that arrives in such a callback is not raised in the handler, but repeated a moment later.
     """
     gc.collect()
     gc.freeze()
@@ -60,7 +60,7 @@ def as_in_lambda() -> Iterator[None]:
         gc.callbacks[:] = before
 
 
-def each() -> Consumer[Any]:
+def one_message_at_a_time() -> Consumer[Any]:
     @consumer(backoff=Fixed(60))
     def handler(message: Message) -> None:
         raise ValueError("the gateway does not answer")
@@ -69,10 +69,10 @@ def each() -> Consumer[Any]:
 
 
 def several_at_once() -> Consumer[Any]:
-    return each().replace(concurrency=8)
+    return one_message_at_a_time().replace(concurrency=8)
 
 
-def one_by_one_in_a_batch_handler() -> Consumer[Any]:
+def fail_in_a_batch_handler() -> Consumer[Any]:
     @batch_consumer(backoff=Fixed(60))
     def handler(batch: Batch) -> None:
         for message in batch:
@@ -81,7 +81,7 @@ def one_by_one_in_a_batch_handler() -> Consumer[Any]:
     return handler
 
 
-def all_at_the_end() -> Consumer[Any]:
+def raise_in_a_batch_handler() -> Consumer[Any]:
     @batch_consumer(backoff=Fixed(60))
     def handler(batch: Batch) -> None:
         raise ValueError("the gateway does not answer")
@@ -89,11 +89,11 @@ def all_at_the_end() -> Consumer[Any]:
     return handler
 
 
-HANDLERS = [each, several_at_once, one_by_one_in_a_batch_handler, all_at_the_end]
+HANDLERS = [one_message_at_a_time, several_at_once, fail_in_a_batch_handler, raise_in_a_batch_handler]
 
 
 def answer_to(handler: Consumer[Any], attempt: int) -> tuple[LightClient, list[str], float]:
-    """The client, the messages that are reported as failed, and how many seconds are left."""
+    """Return the client, the ids reported as failed, and the seconds that are left."""
     client = LightClient(ATTRIBUTES)
     world, context_with = cpu_world(client)
     event = batch_of(MANY, receives=attempt)
@@ -105,25 +105,25 @@ def answer_to(handler: Consumer[Any], attempt: int) -> tuple[LightClient, list[s
 
 @pytest.mark.parametrize("make", HANDLERS)
 @pytest.mark.parametrize("attempt", [1, 5])
-def test_ten_thousand_failing_messages_are_answered_for_before_the_deadline(make: Any, attempt: int) -> None:
-    """At attempt 1 they wait for the next one; attempt 5 is the last one, and they become dead letters.
+def test_a_batch_of_ten_thousand_failing_messages_ends_before_the_deadline(make: Any, attempt: int) -> None:
+    """At attempt 1, the messages are retried. Attempt 5 is the last, so they are dead-lettered.
 
-    What can't be settled any more is only reported, so most of what ran at its last attempt has its letter.
+    Messages without time for their settlement are only reported as failed; most others have a dead letter.
     """
     for _ in range(TRIES):
         client, reported, left = answer_to(make(), attempt)
         if left > -JITTER_SECONDS:
             break
-    assert left > -JITTER_SECONDS, f"it answered {-left:.1f} s after its deadline"
+    assert left > -JITTER_SECONDS, f"the response came {-left:.1f} s after the deadline"
     deleted = client.entries["delete_message_batch"]
     assert len(reported) >= MANY - deleted
     assert not {f"m{number}" for number in range(MANY)} - set(reported) or deleted
-    if attempt == 5 and make in (each, several_at_once):
+    if attempt == 5 and make in (one_message_at_a_time, several_at_once):
         assert len(client.records) > 100
         assert MANY - len(reported) >= 0.9 * len(client.records)
 
 
-def raises_much(text: str, attempt: int, log: io.StringIO) -> tuple[LightClient, float, list[str]]:
+def run_with_large_errors(text: str, attempt: int, log: io.StringIO) -> tuple[LightClient, float, list[str]]:
     @consumer
     def handler(message: Message) -> None:
         raise ValueError(text)
@@ -139,11 +139,11 @@ def raises_much(text: str, attempt: int, log: io.StringIO) -> tuple[LightClient,
 
 @pytest.mark.parametrize("attempt", [1, 5])
 @pytest.mark.parametrize("text", ["x" * 5_000_000, "line\n" * 1_000_000, "\U0001f4a5" * 1_250_000], ids="xlb")
-def test_errors_with_texts_of_5_mb_are_settled_soon_and_write_little(text: str, attempt: int) -> None:
+def test_messages_with_errors_of_5_mb_are_settled_quickly_with_short_log_lines(text: str, attempt: int) -> None:
     log = io.StringIO()
-    client, took, left = raises_much(text, attempt, log)
+    client, took, reported = run_with_large_errors(text, attempt, log)
     size = len(log.getvalue().encode())
-    assert size < (100_000 if attempt == 1 else 10 * 82_000)  # a record that was cut is logged, up to 64 KiB (F3)
-    assert took < 6  # it is about 0.5; that it does not take the 12 s says that no text is searched again and again
-    assert len(left) == (10 if attempt == 1 else 0)
+    assert size < (100_000 if attempt == 1 else 10 * 82_000)  # a trimmed failure record is logged, up to 64 KiB (F3)
+    assert took < 6  # about 0.5 s; if each text were searched repeatedly, it would be 12 s
+    assert len(reported) == (10 if attempt == 1 else 0)
     assert len(client.records) == (0 if attempt == 1 else 10)

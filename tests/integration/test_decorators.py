@@ -1,4 +1,4 @@
-"""A consumer under the decorators of the field, and those decorators below it."""
+"""A consumer wrapped by the decorators of Powertools, Sentry, and others, and a handler wrapped by them."""
 
 import asyncio
 import contextlib
@@ -21,8 +21,8 @@ from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire
 
 
-class LambdaContext(Context):
-    """With all that the decorators read."""
+class FullContext(Context):
+    """A Lambda context with all attributes that the decorators read."""
 
     function_version = "1"
     memory_limit_in_mb = 128
@@ -44,14 +44,14 @@ def orders() -> Wire:
 
 @consumer(backoff=Fixed(60))
 def handler(message: Message) -> None:
-    """Takes an order."""
+    """Take an order."""
     if message.body == "1":
         raise ValueError("no stock")
 
 
 @consumer(backoff=Fixed(60))
 async def async_handler(message: Message) -> None:
-    """Takes an order."""
+    """Take an order."""
     await asyncio.sleep(0)
     if message.body == "1":
         raise ValueError("no stock")
@@ -59,37 +59,37 @@ async def async_handler(message: Message) -> None:
 
 @batch_consumer(backoff=Fixed(60))
 def batch_handler(batch: Batch) -> None:
-    """Takes orders."""
+    """Take orders."""
     batch[1].retry()
 
 
 def answer(decorated: Callable[..., Any]) -> list[str]:
     with orders():
-        return failed(decorated(batch_of(3), LambdaContext()))
+        return failed(decorated(batch_of(3), FullContext()))
 
 
-# what it wears
+# attributes of a consumer
 
 
-def test_a_consumer_wears_the_names_of_its_function() -> None:  # SPEC A9
+def test_a_consumer_has_the_name_and_docstring_of_its_function() -> None:  # SPEC A9
     assert handler.__name__ == "handler"
     assert handler.__qualname__ == "handler"
     assert handler.__module__ == __name__
-    assert handler.__doc__ == "Takes an order."
-    assert inspect.getdoc(handler) == "Takes an order."
+    assert handler.__doc__ == "Take an order."
+    assert inspect.getdoc(handler) == "Take an order."
 
 
-def test_a_consumer_within_a_function_wears_its_qualified_name() -> None:  # SPEC A9
+def test_a_consumer_defined_in_a_function_has_its_qualified_name() -> None:  # SPEC A9
     @consumer
     def inner(message: Message) -> None: ...
 
-    assert inner.__qualname__ == "test_a_consumer_within_a_function_wears_its_qualified_name.<locals>.inner"
+    assert inner.__qualname__ == "test_a_consumer_defined_in_a_function_has_its_qualified_name.<locals>.inner"
 
 
 @pytest.mark.parametrize(
     "nameless", [functools.partial(print, "x"), type("Object", (), {"__call__": lambda self, message: None})()]
 )
-def test_what_has_no_name_makes_a_consumer_all_the_same(nameless: Any) -> None:  # SPEC A9
+def test_a_callable_without_a_name_can_be_a_handler(nameless: Any) -> None:  # SPEC A9
     made = consumer(nameless)
     assert made.__name__
     assert made.name
@@ -101,17 +101,17 @@ def test_a_consumer_can_be_wrapped_by_functools() -> None:  # SPEC A9
     def wrapper(event: Any, context: Any) -> Any:
         return handler(event, context)
 
-    assert (wrapper.__name__, wrapper.__doc__, wrapper.__module__) == ("handler", "Takes an order.", __name__)
+    assert (wrapper.__name__, wrapper.__doc__, wrapper.__module__) == ("handler", "Take an order.", __name__)
     assert wrapper.__wrapped__ is handler
     assert answer(wrapper) == ["m1"]
 
 
-def test_the_plain_function_is_at_hand_for_tests() -> None:  # SPEC A9
+def test_the_function_attribute_is_the_handler_itself() -> None:  # SPEC A9
     assert not isinstance(handler.function, Consumer)
     assert handler.function.__name__ == "handler"
 
 
-# above it
+# decorators of a consumer
 
 logger = Logger(stream=io.StringIO())
 
@@ -138,8 +138,8 @@ def powertools_all_three(wrapped: Any) -> Any:
     return powertools_logger(powertools_tracer(powertools_metrics(wrapped)))
 
 
-class _Silent(Transport):
-    """Takes what Sentry would send."""
+class SilentTransport(Transport):
+    """A transport that keeps Sentry's envelopes and sends none."""
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
@@ -153,7 +153,7 @@ class _Silent(Transport):
 def _sentry() -> Iterator[None]:
     integrations = [AwsLambdaIntegration(timeout_warning=True)]
     sentry_sdk.init(
-        "https://key@sentry.invalid/1", transport=_Silent, integrations=integrations, default_integrations=False
+        "https://key@sentry.invalid/1", transport=SilentTransport, integrations=integrations, default_integrations=False
     )
     yield
     sentry_sdk.get_client().close()
@@ -165,7 +165,7 @@ def sentry(wrapped: Any) -> Any:
 
 
 class DatadogLike:
-    """As ``datadog_lambda_wrapper`` works: an object around the handler."""
+    """A wrapper object, like that of ``datadog_lambda_wrapper``."""
 
     def __init__(self, func: Callable[..., Any]) -> None:
         self.func = func
@@ -177,8 +177,8 @@ class DatadogLike:
         return self.func(event, context, **kwargs)
 
 
-class WearsAll:
-    """An object around the handler that takes over all its attributes, as `functools` does it."""
+class UpdatesWrapper:
+    """A wrapper object that copies all attributes of the handler with `functools.update_wrapper`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -204,7 +204,7 @@ DECORATORS = [
 @pytest.mark.filterwarnings("ignore:No application metrics")
 @pytest.mark.parametrize("made", [handler, async_handler, batch_handler], ids=["sync", "async", "batch"])
 @pytest.mark.parametrize("decorate", DECORATORS)
-def test_a_consumer_works_below_the_decorators_of_the_field(decorate: Any, made: Any) -> None:  # SPEC A9
+def test_a_consumer_works_under_common_lambda_decorators(decorate: Any, made: Any) -> None:  # SPEC A9
     with contextlib.redirect_stdout(io.StringIO()):  # the metrics
         decorated = decorate(made)
         assert answer(decorated) == ["m1"]
@@ -214,12 +214,12 @@ def test_a_consumer_works_below_the_decorators_of_the_field(decorate: Any, made:
 
 
 def test_a_wrapper_keeps_its_own_attributes() -> None:  # SPEC A9
-    wrapper = WearsAll(handler)
+    wrapper = UpdatesWrapper(handler)
     assert answer(wrapper) == ["m1"]
     assert wrapper.name == "mine"
 
 
-def test_the_metrics_are_flushed_though_messages_have_failed() -> None:  # SPEC A9
+def test_powertools_metrics_are_flushed_although_messages_have_failed() -> None:  # SPEC A9
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         answer(powertools_metrics(handler))
@@ -227,7 +227,7 @@ def test_the_metrics_are_flushed_though_messages_have_failed() -> None:  # SPEC 
     assert any(line.get("Orders") == [1.0] for line in written)
 
 
-def test_the_logger_knows_the_request_within_a_handler() -> None:  # SPEC A9
+def test_the_powertools_logger_has_the_request_id_in_a_handler() -> None:  # SPEC A9
     stream = io.StringIO()
     injected = Logger(service="inner", stream=stream)
 
@@ -240,7 +240,7 @@ def test_the_logger_knows_the_request_within_a_handler() -> None:  # SPEC A9
     assert [json.loads(line)["function_request_id"] for line in stream.getvalue().splitlines()] == ["request-1"] * 3
 
 
-# below it
+# decorators of a handler
 
 
 def counting(runs: list[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -255,56 +255,56 @@ def counting(runs: list[str]) -> Callable[[Callable[..., Any]], Callable[..., An
     return decorate
 
 
-def test_a_decorator_below_a_consumer_wraps_one_message() -> None:  # SPEC A9
+def test_a_decorator_of_a_handler_runs_for_each_message() -> None:  # SPEC A9
     runs: list[str] = []
     assert answer(consumer(counting(runs)(handler.function))) == ["m1"]
     assert runs == ["m0", "m1", "m2"]
 
 
-def test_a_sync_decorator_below_a_consumer_keeps_an_async_handler_async() -> None:  # SPEC A9, A4
+def test_a_sync_decorator_of_an_async_handler_keeps_it_async() -> None:  # SPEC A9, A4
     runs: list[str] = []
     assert answer(consumer(counting(runs)(async_handler.function))) == ["m1"]
     assert runs == ["m0", "m1", "m2"]
 
 
 @pytest.mark.parametrize("function", [handler.function, async_handler.function], ids=["sync", "async"])
-def test_capture_method_below_a_consumer_captures_one_message(function: Any) -> None:  # SPEC A9
+def test_capture_method_on_a_handler_captures_each_message(function: Any) -> None:  # SPEC A9
     tracer = Tracer(disabled=True)
     made = consumer(backoff=Fixed(60))(tracer.capture_method(function))
     assert answer(made) == ["m1"]
     assert made.__name__ == function.__name__
 
 
-def test_a_context_manager_as_a_decorator_closes_after_each_message() -> None:  # SPEC A9
-    story: list[str] = []
+def test_a_context_manager_that_decorates_a_handler_closes_after_each_message() -> None:  # SPEC A9
+    steps: list[str] = []
 
     @contextlib.contextmanager
     def session() -> Iterator[None]:
-        story.append("open")
+        steps.append("open")
         try:
             yield
         finally:
-            story.append("close")
+            steps.append("close")
 
     @consumer
     @session()
     def uses_a_session(message: Message) -> None:
-        story.append(message.id)
+        steps.append(message.id)
 
     assert answer(uses_a_session) == []
-    assert story == ["open", "m0", "close", "open", "m1", "close", "open", "m2", "close"]
+    assert steps == ["open", "m0", "close", "open", "m1", "close", "open", "m2", "close"]
 
 
-def test_a_consumer_as_an_attribute_of_a_class_is_called_as_it_is() -> None:  # SPEC A9
+def test_a_consumer_that_is_a_class_attribute_is_not_bound_to_the_instance() -> None:  # SPEC A9
     class App:
         lambda_handler = handler
 
     assert answer(App.lambda_handler) == ["m1"]
     with orders():
-        assert failed(App().lambda_handler(event(record("1")), LambdaContext())) == ["m1"]
+        assert failed(App().lambda_handler(event(record("1")), FullContext())) == ["m1"]
 
 
-def test_a_function_around_a_consumer_may_wear_any_middleware_of_powertools() -> None:  # SPEC A9
+def test_a_function_that_calls_a_consumer_may_use_any_powertools_middleware() -> None:  # SPEC A9
     @event_source(data_class=SQSEvent)
     def around(sqs_event: SQSEvent, context: Any) -> Any:
         return handler(sqs_event, context)

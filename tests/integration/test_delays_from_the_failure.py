@@ -1,4 +1,4 @@
-"""A delay counts from the failure, whatever else its batch does (SPEC C11)."""
+"""A delay counts from the failure, even while the other messages of the batch still run (SPEC C11)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -21,22 +21,22 @@ from tarry import (
 from tarry.testing import Sandbox
 
 LONG = 200
-"""Seconds that the second message of the batch takes."""
+"""The seconds that the second message of the batch takes."""
 
 
-def at_end(sandbox: Sandbox) -> datetime:
+def virtual_now(sandbox: Sandbox) -> datetime:
     return datetime.fromtimestamp(sandbox.now, UTC)
 
 
 FAILURES: dict[str, Callable[[Message, Sandbox], None]] = {
     "a delay": lambda message, _: message.retry(10),
-    "a moment": lambda message, sandbox: message.retry(at_end(sandbox) + timedelta(seconds=10)),
+    "a time": lambda message, sandbox: message.retry(virtual_now(sandbox) + timedelta(seconds=10)),
     "a deferral": lambda message, _: message.defer(10),
 }
 
 
-def returns_after(sandbox: Sandbox, handler: Any) -> float:
-    """How long after its failure the first message ran again, in seconds."""
+def seconds_until_the_next_run(sandbox: Sandbox, handler: Any) -> float:
+    """Run two messages; return the seconds from the failure of the first one to its next run."""
     sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
     sandbox.connect(handler, "orders", timeout=300)
     for body in ("first", "long"):
@@ -49,66 +49,70 @@ def returns_after(sandbox: Sandbox, handler: Any) -> float:
 
 @pytest.mark.parametrize("how", [*FAILURES, "the backoff"])
 @pytest.mark.parametrize("concurrency", [1, 2])
-def test_a_message_comes_back_in_time_though_its_batch_still_runs(
+def test_a_retried_message_runs_again_on_time_while_its_batch_still_runs(
     how: str, concurrency: int, sandbox: Sandbox
 ) -> None:  # SPEC C11
-    tried: list[str] = []
+    attempts: list[str] = []
 
     @consumer(backoff=Fixed(10), concurrency=concurrency)
     def handler(message: Message) -> None:
-        tried.append(message.body)
+        attempts.append(message.body)
         if message.body == "long":
             sandbox.sleep(LONG)
-        elif tried.count("first") == 1:
+        elif attempts.count("first") == 1:
             FAILURES.get(how, fail)(message, sandbox)
 
-    assert returns_after(sandbox, handler) == pytest.approx(10, abs=2)
+    assert seconds_until_the_next_run(sandbox, handler) == pytest.approx(10, abs=2)
 
 
 def fail(message: Message, _: Sandbox) -> None:
     raise ValueError(message.body)
 
 
-def test_the_same_for_async_handlers(sandbox: Sandbox) -> None:  # SPEC C11
-    tried: list[str] = []
+def test_a_retried_message_of_an_async_handler_runs_again_on_time_while_its_batch_still_runs(
+    sandbox: Sandbox,
+) -> None:  # SPEC C11
+    attempts: list[str] = []
 
     @consumer(backoff=Fixed(10), concurrency=2)
     async def handler(message: Message) -> None:
-        tried.append(message.body)
+        attempts.append(message.body)
         if message.body == "long":
             from tarry.world import current
 
             await current().clock.asleep(LONG)
-        elif tried.count("first") == 1:
+        elif attempts.count("first") == 1:
             raise ValueError
 
-    assert returns_after(sandbox, handler) == pytest.approx(10, abs=2)
+    assert seconds_until_the_next_run(sandbox, handler) == pytest.approx(10, abs=2)
 
 
-def test_a_copy_with_a_short_delay_is_sent_in_time_too(sandbox: Sandbox) -> None:  # SPEC C11, E3
-    tried: list[str] = []
+def test_a_copy_with_a_short_delay_runs_on_time_while_its_batch_still_runs(sandbox: Sandbox) -> None:  # SPEC C11, E3
+    attempts: list[str] = []
 
     @consumer(on_failure=[SendAgain("again", delay=10), RetryInPlace()])
     def handler(message: Message) -> None:
-        tried.append(message.body)
+        attempts.append(message.body)
         if message.body == "long":
             sandbox.sleep(LONG)
-        elif tried.count("first") == 1:
+        elif attempts.count("first") == 1:
             raise ValueError
 
-    assert returns_after(sandbox, handler) == pytest.approx(10, abs=2)
+    assert seconds_until_the_next_run(sandbox, handler) == pytest.approx(10, abs=2)
 
 
-@pytest.mark.parametrize("said", ["retry", "fail"])
-def test_in_a_batch_handler_it_counts_from_the_messages_own_verdict(said: str, sandbox: Sandbox) -> None:  # SPEC C11
-    when: list[tuple[str, float]] = []
+@pytest.mark.parametrize("verdict", ["retry", "fail"])
+def test_in_a_batch_handler_a_delay_counts_from_the_verdict_on_the_message(
+    verdict: str, sandbox: Sandbox
+) -> None:  # SPEC C11
+    started: list[tuple[str, float]] = []
 
     @batch_consumer(backoff=Fixed(10))
     def handler(batch: Batch) -> None:
         for message in batch:
-            when.append((message.body, sandbox.elapsed))
-            if message.body == "first" and len(when) < 3:
-                message.retry(10) if said == "retry" else message.fail(ValueError("no"))
+            started.append((message.body, sandbox.elapsed))
+            if message.body == "first" and len(started) < 3:
+                message.retry(10) if verdict == "retry" else message.fail(ValueError("no"))
             elif message.body == "long":
                 sandbox.sleep(LONG)
 
@@ -117,11 +121,11 @@ def test_in_a_batch_handler_it_counts_from_the_messages_own_verdict(said: str, s
     for body in ("first", "long"):
         sandbox.send("orders", body)
     sandbox.run()
-    first, again = [at for body, at in when if body == "first"]
-    assert again - first == pytest.approx(10, abs=2)
+    first, second = [at for body, at in started if body == "first"]
+    assert second - first == pytest.approx(10, abs=2)
 
 
-def test_a_wait_that_ends_after_the_invocation_is_asked_for_in_tens_at_the_end(
+def test_delays_that_end_after_the_invocation_are_requested_at_its_end_in_batches_of_ten(
     sandbox: Sandbox,
 ) -> None:  # SPEC C11, G1
     @consumer(backoff=Fixed(1_000))
@@ -139,7 +143,7 @@ def test_a_wait_that_ends_after_the_invocation_is_asked_for_in_tens_at_the_end(
     assert [each.fields["operation"] for each in requests].count("ChangeMessageVisibilityBatch") == 1
 
 
-def test_an_early_wait_survives_a_crash_of_the_process(sandbox: Sandbox) -> None:  # SPEC C11
+def test_a_delay_set_while_the_batch_runs_survives_a_crash(sandbox: Sandbox) -> None:  # SPEC C11
     runs: list[float] = []
 
     @consumer(backoff=Fixed(30))
@@ -160,8 +164,10 @@ def test_an_early_wait_survives_a_crash_of_the_process(sandbox: Sandbox) -> None
     assert runs[1] - runs[0] == pytest.approx(30, abs=2)
 
 
-def test_a_request_that_was_not_confirmed_is_not_repeated_once_the_wait_is_over(sandbox: Sandbox) -> None:  # SPEC C11
-    """It may have been applied: another delivery may have begun, and the old handle would act on it."""
+def test_an_unconfirmed_visibility_change_is_not_repeated_after_its_delay_has_passed(
+    sandbox: Sandbox,
+) -> None:  # SPEC C11
+    """SQS may have applied it, so the old receipt handle could change a newer delivery."""
     asked: list[float] = []
 
     @consumer(backoff=Fixed(10))
@@ -185,26 +191,26 @@ def test_a_request_that_was_not_confirmed_is_not_repeated_once_the_wait_is_over(
     assert max(asked) - min(asked) < LONG / 2
 
 
-def test_a_deferral_takes_a_second_at_least(sandbox: Sandbox) -> None:  # SPEC J5
-    when: list[float] = []
+def test_a_deferral_takes_at_least_one_second(sandbox: Sandbox) -> None:  # SPEC J5
+    started: list[float] = []
 
     @consumer
     def handler(message: Message) -> None:
-        when.append(sandbox.elapsed)
-        if len(when) == 1:
+        started.append(sandbox.elapsed)
+        if len(started) == 1:
             raise Defer(0)
 
     sandbox.queue("orders", dead_letter="dead")
     sandbox.connect(handler, "orders")
     sandbox.send("orders", "{}")
     sandbox.run()
-    assert when[1] - when[0] >= 1
+    assert started[1] - started[0] >= 1
 
 
-def test_a_message_whose_lease_ends_before_the_batch_does_is_settled_while_it_holds(
+def test_a_message_whose_lease_ends_before_the_batch_is_settled_before_the_lease_ends(
     sandbox: Sandbox,
 ) -> None:  # SPEC E6
-    """The visibility timeout is the function's timeout, and the poller held the batch for a while."""
+    """The visibility timeout equals the timeout of the function, and the poller delivers the batch 20 seconds late."""
 
     @consumer(max_attempts=1)
     def handler(message: Message) -> None:
@@ -219,11 +225,11 @@ def test_a_message_whose_lease_ends_before_the_batch_does_is_settled_while_it_ho
         sandbox.send("orders", body)
     sandbox.faults.add("held", seconds=20)
     sandbox.run(for_=65)
-    assert [letter.body for letter in sandbox.messages("dead")] == ["first"]
+    assert [dead_letter.body for dead_letter in sandbox.messages("dead")] == ["first"]
 
 
-def test_a_local_retry_that_there_is_no_time_for_any_more_goes_to_the_next_step(sandbox: Sandbox) -> None:  # SPEC I5
-    """There was time when the step was asked; the other message of the batch has taken it."""
+def test_a_local_retry_without_time_left_goes_to_the_next_failure_step(sandbox: Sandbox) -> None:  # SPEC I5
+    """There was time started the step was asked; the other message of the batch has taken it."""
 
     @consumer(on_failure=[LocalRetry(2, delay=5), DeadLetter()])
     def handler(message: Message) -> None:
@@ -237,6 +243,6 @@ def test_a_local_retry_that_there_is_no_time_for_any_more_goes_to_the_next_step(
     for body in ("first", "long"):
         sandbox.send("orders", body)
     sandbox.run(for_=60)
-    [letter] = sandbox.messages("dead")
-    assert letter.failure is not None
-    assert letter.failure.type == "LookupError"
+    [dead_letter] = sandbox.messages("dead")
+    assert dead_letter.failure is not None
+    assert dead_letter.failure.type == "LookupError"

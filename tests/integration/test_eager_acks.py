@@ -1,4 +1,4 @@
-"""`ack="eager"`: what is acknowledged is deleted while the batch still runs, and stays done if the process dies."""
+"""`ack="eager"`: acknowledged messages are deleted while the batch still runs and stay done if the process dies."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ def orders(**more: Any) -> Wire:
 
 
 def deleted(wire: Wire) -> list[list[str]]:
-    """The messages of each delete."""
+    """Return the message ids of each delete request."""
     return [
         [entry["ReceiptHandle"].removeprefix("handle-") for entry in request.entries] for request in wire.sent(DELETE)
     ]
@@ -32,13 +32,13 @@ def eager(handle: Callable[[Message], Any] = lambda _: None, **settings: Any) ->
 
 
 def crash() -> None:
-    """The process of the simulated function dies here and now."""
+    """End the process of the simulated function immediately."""
     call = current_call()
     assert call is not None
     call.crash()
 
 
-def test_acknowledged_messages_are_deleted_in_tens_while_the_batch_runs() -> None:  # SPEC G3
+def test_acknowledged_messages_are_deleted_in_batches_of_ten_while_the_batch_runs() -> None:  # SPEC G3
     seen: list[int] = []
     with orders() as wire:
         answer = eager(lambda _: seen.append(len(wire.sent(DELETE))))(batch_of(25), Context())
@@ -47,23 +47,23 @@ def test_acknowledged_messages_are_deleted_in_tens_while_the_batch_runs() -> Non
     assert deleted(wire) == [[f"m{index}" for index in range(10)], [f"m{index}" for index in range(10, 20)]]
 
 
-def test_by_default_lambda_deletes_them_after_the_answer() -> None:  # SPEC G3
+def test_by_default_lambda_deletes_acknowledged_messages_after_the_response() -> None:  # SPEC G3
     with orders() as wire:
         consumer(lambda _: None)(batch_of(25), Context())
     assert wire.requests == []
 
 
-@pytest.mark.parametrize("word", ["ack", "return", "discard"])
-def test_all_ways_of_being_done_are_deleted(word: str) -> None:  # SPEC G3
+@pytest.mark.parametrize("verdict", ["ack", "return", "discard"])
+def test_acknowledged_returned_and_discarded_messages_are_deleted(verdict: str) -> None:  # SPEC G3
     def handle(message: Message) -> None:
-        getattr(message, word, lambda: None)()
+        getattr(message, verdict, lambda: None)()
 
     with orders() as wire:
         eager(handle)(batch_of(10), Context())
     assert [len(request) for request in deleted(wire)] == [10]
 
 
-def test_what_is_not_done_is_not_deleted() -> None:  # SPEC A2, G3
+def test_failed_and_retried_messages_are_not_deleted() -> None:  # SPEC A2, G3
     def handle(message: Message) -> None:
         if message.id == "m3":
             raise ValueError
@@ -77,7 +77,7 @@ def test_what_is_not_done_is_not_deleted() -> None:  # SPEC A2, G3
     assert {"m3", "m4"}.isdisjoint(request)
 
 
-def test_an_explicit_ack_is_deleted_before_the_handler_returns() -> None:  # SPEC G3
+def test_an_explicitly_acknowledged_message_is_deleted_before_its_handler_returns() -> None:  # SPEC G3
     seen: list[int] = []
 
     def handle(message: Message) -> None:
@@ -89,7 +89,7 @@ def test_an_explicit_ack_is_deleted_before_the_handler_returns() -> None:  # SPE
     assert seen[-1] == 1
 
 
-def test_on_fifo_the_delete_waits_for_the_handlers_return() -> None:  # SPEC G3
+def test_on_fifo_an_acknowledged_message_is_deleted_after_its_handler_returns() -> None:  # SPEC G3
     seen: list[int] = []
 
     def handle(message: Message) -> None:
@@ -102,7 +102,7 @@ def test_on_fifo_the_delete_waits_for_the_handlers_return() -> None:  # SPEC G3
     assert [len(request) for request in deleted(wire)] == [10]
 
 
-def test_each_is_deleted_once() -> None:  # SPEC G3
+def test_a_message_that_is_acknowledged_twice_is_deleted_once() -> None:  # SPEC G3
     def handle(message: Message) -> None:
         message.ack()
         message.ack()
@@ -112,7 +112,7 @@ def test_each_is_deleted_once() -> None:  # SPEC G3
     assert deleted(wire) == [[f"m{index}" for index in range(10)], [f"m{index}" for index in range(10, 20)]]
 
 
-def test_an_ack_in_a_batch_handler_is_deleted_while_it_runs() -> None:  # SPEC G3
+def test_messages_acknowledged_in_a_batch_handler_are_deleted_while_it_runs() -> None:  # SPEC G3
     seen: list[int] = []
 
     @batch_consumer(ack="eager")
@@ -127,8 +127,8 @@ def test_an_ack_in_a_batch_handler_is_deleted_while_it_runs() -> None:  # SPEC G
     assert seen == [0] * 9 + [1] * 6
 
 
-def test_ack_all_is_final_when_it_is_eager() -> None:  # SPEC G3, B4
-    """They are deleted: a word that comes later has nothing to be said of."""
+def test_an_eager_ack_all_is_final() -> None:  # SPEC G3, B4
+    """The messages are deleted, so a later verdict is ignored."""
 
     @batch_consumer(ack="eager")
     def handler(batch: Batch) -> None:
@@ -142,7 +142,7 @@ def test_ack_all_is_final_when_it_is_eager() -> None:  # SPEC G3, B4
     assert wire.letters() == []
 
 
-def test_ack_all_of_a_fifo_batch_leaves_other_words_to_be_said() -> None:  # SPEC G3, B4
+def test_on_fifo_a_later_verdict_overrides_an_eager_ack_all() -> None:  # SPEC G3, B4
     @batch_consumer(ack="eager")
     def handler(batch: Batch) -> None:
         batch.ack_all()
@@ -150,11 +150,11 @@ def test_ack_all_of_a_fifo_batch_leaves_other_words_to_be_said() -> None:  # SPE
 
     with orders() as wire:
         assert failed(handler(batch_of(2, "orders.fifo", group="a"), Context())) == []
-    assert [letter["MessageBody"] for letter in wire.letters()] == ["1"]
+    assert [dead_letter["MessageBody"] for dead_letter in wire.letters()] == ["1"]
 
 
 def test_an_async_handler_does_not_wait_for_the_deletes() -> None:  # SPEC G3
-    """They go out beside it, or Lambda deletes them: nothing else in the event loop is held up."""
+    """A thread sends the deletes, or Lambda deletes the messages; the event loop is not blocked."""
 
     async def handle(message: Message) -> None: ...
 
@@ -163,7 +163,9 @@ def test_an_async_handler_does_not_wait_for_the_deletes() -> None:  # SPEC G3
     assert all(len(request) <= 10 for request in deleted(wire))
 
 
-def test_what_cannot_be_deleted_is_left_to_lambda_and_not_reported(caplog: pytest.LogCaptureFixture) -> None:  # SPEC G3
+def test_a_message_that_cannot_be_deleted_is_left_to_lambda_and_not_reported_as_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC G3
     with orders() as wire:
         wire.refuses[DELETE] = lambda _, entry: ("InternalError", "no") if entry["Id"] == "4" else None
         assert failed(eager()(batch_of(10), Context())) == []
@@ -171,7 +173,7 @@ def test_what_cannot_be_deleted_is_left_to_lambda_and_not_reported(caplog: pytes
     assert (field(line, "event"), field(line, "message_id")) == ("delete_failed", "m4")
 
 
-def test_when_sqs_does_not_answer_it_is_not_asked_again(caplog: pytest.LogCaptureFixture) -> None:  # SPEC G3, G6
+def test_no_more_deletes_are_sent_after_sqs_has_not_answered(caplog: pytest.LogCaptureFixture) -> None:  # SPEC G3, G6
     with orders() as wire:
         wire.fails[DELETE] = OSError("no route")
         assert failed(eager()(batch_of(100), Context())) == []
@@ -180,14 +182,14 @@ def test_when_sqs_does_not_answer_it_is_not_asked_again(caplog: pytest.LogCaptur
     assert "10 acknowledged messages were not deleted" in field(line, "text")
 
 
-def test_a_throttle_is_no_reason_to_stop_deleting() -> None:  # SPEC G3
+def test_deletes_continue_after_a_throttled_one() -> None:  # SPEC G3
     with orders() as wire:
         wire.fails[DELETE] = client_error("ThrottlingException")
         assert failed(eager()(batch_of(30), Context())) == []
     assert len(deleted(wire)) == 3
 
 
-def test_a_missing_permission_is_said_once(caplog: pytest.LogCaptureFixture) -> None:  # SPEC A8
+def test_a_missing_delete_permission_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:  # SPEC A8
     with orders() as wire:
         wire.fails[DELETE] = client_error("AccessDenied", status=403)
         handler = eager()
@@ -197,8 +199,8 @@ def test_a_missing_permission_is_said_once(caplog: pytest.LogCaptureFixture) -> 
     assert len(deleted(wire)) == 2
 
 
-def test_it_does_without_threads() -> None:  # SPEC A2, G3
-    class NoThreads:
+def test_messages_are_left_to_lambda_if_no_thread_can_be_started() -> None:  # SPEC A2, G3
+    class ThreadsThatDoNotStart:
         def __getattr__(self, name: str) -> Any:
             return getattr(real, name)
 
@@ -206,13 +208,13 @@ def test_it_does_without_threads() -> None:  # SPEC A2, G3
             raise RuntimeError("can't start new thread")
 
     with orders() as wire:
-        real, current().threads = current().threads, NoThreads()
+        real, current().threads = current().threads, ThreadsThatDoNotStart()
         assert failed(eager()(batch_of(30), Context())) == []
     assert wire.requests == []
 
 
 @pytest.mark.parametrize("ack", ["Eager", "", None, True, 1])
-def test_another_word_is_refused(ack: Any) -> None:  # SPEC C5
+def test_an_unknown_value_of_ack_is_refused(ack: Any) -> None:  # SPEC C5
     with pytest.raises(ConfigurationError, match=f"on_return.*{ack!r}"):
         consumer(ack=ack)
 
@@ -220,8 +222,8 @@ def test_another_word_is_refused(ack: Any) -> None:  # SPEC C5
 # in virtual time
 
 
-def test_after_a_second_fewer_than_ten_are_deleted_too(sandbox: Sandbox) -> None:  # SPEC G3
-    """Three are done within a tenth of a second; the fourth takes long and kills the process; the fifth never ran."""
+def test_after_a_second_fewer_than_ten_messages_are_deleted_too(sandbox: Sandbox) -> None:  # SPEC G3
+    """Three messages succeed at once; the fourth crashes the process after five seconds; the fifth has not run."""
     ran: list[int] = []
 
     @consumer(ack="eager")
@@ -241,7 +243,7 @@ def test_after_a_second_fewer_than_ten_are_deleted_too(sandbox: Sandbox) -> None
     assert sorted(ran) == [0, 1, 2, 3, 3, 4]
 
 
-def test_a_delete_that_hangs_costs_the_batch_two_seconds_at_most(sandbox: Sandbox) -> None:  # SPEC G3, G6
+def test_a_delete_that_hangs_delays_the_batch_by_two_seconds_at_most(sandbox: Sandbox) -> None:  # SPEC G3, G6
     ended: list[float] = []
 
     @consumer(ack="eager")

@@ -27,13 +27,13 @@ def extending(seconds: Any, then: Callable[[Message], None] = lambda _: None) ->
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(300, 300), (0.5, 1), (timedelta(minutes=2), 120), (43_200, 43_199)])
-def test_a_message_is_invisible_for_so_long_from_now(seconds: Any, asked: int) -> None:  # SPEC I6
+def test_extend_sets_the_visibility_timeout_counted_from_now(seconds: Any, asked: int) -> None:  # SPEC I6
     with orders() as wire:
         assert failed(extending(seconds)(event(record()), Context(900))) == []
     assert wire.visibilities() == {"handle-m1": asked}
 
 
-def test_it_is_never_shortened() -> None:  # SPEC I6
+def test_extend_never_shortens_a_lease() -> None:  # SPEC I6
     @consumer
     def handler(message: Message) -> None:
         message.extend(500)
@@ -44,7 +44,7 @@ def test_it_is_never_shortened() -> None:  # SPEC I6
     assert [request.entries[0]["VisibilityTimeout"] for request in wire.requests] == [500, 500]
 
 
-def test_on_fifo_the_rest_of_the_group_is_extended_with_it() -> None:  # SPEC I6, H1
+def test_on_fifo_extend_includes_the_later_messages_of_the_group() -> None:  # SPEC I6, H1
     records = [record("{}", name, "orders.fifo", group=name[0]) for name in ("a1", "b1", "a2", "a3")]
 
     @consumer
@@ -57,7 +57,7 @@ def test_on_fifo_the_rest_of_the_group_is_extended_with_it() -> None:  # SPEC I6
     assert wire.visibilities() == {"handle-a1": 300, "handle-a2": 300, "handle-a3": 300}
 
 
-def test_a_handler_outlives_the_visibility_timeout_and_runs_once(sandbox: Sandbox) -> None:  # SPEC I6
+def test_a_handler_that_extends_its_lease_runs_once_beyond_the_visibility_timeout(sandbox: Sandbox) -> None:  # SPEC I6
     runs: list[float] = []
 
     @consumer
@@ -74,14 +74,14 @@ def test_a_handler_outlives_the_visibility_timeout_and_runs_once(sandbox: Sandbo
     assert len(runs) == 1
 
 
-def test_an_async_handler_extends_while_others_run(sandbox: Sandbox) -> None:  # SPEC I6
-    when: dict[str, float] = {}
+def test_extend_async_lets_other_handlers_run_meanwhile(sandbox: Sandbox) -> None:  # SPEC I6
+    ended: dict[str, float] = {}
 
     @consumer(concurrency=2)
     async def handler(message: Message) -> None:
         if message.body == "first":
             await message.extend_async(100)
-        when[message.body] = sandbox.elapsed
+        ended[message.body] = sandbox.elapsed
 
     sandbox.queue("orders", dead_letter="dead")
     sandbox.connect(handler, "orders")
@@ -89,11 +89,11 @@ def test_an_async_handler_extends_while_others_run(sandbox: Sandbox) -> None:  #
     for body in ("first", "second"):
         sandbox.send("orders", body)
     sandbox.run()
-    assert when["second"] < when["first"]
+    assert ended["second"] < ended["first"]
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 43_201, float("nan"), "soon", True, None], ids=repr)
-def test_impossible_seconds_are_refused_at_the_call(seconds: Any) -> None:  # SPEC I6, B6
+def test_extend_raises_an_error_for_invalid_seconds(seconds: Any) -> None:  # SPEC I6, B6
     raised: list[str] = []
 
     def handler(message: Message) -> None:
@@ -107,8 +107,8 @@ def test_impossible_seconds_are_refused_at_the_call(seconds: Any) -> None:  # SP
     assert wire.requests == []
 
 
-def lost(handler: Any, batch: Any, wire: Wire) -> str:
-    """The text of the `LeaseLost` that the handler got."""
+def lease_lost_text(handler: Any, batch: Any, wire: Wire) -> str:
+    """Run the batch; return the text of the `LeaseLost` that `extend` raised in the handler."""
     texts: list[str] = []
 
     def handle(message: Message) -> None:
@@ -123,13 +123,13 @@ def lost(handler: Any, batch: Any, wire: Wire) -> str:
     return texts[0]
 
 
-def test_a_refused_handle_is_a_lost_lease_and_the_message_is_only_reported() -> None:  # SPEC I6, E6
+def test_a_message_whose_receipt_handle_is_refused_has_lost_its_lease_and_is_only_reported() -> None:  # SPEC I6, E6
     wire = orders(refuses={"ChangeMessageVisibilityBatch": lambda *_: ("ReceiptHandleIsInvalid", "expired")})
-    assert "ReceiptHandleIsInvalid" in lost(lambda message: message.extend(60), event(record()), wire)
+    assert "ReceiptHandleIsInvalid" in lease_lost_text(lambda message: message.extend(60), event(record()), wire)
     assert wire.operations == ["ChangeMessageVisibilityBatch", "GetQueueAttributes"]
 
 
-def test_a_lease_whose_known_end_has_passed_is_lost_without_a_request() -> None:  # SPEC I6, E6
+def test_a_lease_that_has_ended_is_lost_without_a_request() -> None:  # SPEC I6, E6
     wire = orders()
 
     def handler(message: Message) -> None:
@@ -137,25 +137,25 @@ def test_a_lease_whose_known_end_has_passed_is_lost_without_a_request() -> None:
         wire.clock.now += 61
         message.extend(60)
 
-    assert "its lease has ended" in lost(handler, event(record()), wire)
+    assert "its lease has ended" in lease_lost_text(handler, event(record()), wire)
     assert wire.operations.count("ChangeMessageVisibilityBatch") == 1
 
 
-def test_a_sample_event_without_a_handle_cannot_be_extended() -> None:  # SPEC I6, G5
+def test_a_message_without_a_receipt_handle_cannot_be_extended() -> None:  # SPEC I6, G5
     sample = record()
     del sample["receiptHandle"]
     wire = orders()
-    assert "no receipt handle" in lost(lambda message: message.extend(60), event(sample), wire)
+    assert "no receipt handle" in lease_lost_text(lambda message: message.extend(60), event(sample), wire)
 
 
-def test_any_other_error_of_sqs_reaches_the_handler() -> None:  # SPEC I6
+def test_any_other_error_of_sqs_is_raised_in_the_handler() -> None:  # SPEC I6
     wire = orders(fails={"ChangeMessageVisibilityBatch": client_error("AccessDenied", "no")})
     texts: list[str] = []
 
     def handler(message: Message) -> None:
         try:
             message.extend(60)
-        except Exception as error:  # noqa: BLE001 its kind is botocore's to make
+        except Exception as error:  # noqa: BLE001 botocore creates its class
             texts.append(f"{type(error).__name__}: {error}")
 
     with wire:

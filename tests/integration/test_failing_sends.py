@@ -1,6 +1,6 @@
-"""Whatever is sent, and however that fails: the original stays until its copy is confirmed, and FIFO swallows a repeat.
+"""Sends that fail: the original stays until its copy is confirmed, and FIFO deduplicates a repeated copy.
 
-Each transfer is made twice: first it fails in some way, then the message comes again and SQS is well.
+Each transfer is made twice: first it fails in some way, then the message is redelivered and SQS works.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tests.wire import Queue, Wire, client_error, url
 
 ENDPOINT = "https://sqs.us-east-1.amazonaws.com/"
 
-# the ways to send
+# transfers
 
 
 def fails(message: Message) -> None:
@@ -25,13 +25,13 @@ def fails(message: Message) -> None:
 
 
 class Transfer(NamedTuple):
-    """A way in which the message m1 goes to another queue, or to its own again."""
+    """A way to send the message m1 to another queue or back to its own."""
 
     source: str
     target: str
     handler: Consumer[Any]
     waits: int = 900
-    """The seconds that the message waits when its copy was not sent."""
+    """The delay in seconds of the message if its copy could not be sent."""
 
 
 def by_step(source: str, target: str, step: Any) -> Transfer:
@@ -39,7 +39,7 @@ def by_step(source: str, target: str, step: Any) -> Transfer:
 
 
 def by_handler(source: str, target: str, forward: Callable[[Sender, Message, dict[str, Any]], object]) -> Transfer:
-    """A handler that sends the message on by itself, and is done with it then."""
+    """Make a transfer whose handler sends the message itself and then succeeds."""
     queue = Sender(url(target))
 
     @consumer(backoff=Fixed(900))
@@ -70,10 +70,10 @@ BY_STEP = {
     "to another queue": by_step("orders", "slow", SendAgain("slow", times=9, queue="slow")),
     "again on FIFO": by_step("orders.fifo", "orders.fifo", SendAgain("slow", times=9, breaks_order=True)),
     "to another FIFO queue": by_step("orders.fifo", "slow.fifo", SendAgain("slow", times=9, queue="slow.fifo")),
-    "to its dead letters": by_step("orders", "orders-dlq", DeadLetter()),
-    "to its FIFO dead letters": by_step("orders.fifo", "orders-dlq.fifo", DeadLetter()),
-    "to named dead letters": by_step("orders", "graves", DeadLetter(queue="graves")),
-    "to named FIFO dead letters": by_step("orders.fifo", "graves.fifo", DeadLetter(queue="graves.fifo")),
+    "to its dead-letter queue": by_step("orders", "orders-dlq", DeadLetter()),
+    "to its FIFO dead-letter queue": by_step("orders.fifo", "orders-dlq.fifo", DeadLetter()),
+    "to a named dead-letter queue": by_step("orders", "graves", DeadLetter(queue="graves")),
+    "to a named FIFO dead-letter queue": by_step("orders.fifo", "graves.fifo", DeadLetter(queue="graves.fifo")),
 }
 BY_HANDLER = {
     "send": by_handler("orders", "bills", send),
@@ -83,20 +83,20 @@ BY_HANDLER = {
 }
 TRANSFERS = BY_STEP | BY_HANDLER
 
-# the ways to fail
+# faults
 
 
-def error(what: Exception) -> Callable[[Wire], None]:
-    """Nothing is applied, and this is raised."""
+def error(exception: Exception) -> Callable[[Wire], None]:
+    """Make sends raise the exception; SQS does not apply them."""
 
     def inject(wire: Wire) -> None:
-        wire.fails |= dict.fromkeys(("SendMessage", "SendMessageBatch"), what)
+        wire.fails |= dict.fromkeys(("SendMessage", "SendMessageBatch"), exception)
 
     return inject
 
 
 def applied(spoil: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Callable[[Wire], None]:
-    """The message is in its queue, and the receipt of it spoilt."""
+    """Make SQS apply sends but damage their receipts."""
     return lambda wire: setattr(wire, "receipts", lambda _, receipt: spoil(receipt))
 
 
@@ -104,9 +104,9 @@ def refused(wire: Wire) -> None:
     wire.refuses["SendMessageBatch"] = lambda *_: ("InternalError", "later")
 
 
-def raising(what: BaseException) -> Callable[[dict[str, Any]], None]:
+def raising(exception: BaseException) -> Callable[[dict[str, Any]], None]:
     def spoil(_: dict[str, Any]) -> None:
-        raise what
+        raise exception
 
     return spoil
 
@@ -115,8 +115,8 @@ def without(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda receipt: {each: value for each, value in receipt.items() if each != name}
 
 
-class Crash(BaseException):
-    """The process ends."""
+class ProcessCrash(BaseException):
+    """The end of the process."""
 
 
 FAULTS: dict[str, Callable[[Wire], None]] = {
@@ -133,14 +133,14 @@ FAULTS: dict[str, Callable[[Wire], None]] = {
     "no MD5": applied(without("MD5OfMessageBody")),
     "no message id": applied(without("MessageId")),
     "no receipt": applied(lambda _: None),
-    "a crash before": error(Crash()),  # type: ignore[arg-type]
-    "a crash right after": applied(raising(Crash())),
+    "a crash before": error(ProcessCrash()),  # type: ignore[arg-type]
+    "a crash right after": applied(raising(ProcessCrash())),
 }
 LEAVES_A_COPY = frozenset(
     {"a lost answer", "a broken answer", "a wrong MD5", "no MD5", "no message id", "no receipt", "a crash right after"}
 )
 UNKNOWN = LEAVES_A_COPY | {"no connection", "a lost request"}
-"""After these SQS may have a copy, which on FIFO swallows a second for five minutes: the repeat comes in time."""
+"""Faults after which SQS may have a copy. On FIFO, it deduplicates a repeated one for five minutes."""
 HAS_NO_ENTRIES = [("send", "a refused entry"), ("send to FIFO", "a refused entry")]
 
 MATRIX = pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def wire_of(transfer: Transfer) -> Wire:
 
 
 def deliver(wire: Wire, transfer: Transfer, receives: int) -> list[str]:
-    """The message, and another of another group; the ids that are reported as failed."""
+    """Deliver m1 and a message of another group; return the ids that are reported as failed."""
     first = record("m1's body", "m1", transfer.source, receives=receives, group="a")
     second = record("m2's body", "m2", transfer.source, group="b")
     with wire:
@@ -162,7 +162,7 @@ def deliver(wire: Wire, transfer: Transfer, receives: int) -> list[str]:
 
 
 def copies(wire: Wire, transfer: Transfer) -> list[dict[str, Any]]:
-    """What is in the target queue, without what SQS has swallowed (as it does for five minutes)."""
+    """Return the entries in the target queue, without those that SQS deduplicates."""
     sent = [entry for request, entry in wire.accepted if "MessageBody" in entry and request.queue == transfer.target]
     if not transfer.target.endswith(".fifo"):
         return sent
@@ -170,17 +170,17 @@ def copies(wire: Wire, transfer: Transfer) -> list[dict[str, Any]]:
 
 
 def deleted(wire: Wire) -> set[str]:
-    """The receipt handles of what was deleted."""
+    """Return the receipt handles of the deleted messages."""
     return {entry["ReceiptHandle"] for request, entry in wire.accepted if request.operation == "DeleteMessageBatch"}
 
 
 @MATRIX
-def test_a_message_stays_until_its_copy_is_confirmed_and_is_not_lost_or_doubled_on_fifo(
+def test_a_message_stays_until_its_copy_is_confirmed_and_is_not_duplicated_on_fifo(
     way: str, fault: str
 ) -> None:  # SPEC E6, E7, F4, J1, J6, A2
     transfer = TRANSFERS[way]
     wire = wire_of(transfer)
-    well = dict(wire.fails), dict(wire.refuses), wire.receipts
+    working = dict(wire.fails), dict(wire.refuses), wire.receipts
 
     FAULTS[fault](wire)
     reported = deliver(wire, transfer, receives=1)
@@ -188,17 +188,17 @@ def test_a_message_stays_until_its_copy_is_confirmed_and_is_not_lost_or_doubled_
     assert deleted(wire) == set()
     assert len(copies(wire, transfer)) == (fault in LEAVES_A_COPY)
     if not fault.startswith("a crash"):
-        assert reported == ["m1"], "a failing send touches nobody else"
-        is_swallowed_soon = way in BY_STEP and transfer.target.endswith(".fifo") and fault in UNKNOWN
-        assert wire.visibilities() == {"handle-m1": 240 if is_swallowed_soon else transfer.waits}
+        assert reported == ["m1"], "a failing send affects no other message"
+        is_repeated_soon = way in BY_STEP and transfer.target.endswith(".fifo") and fault in UNKNOWN
+        assert wire.visibilities() == {"handle-m1": 240 if is_repeated_soon else transfer.waits}
 
-    wire.fails, wire.refuses, wire.receipts = well
+    wire.fails, wire.refuses, wire.receipts = working
     assert deliver(wire, transfer, receives=2) == []
-    of_tarry = deleted(wire) - {"handle-m2"}  # acknowledged before m1 started, which was delivered before
-    assert of_tarry == ({"handle-m1"} if way in BY_STEP else set()), "Lambda deletes what is not reported"
+    of_tarry = deleted(wire) - {"handle-m2"}  # acknowledged and deleted before m1, a redelivered message, started
+    assert of_tarry == ({"handle-m1"} if way in BY_STEP else set()), "Lambda deletes a message that is not reported"
     sent = copies(wire, transfer)
     is_doubled = fault in LEAVES_A_COPY and not transfer.target.endswith(".fifo")
     assert len(sent) == (2 if is_doubled else 1)
     assert {entry["MessageBody"] for entry in sent} == {"m1's body"}
     if way in BY_STEP:
-        assert {told["id"] for told in wire.records()} == {"m1"}, "by which a double is known"
+        assert {envelope["id"] for envelope in wire.records()} == {"m1"}, "the stable id identifies a duplicate"

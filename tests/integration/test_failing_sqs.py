@@ -1,4 +1,4 @@
-"""Each request of a settlement, failing in each way it can: nothing is lost, and nobody else pays for it."""
+"""Each request of a settlement fails in each possible way: no message is lost, and others are not affected."""
 
 import logging
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def is_delete(request: Request) -> bool:
     return request.operation == "DeleteMessageBatch"
 
 
-def hides_for(seconds: int) -> Predicate:
+def changes_visibility_to(seconds: int) -> Predicate:
     def matches(request: Request) -> bool:
         if request.operation != "ChangeMessageVisibilityBatch":
             return False
@@ -52,12 +52,12 @@ REQUESTS: dict[str, Predicate] = {
     "look-up of the target": looks_up("orders-dlq"),
     "send": is_send,
     "delete": is_delete,
-    "retries": hides_for(60),
-    "give-backs": hides_for(0),
+    "retries": changes_visibility_to(60),
+    "releases": changes_visibility_to(0),
 }
-HANDLE_TEST = hides_for(180)
+HANDLE_TEST = changes_visibility_to(180)
 
-# the faults, each with a word of it that the log must show
+# the faults, each with a text that the log must show
 
 ENDPOINT = "https://sqs.us-east-1.amazonaws.com/"
 ERRORS: dict[str, tuple[Exception, str]] = {
@@ -74,16 +74,16 @@ ERRORS: dict[str, tuple[Exception, str]] = {
 REFUSAL = ("InternalError", "the entry failed")
 
 FAULTS = [(name, fault) for name in REQUESTS for fault in ERRORS]
-FAULTS += [(name, "entry failed") for name in ("send", "delete", "retries", "give-backs")]
+FAULTS += [(name, "entry failed") for name in ("send", "delete", "retries", "releases")]
 FAULTS += [("send", "wrong MD5"), ("send", "no message id"), ("send", "no receipt"), ("send", "no MD5")]
 PERHAPS_APPLIED = frozenset(
     {"lost answer", "no connection", "connect timeout", "a bug", "wrong MD5", "no message id", "no receipt", "no MD5"}
 )
-"""SQS may have the letter all the same: on FIFO it is repeated while SQS would swallow it (SPEC E7)."""
+"""Faults after which SQS may have the dead letter. On FIFO, it is repeated while SQS deduplicates it (SPEC E7)."""
 
 
 def inject(wire: Wire, where: Predicate, fault: str) -> str:
-    """Makes the requests that ``where`` picks fail; what of it the log must show."""
+    """Make the requests that ``where`` matches fail; return the text that the log must show."""
     if fault in ERRORS:
         error, shown = ERRORS[fault]
         for operation in (
@@ -144,40 +144,40 @@ def fifo_wire() -> Wire:
 
 
 def fates(wire: Wire, response: Any, batch: dict[str, Any]) -> dict[str, Fate]:
-    """What became of each message, as SQS sees it: by its answers and the function's."""
+    """Return the fate of each message, from the answers of SQS and the response of the function."""
     reported = failed(response)
     assert len(reported) == len(set(reported))
-    hidden = {
+    visibilities = {
         entry["ReceiptHandle"]: entry["VisibilityTimeout"]
         for request, entry in wire.accepted
         if request.operation == "ChangeMessageVisibilityBatch"
     }
     deleted = {entry["ReceiptHandle"] for request, entry in wire.accepted if request.operation == "DeleteMessageBatch"}
-    sent = {told["id"] for told in wire.records()}
+    sent = {envelope["id"] for envelope in wire.records()}
     found: dict[str, Fate] = {}
     for each in batch["Records"]:
         name, handle = each["messageId"], each["receiptHandle"]
         if name in reported:
-            assert handle not in deleted, f"{name} was deleted, and reported as failed"
-            found[name] = waits(hidden[handle]) if handle in hidden else REPORTED
+            assert handle not in deleted, f"{name} was deleted but reported as failed"
+            found[name] = waits(visibilities[handle]) if handle in visibilities else REPORTED
         else:
             found[name] = DEAD if name in sent else DONE
     return found
 
 
 def expected(name: str, fault: str, fates: dict[str, Fate], *, fifo: bool) -> dict[str, Fate]:
-    """The fates when this request fails, in whatever way."""
+    """Return the fates when this request fails."""
     match name:
-        case "look-up of the source" | "send":  # where to, or that it is there, is not known
+        case "look-up of the source" | "send":  # the target is unknown, or the send is not confirmed
             stuck = 240 if fifo and name == "send" and fault in PERHAPS_APPLIED else 900
             gone = {each: waits(stuck) for each, fate in fates.items() if fate == DEAD}
             behind = {"ok-a": waits(0)} if fifo else {}
             return fates | gone | behind
         case "retries":
             return {each: REPORTED if fate == waits(60) else fate for each, fate in fates.items()}
-        case "give-backs":
+        case "releases":
             return {each: REPORTED if fate == waits(0) else fate for each, fate in fates.items()}
-        case _:  # the limit is guessed; Lambda deletes what is not reported
+        case _:  # the limit is guessed; Lambda deletes messages that are not reported
             return fates
 
 
@@ -186,7 +186,7 @@ MATRIX = pytest.mark.parametrize(("name", "fault"), FAULTS, ids=[f"{name}: {faul
 
 @HANDLERS
 @MATRIX
-def test_a_failing_request_loses_nothing_and_touches_nobody_else(
+def test_a_failing_request_loses_no_message_and_affects_no_other_message(
     name: str, fault: str, handler: Consumer[Any]
 ) -> None:  # SPEC A2, F4, G1
     wire = standard_wire()
@@ -197,7 +197,7 @@ def test_a_failing_request_loses_nothing_and_touches_nobody_else(
 
 
 @MATRIX
-def test_on_fifo_a_failing_request_loses_nothing_and_stops_no_other_group(
+def test_on_fifo_a_failing_request_loses_no_message_and_stops_no_other_group(
     name: str, fault: str
 ) -> None:  # SPEC A2, F4, G1, H1
     wire = fifo_wire()
@@ -208,20 +208,18 @@ def test_on_fifo_a_failing_request_loses_nothing_and_stops_no_other_group(
 
 
 @MATRIX
-def test_a_failing_request_is_told_in_the_log(
-    name: str, fault: str, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC G1, L2
-    """At WARNING or above, since that is what a Lambda function's log shows by default."""
+def test_a_failing_request_is_logged(name: str, fault: str, caplog: pytest.LogCaptureFixture) -> None:  # SPEC G1, L2
+    """At WARNING or above, because Lambda does not show lower levels by default."""
     wire = standard_wire()
     shown = inject(wire, REQUESTS[name], fault)
     with wire:
         consumer(backoff=Fixed(60))(behave)(STANDARD_BATCH, Context())
     shown = "lacks sqs:" if fault == "denied" else shown
-    told = [line.getMessage() for line in lines(caplog, level=logging.WARNING)]
-    assert any(shown in text for text in told), told
+    texts = [line.getMessage() for line in lines(caplog, level=logging.WARNING)]
+    assert any(shown in text for text in texts), texts
 
 
-def test_the_fates_without_a_fault_are_as_the_handler_wants_them() -> None:
+def test_without_a_fault_each_message_has_the_fate_that_the_handler_asked_for() -> None:
     with standard_wire() as wire:
         response = consumer(backoff=Fixed(60))(behave)(STANDARD_BATCH, Context())
     assert fates(wire, response, STANDARD_BATCH) == STANDARD_FATES
@@ -235,7 +233,7 @@ def test_the_fates_without_a_fault_are_as_the_handler_wants_them() -> None:
 
 @pytest.mark.parametrize("operation", ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
 def test_one_refused_entry_changes_only_its_own_message(operation: str) -> None:  # SPEC G1, F4
-    batch = event(*(record("{}", f"{what}-{index}") for index in range(5) for what in ("dead", "retry")))
+    batch = event(*(record("{}", f"{kind}-{index}") for index in range(5) for kind in ("dead", "retry")))
     wire = standard_wire()
     wire.refuses[operation] = lambda _, entry: REFUSAL if entry["Id"] == "2" else None
     with wire:
@@ -245,34 +243,34 @@ def test_one_refused_entry_changes_only_its_own_message(operation: str) -> None:
         "DeleteMessageBatch": {},
         "ChangeMessageVisibilityBatch": {"retry-2": REPORTED},
     }
-    well: dict[str, Fate] = dict.fromkeys((f"dead-{index}" for index in range(5)), DEAD)
-    well |= dict.fromkeys((f"retry-{index}" for index in range(5)), waits(60))
-    assert found == well | one[operation]
+    by_id: dict[str, Fate] = dict.fromkeys((f"dead-{index}" for index in range(5)), DEAD)
+    by_id |= dict.fromkeys((f"retry-{index}" for index in range(5)), waits(60))
+    assert found == by_id | one[operation]
 
 
 @pytest.mark.parametrize("operation", ["SendMessageBatch", "ChangeMessageVisibilityBatch"])
-def test_a_call_that_is_refused_as_a_whole_is_repeated_entry_by_entry(operation: str) -> None:  # SPEC C6, G1
-    what = "dead" if operation == "SendMessageBatch" else "retry"
-    batch = event(*(record(str(index), f"{what}-{index}") for index in range(5)))
+def test_a_settlement_request_refused_as_a_whole_is_repeated_entry_by_entry(operation: str) -> None:  # SPEC C6, G1
+    kind = "dead" if operation == "SendMessageBatch" else "retry"
+    batch = event(*(record(str(index), f"{kind}-{index}") for index in range(5)))
 
-    def is_the_odd_one(entry: dict[str, Any]) -> bool:
+    def is_refused(entry: dict[str, Any]) -> bool:
         return entry.get("MessageBody") == "3" or entry.get("ReceiptHandle") == "handle-retry-3"
 
     def refuse(request: Request) -> Exception | None:
-        odd = any(is_the_odd_one(entry) for entry in request.entries)
-        return client_error("InvalidParameterValue", "one of them is odd") if odd else None
+        has_refused_entry = any(is_refused(entry) for entry in request.entries)
+        return client_error("InvalidParameterValue", "one of them is odd") if has_refused_entry else None
 
     wire = standard_wire()
     wire.fails[operation] = refuse
     with wire:
         found = fates(wire, consumer(backoff=Fixed(60))(behave)(batch, Context()), batch)
-    well = DEAD if what == "dead" else waits(60)
-    ill = waits(900) if what == "dead" else REPORTED
-    assert found == {f"{what}-{index}": ill if index == 3 else well for index in range(5)}
+    others = DEAD if kind == "dead" else waits(60)
+    refused = waits(900) if kind == "dead" else REPORTED
+    assert found == {f"{kind}-{index}": refused if index == 3 else others for index in range(5)}
 
 
 @pytest.mark.parametrize("code", ["RequestThrottled", "AccessDenied", "AWS.SimpleQueueService.NonExistentQueue"])
-def test_what_says_nothing_of_an_entry_is_not_repeated_entry_by_entry(code: str) -> None:  # SPEC G1
+def test_an_error_that_does_not_concern_an_entry_is_not_repeated_entry_by_entry(code: str) -> None:  # SPEC G1
     batch = event(*(record("{}", f"retry-{index}") for index in range(10)))
     wire = standard_wire()
     wire.fails["ChangeMessageVisibilityBatch"] = client_error(code)
@@ -281,7 +279,7 @@ def test_what_says_nothing_of_an_entry_is_not_repeated_entry_by_entry(code: str)
     assert len(wire.sent("ChangeMessageVisibilityBatch")) == 1
 
 
-def test_a_failing_request_of_ten_leaves_the_other_tens_alone() -> None:  # SPEC G1
+def test_a_failing_request_of_ten_entries_does_not_affect_other_requests() -> None:  # SPEC G1
     batch = event(*(record("{}", f"retry-{index}") for index in range(30)))
     wire = standard_wire()
 
@@ -295,7 +293,7 @@ def test_a_failing_request_of_ten_leaves_the_other_tens_alone() -> None:  # SPEC
     assert found == {f"retry-{index}": REPORTED if 10 <= index < 20 else waits(60) for index in range(30)}
 
 
-# the handle test before a late send
+# the test of the receipt handle before a send long after the receive
 
 
 def slow(wire: Wire) -> Consumer[Any]:
@@ -309,50 +307,50 @@ def slow(wire: Wire) -> Consumer[Any]:
     return handler
 
 
-LATE_BATCH = event(*(record("{}", name, "orders.fifo", group=name) for name in ("dead-1", "ok-1", "retry-1")))
-LATE_FATES: dict[str, Fate] = {"ok-1": DONE, "dead-1": DEAD, "retry-1": waits(60)}
+SLOW_BATCH = event(*(record("{}", name, "orders.fifo", group=name) for name in ("dead-1", "ok-1", "retry-1")))
+SLOW_FATES: dict[str, Fate] = {"ok-1": DONE, "dead-1": DEAD, "retry-1": waits(60)}
 
 
 @pytest.mark.parametrize("fault", list(ERRORS))
-def test_a_handle_test_that_fails_says_nothing_of_the_handle(fault: str) -> None:  # SPEC E6, A8
-    """Only what is refused is somebody else's: a throttle, or no permission to ask, is no such word."""
+def test_a_failed_test_of_the_receipt_handle_does_not_prevent_the_send(fault: str) -> None:  # SPEC E6, A8
+    """Only a refused handle means that the message was delivered to another consumer; a throttle does not."""
     wire = fifo_wire()
     inject(wire, HANDLE_TEST, fault)
     with wire:
-        found = fates(wire, slow(wire)(LATE_BATCH, Context(remaining=900)), LATE_BATCH)
-    assert found == LATE_FATES
+        found = fates(wire, slow(wire)(SLOW_BATCH, Context(remaining=900)), SLOW_BATCH)
+    assert found == SLOW_FATES
 
 
 @pytest.mark.parametrize("code", ["ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue"])
-def test_what_the_handle_test_refuses_is_not_sent_only_reported(
+def test_a_message_whose_receipt_handle_is_refused_is_not_sent_but_reported(
     code: str, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC E6
     wire = fifo_wire()
     text = "Value handle-dead-1 for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
     wire.refuses["ChangeMessageVisibilityBatch"] = lambda request, _: (code, text) if HANDLE_TEST(request) else None
     with wire:
-        found = fates(wire, slow(wire)(LATE_BATCH, Context(remaining=900)), LATE_BATCH)
-    assert found == LATE_FATES | {"dead-1": REPORTED}
+        found = fates(wire, slow(wire)(SLOW_BATCH, Context(remaining=900)), SLOW_BATCH)
+    assert found == SLOW_FATES | {"dead-1": REPORTED}
     assert wire.sent("SendMessageBatch") == []
     assert any(field(line, "message_id") == "dead-1" for line in lines(caplog, level=logging.WARNING))
 
 
-def test_a_handle_test_that_is_refused_as_a_whole_for_its_handle_is_not_sent() -> None:  # SPEC E6
+def test_a_message_is_not_sent_if_the_whole_request_is_refused_for_its_receipt_handle() -> None:  # SPEC E6
     wire = fifo_wire()
     wire.fails["ChangeMessageVisibilityBatch"] = lambda request: (
         client_error("ReceiptHandleIsInvalid", "The input receipt handle is invalid.") if HANDLE_TEST(request) else None
     )
     with wire:
-        found = fates(wire, slow(wire)(LATE_BATCH, Context(remaining=900)), LATE_BATCH)
-    assert found == LATE_FATES | {"dead-1": REPORTED}
+        found = fates(wire, slow(wire)(SLOW_BATCH, Context(remaining=900)), SLOW_BATCH)
+    assert found == SLOW_FATES | {"dead-1": REPORTED}
 
 
-# everything at once
+# all requests fail
 
 
 @pytest.mark.parametrize("fault", [*ERRORS, "entry failed"])
 @pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
-def test_with_sqs_gone_every_message_not_handled_is_reported(fault: str, fifo: bool) -> None:  # SPEC A2
+def test_if_all_requests_fail_every_message_that_did_not_succeed_is_reported(fault: str, fifo: bool) -> None:  # SPEC A2
     wire, batch = (fifo_wire(), FIFO_BATCH) if fifo else (standard_wire(), STANDARD_BATCH)
     inject(wire, lambda _: True, fault)
     with wire:
@@ -361,7 +359,7 @@ def test_with_sqs_gone_every_message_not_handled_is_reported(fault: str, fifo: b
     assert failed(response) == [each["messageId"] for each in batch["Records"] if each["messageId"] not in succeeded]
 
 
-def test_an_explicit_retry_that_cannot_be_set_is_reported() -> None:  # SPEC A2, G1
+def test_a_retried_message_whose_visibility_cannot_be_changed_is_reported() -> None:  # SPEC A2, G1
     @consumer
     def handler(message: Message) -> None:
         raise Retry(300)
@@ -372,41 +370,41 @@ def test_an_explicit_retry_that_cannot_be_set_is_reported() -> None:  # SPEC A2,
         assert failed(handler(event(record()), Context())) == ["m1"]
 
 
-# answers that make no sense
+# invalid answers
 
 
 class OddQueue(Queue):
-    """A queue of which GetQueueAttributes tells this."""
+    """A queue for which GetQueueAttributes returns the given answer."""
 
-    told: dict[str, str]
+    answer: dict[str, str]
 
     def attributes(self, names: list[str]) -> dict[str, str]:
-        return self.told
+        return self.answer
 
 
 @pytest.mark.parametrize(
-    "told",
+    "answer",
     [
         pytest.param({}, id="nothing"),
         pytest.param({"RedrivePolicy": "", "VisibilityTimeout": "soon"}, id="no numbers"),
         pytest.param({"RedrivePolicy": "{}"}, id="an empty policy"),
         pytest.param({"RedrivePolicy": '{"maxReceiveCount": "x", "deadLetterTargetArn": "nowhere"}'}, id="no ARN"),
-        pytest.param({"RedrivePolicy": "not json"}, id="no JSON"),
+        pytest.param({"RedrivePolicy": "not json"}, id="not JSON"),
         pytest.param({"RedrivePolicy": "null"}, id="null"),
         pytest.param({"RedrivePolicy": '{"deadLetterTargetArn": ["x"]}'}, id="a list"),
     ],
 )
-def test_odd_attributes_of_a_queue_are_as_none(told: dict[str, str]) -> None:  # SPEC A2, F5
-    """As an emulator or a proxy may give them."""
+def test_invalid_attributes_of_a_queue_are_ignored(answer: dict[str, str]) -> None:  # SPEC A2, F5
+    """An emulator or a proxy may return them."""
     wire = standard_wire()
     odd = wire.queues["orders"] = OddQueue()
-    odd.told = told
+    odd.answer = answer
     with wire:
         found = fates(wire, consumer(backoff=Fixed(60))(behave)(STANDARD_BATCH, Context()), STANDARD_BATCH)
     assert found == STANDARD_FATES | {"dead-1": waits(900)}
 
 
-def test_a_look_up_that_fails_is_told_once_an_invocation(caplog: pytest.LogCaptureFixture) -> None:  # SPEC C8, L2
+def test_a_failed_look_up_is_logged_once_per_invocation(caplog: pytest.LogCaptureFixture) -> None:  # SPEC C8, L2
     wire = standard_wire()
     wire.fails["GetQueueAttributes"] = client_error("RequestThrottled")
     retries = event(*(record("{}", f"retry-{index}") for index in range(3)))

@@ -1,7 +1,7 @@
-"""Whatever a message brings along and dies of: it is sent as SQS takes it, with as much of its record as has room.
+"""Dead letters and copies of arbitrary messages and errors fit the limits of SQS, with as much of the record as fits.
 
-Hypothesis makes messages and errors; a consumer puts them away; what it asks of SQS is checked, as botocore would send
-it, against what the same consumer sends where there is room for everything.
+Hypothesis makes messages and errors, and a consumer settles them. Its requests are compared with those of the same
+consumer without a size limit.
 """
 
 import base64
@@ -24,11 +24,11 @@ from tests.records import Context, event, failed, record
 from tests.wire import Queue, TestClock, Wire, arn
 
 MIB = 1_048_576
-SMALLEST_LIMIT = 1_024  # SQS's range of MaximumMessageSize
-ENDLESS = 1_000_000_000  # what no queue has: room for everything
+SMALLEST_LIMIT = 1_024  # the smallest MaximumMessageSize of SQS
+ENDLESS = 1_000_000_000  # a limit that no queue has
 ATTRIBUTE_BYTES = len("Tarry") + len("String")
 ENOUGH_BYTES = 2_048
-"""Where so much is free beside a message, its letter tells where it failed."""
+"""With this much space left, a dead letter shows where the handler failed."""
 
 profile = settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -36,11 +36,11 @@ profile = settings(max_examples=120, deadline=None, derandomize=True, suppress_h
 # errors
 
 
-class Declined(Exception):
+class HandlerError(Exception):
     pass
 
 
-LongNamed = type("Declined" + "X" * 250, (Declined,), {})
+LongNamed = type("HandlerError" + "X" * 250, (HandlerError,), {})
 
 
 def innermost(error: Exception) -> None:
@@ -60,7 +60,7 @@ def other_step(depth: int, error: Exception) -> None:
 
 
 def in_a_wide_line(width: int) -> Callable[[int, Exception], None]:
-    """The like of `innermost`, its source line so many characters long, as in code that was generated."""
+    """Return a function like `innermost` with a long source line, as in generated code."""
     path = f"/var/task/wide_{width}.py"
     source = f"def innermost(_, error): raise error  # {'é' * width}\n"
     linecache.cache[path] = (len(source), None, [source], path)
@@ -70,40 +70,40 @@ def in_a_wide_line(width: int) -> Callable[[int, Exception], None]:
     return wide
 
 
-class Trouble(NamedTuple):
-    """What a handler dies of."""
+class HandlerFailure(NamedTuple):
+    """The exception that a handler raises."""
 
     text: str
-    kind: type[Exception] = Declined
+    kind: type[Exception] = HandlerError
     depth: int = 0
     wide: int = 0
     cause: str | None = None
     explicit: bool = True
 
     def happen(self) -> None:
-        """Raises it."""
+        """Raise the exception."""
         fail = in_a_wide_line(self.wide) if self.wide else step
         error = self.kind(self.text)
         if self.cause is None:
             return fail(self.depth, error)
         try:
-            step(1, Declined(self.cause))
-        except Declined as cause:
+            step(1, HandlerError(self.cause))
+        except HandlerError as cause:
             if self.explicit:
                 error.__cause__ = cause
             fail(self.depth, error)
 
 
-characters = st.characters(codec=None)  # any at all: NUL and lone surrogates too
+characters = st.characters(codec=None)  # including NUL and lone surrogates
 texts = st.text(characters, max_size=400) | st.builds(
     lambda unit, length: (unit * length)[:length],
     st.sampled_from(["x", "\x00", "\ud800", "\ud83d\ude00", "😀", "é", '"', "\\", "line\n", "  File "]),
     st.sampled_from([100, 3_000, 40_000, 200_000]),
 )
-troubles = st.builds(
-    Trouble,
+failures = st.builds(
+    HandlerFailure,
     text=texts,
-    kind=st.sampled_from([Declined, Declined, LongNamed]),
+    kind=st.sampled_from([HandlerError, HandlerError, LongNamed]),
     depth=st.sampled_from([0, 1, 40]),
     wide=st.sampled_from([0, 0, 0, 200, 3_000]),
     cause=st.none() | texts,
@@ -139,8 +139,8 @@ names = st.from_regex(r"[A-Za-z0-9_-]{1,12}(\.[a-z]{1,3})?", fullmatch=True).fil
 own_attributes = st.dictionaries(names, values, max_size=3) | st.dictionaries(names, values, min_size=8, max_size=10)
 
 
-def earlier_record(carried: int, failures: int, text: str) -> dict[str, Any]:
-    """The record of a copy, or of a letter that was redriven: without its sum."""
+def earlier_envelope(carried: int, failures: int, text: str) -> dict[str, Any]:
+    """Return the `Tarry` attribute of a copy or of a redriven dead letter, without its sum."""
     at = "2027-01-15T07:00:00.000Z"
     entries = [{"attempt": attempt, "at": at, "error": text[:300]} for attempt in range(1, failures + 1)]
     failure = {"reason": "error", "attempts": carried + 2, "first_failed_at": at, "failed_at": at, "message": text}
@@ -149,20 +149,20 @@ def earlier_record(carried: int, failures: int, text: str) -> dict[str, Any]:
             "history": entries}  # fmt: skip
 
 
-earlier_records = st.builds(earlier_record, st.sampled_from([0, 3]), st.integers(0, 10), texts)
+earlier_envelopes = st.builds(earlier_envelope, st.sampled_from([0, 3]), st.integers(0, 10), texts)
 
 
-class Given(NamedTuple):
-    """A message, and how much its target queue takes."""
+class Case(NamedTuple):
+    """A message, and the size limit of its target queue."""
 
-    trouble: Trouble
+    failure: HandlerFailure
     room: int = 10_000
-    """What is left of the limit beside the body and the user's attributes; the body is as long as that demands."""
+    """The bytes left beside the body and the user's attributes. The length of the body follows from it."""
     limit: int = MIB
     unit: str = "x"
     attributes: Mapping[str, Any] = {}
     tarry: str | None = None
-    """An attribute of the user's own by the name of ours."""
+    """A user attribute that is named ``Tarry``."""
     earlier: dict[str, Any] | None = None
 
     @property
@@ -177,7 +177,7 @@ class Given(NamedTuple):
 
     @property
     def free(self) -> int:
-        """What is left for a record, with its name and type."""
+        """The bytes left for the `Tarry` attribute, without its name and type."""
         own = sum(bytes_of(name, value) for name, value in self.own.items())
         return self.limit - len(self.body.encode()) - own - ATTRIBUTE_BYTES
 
@@ -186,16 +186,16 @@ class Given(NamedTuple):
         return len(self.own) < 10 and self.tarry is None
 
     def record(self, received_at: float, *, stripped: bool = False) -> dict[str, Any]:
-        """As the event has it; stripped of what takes a record's place."""
+        """Return the SQS record; if stripped, without the user's attributes."""
         attributes = {} if stripped else self.own
         if self.earlier is not None:
-            told = {**self.earlier, "sum": body_sum(self.body)}
-            attributes["Tarry"] = string(json.dumps(told))
+            envelope = {**self.earlier, "sum": body_sum(self.body)}
+            attributes["Tarry"] = string(json.dumps(envelope))
         return record(self.body, "m1", attributes=attributes, received_at=received_at)
 
 
 def bytes_of(name: str, value: Mapping[str, Any]) -> int:
-    """What SQS counts of an attribute: name, type and value."""
+    """Return the bytes of an attribute as SQS counts them: name, type, and value."""
     data = base64.b64decode(value["binaryValue"]) if "binaryValue" in value else value["stringValue"].encode()
     return len(name.encode()) + len(value["dataType"].encode()) + len(data)
 
@@ -208,8 +208,8 @@ rooms = st.one_of(
     st.integers(-300, 250),
 )
 messages = st.builds(
-    Given,
-    trouble=troubles,
+    Case,
+    failure=failures,
     room=rooms,
     limit=st.sampled_from([4_096, 4_097, 10_000, 262_144, MIB, SMALLEST_LIMIT]) | st.integers(SMALLEST_LIMIT, MIB),
     unit=st.sampled_from(["x", "é", "😀", "\n", '"']),
@@ -217,11 +217,11 @@ messages = st.builds(
     tarry=st.none(),
     earlier=st.none(),
 ).flatmap(
-    lambda given_: st.one_of(
-        st.just(given_),
-        st.just(given_),
-        st.builds(lambda earlier: given_._replace(earlier=earlier), earlier_records),
-        st.builds(lambda text: given_._replace(tarry=text, attributes=dict([*given_.attributes.items()][:9])),
+    lambda case: st.one_of(
+        st.just(case),
+        st.just(case),
+        st.builds(lambda earlier: case._replace(earlier=earlier), earlier_envelopes),
+        st.builds(lambda text: case._replace(tarry=text, attributes=dict([*case.attributes.items()][:9])),
                   st.sampled_from(["mine", '{"v": 1}', "[]"])),
     )
 )  # fmt: skip
@@ -230,8 +230,8 @@ messages = st.builds(
 # sending
 
 
-class Put(NamedTuple):
-    """What came of a message."""
+class Settled(NamedTuple):
+    """The result of handling a message."""
 
     sent: list[dict[str, Any]]
     reported: list[str]
@@ -239,20 +239,22 @@ class Put(NamedTuple):
     log: list[logging.LogRecord]
 
     @property
-    def told(self) -> dict[str, Any] | None:
-        """The record that was sent with it."""
+    def envelope(self) -> dict[str, Any] | None:
+        """The `Tarry` attribute that was sent with the message."""
         attribute = self.sent[0].get("MessageAttributes", {}).get("Tarry")
         text = attribute and attribute["StringValue"]
         return json.loads(text) if text and '"sum"' in text else None
 
     @property
     def logged(self) -> list[dict[str, Any]]:
-        """The records that the log holds, as they would have been sent."""
+        """The `Tarry` attributes in the log lines, as they would have been sent."""
         records = [field(line, "record") for line in self.log]
         return [json.loads(json.dumps(each)) for each in records if each is not None]
 
 
-class Log(logging.Handler):
+class LogRecords(logging.Handler):
+    """A log handler that keeps its records."""
+
     def __init__(self) -> None:
         super().__init__()
         self.records: list[logging.LogRecord] = []
@@ -263,7 +265,7 @@ class Log(logging.Handler):
 
 @contextmanager
 def log() -> Iterator[list[logging.LogRecord]]:
-    handler, logger = Log(), logging.getLogger("tarry")
+    handler, logger = LogRecords(), logging.getLogger("tarry")
     logger.addHandler(handler)
     logger.propagate = False  # pytest would keep the lines of all examples
     try:
@@ -277,33 +279,33 @@ CLOCK = TestClock()
 LIMITED, LIMITLESS = Wire(clock=CLOCK), Wire(clock=CLOCK)  # a client for each is enough for all examples
 
 
-def put(wire: Wire, handler: Consumer[Any], given_: Given, limit: int, *, stripped: bool = False) -> Put:
-    """What the consumer does with the message."""
+def settle(wire: Wire, handler: Consumer[Any], case: Case, limit: int, *, stripped: bool = False) -> Settled:
+    """Return the result of the consumer for the message."""
     target = Queue(maximum_message_size=limit)
     wire.queues = {"orders": Queue(dead_letter="orders-dlq", maximum_message_size=limit), "orders-dlq": target}
     wire.requests.clear()
     wire.accepted.clear()
     with wire, log() as logged:
-        response = handler(event(given_.record(CLOCK.now, stripped=stripped)), Context())
-    return Put(wire.letters(), failed(response), wire.visibilities(), logged)
+        response = handler(event(case.record(CLOCK.now, stripped=stripped)), Context())
+    return Settled(wire.letters(), failed(response), wire.visibilities(), logged)
 
 
-def both(handler: Consumer[Any], given_: Given) -> tuple[Put, dict[str, Any]]:
-    """What becomes of the message, and its record as it is where there is room for everything."""
-    CLOCK.now += 1_000  # what was looked up of the queues is forgotten
-    unbound = put(LIMITLESS, handler, given_, ENDLESS, stripped=True)
-    assert unbound.told is not None
+def limited_and_whole(handler: Consumer[Any], case: Case) -> tuple[Settled, dict[str, Any]]:
+    """Return the result of the message, and its whole `Tarry` attribute as sent without a limit."""
+    CLOCK.now += 1_000  # the cached attributes of the queues expire
+    unbound = settle(LIMITLESS, handler, case, ENDLESS, stripped=True)
+    assert unbound.envelope is not None
     assert unbound.logged == []
-    return put(LIMITED, handler, given_, given_.limit), unbound.told
+    return settle(LIMITED, handler, case, case.limit), unbound.envelope
 
 
 def as_logged(whole: dict[str, Any]) -> dict[str, Any]:
-    """The record as a log line shows it."""
+    """Return the `Tarry` attribute as a log line shows it."""
     shown: dict[str, Any] = json.loads(fit(whole, 65_536) or "")
     return shown
 
 
-# what must hold
+# checks
 
 
 NOT_ALLOWED = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -315,17 +317,17 @@ FAILURE_KEYS = {
 
 
 def essentials_of(whole: Mapping[str, Any]) -> dict[str, Any]:
-    """What is never left out of a record."""
+    """Return the fields that are never left out of a `Tarry` attribute."""
     kept = {name: whole["failure"][name] for name in ("reason", "attempts", "failed_at")}
     return {name: value for name, value in whole.items() if name not in ("failure", "history")} | {"failure": kept}
 
 
-def compact(told: Mapping[str, Any]) -> str:
-    return json.dumps(told, separators=(",", ":"))
+def compact(envelope: Mapping[str, Any]) -> str:
+    return json.dumps(envelope, separators=(",", ":"))
 
 
-def check_sent(entry: Mapping[str, Any], given_: Given) -> None:
-    """SQS takes it, and it is the message that was received."""
+def check_sent(entry: Mapping[str, Any], case: Case) -> None:
+    """Check that SQS accepts the entry and that it equals the received message."""
     attributes = entry.get("MessageAttributes", {})
     size = len(entry["MessageBody"].encode())
     for name, value in attributes.items():
@@ -333,32 +335,32 @@ def check_sent(entry: Mapping[str, Any], given_: Given) -> None:
         assert data
         size += len(name.encode()) + len(value["DataType"].encode()) + len(data)
         assert not NOT_ALLOWED.search(value.get("StringValue", ""))
-    assert size <= given_.limit
+    assert size <= case.limit
     assert len(attributes) <= 10
-    assert entry["MessageBody"] == given_.body
-    for name, value in given_.own.items():
+    assert entry["MessageBody"] == case.body
+    for name, value in case.own.items():
         text = {"StringValue": value["stringValue"]} if "stringValue" in value else {}
         data = {"BinaryValue": base64.b64decode(value["binaryValue"])} if "binaryValue" in value else {}
         assert attributes[name] == {"DataType": value["dataType"], **text, **data}
 
 
-def check_told(told: dict[str, Any], whole: dict[str, Any], free: int) -> None:
-    """The record is the whole one, but for what had to be cut."""
-    assert len(compact(told)) <= free
-    assert set(told) <= TOP_KEYS
-    assert set(told["failure"]) <= FAILURE_KEYS
-    assert essentials_of(told) == essentials_of(whole)
-    assert told.get("history", whole["history"]) == whole["history"]
-    assert set(told["failure"]) <= set(whole["failure"])
-    for name, value in told["failure"].items():
+def check_envelope(envelope: dict[str, Any], whole: dict[str, Any], free: int) -> None:
+    """Check that the `Tarry` attribute is the whole one, trimmed only as necessary."""
+    assert len(compact(envelope)) <= free
+    assert set(envelope) <= TOP_KEYS
+    assert set(envelope["failure"]) <= FAILURE_KEYS
+    assert essentials_of(envelope) == essentials_of(whole)
+    assert envelope.get("history", whole["history"]) == whole["history"]
+    assert set(envelope["failure"]) <= set(whole["failure"])
+    for name, value in envelope["failure"].items():
         if value != whole["failure"][name]:
             check_cut(name, escaped(value), escaped(whole["failure"][name]))
     if free >= len(compact(whole)):
-        assert told == whole
+        assert envelope == whole
 
 
 def escaped(text: str) -> str:
-    """As JSON has it: there the halves of a surrogate pair are two characters, as they are to whom cuts them."""
+    """Return the text as JSON escapes it: a surrogate pair is two characters, which trimming may separate."""
     return json.dumps(text)[1:-1]
 
 
@@ -369,7 +371,7 @@ def check_cut(name: str, kept: str, whole: str) -> None:
         return
     assert name == "traceback"
     frame = r"  File \""
-    if kept.startswith(frame):  # the beginning of the last frame, which is too long itself
+    if kept.startswith(frame):  # the beginning of the last frame, which alone is too long
         assert ", in innermost" in kept
         assert whole[whole.rindex(rf"\n{frame}") + 2 :].startswith(kept.removesuffix("..."))
         return
@@ -378,13 +380,13 @@ def check_cut(name: str, kept: str, whole: str) -> None:
     assert kept.removeprefix(r"...\n").startswith(frame), "frames are whole"
 
 
-def check_innermost(told: dict[str, Any], trouble: Trouble) -> None:
-    """It says where it failed, and how its text begins."""
-    failure = told["failure"]
-    assert "in innermost" in failure["traceback"]
-    if trouble.text:
-        assert escaped(trouble.text).startswith(escaped(failure["message"]).removesuffix("...")[:5])
-    assert {"type", "fingerprint", "first_failed_at", "function"} <= set(failure)
+def check_innermost(envelope: dict[str, Any], failure: HandlerFailure) -> None:
+    """Check that the failure record shows where the handler failed and how the error text begins."""
+    failure_record = envelope["failure"]
+    assert "in innermost" in failure_record["traceback"]
+    if failure.text:
+        assert escaped(failure.text).startswith(escaped(failure_record["message"]).removesuffix("...")[:5])
+    assert {"type", "fingerprint", "first_failed_at", "function"} <= set(failure_record)
 
 
 # dead letters
@@ -392,31 +394,33 @@ def check_innermost(told: dict[str, Any], trouble: Trouble) -> None:
 
 @profile
 @given(messages)
-@example(Given(Trouble("x" * 200_000, kind=LongNamed, depth=40), room=ENOUGH_BYTES + ATTRIBUTE_BYTES))
-@example(Given(Trouble("no", wide=3_000), room=ENOUGH_BYTES + ATTRIBUTE_BYTES))
-def test_a_dead_letter_fits_with_as_much_of_its_record_as_has_room(given_: Given) -> None:  # SPEC F3, F5
+@example(Case(HandlerFailure("x" * 200_000, kind=LongNamed, depth=40), room=ENOUGH_BYTES + ATTRIBUTE_BYTES))
+@example(Case(HandlerFailure("no", wide=3_000), room=ENOUGH_BYTES + ATTRIBUTE_BYTES))
+def test_a_dead_letter_fits_with_as_much_of_its_failure_record_as_possible(case: Case) -> None:  # SPEC F3, F5
     def handler(message: Message) -> None:
-        given_.trouble.happen()
+        case.failure.happen()
 
-    done, whole = both(consumer(fatal=Declined)(handler), given_)
-    if given_.free + ATTRIBUTE_BYTES < 0:
-        assert (done.sent, done.reported, done.waits) == ([], ["m1"], {"handle-m1": 900})
-        assert [line.levelno for line in done.log if field(line, "event") == "unhandled"] == [logging.ERROR]
+    settled, whole = limited_and_whole(consumer(fatal=HandlerError)(handler), case)
+    if case.free + ATTRIBUTE_BYTES < 0:
+        assert (settled.sent, settled.reported, settled.waits) == ([], ["m1"], {"handle-m1": 900})
+        assert [line.levelno for line in settled.log if field(line, "event") == "unhandled"] == [logging.ERROR]
         return
-    [entry] = done.sent
-    check_sent(entry, given_)
-    assert done.reported == []
-    fits = given_.has_place and given_.free >= len(compact(essentials_of(whole)))
-    assert (done.told is not None) is fits
-    if done.told is not None:
-        check_told(done.told, whole, given_.free)
-        if given_.free >= ENOUGH_BYTES:
-            check_innermost(done.told, given_.trouble)
-    assert list(map(ends, done.logged)) == ([] if done.told == whole else [ends(as_logged(whole))])
+    [entry] = settled.sent
+    check_sent(entry, case)
+    assert settled.reported == []
+    fits = case.has_place and case.free >= len(compact(essentials_of(whole)))
+    assert (settled.envelope is not None) is fits
+    if settled.envelope is not None:
+        check_envelope(settled.envelope, whole, case.free)
+        if case.free >= ENOUGH_BYTES:
+            check_innermost(settled.envelope, case.failure)
+    assert list(map(without_trimmed_end, settled.logged)) == (
+        [] if settled.envelope == whole else [without_trimmed_end(as_logged(whole))]
+    )
 
 
-def ends(logged: dict[str, Any]) -> dict[str, Any]:
-    """The record without the end of a message that was cut: two surrogates are one character once they were read."""
+def without_trimmed_end(logged: dict[str, Any]) -> dict[str, Any]:
+    """Return the logged attribute without the end of a trimmed message, where a read may join two surrogates."""
     failure = dict(logged["failure"])
     if str(failure.get("message", "")).endswith("..."):
         failure["message"] = failure["message"][:20]
@@ -428,26 +432,28 @@ def ends(logged: dict[str, Any]) -> dict[str, Any]:
 
 @profile
 @given(messages, st.sampled_from([None, 0, 60, 3_600]))
-@example(Given(Trouble("\ud83d\ude00" * 20_000), room=2_048), None)
-def test_a_copy_fits_with_all_it_lives_on_or_is_not_sent(given_: Given, delay: int | None) -> None:  # SPEC E6
+@example(Case(HandlerFailure("\ud83d\ude00" * 20_000), room=2_048), None)
+def test_a_copy_fits_with_its_counters_or_is_not_sent(case: Case, delay: int | None) -> None:  # SPEC E6
     def handler(message: Message) -> None:
-        given_.trouble.happen()
+        case.failure.happen()
 
-    done, whole = both(consumer(on_failure=[SendAgain("slow", times=9, delay=delay)])(handler), given_)
-    if not given_.has_place or given_.free < len(compact(essentials_of(whole))):
-        assert (done.sent, done.reported, done.waits) == ([], ["m1"], {"handle-m1": 900})
+    settled, whole = limited_and_whole(consumer(on_failure=[SendAgain("slow", times=9, delay=delay)])(handler), case)
+    if not case.has_place or case.free < len(compact(essentials_of(whole))):
+        assert (settled.sent, settled.reported, settled.waits) == ([], ["m1"], {"handle-m1": 900})
         return
-    [entry] = done.sent
-    check_sent(entry, given_)
-    assert done.told is not None
-    check_told(done.told, whole, given_.free)
-    if given_.free >= ENOUGH_BYTES:
-        check_innermost(done.told, given_.trouble)
-    assert list(map(ends, done.logged)) == ([] if done.told == whole else [ends(as_logged(whole))])
-    earlier = given_.earlier or {"id": "m1"}
+    [entry] = settled.sent
+    check_sent(entry, case)
+    assert settled.envelope is not None
+    check_envelope(settled.envelope, whole, case.free)
+    if case.free >= ENOUGH_BYTES:
+        check_innermost(settled.envelope, case.failure)
+    assert list(map(without_trimmed_end, settled.logged)) == (
+        [] if settled.envelope == whole else [without_trimmed_end(as_logged(whole))]
+    )
+    earlier = case.earlier or {"id": "m1"}
     steps = earlier.get("steps", {})
-    assert done.told["id"] == earlier["id"]
-    assert done.told["carried"] == earlier.get("carried", 0) + 1
-    assert done.told["hops"] == earlier.get("hops", 0) + 1
-    assert done.told["steps"] == steps | {"slow": steps.get("slow", 0) + 1}
-    assert done.told.get("due") == (CLOCK.now + delay if delay == 3_600 else None)
+    assert settled.envelope["id"] == earlier["id"]
+    assert settled.envelope["carried"] == earlier.get("carried", 0) + 1
+    assert settled.envelope["hops"] == earlier.get("hops", 0) + 1
+    assert settled.envelope["steps"] == steps | {"slow": steps.get("slow", 0) + 1}
+    assert settled.envelope.get("due") == (CLOCK.now + delay if delay == 3_600 else None)

@@ -1,6 +1,6 @@
-"""A child that a handler forks ends with its handler: it runs nothing else of the batch, settles and logs nothing.
+"""A child process that a handler forks ends with its handler: it runs no other message, settles none, and logs nothing.
 
-Each test is a script in a process of its own: a child that went on would go on with the tests.
+Each test runs a script in its own process, because a child that did not end would continue with the tests.
 """
 
 import json
@@ -72,18 +72,18 @@ WAYS = {
 }
 
 
-def play(handler: str, count: int = 4) -> list[Any]:
+def run_script(handler: str, count: int = 4) -> list[Any]:
     script = SCRIPT.format(handler=handler).replace("COUNT", str(count))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     [line] = done.stdout.splitlines()
-    told: list[Any] = json.loads(line)
-    return told
+    result: list[Any] = json.loads(line)
+    return result
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_forked_child_ends_with_its_handler(way: str) -> None:  # SPEC A6
-    failed, ran, exit_codes, operations = play(WAYS[way]("lambda: None"))
+    failed, ran, exit_codes, operations = run_script(WAYS[way]("lambda: None"))
     assert failed == ["m2"]
     assert ran == ["m0", "m1", "m2", "m3"]
     assert exit_codes == [0]
@@ -95,18 +95,18 @@ import builtins
 
 @consumer(backoff=Fixed(60))
 def handler(message):
-    whole = builtins.__import__
+    original = builtins.__import__
     if message.delivery_id == "m1":
         builtins.__import__ = lambda *_, **__: raise_(ImportError("no file descriptor is left"))
     try:
         work(message, lambda: None)
     finally:
-        builtins.__import__ = whole
+        builtins.__import__ = original
 """
 
 
-def test_a_forked_child_in_which_nothing_can_be_imported_ends_with_its_handler() -> None:  # SPEC A6
-    failed, ran, exit_codes, _ = play(WITHOUT_IMPORTS)
+def test_a_forked_child_that_cannot_import_modules_ends_with_its_handler() -> None:  # SPEC A6
+    failed, ran, exit_codes, _ = run_script(WITHOUT_IMPORTS)
     assert (failed, ran, exit_codes) == (["m2"], ["m0", "m1", "m2", "m3"], [0])
 
 
@@ -122,8 +122,8 @@ def handler(message):
 """
 
 
-def test_a_forked_child_ends_with_the_code_that_python_would_give_it() -> None:  # SPEC A6
-    failed, _, exit_codes, operations = play(OF_EACH, 6)
+def test_a_forked_child_ends_with_the_exit_code_of_python() -> None:  # SPEC A6
+    failed, _, exit_codes, operations = run_script(OF_EACH, 6)
     assert (failed, exit_codes, operations) == ([], [3, 0, 1, 1, 1, 1], [])
 
 
@@ -136,8 +136,8 @@ def handler(batch):
 """
 
 
-def test_a_child_that_a_batch_handler_forks_ends_with_it() -> None:  # SPEC A6
-    failed, _, exit_codes, operations = play(OF_BATCH)
+def test_a_child_forked_by_a_batch_handler_ends_with_the_handler() -> None:  # SPEC A6
+    failed, _, exit_codes, operations = run_script(OF_BATCH)
     assert (failed, exit_codes) == (["m2"], [0, 3])
     assert operations.count("ChangeMessageVisibilityBatch") == 1
 
@@ -155,5 +155,5 @@ def handler(message):
 """
 
 
-def test_a_process_of_multiprocessing_works_as_ever() -> None:  # SPEC A6
-    assert play(IN_PARALLEL) == [[], ["m0", "m1", "m2", "m3"], [0, 0, 0, 0], []]
+def test_processes_of_multiprocessing_work_in_a_handler() -> None:  # SPEC A6
+    assert run_script(IN_PARALLEL) == [[], ["m0", "m1", "m2", "m3"], [0, 0, 0, 0], []]

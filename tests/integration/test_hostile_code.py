@@ -1,6 +1,6 @@
-"""Code of the user's that fails wherever it is touched costs its own message at most; the rest of the batch is settled.
+"""User code that raises wherever it is touched affects only its own message; the other messages are settled.
 
-In each batch the messages 0 and 3 succeed, 1 meets something hostile, and 2 fails in an ordinary way.
+In each batch, the messages 0 and 3 succeed, 1 meets hostile code, and 2 fails in an ordinary way.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ def in_tasks(make: Make, **settings: Any) -> Consumer[Any]:
     return handler
 
 
-def as_a_batch(make: Make, **settings: Any) -> Consumer[Any]:
+def in_a_batch_handler(make: Make, **settings: Any) -> Consumer[Any]:
     @batch_consumer(**settings)
     def handler(batch: Batch) -> None:
         for message in batch:
@@ -86,25 +86,24 @@ def as_a_batch(make: Make, **settings: Any) -> Consumer[Any]:
     return handler
 
 
-def as_an_async_batch(make: Make, **settings: Any) -> Consumer[Any]:
+def in_an_async_batch_handler(make: Make, **settings: Any) -> Consumer[Any]:
     @batch_consumer(**settings)
     async def handler(batch: Batch) -> None:
-        as_a_batch(make).function(batch)
+        in_a_batch_handler(make).function(batch)
 
     return handler
 
 
-WAYS = [one_by_one, in_threads, in_tasks, as_a_batch, as_an_async_batch]
 OF_ERRORS = {name: make for name, make in ERRORS.items() if name not in ("a Retry", "a Defer")}
 
 
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 @pytest.mark.parametrize("name", ERRORS)
 @pytest.mark.parametrize("way", [one_by_one, in_threads, in_tasks])
-def test_a_hostile_error_fails_its_own_message_alone(way: Any, name: str, queue: str) -> None:  # SPEC A2, A5
+def test_a_hostile_error_fails_only_its_own_message(way: Any, name: str, queue: str) -> None:  # SPEC A2, A5
     with orders(queue) as wire:
         response = way(ERRORS[name], backoff=Fixed(60))(four(queue), Context())
-    settled = {letter["MessageBody"] for letter in wire.letters()}
+    settled = {dead_letter["MessageBody"] for dead_letter in wire.letters()}
     assert "m2" in failed(response)
     assert set(failed(response)) <= {"m1", "m2"}
     assert wire.visibilities()["handle-m2"] == 60
@@ -113,8 +112,8 @@ def test_a_hostile_error_fails_its_own_message_alone(way: Any, name: str, queue:
 
 
 @pytest.mark.parametrize("name", OF_ERRORS)
-@pytest.mark.parametrize("way", [as_a_batch, as_an_async_batch])
-def test_a_hostile_error_that_a_batch_handler_reports_fails_its_own_message_alone(
+@pytest.mark.parametrize("way", [in_a_batch_handler, in_an_async_batch_handler])
+def test_a_hostile_error_passed_to_fail_in_a_batch_handler_fails_only_its_own_message(
     way: Any, name: str
 ) -> None:  # SPEC B2, A2
     with orders() as wire:
@@ -124,8 +123,8 @@ def test_a_hostile_error_that_a_batch_handler_reports_fails_its_own_message_alon
     assert set(failed(response)) <= {"m1", "m2"}
 
 
-@pytest.mark.parametrize("way", [one_by_one, in_threads, in_tasks, as_a_batch])
-def test_a_hostile_error_is_retried_and_dead_lettered_as_any_other(way: Any) -> None:  # SPEC A2, F2
+@pytest.mark.parametrize("way", [one_by_one, in_threads, in_tasks, in_a_batch_handler])
+def test_a_hostile_error_is_retried_and_dead_lettered_like_any_other(way: Any) -> None:  # SPEC A2, F2
     with orders() as wire:
         response = way(ERRORS["an error with a cause"], max_attempts=1)(four(), Context())
     assert failed(response) == []
@@ -135,7 +134,7 @@ def test_a_hostile_error_is_retried_and_dead_lettered_as_any_other(way: Any) -> 
     assert second["failure"]["type"] == "ValueError"
 
 
-def test_a_hostile_error_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:  # SPEC L2, A2
+def test_a_hostile_error_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:  # SPEC L2, A2
     with orders():
         one_by_one(ERRORS["an error"], backoff=Fixed(60))(four(), Context())
     [line, _] = lines(caplog, "waiting_retry")
@@ -143,7 +142,7 @@ def test_a_hostile_error_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -
     assert "in behave" in field(line, "traceback")
 
 
-def test_a_batch_that_ends_with_a_hostile_error_fails_each_message_by_itself() -> None:  # SPEC B5
+def test_a_hostile_error_of_a_batch_handler_fails_each_message_without_a_verdict() -> None:  # SPEC B5
     @batch_consumer(backoff=Fixed(60))
     def handler(batch: Batch) -> None:
         batch[0].ack()
@@ -154,7 +153,7 @@ def test_a_batch_that_ends_with_a_hostile_error_fails_each_message_by_itself() -
     assert set(wire.visibilities().values()) == {60}
 
 
-def test_a_hostile_batch_error_names_no_message() -> None:  # SPEC B5, A2
+def test_a_hostile_batch_error_fails_all_messages() -> None:  # SPEC B5, A2
     @batch_consumer(backoff=Fixed(60))
     def handler(batch: Batch) -> None:
         error = BatchError.__new__(type(odd(BatchError, "x")), "x")
@@ -184,7 +183,7 @@ def test_the_policy_classifies_a_hostile_error_without_touching_it(traverse_caus
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_an_error_is_read_without_running_code_of_its_own(name: str) -> None:  # SPEC A2
+def test_an_error_is_read_without_running_its_own_code(name: str) -> None:  # SPEC A2
     error = ERRORS[name]()
     assert [type_name(each) for each in chain(error)]
     assert next(everything_in(error, with_suppressed=True)) is error
@@ -193,8 +192,8 @@ def test_an_error_is_read_without_running_code_of_its_own(name: str) -> None:  #
     find_signal(error)
 
 
-def test_an_error_whose_truth_raises_is_walked_to_its_cause() -> None:  # SPEC A2
-    """``error.__cause__ or error.__context__`` asks the cause whether it is true."""
+def test_the_cause_of_an_error_is_found_although_its_truth_value_raises() -> None:  # SPEC A2
+    """``error.__cause__ or error.__context__`` would ask for the truth value of the cause."""
     error = ValueError("outer")
     error.__cause__ = hostile.HostileError("inner")
     assert len(list(chain(error))) == 2
@@ -206,7 +205,7 @@ def test_an_error_whose_truth_raises_is_walked_to_its_cause() -> None:  # SPEC A
         assert failed(consumer(raises)(batch_of(3), Context())) == ["m0", "m1", "m2"]
 
 
-def test_a_string_of_its_own_becomes_a_plain_one() -> None:  # SPEC A2
+def test_a_string_subclass_becomes_a_plain_string() -> None:  # SPEC A2
     text = text_of(HostileText("secret"), 100)
     assert type(text) is str
 
@@ -226,7 +225,7 @@ def exits(*_: Any, **__: Any) -> Any:
     raise SystemExit(3)
 
 
-class Step:
+class HostileStep:
     def __init__(self, does: Callable[..., Any]) -> None:
         self._does = does
 
@@ -237,13 +236,13 @@ class Step:
         return next_step(failure)
 
 
-class OddOutcome(Outcome):
+class HostileOutcome(Outcome):
     __slots__ = ()
     __eq__ = __hash__ = __repr__ = refuse  # type: ignore[assignment]
 
 
-class Wait(Fixed):
-    """A backoff that fails on every second message, once the consumer was made: before, it would be refused."""
+class HostileBackoff(Fixed):
+    """A backoff that fails at attempt 2, but only once the consumer is made, which would refuse it otherwise."""
 
     __slots__ = ("_does", "fails")
 
@@ -265,8 +264,8 @@ FAILING = [raises_touched, raises_hostile, exits, lambda *_: HostileText("nonsen
 @pytest.mark.parametrize("does", FAILING)
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 @pytest.mark.parametrize("way", [one_by_one, in_threads, in_tasks])
-def test_a_hostile_step_costs_its_own_message_alone(way: Any, queue: str, does: Any) -> None:  # SPEC E5, A2
-    steps = [Step(does), RetryInPlace(), DeadLetter()]
+def test_a_hostile_failure_step_affects_only_its_own_message(way: Any, queue: str, does: Any) -> None:  # SPEC E5, A2
+    steps = [HostileStep(does), RetryInPlace(), DeadLetter()]
     with orders(queue) as wire:
         response = way(ValueError, backoff=Fixed(60), on_failure=steps)(four(queue), Context())
     assert failed(response) == ["m1", "m2"]
@@ -276,25 +275,25 @@ def test_a_hostile_step_costs_its_own_message_alone(way: Any, queue: str, does: 
 @pytest.mark.parametrize(
     "outcome",
     [
-        lambda _: OddOutcome("dead_letter", reason="odd"),
+        lambda _: HostileOutcome("dead_letter", reason="odd"),
         lambda _: Outcome.dead_letter(HostileText("odd")),
         lambda _: Outcome("dead_letter", reason="odd", queue="orders-dlq"),
     ],
-    ids=["an outcome of its own class", "a reason of its own class", "a plain one"],
+    ids=["an outcome subclass", "a string subclass as reason", "a plain outcome"],
 )
-def test_an_outcome_of_odd_values_is_carried_out(outcome: Any) -> None:  # SPEC E5, A2
+def test_an_outcome_with_hostile_values_is_carried_out(outcome: Any) -> None:  # SPEC E5, A2
     with orders() as wire:
-        response = one_by_one(ValueError, backoff=Fixed(60), on_failure=[Step(outcome), RetryInPlace()])(
+        response = one_by_one(ValueError, backoff=Fixed(60), on_failure=[HostileStep(outcome), RetryInPlace()])(
             four(), Context()
         )
     assert failed(response) == ["m2"]
-    assert [letter["MessageBody"] for letter in wire.letters()] == ["1"]
+    assert [dead_letter["MessageBody"] for dead_letter in wire.letters()] == ["1"]
 
 
 @pytest.mark.parametrize("does", FAILING)
-def test_a_hostile_backoff_costs_its_own_message_alone(does: Any) -> None:  # SPEC C1, A2
+def test_a_hostile_backoff_affects_only_its_own_message(does: Any) -> None:  # SPEC C1, A2
     given = event(*(record(index, f"m{index}", receives=2 if index == 1 else 1) for index in range(4)))
-    backoff = Wait(does)
+    backoff = HostileBackoff(does)
     handler = one_by_one(ValueError, backoff=backoff)
     object.__setattr__(backoff, "fails", True)
     with orders() as wire:
@@ -303,8 +302,8 @@ def test_a_hostile_backoff_costs_its_own_message_alone(does: Any) -> None:  # SP
     assert wire.visibilities()["handle-m2"] == 60
 
 
-class Unbounded(Fixed):
-    """A backoff that knows no longest delay, which is asked for where no step takes a failure."""
+class BackoffWithoutBounds(Fixed):
+    """A backoff whose longest delay, which an unhandled message waits for, cannot be read."""
 
     __slots__ = ()
     bounds = raises_touched
@@ -313,17 +312,19 @@ class Unbounded(Fixed):
         return 60
 
 
-def test_a_backoff_that_knows_no_longest_delay_lets_an_unhandled_message_wait_a_quarter_of_an_hour() -> None:
-    steps = [Step(raises_touched), RetryInPlace()]  # SPEC E4, A2
+def test_an_unhandled_message_waits_15_minutes_if_the_backoff_has_no_longest_delay() -> None:
+    steps = [HostileStep(raises_touched), RetryInPlace()]  # SPEC E4, A2
     with orders() as wire:
-        response = one_by_one(ValueError, backoff=Unbounded(60), on_failure=steps)(four(), Context())
+        response = one_by_one(ValueError, backoff=BackoffWithoutBounds(60), on_failure=steps)(four(), Context())
     assert failed(response) == ["m1", "m2"]
     assert wire.visibilities() == {"handle-m1": 900, "handle-m2": 60}
 
 
 @pytest.mark.parametrize("does", FAILING)
-@pytest.mark.parametrize("way", [one_by_one, in_threads, in_tasks, as_a_batch])
-def test_a_hostile_retry_when_has_no_opinion(way: Any, does: Any, caplog: pytest.LogCaptureFixture) -> None:  # SPEC D3
+@pytest.mark.parametrize("way", [one_by_one, in_threads, in_tasks, in_a_batch_handler])
+def test_a_hostile_retry_when_is_ignored_and_logged(
+    way: Any, does: Any, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC D3
     with orders() as wire:
         response = way(ValueError, backoff=Fixed(60), retry_when=does)(four(), Context())
     assert failed(response) == ["m1", "m2"]
@@ -333,7 +334,7 @@ def test_a_hostile_retry_when_has_no_opinion(way: Any, does: Any, caplog: pytest
 
 @pytest.mark.parametrize("hook", ["enrich", "redact"])
 @pytest.mark.parametrize("does", [*FAILING, lambda *_: {HostileText("a"): 1}, lambda *_: {"a": hostile.HostileError()}])
-def test_a_hostile_hook_of_a_dead_letter_keeps_nothing_from_its_queue(hook: str, does: Any) -> None:  # SPEC F3, F6
+def test_a_hostile_hook_of_a_dead_letter_does_not_prevent_dead_lettering(hook: str, does: Any) -> None:  # SPEC F3, F6
     with orders() as wire:
         steps = [RetryInPlace(), DeadLetter(**{hook: does})]
         response = one_by_one(ValueError, max_attempts=1, on_failure=steps)(four(), Context())
@@ -342,14 +343,14 @@ def test_a_hostile_hook_of_a_dead_letter_keeps_nothing_from_its_queue(hook: str,
 
 
 @pytest.mark.parametrize("does", FAILING)
-def test_a_hostile_redaction_of_the_log_keeps_no_message_from_being_settled(does: Any) -> None:  # SPEC L2, A2
+def test_a_hostile_redact_of_the_log_does_not_prevent_settlement(does: Any) -> None:  # SPEC L2, A2
     with orders() as wire:
         response = one_by_one(ValueError, backoff=Fixed(60), log=LogOptions(redact=does))(four(), Context())
     assert failed(response) == ["m1", "m2"]
     assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 60}
 
 
-def test_a_log_handler_that_exits_keeps_no_message_from_being_settled(
+def test_a_log_filter_that_exits_does_not_prevent_settlement(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # SPEC A2
     monkeypatch.setattr(logging.getLogger("tarry"), "filters", [exits])
@@ -374,7 +375,7 @@ class HostileOrder(pydantic.BaseModel):
 
 
 @pytest.mark.parametrize("settings", [{}, {"concurrency": 3}], ids=["one by one", "threads"])
-def test_a_model_whose_validator_raises_a_hostile_error_fails_its_own_message(settings: Any) -> None:  # SPEC K2, A2
+def test_a_hostile_error_of_a_validator_fails_only_its_own_message(settings: Any) -> None:  # SPEC K2, A2
     @consumer(model=HostileOrder, backoff=Fixed(60), **settings)
     def handler(message: Message[HostileOrder]) -> None:
         assert message.payload is not None
@@ -385,7 +386,9 @@ def test_a_model_whose_validator_raises_a_hostile_error_fails_its_own_message(se
     assert wire.visibilities() == {"handle-m1": 60}
 
 
-def test_a_hostile_validator_keeps_its_message_out_of_the_batch(caplog: pytest.LogCaptureFixture) -> None:  # SPEC K2
+def test_a_message_whose_validator_raises_a_hostile_error_is_left_out_of_the_batch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC K2
     @batch_consumer(model=HostileOrder, backoff=Fixed(60))
     def handler(batch: Batch[HostileOrder]) -> None:
         assert [message.payload.id for message in batch] == [0, 2, 3]
