@@ -1,4 +1,4 @@
-"""What a consumer tells of itself: states, and one line for each transition that is not a plain commit."""
+"""The log of a consumer: states, and one line for each transition except a plain commit."""
 
 import io
 import json
@@ -29,8 +29,8 @@ from tests.wire import Queue, Wire, client_error
 SECRET = "4111-1111-1111-1111"
 
 
-class Lines(logging.Handler):
-    """The records that reached the logger ``tarry``."""
+class TarryLines(logging.Handler):
+    """A handler that keeps the records of the logger ``tarry``."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -43,14 +43,14 @@ class Lines(logging.Handler):
         return [line for line in self.records if getattr(line, "event", None) == name]
 
     def text(self) -> str:
-        """All that a plain text log and one with every field would show."""
+        """Return the lines as a plain text log and a log with every field would show them."""
         formatter = logging.Formatter("%(levelname)s %(message)s")
         return "\n".join(f"{formatter.format(line)} {line.__dict__}" for line in self.records)
 
 
 @pytest.fixture
-def lines() -> Iterator[Lines]:
-    logger, handler = logging.getLogger("tarry"), Lines()
+def lines() -> Iterator[TarryLines]:
+    logger, handler = logging.getLogger("tarry"), TarryLines()
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -81,10 +81,10 @@ def test_the_states_have_the_names_of_their_values() -> None:  # SPEC L1
     assert [str(state) for state in State] == names
 
 
-# one line a transition
+# one line for each transition
 
 
-def test_a_plain_commit_leaves_no_line(lines: Lines) -> None:  # SPEC L2
+def test_a_plain_commit_is_not_logged(lines: TarryLines) -> None:  # SPEC L2
     run(lambda message: None, *batch_of(20)["Records"])
     run(lambda message: message.ack())
     assert lines.records == []
@@ -100,47 +100,47 @@ TRANSITIONS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("handle", "settings", "name", "state", "level", "told"), TRANSITIONS)
-def test_each_other_transition_is_one_line_with_names_and_fields(
-    handle: Any, settings: Any, name: str, state: str, level: str, told: dict[str, Any], lines: Lines
+@pytest.mark.parametrize(("handle", "settings", "name", "state", "level", "fields"), TRANSITIONS)
+def test_each_other_transition_is_one_line_with_its_fields(
+    handle: Any, settings: Any, name: str, state: str, level: str, fields: dict[str, Any], lines: TarryLines
 ) -> None:  # SPEC L2
     run(handle, name="orders-consumer", **settings)
     [line] = lines.records
     assert (line.event, line.state, line.levelname) == (name, state, level)
     assert (line.message_id, line.delivery_id, line.queue, line.consumer) == ("m1", "m1", "orders", "orders-consumer")
     assert (line.attempt, line.max_attempts) == (1, settings.get("max_attempts", 5))
-    assert {field: getattr(line, field) for field in told} == told
+    assert {field: getattr(line, field) for field in fields} == fields
 
 
-def test_a_failure_is_told_with_its_error_type_and_fingerprint(lines: Lines) -> None:  # SPEC L2
+def test_a_failure_is_logged_with_its_error_type_and_fingerprint(lines: TarryLines) -> None:  # SPEC L2
     run(fails)
     [line] = lines.records
     assert (line.error, line.error_type) == ("ValueError: no stock", "ValueError")
     assert len(line.fingerprint) == 12
 
 
-def test_the_line_reads_by_itself(lines: Lines) -> None:  # SPEC L2
+def test_the_text_of_a_line_contains_the_main_fields(lines: TarryLines) -> None:  # SPEC L2
     run(fails)
     text = lines.records[0].getMessage()
     for part in ["waiting_retry", "message_id=m1", "queue=orders", "attempt=1", "delay=60", "no stock"]:
         assert part in text
 
 
-def test_messages_given_back_are_told_without_blame(lines: Lines) -> None:  # SPEC L2, A5
+def test_released_messages_are_logged_without_an_error(lines: TarryLines) -> None:  # SPEC L2, A5
     def handler(message: Message) -> None:
         raise SystemExit
 
     run(handler, *batch_of(3)["Records"])
     assert [line.message_id for line in lines.named("waiting_retry")] == ["m0"]
-    given_back = lines.named("released")
-    assert [(line.message_id, line.state, line.levelname) for line in given_back] == [
+    released = lines.named("released")
+    assert [(line.message_id, line.state, line.levelname) for line in released] == [
         ("m1", "READY", "INFO"),
         ("m2", "READY", "INFO"),
     ]
-    assert not any(hasattr(line, "error") for line in given_back)
+    assert not any(hasattr(line, "error") for line in released)
 
 
-def test_each_message_of_a_batch_has_its_own_line(lines: Lines) -> None:  # SPEC L2
+def test_each_message_of_a_batch_has_its_own_line(lines: TarryLines) -> None:  # SPEC L2
     @batch_consumer(backoff=Fixed(60))
     def handler(batch: Batch) -> None:
         raise ValueError
@@ -150,7 +150,7 @@ def test_each_message_of_a_batch_has_its_own_line(lines: Lines) -> None:  # SPEC
     assert sorted(line.message_id for line in lines.records) == sorted(f"m{index}" for index in range(12))
 
 
-def test_a_wait_that_could_not_be_set_is_told(lines: Lines) -> None:  # SPEC G1, L2
+def test_a_visibility_change_that_failed_is_logged(lines: TarryLines) -> None:  # SPEC G1, L2
     wire = orders(fails={"ChangeMessageVisibilityBatch": client_error("InternalError", "try later", 500)})
     run(fails, wire=wire)
     [line] = lines.named("waiting_retry")
@@ -158,7 +158,7 @@ def test_a_wait_that_could_not_be_set_is_told(lines: Lines) -> None:  # SPEC G1,
     assert "InternalError" in line.not_settled
 
 
-def test_a_dead_lettering_that_failed_is_told_with_its_message_and_error(lines: Lines) -> None:  # SPEC E4, F4
+def test_a_failed_dead_lettering_is_logged_with_its_message_and_error(lines: TarryLines) -> None:  # SPEC E4, F4
     wire = orders(fails={"SendMessageBatch": client_error("InternalError", "try later", 500)})
     run(fails, wire=wire, max_attempts=1)
     [line] = lines.named("unhandled")
@@ -166,33 +166,33 @@ def test_a_dead_lettering_that_failed_is_told_with_its_message_and_error(lines: 
     assert "InternalError" in line.not_sent
 
 
-def test_the_lines_carry_the_stable_id_and_sqs_own(lines: Lines) -> None:  # SPEC L2, K3
-    kept = {"v": 1, "sum": body_sum("{}"), "id": "stable", "carried": 2}
-    run(fails, record(attributes={"Tarry": {"stringValue": json.dumps(kept), "dataType": "String"}}))
+def test_a_line_has_the_stable_id_and_the_delivery_id(lines: TarryLines) -> None:  # SPEC L2, K3
+    envelope = {"v": 1, "sum": body_sum("{}"), "id": "stable", "carried": 2}
+    run(fails, record(attributes={"Tarry": {"stringValue": json.dumps(envelope), "dataType": "String"}}))
     [line] = lines.records
     assert (line.message_id, line.delivery_id, line.attempt) == ("stable", "m1", 3)
 
 
-class Acknowledges:
+class AcknowledgesFailures:
     def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
         return Outcome.ack()
 
 
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
 @pytest.mark.parametrize("handle", [fails, lambda message: message.retry()], ids=["an error", "a retry"])
-@pytest.mark.parametrize(("step", "name"), [(DropMessage(), "discarded"), (Acknowledges(), "committed")])
-def test_a_failure_that_a_step_drops_or_acknowledges_is_a_warning(
-    step: Any, name: str, handle: Any, queue: str, lines: Lines
+@pytest.mark.parametrize(("step", "name"), [(DropMessage(), "discarded"), (AcknowledgesFailures(), "committed")])
+def test_a_failure_that_a_step_drops_or_acknowledges_is_logged_as_a_warning(
+    step: Any, name: str, handle: Any, queue: str, lines: TarryLines
 ) -> None:  # SPEC L2
     run(handle, record(queue=queue), on_failure=[step], backoff=None)
     [line] = lines.records
     assert (line.event, line.levelname) == (name, "WARNING")
 
 
-# the exception, once
+# the exception
 
 
-def test_the_traceback_is_in_the_log_once_and_begins_at_the_handler(lines: Lines) -> None:  # SPEC L2
+def test_a_traceback_is_logged_once_and_begins_at_the_handler(lines: TarryLines) -> None:  # SPEC L2
     run(fails)
     [line] = lines.records
     text = logging.Formatter("%(message)s").format(line)
@@ -201,13 +201,15 @@ def test_the_traceback_is_in_the_log_once_and_begins_at_the_handler(lines: Lines
     assert "tarry/execution" not in text
 
 
-def test_a_dead_lettered_message_tells_its_exception_once(lines: Lines) -> None:  # SPEC L2
+def test_the_exception_of_a_dead_letter_is_logged_once(lines: TarryLines) -> None:  # SPEC L2
     run(fails, max_attempts=1)
     assert sum(line.exc_text is not None for line in lines.records) == 1
 
 
 @pytest.mark.parametrize("exit_with", [SystemExit(2), KeyboardInterrupt()], ids=["SystemExit", "KeyboardInterrupt"])
-def test_what_ended_the_batch_is_told_once(exit_with: BaseException, lines: Lines) -> None:  # SPEC L2, A5
+def test_the_exception_that_ends_a_batch_is_logged_once(
+    exit_with: BaseException, lines: TarryLines
+) -> None:  # SPEC L2, A5
     def handler(message: Message) -> None:
         raise exit_with
 
@@ -215,7 +217,7 @@ def test_what_ended_the_batch_is_told_once(exit_with: BaseException, lines: Line
     assert sum(line.exc_text is not None for line in lines.records) == 1
 
 
-def test_an_error_after_the_verdict_is_told_although_it_changes_nothing(lines: Lines) -> None:  # SPEC B5, L2
+def test_an_exception_after_the_verdict_is_logged_but_ignored(lines: TarryLines) -> None:  # SPEC B5, L2
     def handler(message: Message) -> None:
         message.ack()
         raise ValueError("too late")
@@ -225,7 +227,7 @@ def test_an_error_after_the_verdict_is_told_although_it_changes_nothing(lines: L
     assert "too late" in line.error
 
 
-def test_an_error_after_the_verdict_on_the_batch_is_told_too(lines: Lines) -> None:  # SPEC B5, L2
+def test_an_exception_after_the_verdict_on_the_batch_is_logged_but_ignored(lines: TarryLines) -> None:  # SPEC B5, L2
     @batch_consumer
     def handler(batch: Batch) -> None:
         batch.ack_all()
@@ -236,7 +238,7 @@ def test_an_error_after_the_verdict_on_the_batch_is_told_too(lines: Lines) -> No
     assert "too late" in lines.text()
 
 
-def test_a_raised_verdict_leaves_no_traceback(lines: Lines) -> None:  # SPEC L2
+def test_a_raised_verdict_is_logged_without_a_traceback(lines: TarryLines) -> None:  # SPEC L2
     from tarry import Retry
 
     def handler(message: Message) -> None:
@@ -246,36 +248,36 @@ def test_a_raised_verdict_leaves_no_traceback(lines: Lines) -> None:  # SPEC L2
     assert lines.records[0].exc_text is None
 
 
-# what must not be in it
+# secrets
 
 
-class _Letters:
+class RaisesKeyError:
     def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
         raise KeyError("of the step")
 
 
 @pytest.mark.parametrize(("handle", "settings"), [(handle, settings) for handle, settings, *_ in TRANSITIONS])
-def test_no_body_is_logged_unless_asked_for(handle: Any, settings: Any, lines: Lines) -> None:  # SPEC L2
+def test_bodies_are_not_logged_by_default(handle: Any, settings: Any, lines: TarryLines) -> None:  # SPEC L2
     run(handle, record(SECRET), **settings)
     assert lines.records
     assert SECRET not in lines.text()
 
 
-def test_no_body_is_logged_when_the_runtime_has_troubles(lines: Lines) -> None:  # SPEC L2
+def test_bodies_are_not_logged_when_tarry_itself_has_problems(lines: TarryLines) -> None:  # SPEC L2
     denied = client_error("AccessDenied", status=403)
     wire = orders(fails={"GetQueueAttributes": denied, "ChangeMessageVisibilityBatch": denied})
-    run(fails, record(SECRET), wire=wire, on_failure=[_Letters()], backoff=None)
+    run(fails, record(SECRET), wire=wire, on_failure=[RaisesKeyError()], backoff=None)
     assert lines.records
     assert SECRET not in lines.text()
 
 
 @pytest.mark.parametrize(("handle", "settings"), [(handle, settings) for handle, settings, *_ in TRANSITIONS])
-def test_bodies_are_logged_on_request(handle: Any, settings: Any, lines: Lines) -> None:  # SPEC L2
+def test_bodies_are_logged_on_request(handle: Any, settings: Any, lines: TarryLines) -> None:  # SPEC L2
     run(handle, record("the body"), log=LogOptions(body=True), **settings)
     assert all(line.body == "the body" for line in lines.records)
 
 
-def test_no_attributes_are_logged(lines: Lines) -> None:  # SPEC L2
+def test_message_attributes_are_not_logged(lines: TarryLines) -> None:  # SPEC L2
     attributes = {"card": {"stringValue": SECRET, "dataType": "String"}}
     run(fails, record(attributes=attributes), max_attempts=1)
     assert SECRET not in lines.text()
@@ -288,35 +290,35 @@ def _mask(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value.replace(SECRET, "****") if isinstance(value, str) else value for name, value in fields.items()}
 
 
-def _tells(message: Message) -> None:
+def _raises_with_a_secret(message: Message) -> None:
     raise ValueError(f"card {SECRET} declined")
 
 
-def _says_twice(message: Message) -> None:
+def _gives_two_verdicts(message: Message) -> None:
     message.reject(f"card {SECRET}")
     message.fail(ValueError(SECRET))
 
 
 def _raises_after_ack(message: Message) -> None:
     message.ack()
-    _tells(message)
+    _raises_with_a_secret(message)
 
 
 @pytest.mark.parametrize("debug", [False, True], ids=["info", "debug"])
 @pytest.mark.parametrize(
     ("handle", "settings"),
     [
-        pytest.param(_tells, {}, id="retried"),
-        pytest.param(_tells, {"max_attempts": 1}, id="dead-lettered"),
-        pytest.param(_tells, {"on_failure": [RetryInPlace()], "max_attempts": 1}, id="unhandled"),
+        pytest.param(_raises_with_a_secret, {}, id="retried"),
+        pytest.param(_raises_with_a_secret, {"max_attempts": 1}, id="dead-lettered"),
+        pytest.param(_raises_with_a_secret, {"on_failure": [RetryInPlace()], "max_attempts": 1}, id="unhandled"),
         pytest.param(lambda m: m.discard(SECRET), {}, id="discarded"),
         pytest.param(lambda m: m.reject(SECRET), {}, id="rejected"),
         pytest.param(_raises_after_ack, {}, id="raised after a verdict"),
-        pytest.param(_says_twice, {}, id="said twice"),
+        pytest.param(_gives_two_verdicts, {}, id="two verdicts"),
     ],
 )
-def test_redact_sees_every_line_before_it_is_written(
-    handle: Any, settings: Any, debug: bool, lines: Lines
+def test_redact_is_applied_to_every_line_before_it_is_written(
+    handle: Any, settings: Any, debug: bool, lines: TarryLines
 ) -> None:  # SPEC L2, F3
     if debug:
         logging.getLogger("tarry").setLevel(logging.DEBUG)
@@ -325,7 +327,7 @@ def test_redact_sees_every_line_before_it_is_written(
     assert SECRET not in lines.text()
 
 
-def test_redact_gets_the_traceback_as_a_field(lines: Lines) -> None:  # SPEC L2
+def test_redact_gets_the_traceback_as_a_field(lines: TarryLines) -> None:  # SPEC L2
     seen: list[dict[str, Any]] = []
 
     def redact(fields: dict[str, Any]) -> dict[str, Any]:
@@ -345,37 +347,37 @@ def _raises(fields: dict[str, Any]) -> Any:
     raise KeyError(SECRET)
 
 
-def _is_nonsense(fields: dict[str, Any]) -> Any:
+def _returns_a_number(fields: dict[str, Any]) -> Any:
     return 7
 
 
-def _spoils(fields: dict[str, Any]) -> Any:
+def _clears_and_raises(fields: dict[str, Any]) -> Any:
     fields.clear()
     raise KeyError
 
 
-def _takes_names(fields: dict[str, Any]) -> Any:
+def _uses_reserved_names(fields: dict[str, Any]) -> Any:
     return {**fields, "message": "x", "args": "y", "exc_info": "z"}
 
 
-@pytest.mark.parametrize("redact", [_drops_all, _raises, _is_nonsense, _spoils, _takes_names])
-def test_a_redaction_that_fails_changes_no_messages_fate_and_hides_nothing_that_happened(
-    redact: Any, lines: Lines, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("redact", [_drops_all, _raises, _returns_a_number, _clears_and_raises, _uses_reserved_names])
+def test_a_failing_redact_does_not_affect_settlement_and_the_line_is_written_without_secrets(
+    redact: Any, lines: TarryLines, capsys: pytest.CaptureFixture[str]
 ) -> None:  # SPEC L2, A2
     with orders() as wire:
         options = LogOptions(body=True, redact=redact)
-        response = consumer(backoff=Fixed(60), log=options)(_tells)(event(record(SECRET)), Context())
+        response = consumer(backoff=Fixed(60), log=options)(_raises_with_a_secret)(event(record(SECRET)), Context())
     assert failed(response) == ["m1"]
     assert wire.visibilities() == {"handle-m1": 60}
     assert len(lines.records) == 1
-    if redact is not _takes_names:
+    if redact is not _uses_reserved_names:
         assert SECRET not in lines.text()
         assert SECRET not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("redact", [_raises, _is_nonsense, _spoils])
-def test_a_line_whose_redaction_failed_keeps_its_event_and_ids(redact: Any, lines: Lines) -> None:  # SPEC L2
-    run(_tells, record(SECRET), log=LogOptions(redact=redact))
+@pytest.mark.parametrize("redact", [_raises, _returns_a_number, _clears_and_raises])
+def test_a_line_whose_redact_fails_keeps_its_event_and_ids(redact: Any, lines: TarryLines) -> None:  # SPEC L2
+    run(_raises_with_a_secret, record(SECRET), log=LogOptions(redact=redact))
     [line] = lines.records
     assert (line.event, line.message_id, line.queue) == ("waiting_retry", "m1", "orders")
     assert "redact" in line.getMessage()
@@ -401,7 +403,7 @@ def _one_line(text: str) -> bool:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
-def test_hostile_text_cannot_forge_a_line(text: str, lines: Lines) -> None:  # SPEC L2
+def test_hostile_text_cannot_forge_a_line(text: str, lines: TarryLines) -> None:  # SPEC L2
     def handler(message: Message) -> None:
         if message.body == "discard":
             message.discard(text)
@@ -410,8 +412,8 @@ def test_hostile_text_cannot_forge_a_line(text: str, lines: Lines) -> None:  # S
         else:
             raise ValueError(text)
 
-    kept = {"v": 1, "sum": body_sum("fail"), "id": text}
-    hostile = {"Tarry": {"stringValue": json.dumps(kept), "dataType": "String"}}
+    envelope = {"v": 1, "sum": body_sum("fail"), "id": text}
+    hostile = {"Tarry": {"stringValue": json.dumps(envelope), "dataType": "String"}}
     damaged = {"Tarry": {"stringValue": json.dumps({"v": text, "sum": text}), "dataType": "String"}}
     run(
         handler,
@@ -427,42 +429,42 @@ def test_hostile_text_cannot_forge_a_line(text: str, lines: Lines) -> None:  # S
 
 
 @pytest.mark.parametrize("field", ["messageId", "eventSourceARN"])
-def test_a_hostile_record_cannot_forge_a_line(field: str, lines: Lines) -> None:  # SPEC L2
+def test_a_hostile_record_cannot_forge_a_line(field: str, lines: TarryLines) -> None:  # SPEC L2
     delivered = record()
     delivered[field] += FORGED
     run(fails, delivered)
     assert all(_one_line(line.getMessage()) for line in lines.records)
 
 
-def test_a_hostile_id_cannot_forge_a_debug_line(lines: Lines) -> None:  # SPEC L2
+def test_a_hostile_id_cannot_forge_a_debug_line(lines: TarryLines) -> None:  # SPEC L2
     logging.getLogger("tarry").setLevel(logging.DEBUG)
 
     def handler(message: Message) -> None:
         message.ack()
         message.reject()
 
-    kept = {"v": 1, "sum": body_sum("{}"), "id": FORGED}
-    run(handler, record(attributes={"Tarry": {"stringValue": json.dumps(kept), "dataType": "String"}}))
+    envelope = {"v": 1, "sum": body_sum("{}"), "id": FORGED}
+    run(handler, record(attributes={"Tarry": {"stringValue": json.dumps(envelope), "dataType": "String"}}))
     assert lines.records
     assert all(_one_line(line.getMessage()) for line in lines.records)
 
 
-def test_a_hostile_id_cannot_forge_a_line_where_the_log_fails(
+def test_a_hostile_id_cannot_forge_a_line_on_stderr_when_the_log_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC L2
     def refuse(line: logging.LogRecord) -> bool:
         raise OSError("full")
 
     monkeypatch.setattr(logging.getLogger("tarry"), "filters", [refuse])
-    kept = {"v": 1, "sum": body_sum("{}"), "id": FORGED}
-    run(fails, record(attributes={"Tarry": {"stringValue": json.dumps(kept), "dataType": "String"}}))
+    envelope = {"v": 1, "sum": body_sum("{}"), "id": FORGED}
+    run(fails, record(attributes={"Tarry": {"stringValue": json.dumps(envelope), "dataType": "String"}}))
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-# where it goes
+# destinations
 
 
-def test_a_log_that_fails_says_so_on_stderr(
+def test_a_line_that_cannot_be_logged_is_written_to_stderr(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC A2, L2
     def refuse(line: logging.LogRecord) -> bool:
@@ -475,7 +477,7 @@ def test_a_log_that_fails_says_so_on_stderr(
     assert "m1" in text
 
 
-def test_powertools_formatter_shows_the_fields() -> None:  # SPEC L2
+def test_the_powertools_formatter_shows_the_fields() -> None:  # SPEC L2
     from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 
     stream = io.StringIO()
@@ -491,18 +493,18 @@ def test_powertools_formatter_shows_the_fields() -> None:  # SPEC L2
     assert line["error_type"] == "ValueError"
 
 
-def test_a_logger_that_is_turned_down_costs_no_line(lines: Lines) -> None:  # SPEC L2
+def test_a_logger_with_a_higher_level_gets_no_lines(lines: TarryLines) -> None:  # SPEC L2
     logging.getLogger("tarry").setLevel(logging.CRITICAL)
     assert failed(run(fails)) == ["m1"]
     assert lines.records == []
 
 
-def test_the_consumers_name_is_its_functions_by_default(lines: Lines) -> None:  # SPEC L2
+def test_the_name_of_a_consumer_is_that_of_its_function_by_default(lines: TarryLines) -> None:  # SPEC L2
     run(fails)
     assert lines.records[0].consumer == "fails"
 
 
-def test_dead_letters_name_their_queue_in_the_log(lines: Lines) -> None:  # SPEC L2
+def test_the_line_of_a_dead_letter_names_its_queue(lines: TarryLines) -> None:  # SPEC L2
     run(fails, on_failure=[DeadLetter(queue="graveyard")], backoff=None)
     assert lines.records[0].dead_letter_queue == "graveyard"
 
@@ -520,11 +522,11 @@ def huge(message: Message) -> None:
         raise ValueError(HUGE) from error
 
 
-def rejects_with_a_huge_reason(message: Message) -> None:
+def discards_with_a_huge_reason(message: Message) -> None:
     message.discard(HUGE)
 
 
-class Raises:
+class RaisesAHugeError:
     def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
         raise ValueError(HUGE)
 
@@ -532,8 +534,8 @@ class Raises:
 HUGE_TEXTS: list[Any] = [
     pytest.param(huge, {}, id="retried"),
     pytest.param(huge, {"max_attempts": 1}, id="dead-lettered"),
-    pytest.param(rejects_with_a_huge_reason, {}, id="discarded"),
-    pytest.param(fails, {"on_failure": [Raises()], "backoff": None}, id="a step raises"),
+    pytest.param(discards_with_a_huge_reason, {}, id="discarded"),
+    pytest.param(fails, {"on_failure": [RaisesAHugeError()], "backoff": None}, id="a step raises"),
     pytest.param(fails, {"retry_when": huge}, id="a hook raises"),
     pytest.param(huge, {"log": LogOptions(redact=lambda fields: fields)}, id="redacted"),
     pytest.param(fails, {"log": LogOptions(redact=lambda fields: {**fields, "more": HUGE})}, id="added"),
@@ -545,7 +547,7 @@ def plain(line: logging.LogRecord) -> str:
 
 
 @pytest.mark.parametrize(("handle", "settings"), HUGE_TEXTS)
-def test_a_line_shows_at_most_4_kib_of_an_errors_text(handle: Any, settings: Any, lines: Lines) -> None:  # SPEC I2
+def test_a_line_shows_at_most_4_kib_of_an_error_text(handle: Any, settings: Any, lines: TarryLines) -> None:  # SPEC I2
     run(handle, *batch_of(3)["Records"], **settings)
     assert len(lines.records) >= 3
     for line in lines.records:
@@ -554,14 +556,14 @@ def test_a_line_shows_at_most_4_kib_of_an_errors_text(handle: Any, settings: Any
             assert sum(str(value).count("x") for value in vars(line).values()) < 2 * 4_096 + 400
 
 
-def test_a_failure_record_that_was_cut_is_shown_up_to_64_kib(lines: Lines) -> None:  # SPEC F3, I2
+def test_a_trimmed_failure_record_is_logged_up_to_64_kib(lines: TarryLines) -> None:  # SPEC F3, I2
     run(huge, max_attempts=1)
     [line] = lines.named("record_cut")
     assert len(json.dumps(line.record)) <= 65_536 + 1_000
     assert line.record["failure"]["type"] == "ValueError"
 
 
-def awslambdarics() -> logging.Formatter:
+def awslambdaric_formatter() -> logging.Formatter:
     pytest.importorskip("awslambdaric")  # has wheels for Linux only
     from awslambdaric.lambda_runtime_log_utils import JsonFormatter
 
@@ -569,21 +571,21 @@ def awslambdarics() -> logging.Formatter:
     return formatter
 
 
-def powertoolss() -> logging.Formatter:
+def powertools_formatter() -> logging.Formatter:
     from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 
     return LambdaPowertoolsFormatter()
 
 
-def our_own() -> logging.Formatter:
+def local_formatter() -> logging.Formatter:
     from tarry.local.functions.client import _Json
 
     return _Json()
 
 
-@pytest.mark.parametrize("formatter", [awslambdarics, powertoolss, our_own])
-def test_a_formatter_that_writes_json_shows_the_traceback_once(
-    formatter: Callable[[], logging.Formatter], lines: Lines
+@pytest.mark.parametrize("formatter", [awslambdaric_formatter, powertools_formatter, local_formatter])
+def test_a_json_formatter_shows_the_traceback_once(
+    formatter: Callable[[], logging.Formatter], lines: TarryLines
 ) -> None:  # SPEC L2
     run(fails)
     text = formatter().format(lines.records[0])
@@ -591,7 +593,7 @@ def test_a_formatter_that_writes_json_shows_the_traceback_once(
     assert "in fails" in json.loads(text)["traceback"]
 
 
-def test_the_text_of_a_cause_is_in_the_traceback(lines: Lines) -> None:  # SPEC L2
+def test_the_traceback_contains_the_text_of_a_cause(lines: TarryLines) -> None:  # SPEC L2
     def handler(message: Message) -> None:
         try:
             fails(message)
@@ -603,7 +605,7 @@ def test_the_text_of_a_cause_is_in_the_traceback(lines: Lines) -> None:  # SPEC 
     assert traceback.index("ValueError: no stock") < traceback.index("which led to") < traceback.index("order 7")
 
 
-class Counting(Exception):
+class CountsItsTexts(Exception):
     asked = 0
 
     def __str__(self) -> str:
@@ -612,14 +614,16 @@ class Counting(Exception):
 
 
 @pytest.mark.parametrize("max_attempts", [1, 5])
-def test_an_error_that_fails_a_whole_batch_is_diagnosed_once(max_attempts: int, lines: Lines) -> None:  # SPEC I2, B5
+def test_an_error_that_fails_a_whole_batch_is_converted_to_text_once(
+    max_attempts: int, lines: TarryLines
+) -> None:  # SPEC I2, B5
     @batch_consumer(max_attempts=max_attempts)
     def handler(batch: Batch) -> None:
-        raise Counting
+        raise CountsItsTexts
 
-    Counting.asked = 0
+    CountsItsTexts.asked = 0
     with orders():
         handler(batch_of(50), Context())
-    assert Counting.asked == 1
+    assert CountsItsTexts.asked == 1
     assert len(lines.records) == 50
-    assert all(line.error == f"{__name__}.Counting: no stock" for line in lines.records)
+    assert all(line.error == f"{__name__}.CountsItsTexts: no stock" for line in lines.records)

@@ -1,4 +1,4 @@
-"""Messages that are not due yet: hidden in place, unrun, at no attempt's cost."""
+"""Messages that are not due yet: they wait in their queue and use no attempt."""
 
 import json
 from typing import Any
@@ -17,19 +17,19 @@ HOUR = 3_600
 def delayed(
     due_in: float, message_id: str = "m1", body: str = "{}", queue: str = "orders", **more: Any
 ) -> dict[str, Any]:
-    """A message as it was first received at RECEIVED_AT, due so many seconds later."""
-    sent = {"v": 1, "sum": body_sum(body), "id": f"stable-{message_id}", "due": RECEIVED_AT + due_in}
-    attributes = {"Tarry": {"stringValue": json.dumps(sent), "dataType": "String"}}
+    """Return a message first received at RECEIVED_AT and due ``due_in`` seconds later."""
+    envelope = {"v": 1, "sum": body_sum(body), "id": f"stable-{message_id}", "due": RECEIVED_AT + due_in}
+    attributes = {"Tarry": {"stringValue": json.dumps(envelope), "dataType": "String"}}
     return record(body, message_id, queue, attributes=attributes, **more)
 
 
 def orders(elapsed: float = 0, **more: Any) -> Wire:
-    """A world so many seconds after RECEIVED_AT."""
+    """Return a wire whose clock is ``elapsed`` seconds after RECEIVED_AT."""
     return Wire(queues={"orders": Queue(dead_letter="orders-dlq")}, clock=TestClock(RECEIVED_AT + elapsed), **more)
 
 
-class Seen:
-    """A handler that remembers what it was given."""
+class RecordingHandler:
+    """A handler that keeps the id and attempt of each message."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.messages: list[tuple[str, int]] = []
@@ -41,34 +41,37 @@ class Seen:
             raise self._error
 
 
-# not due
+# before the due time
 
 
-def test_a_message_that_is_not_due_is_hidden_until_it_is_and_does_not_run() -> None:  # SPEC J4
-    seen = Seen()
+def test_a_message_that_is_not_due_stays_invisible_until_it_is_and_does_not_run() -> None:  # SPEC J4
+    seen = RecordingHandler()
     with orders() as wire:
         assert failed(consumer(seen)(event(delayed(2 * HOUR)), Context())) == ["m1"]
     assert seen.messages == []
-    assert wire.operations == ["GetQueueAttributes", "ChangeMessageVisibilityBatch"]  # is it the last delivery?
+    assert wire.operations == [
+        "GetQueueAttributes",
+        "ChangeMessageVisibilityBatch",
+    ]  # the look-up shows whether this is the last delivery
     assert wire.visibilities() == {"handle-m1": 7_200}
 
 
 @pytest.mark.parametrize(("elapsed", "seconds"), [(0, 100), (0.5, 100), (99.2, 1), (40, 60)])
-def test_the_rest_of_the_wait_is_rounded_up(elapsed: float, seconds: int) -> None:  # SPEC B6, J4
+def test_the_remaining_delay_is_rounded_up_to_seconds(elapsed: float, seconds: int) -> None:  # SPEC B6, J4
     with orders(elapsed) as wire:
-        consumer(Seen())(event(delayed(100)), Context())
+        consumer(RecordingHandler())(event(delayed(100)), Context())
     assert wire.visibilities() == {"handle-m1": seconds}
 
 
-def test_12_hours_are_kept_whole() -> None:  # SPEC J4
-    """Parked for 900 s, then received: the other 42,300 s are within what SQS allows from a receive."""
+def test_a_delay_of_12_hours_is_kept_exactly() -> None:  # SPEC J4
+    """The first 900 s were DelaySeconds. The other 42,300 s are within the limit, which counts from the receive."""
     with orders() as wire:
-        consumer(Seen())(event(delayed(42_300)), Context())
+        consumer(RecordingHandler())(event(delayed(42_300)), Context())
     assert wire.visibilities() == {"handle-m1": 42_300}
 
 
-def test_a_wait_that_sqs_cannot_keep_is_cut_and_goes_on_at_the_next_receive() -> None:  # SPEC J4
-    seen = Seen()
+def test_a_delay_beyond_the_limit_of_sqs_continues_at_the_next_receive() -> None:  # SPEC J4
+    seen = RecordingHandler()
     with orders() as wire:
         consumer(seen)(event(delayed(100_000)), Context())
     assert wire.visibilities() == {"handle-m1": 43_199}
@@ -78,8 +81,8 @@ def test_a_wait_that_sqs_cannot_keep_is_cut_and_goes_on_at_the_next_receive() ->
     assert seen.messages == []
 
 
-def test_a_batch_is_hidden_by_one_request_for_ten_and_the_others_run() -> None:  # SPEC G1, J4
-    seen = Seen()
+def test_the_visibility_of_ten_messages_is_changed_in_one_request_while_the_others_run() -> None:  # SPEC G1, J4
+    seen = RecordingHandler()
     records = [delayed(HOUR + index, f"d{index}") for index in range(12)] + [record("{}", "now")]
     with orders() as wire:
         assert failed(consumer(seen)(event(*records), Context())) == [f"d{index}" for index in range(12)]
@@ -89,17 +92,19 @@ def test_a_batch_is_hidden_by_one_request_for_ten_and_the_others_run() -> None: 
     assert wire.visibilities() == {f"handle-d{index}": HOUR + index for index in range(12)}
 
 
-def test_one_line_tells_of_it_and_no_failure_does(caplog: pytest.LogCaptureFixture) -> None:  # SPEC L2, J4
+def test_a_message_that_is_not_due_is_logged_in_one_line_without_a_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC L2, J4
     caplog.set_level("DEBUG", logger="tarry")
     with orders():
-        consumer(Seen())(event(delayed(HOUR)), Context())
+        consumer(RecordingHandler())(event(delayed(HOUR)), Context())
     [line] = lines(caplog)
-    told = [field(line, name) for name in ("event", "state", "reason", "delay", "message_id", "attempt")]
-    assert told == ["deferred", "DEFERRED", "not_due", HOUR, "stable-m1", 1]
+    fields = [field(line, name) for name in ("event", "state", "reason", "delay", "message_id", "attempt")]
+    assert fields == ["deferred", "DEFERRED", "not_due", HOUR, "stable-m1", 1]
     assert line.levelname == "INFO"
 
 
-def test_a_batch_handler_never_sees_it() -> None:  # SPEC J4
+def test_a_batch_handler_does_not_get_messages_that_are_not_due() -> None:  # SPEC J4
     seen: list[list[str]] = []
 
     @batch_consumer
@@ -114,7 +119,7 @@ def test_a_batch_handler_never_sees_it() -> None:  # SPEC J4
     assert wire.visibilities() == {"handle-later": HOUR, "handle-alone": HOUR}
 
 
-def test_a_batch_handler_that_raises_says_nothing_of_it() -> None:  # SPEC B4, J4
+def test_an_exception_of_a_batch_handler_does_not_affect_messages_that_are_not_due() -> None:  # SPEC B4, J4
     @batch_consumer(backoff=Fixed(60))
     def handler(batch: Batch) -> None:
         raise ValueError
@@ -124,7 +129,7 @@ def test_a_batch_handler_that_raises_says_nothing_of_it() -> None:  # SPEC B4, J
     assert wire.visibilities() == {"handle-a": 60, "handle-later": HOUR}
 
 
-def test_an_async_handler_never_sees_it() -> None:  # SPEC J4
+def test_an_async_handler_does_not_get_messages_that_are_not_due() -> None:  # SPEC J4
     seen: list[str] = []
 
     @consumer
@@ -136,7 +141,7 @@ def test_an_async_handler_never_sees_it() -> None:  # SPEC J4
     assert seen == ["now"]
 
 
-def test_when_the_batch_ends_early_it_is_hidden_and_not_given_back() -> None:  # SPEC A5, J4
+def test_a_message_that_is_not_due_is_not_released_when_the_batch_ends_early() -> None:  # SPEC A5, J4
     @consumer(backoff=Fixed(60))
     def handler(message: Message) -> None:
         raise SystemExit
@@ -150,18 +155,20 @@ def test_when_the_batch_ends_early_it_is_hidden_and_not_given_back() -> None:  #
 @pytest.mark.parametrize(
     "error", [client_error("AccessDenied"), client_error("InternalError", status=500), TimeoutError()], ids=repr
 )
-def test_a_wait_that_could_not_be_set_leaves_it_reported_and_unrun(error: Exception) -> None:  # SPEC A2, J4
-    seen = Seen()
+def test_a_message_that_is_not_due_is_reported_without_a_run_if_its_visibility_cannot_be_changed(
+    error: Exception,
+) -> None:  # SPEC A2, J4
+    seen = RecordingHandler()
     with orders(fails={"ChangeMessageVisibilityBatch": error}):
         assert failed(consumer(seen)(event(delayed(HOUR)), Context())) == ["m1"]
     assert seen.messages == []
 
 
-# due
+# at the due time
 
 
-def test_a_message_runs_when_it_is_due_at_its_first_attempt() -> None:  # SPEC J4, C2
-    seen = Seen()
+def test_a_message_that_is_due_runs_at_its_first_attempt() -> None:  # SPEC J4, C2
+    seen = RecordingHandler()
     with orders(HOUR) as wire:
         assert failed(consumer(seen)(event(delayed(HOUR, receives=2)), Context())) == []
     assert seen.messages == [("stable-m1", 1)]
@@ -169,21 +176,21 @@ def test_a_message_runs_when_it_is_due_at_its_first_attempt() -> None:  # SPEC J
 
 
 def test_the_due_time_survives_redeliveries() -> None:  # SPEC J4, C2
-    """The first receive hides it, two runs fail, the third succeeds."""
-    seen = Seen(ValueError("not yet"))
+    """At the first receive it is not due; then it runs three times."""
+    seen = RecordingHandler(ValueError("not yet"))
     handler = consumer(max_attempts=3, backoff=Fixed(60))(seen)
     for receives, elapsed in [(1, 0), (2, HOUR), (3, HOUR + 60), (4, HOUR + 120)]:
         with orders(elapsed) as wire:
             handler(event(delayed(HOUR, receives=receives)), Context())
     assert seen.messages == [("stable-m1", attempt) for attempt in (1, 2, 3)]
-    assert [letter["MessageBody"] for letter in wire.letters()] == ["{}"]
+    assert [dead_letter["MessageBody"] for dead_letter in wire.letters()] == ["{}"]
     assert wire.records()[0]["failure"]["attempts"] == 3
     assert "due" not in wire.records()[0]
 
 
-def test_received_before_it_is_due_a_second_time_it_is_hidden_again() -> None:  # SPEC J4
-    """As when hiding it failed. That receive cannot be told from a run afterwards: it counts, as every other does."""
-    seen = Seen()
+def test_a_message_received_twice_before_its_due_time_waits_again() -> None:  # SPEC J4
+    """As when the first visibility change failed. The second receive counts, because it could have been an attempt."""
+    seen = RecordingHandler()
     with orders(180) as wire:
         consumer(seen)(event(delayed(HOUR, receives=2)), Context())
     assert wire.visibilities() == {"handle-m1": HOUR - 180}
@@ -192,9 +199,9 @@ def test_received_before_it_is_due_a_second_time_it_is_hidden_again() -> None:  
     assert seen.messages == [("stable-m1", 2)]
 
 
-def test_what_became_due_between_its_receive_and_the_invocation_comes_back_at_once() -> None:  # SPEC C2, J4
-    """A first receive before the due time counts as no attempt, so none may be made in it."""
-    seen = Seen()
+def test_a_message_that_became_due_after_its_receive_is_released() -> None:  # SPEC C2, J4
+    """A first receive before the due time does not count as an attempt, so the message must not run."""
+    seen = RecordingHandler()
     with orders(20) as wire:
         assert failed(consumer(seen)(event(delayed(10)), Context())) == ["m1"]
         assert failed(consumer(seen)(event(delayed(10, receives=2)), Context())) == []
@@ -203,8 +210,8 @@ def test_what_became_due_between_its_receive_and_the_invocation_comes_back_at_on
 
 
 @pytest.mark.parametrize("count", [None, "", "many"])
-def test_without_a_receive_count_it_runs_when_it_is_due(count: Any) -> None:  # SPEC C9, J4
-    seen = Seen()
+def test_a_message_without_a_receive_count_runs_when_it_is_due(count: Any) -> None:  # SPEC C9, J4
+    seen = RecordingHandler()
     message = delayed(10)
     message["attributes"]["ApproximateReceiveCount"] = count
     with orders(20):
@@ -212,28 +219,28 @@ def test_without_a_receive_count_it_runs_when_it_is_due(count: Any) -> None:  # 
     assert len(seen.messages) == 1
 
 
-def test_first_received_after_it_was_due_it_runs_at_once() -> None:  # SPEC J4
-    seen = Seen()
+def test_a_message_first_received_after_its_due_time_runs_at_once() -> None:  # SPEC J4
+    seen = RecordingHandler()
     with orders(20):
         assert failed(consumer(seen)(event(delayed(-5)), Context())) == []
         assert failed(consumer(seen)(event(delayed(-5, receives=2)), Context())) == []
     assert seen.messages == [("stable-m1", 1), ("stable-m1", 2)]
 
 
-# what has no due time
+# messages without a due time
 
 
-def test_on_fifo_there_is_no_due_time() -> None:  # SPEC J4, H1
-    seen = Seen()
+def test_on_fifo_a_due_time_is_ignored() -> None:  # SPEC J4, H1
+    seen = RecordingHandler()
     with Wire(queues={"ledger.fifo": Queue()}) as wire:
         assert failed(consumer(seen)(event(delayed(HOUR, queue="ledger.fifo", group="a")), Context())) == []
         assert failed(consumer(seen)(event(delayed(HOUR, queue="ledger.fifo", group="a", receives=2)), Context())) == []
     assert [attempt for _, attempt in seen.messages] == [1, 2]
-    assert wire.visibilities() == {"handle-m1": 31}  # the lease renewed before it runs, and no more
+    assert wire.visibilities() == {"handle-m1": 31}  # only the renewal of the lease
 
 
-def test_a_record_copied_to_another_message_delays_nothing() -> None:  # SPEC J4
-    seen = Seen()
+def test_a_due_time_copied_to_a_message_with_another_body_is_ignored() -> None:  # SPEC J4
+    seen = RecordingHandler()
     copied = delayed(HOUR)
     copied["body"] = "another"
     with orders() as wire:

@@ -1,4 +1,4 @@
-"""One warm environment over many invocations."""
+"""The memory of one process over many invocations."""
 
 import asyncio
 import gc
@@ -20,12 +20,12 @@ from tests.wire import Wire
 INVOCATIONS = 1_500
 WARM = 600
 ALLOWED_BLOCKS = 200
-"""One in two invocations at most: what each of them leaves is at least one block."""
-MOST_THREADS = 10
+"""Less than one block for every four invocations; a leak is at least one block per invocation."""
+MAX_THREADS = 10
 
 
-class Drop:
-    """A failure step that takes everything, at no request's cost."""
+class DropsFailures:
+    """A failure step that discards every message, which takes no request."""
 
     def handle(self, failure: Failure, _: Any) -> Outcome:
         return Outcome.discard()
@@ -41,8 +41,8 @@ async def async_handler(message: Message) -> None:
     sync_handler(message)
 
 
-class Client:
-    """An SQS that does what it is asked for and remembers nothing: the wire of other tests keeps all requests."""
+class ForgetfulClient:
+    """An SQS client whose requests all succeed and which, unlike `Wire`, does not keep them."""
 
     meta = SimpleNamespace(events=SimpleNamespace(register=lambda *_: None))
 
@@ -57,17 +57,17 @@ class Client:
 
 
 CONSUMERS = {
-    "sync": consumer(on_failure=[Drop()], timeout=5)(sync_handler),
-    "async": consumer(on_failure=[Drop()], timeout=5)(async_handler),
-    "tasks": consumer(on_failure=[Drop()], timeout=5, concurrency=3)(async_handler),
-    "threads": consumer(on_failure=[Drop()], timeout=5, concurrency=3)(sync_handler),
+    "sync": consumer(on_failure=[DropsFailures()], timeout=5)(sync_handler),
+    "async": consumer(on_failure=[DropsFailures()], timeout=5)(async_handler),
+    "tasks": consumer(on_failure=[DropsFailures()], timeout=5, concurrency=3)(async_handler),
+    "threads": consumer(on_failure=[DropsFailures()], timeout=5, concurrency=3)(sync_handler),
 }
 
 
 @pytest.mark.usefixtures("_without_log")
 @pytest.mark.parametrize("name", CONSUMERS)
 def test_memory_stays_flat_over_many_invocations(name: str) -> None:  # SPEC A6
-    """Counted in blocks that Python has allocated: exact, and no slower."""
+    """Memory is counted in allocated blocks of Python, which is exact."""
     with Wire():
         assert growth(CONSUMERS[name], batch_of(3)) < ALLOWED_BLOCKS
 
@@ -81,7 +81,7 @@ WITH_REQUESTS = {
 
 @pytest.fixture
 def _without_log() -> Iterator[None]:
-    """pytest keeps every line."""
+    """Disable logging, because pytest keeps every line."""
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
@@ -89,34 +89,34 @@ def _without_log() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_without_log")
 @pytest.mark.parametrize(("name", "queue"), [("eager", "orders.fifo"), ("threads", "orders"), ("tasks", "orders")])
-def test_memory_stays_flat_with_all_that_a_batch_may_take(name: str, queue: str) -> None:
-    """SPEC A6. Deletes, leases, retries and their threads, for messages that were delivered before; one fails."""
+def test_memory_stays_flat_with_deletes_leases_and_retries(name: str, queue: str) -> None:
+    """SPEC A6. Three redelivered messages, one of which fails, with the threads of their requests."""
     threads = threading.active_count()
-    with use(World(client_factory=Client)):
+    with use(World(client_factory=ForgetfulClient)):
         assert growth(WITH_REQUESTS[name], batch_of(3, queue, receives=2), 500, 100) < ALLOWED_BLOCKS
-    assert threading.active_count() - threads < MOST_THREADS
+    assert threading.active_count() - threads < MAX_THREADS
 
 
-def growth(handler: Consumer[Any], given: dict[str, Any], invocations: int = INVOCATIONS, warm: int = WARM) -> int:
-    """Blocks that are allocated after so many invocations, and were not when it was warm."""
+def growth(handler: Consumer[Any], batch: dict[str, Any], invocations: int = INVOCATIONS, warm: int = WARM) -> int:
+    """Return the number of blocks allocated between the end of the warm-up and the last invocation."""
     context = Context()
     for _ in range(warm):
-        handler(given, context)
+        handler(batch, context)
     gc.collect()
     before = sys.getallocatedblocks()
     for _ in range(invocations - warm):
-        handler(given, context)
+        handler(batch, context)
     gc.collect()
     return sys.getallocatedblocks() - before
 
 
-def test_a_batch_is_let_go_of_with_its_invocation_without_a_garbage_collection() -> None:
-    """A delivery knows its message and its invocation: such cycles would keep whole batches in memory."""
+def test_the_messages_of_a_batch_are_freed_after_their_invocation_without_garbage_collection() -> None:
+    """Reference cycles of messages, deliveries, and invocations would keep whole batches in memory."""
     seen: list[weakref.ref[Message]] = []
 
     @consumer
     def handler(message: Message) -> None:
-        assert message.attempt == 1  # asks for the delivery
+        assert message.attempt == 1  # creates the delivery
         seen.append(weakref.ref(message))
 
     gc.collect()

@@ -1,4 +1,4 @@
-"""Whole stories through the real client, against moto: what the requests do, not only what they say."""
+"""Consumers with the real client against moto: the effects of the requests, not only their contents."""
 
 import json
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from tests.records import Context, failed
 ACCOUNT, REGION = "123456789012", "us-east-1"
 
 
-class Cloud:
-    """Queues in moto, and what the event source mapping does between them and a function."""
+class MotoQueues:
+    """Queues in moto, with the work of the event source mapping between a queue and a function."""
 
     def __init__(self, sqs: Any) -> None:
         self.sqs = sqs
@@ -50,7 +50,7 @@ class Cloud:
         return messages
 
     def deliver(self, name: str, handler: Consumer[Any]) -> list[str]:
-        """Receives a batch, invokes the function with it, deletes what it does not report; the ids it reports."""
+        """Receive a batch, invoke the function, delete messages that it does not report; return the reported ids."""
         messages = self.receive(name)
         if not messages:
             return []
@@ -60,14 +60,14 @@ class Cloud:
                 self.sqs.delete_message(QueueUrl=self.url(name), ReceiptHandle=message["ReceiptHandle"])
         return reported
 
-    def waiting(self, name: str) -> tuple[int, int]:
-        """How many messages are visible, and how many hidden."""
+    def depth(self, name: str) -> tuple[int, int]:
+        """Return the numbers of visible and of invisible messages."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         attributes = self.sqs.get_queue_attributes(QueueUrl=self.url(name), AttributeNames=names)["Attributes"]
         return int(attributes[names[0]]), int(attributes[names[1]])
 
-    def show(self, name: str) -> None:
-        """Ends all waits in a queue, as time would."""
+    def make_visible(self, name: str) -> None:
+        """End the visibility timeouts of all messages in a queue."""
         for message in moto_queue(name)._messages:
             message.visible_at = 0
 
@@ -78,8 +78,8 @@ def moto_queue(name: str) -> Any:
     return sqs_backends[ACCOUNT][REGION].queues[name]
 
 
-def hidden_for(name: str, message_id: str) -> float:
-    """The seconds that a message stays hidden from now."""
+def seconds_until_visible(name: str, message_id: str) -> float:
+    """Return the seconds until a message becomes visible."""
     [message] = [message for message in moto_queue(name)._messages if message.id == message_id]
     return float(message.visible_at) / 1000 - datetime.now(UTC).timestamp()
 
@@ -102,25 +102,25 @@ def as_record(message: dict[str, Any], queue: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[MotoQueues]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     monkeypatch.delenv("TARRY_DEAD_LETTER_QUEUE_URL", raising=False)
     with mock_aws(), use(World()):
-        yield Cloud(boto3.client("sqs"))
+        yield MotoQueues(boto3.client("sqs"))
 
 
-def test_a_message_that_succeeds_is_gone(cloud: Cloud) -> None:  # SPEC A1
+def test_a_message_that_succeeds_is_deleted(cloud: MotoQueues) -> None:  # SPEC A1
     cloud.queue("orders", "orders-dlq")
     for number in range(5):
         cloud.send("orders", {"id": number})
     assert cloud.deliver("orders", consumer(lambda message: None)) == []
-    assert cloud.waiting("orders") == (0, 0)
-    assert cloud.waiting("orders-dlq") == (0, 0)
+    assert cloud.depth("orders") == (0, 0)
+    assert cloud.depth("orders-dlq") == (0, 0)
 
 
-def test_a_message_is_retried_after_its_delay_until_it_succeeds(cloud: Cloud) -> None:  # SPEC C2, C3, G1
+def test_a_message_is_retried_after_its_delay_until_it_succeeds(cloud: MotoQueues) -> None:  # SPEC C2, C3, G1
     attempts: list[int] = []
 
     @consumer(backoff=Fixed(600))
@@ -133,15 +133,15 @@ def test_a_message_is_retried_after_its_delay_until_it_succeeds(cloud: Cloud) ->
     message_id = cloud.send("orders", {"id": 1})
     for _ in range(2):
         assert cloud.deliver("orders", handler) == [message_id]
-        assert hidden_for("orders", message_id) == pytest.approx(600, abs=2)
+        assert seconds_until_visible("orders", message_id) == pytest.approx(600, abs=2)
         assert cloud.deliver("orders", handler) == []
-        cloud.show("orders")
+        cloud.make_visible("orders")
     assert cloud.deliver("orders", handler) == []
     assert attempts == [1, 2, 3]
-    assert cloud.waiting("orders") == (0, 0)
+    assert cloud.depth("orders") == (0, 0)
 
 
-def test_of_a_batch_each_message_goes_its_own_way(cloud: Cloud) -> None:  # SPEC A1, G1
+def test_each_message_of_a_batch_is_settled_by_its_own_outcome(cloud: MotoQueues) -> None:  # SPEC A1, G1
     @consumer(backoff=Fixed(600))
     def handler(message: Message) -> None:
         match message.body:
@@ -155,48 +155,50 @@ def test_of_a_batch_each_message_goes_its_own_way(cloud: Cloud) -> None:  # SPEC
     cloud.queue("orders", "orders-dlq")
     ids = {body: cloud.send("orders", body) for body in ("ok", "retry", "reject", "discard")}
     assert cloud.deliver("orders", handler) == [ids["retry"]]
-    assert cloud.waiting("orders") == (0, 1)
-    assert [letter["Body"] for letter in cloud.receive("orders-dlq")] == ["reject"]
+    assert cloud.depth("orders") == (0, 1)
+    assert [dead_letter["Body"] for dead_letter in cloud.receive("orders-dlq")] == ["reject"]
 
 
 def fails(message: Message) -> None:
     raise ValueError("no such customer")
 
 
-def exhaust(cloud: Cloud, queue: str, handler: Consumer[Any], attempts: int) -> None:
+def exhaust(cloud: MotoQueues, queue: str, handler: Consumer[Any], attempts: int) -> None:
     for _ in range(attempts):
-        cloud.show(queue)
+        cloud.make_visible(queue)
         cloud.deliver(queue, handler)
 
 
-def test_a_message_that_keeps_failing_ends_in_its_dead_letter_queue_with_a_record(cloud: Cloud) -> None:  # SPEC C8, F2
+def test_a_message_that_keeps_failing_is_dead_lettered_with_a_failure_record(cloud: MotoQueues) -> None:  # SPEC C8, F2
     cloud.queue("orders", "orders-dlq")
     tenant = {"tenant": {"DataType": "String.name", "StringValue": "acme"}}
     message_id = cloud.send("orders", {"id": 1}, MessageAttributes=tenant)
     exhaust(cloud, "orders", consumer(max_attempts=3)(fails), 3)
-    assert cloud.waiting("orders") == (0, 0)
-    [letter] = cloud.receive("orders-dlq")
-    assert json.loads(letter["Body"]) == {"id": 1}
-    assert letter["MessageAttributes"]["tenant"] == tenant["tenant"]
-    told = json.loads(letter["MessageAttributes"]["Tarry"]["StringValue"])
-    assert told["id"] == message_id
-    assert told["origin"] == f"arn:aws:sqs:{REGION}:{ACCOUNT}:orders"
-    assert (told["failure"]["reason"], told["failure"]["attempts"]) == ("exhausted", 3)
-    assert told["failure"]["message"] == "no such customer"
+    assert cloud.depth("orders") == (0, 0)
+    [dead_letter] = cloud.receive("orders-dlq")
+    assert json.loads(dead_letter["Body"]) == {"id": 1}
+    assert dead_letter["MessageAttributes"]["tenant"] == tenant["tenant"]
+    envelope = json.loads(dead_letter["MessageAttributes"]["Tarry"]["StringValue"])
+    assert envelope["id"] == message_id
+    assert envelope["origin"] == f"arn:aws:sqs:{REGION}:{ACCOUNT}:orders"
+    assert (envelope["failure"]["reason"], envelope["failure"]["attempts"]) == ("exhausted", 3)
+    assert envelope["failure"]["message"] == "no such customer"
 
 
-def redrive(cloud: Cloud, source: str, target: str, **more: Any) -> None:
-    """Moves what is in a dead-letter queue back, as the console does: new ids, all else kept."""
-    for letter in cloud.receive(source):
+def redrive(cloud: MotoQueues, source: str, target: str, **more: Any) -> None:
+    """Move the messages of a dead-letter queue back as the SQS console does: only their ids change."""
+    for dead_letter in cloud.receive(source):
         attributes = {
             name: {"DataType": value["DataType"], "StringValue": value["StringValue"]}
-            for name, value in letter.get("MessageAttributes", {}).items()
+            for name, value in dead_letter.get("MessageAttributes", {}).items()
         }
-        cloud.send(target, letter["Body"], MessageAttributes=attributes, **more)
-        cloud.sqs.delete_message(QueueUrl=cloud.url(source), ReceiptHandle=letter["ReceiptHandle"])
+        cloud.send(target, dead_letter["Body"], MessageAttributes=attributes, **more)
+        cloud.sqs.delete_message(QueueUrl=cloud.url(source), ReceiptHandle=dead_letter["ReceiptHandle"])
 
 
-def test_a_redriven_message_begins_anew_and_dies_with_the_total_of_its_attempts(cloud: Cloud) -> None:  # SPEC F2, K3
+def test_a_redriven_message_starts_at_its_first_attempt_and_its_next_failure_record_has_the_total(
+    cloud: MotoQueues,
+) -> None:  # SPEC F2, K3
     seen: list[tuple[str, int]] = []
 
     @consumer(max_attempts=3)
@@ -210,14 +212,14 @@ def test_a_redriven_message_begins_anew_and_dies_with_the_total_of_its_attempts(
     redrive(cloud, "orders-dlq", "orders")
     exhaust(cloud, "orders", handler, 3)
     assert seen == [(message_id, attempt) for attempt in (1, 2, 3, 1, 2, 3)]
-    [letter] = cloud.receive("orders-dlq")
-    told = json.loads(letter["MessageAttributes"]["Tarry"]["StringValue"])
-    assert told["id"] == message_id
-    assert told["failure"]["attempts"] == 6
-    assert [entry["attempt"] for entry in told["history"]] == [3, 3]
+    [dead_letter] = cloud.receive("orders-dlq")
+    envelope = json.loads(dead_letter["MessageAttributes"]["Tarry"]["StringValue"])
+    assert envelope["id"] == message_id
+    assert envelope["failure"]["attempts"] == 6
+    assert [entry["attempt"] for entry in envelope["history"]] == [3, 3]
 
 
-def test_a_redriven_message_that_then_succeeds_is_gone(cloud: Cloud) -> None:  # SPEC F2
+def test_a_redriven_message_that_succeeds_is_deleted(cloud: MotoQueues) -> None:  # SPEC F2
     cloud.queue("orders", "orders-dlq")
     cloud.send("orders", {"id": 1})
     exhaust(cloud, "orders", consumer(max_attempts=1)(fails), 1)
@@ -225,30 +227,30 @@ def test_a_redriven_message_that_then_succeeds_is_gone(cloud: Cloud) -> None:  #
     earlier: list[Any] = []
     assert cloud.deliver("orders", consumer(lambda message: earlier.append(message.failure.type))) == []
     assert earlier == ["ValueError"]
-    assert cloud.waiting("orders") == cloud.waiting("orders-dlq") == (0, 0)
+    assert cloud.depth("orders") == cloud.depth("orders-dlq") == (0, 0)
 
 
-def test_without_a_dead_letter_queue_a_dead_message_stays_and_waits(cloud: Cloud) -> None:  # SPEC F5, E4
+def test_without_a_dead_letter_queue_an_exhausted_message_waits_in_its_queue(cloud: MotoQueues) -> None:  # SPEC F5, E4
     cloud.queue("orders")
     message_id = cloud.send("orders", {"id": 1})
     exhaust(cloud, "orders", consumer(max_attempts=1)(fails), 1)
-    assert cloud.waiting("orders") == (0, 1)
-    assert hidden_for("orders", message_id) == pytest.approx(900, abs=2)
+    assert cloud.depth("orders") == (0, 1)
+    assert seconds_until_visible("orders", message_id) == pytest.approx(900, abs=2)
 
 
-def test_a_dead_letter_queue_that_was_deleted_loses_nothing(cloud: Cloud) -> None:  # SPEC F4
+def test_an_exhausted_message_stays_if_its_dead_letter_queue_was_deleted(cloud: MotoQueues) -> None:  # SPEC F4
     cloud.queue("orders", "orders-dlq")
     cloud.send("orders", {"id": 1})
     cloud.sqs.delete_queue(QueueUrl=cloud.url("orders-dlq"))
     exhaust(cloud, "orders", consumer(max_attempts=1)(fails), 1)
-    assert cloud.waiting("orders") == (0, 1)
+    assert cloud.depth("orders") == (0, 1)
 
 
 # long delays
 
 
-class Later(WallClock):
-    """The clock of a consumer so many seconds from now."""
+class ShiftedClock(WallClock):
+    """A wall clock that is ``seconds`` ahead."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -257,28 +259,30 @@ class Later(WallClock):
         return super().time() + self._seconds
 
 
-def test_a_delay_of_901_seconds_is_parked_then_hidden_then_run_at_its_first_attempt(cloud: Cloud) -> None:  # SPEC J4
+def test_a_message_delayed_by_901_seconds_waits_twice_and_runs_at_its_first_attempt(
+    cloud: MotoQueues,
+) -> None:  # SPEC J4
     seen: list[tuple[str, int]] = []
     handler = consumer(lambda message: seen.append((message.id, message.attempt)))
     cloud.queue("orders", "orders-dlq", visibility=1_800)
     stable_id = Queue("orders").send({"id": 1}, delay=901)
-    [parked] = moto_queue("orders")._messages
-    assert parked.delayed_until / 1000 - datetime.now(UTC).timestamp() == pytest.approx(900, abs=2)
-    parked.delayed_until = 0
-    with use(World(clock=Later(890))):
-        assert cloud.deliver("orders", handler) == [parked.id]
-    assert (seen, hidden_for("orders", parked.id)) == ([], pytest.approx(11, abs=2))
-    cloud.show("orders")
-    with use(World(clock=Later(902))):
+    [delayed] = moto_queue("orders")._messages
+    assert delayed.delayed_until / 1000 - datetime.now(UTC).timestamp() == pytest.approx(900, abs=2)
+    delayed.delayed_until = 0
+    with use(World(clock=ShiftedClock(890))):
+        assert cloud.deliver("orders", handler) == [delayed.id]
+    assert (seen, seconds_until_visible("orders", delayed.id)) == ([], pytest.approx(11, abs=2))
+    cloud.make_visible("orders")
+    with use(World(clock=ShiftedClock(902))):
         assert cloud.deliver("orders", handler) == []
     assert seen == [(stable_id, 1)]
-    assert cloud.waiting("orders") == (0, 0)
+    assert cloud.depth("orders") == (0, 0)
 
 
 # FIFO
 
 
-def test_on_fifo_a_group_goes_on_behind_a_dead_letter_in_order(cloud: Cloud) -> None:  # SPEC H1, F2
+def test_on_fifo_a_group_continues_in_order_after_a_dead_letter(cloud: MotoQueues) -> None:  # SPEC H1, F2
     seen: list[str] = []
 
     @consumer
@@ -292,13 +296,13 @@ def test_on_fifo_a_group_goes_on_behind_a_dead_letter_in_order(cloud: Cloud) -> 
         cloud.send("ledger.fifo", body, MessageGroupId="account-1")
     assert cloud.deliver("ledger.fifo", handler) == []
     assert seen == ["first", "poison", "last"]
-    [letter] = cloud.receive("ledger-dlq.fifo")
-    assert letter["Body"] == "poison"
-    assert letter["Attributes"]["MessageGroupId"] == "account-1"
-    assert json.loads(letter["MessageAttributes"]["Tarry"]["StringValue"])["failure"]["reason"] == "rejected"
+    [dead_letter] = cloud.receive("ledger-dlq.fifo")
+    assert dead_letter["Body"] == "poison"
+    assert dead_letter["Attributes"]["MessageGroupId"] == "account-1"
+    assert json.loads(dead_letter["MessageAttributes"]["Tarry"]["StringValue"])["failure"]["reason"] == "rejected"
 
 
-def test_on_fifo_a_failing_head_holds_up_its_group_and_no_other(cloud: Cloud) -> None:  # SPEC H1
+def test_on_fifo_a_failed_message_delays_only_its_own_group(cloud: MotoQueues) -> None:  # SPEC H1
     seen: list[str] = []
 
     @consumer
@@ -312,7 +316,7 @@ def test_on_fifo_a_failing_head_holds_up_its_group_and_no_other(cloud: Cloud) ->
     reported = [ids["a1"], ids["a2"]]
     deliveries = [cloud.deliver("ledger.fifo", handler) for _ in range(2)]  # moto may deliver one group at a time
     assert sorted(name for delivery in deliveries for name in delivery) == sorted(reported)
-    cloud.show("ledger.fifo")
+    cloud.make_visible("ledger.fifo")
     assert cloud.deliver("ledger.fifo", handler) == []
     assert [body for body in seen if body[0] == "a"] == ["a1", "a1", "a2"]
     assert [body for body in seen if body[0] == "b"] == ["b1", "b2"]

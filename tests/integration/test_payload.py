@@ -1,4 +1,4 @@
-"""`message.payload`: what a handler gets of a body, and what becomes of one that does not fit."""
+"""`message.payload`: the body as a model, and bodies that do not fit."""
 
 import asyncio
 import json
@@ -47,22 +47,22 @@ JSON = st.recursive(
 )
 
 
-class Order(BaseModel):
+class OrderModel(BaseModel):
     number: int
-    customer: str = "nobody"
+    customer: str = "unknown"
 
 
 @dataclass
-class Invoice:
+class InvoiceData:
     total: float
 
 
-class Parcel(TypedDict):
+class ParcelDict(TypedDict):
     weight: int
 
 
-class Fragile(BaseModel):
-    """A model whose validator does what no validator should."""
+class FailingModel(BaseModel):
+    """A model whose validator raises errors other than `ValueError`."""
 
     number: int
 
@@ -88,7 +88,7 @@ def orders(**more: Any) -> Wire:
 
 
 def payload_of(body: Any, **settings: Any) -> Any:
-    """What a handler gets of a body."""
+    """Return the payload that a handler gets for a body."""
     seen: list[Any] = []
     with orders() as wire:
         consumer(**settings)(lambda message: seen.append(message.payload))(event(record(body)), Context())
@@ -98,15 +98,15 @@ def payload_of(body: Any, **settings: Any) -> Any:
 
 
 def refusal_of(body: Any, **settings: Any) -> str:
-    """Why a body does not fit, as its dead letter says."""
+    """Return the reason why a body does not fit, from the failure record of its dead letter."""
     ran: list[Any] = []
     with orders() as wire:
         assert failed(consumer(**settings)(ran.append)(event(record(body)), Context())) == []
     assert ran == []
-    [letter], [kept] = wire.letters(), wire.records()
-    assert letter["MessageBody"] == (body if isinstance(body, str) else json.dumps(body))
-    assert (kept["failure"]["reason"], kept["failure"]["type"]) == ("undecodable", "tarry.Undecodable")
-    return kept["failure"]["message"]
+    [dead_letter], [envelope] = wire.letters(), wire.records()
+    assert dead_letter["MessageBody"] == (body if isinstance(body, str) else json.dumps(body))
+    assert (envelope["failure"]["reason"], envelope["failure"]["type"]) == ("undecodable", "tarry.Undecodable")
+    return envelope["failure"]["message"]
 
 
 # models
@@ -115,11 +115,11 @@ def refusal_of(body: Any, **settings: Any) -> str:
 @pytest.mark.parametrize(
     ("model", "body", "payload"),
     [
-        pytest.param(Order, {"number": 7}, Order(number=7), id="pydantic"),
-        pytest.param(Invoice, {"total": 1.5}, Invoice(1.5), id="dataclass"),
-        pytest.param(Parcel, {"weight": 3}, {"weight": 3}, id="TypedDict"),
-        pytest.param(Annotated[Order, Field(strict=True)], {"number": 7}, Order(number=7), id="annotated"),
-        pytest.param(list[Order], [{"number": 7}], [Order(number=7)], id="a list of models"),
+        pytest.param(OrderModel, {"number": 7}, OrderModel(number=7), id="pydantic"),
+        pytest.param(InvoiceData, {"total": 1.5}, InvoiceData(1.5), id="dataclass"),
+        pytest.param(ParcelDict, {"weight": 3}, {"weight": 3}, id="TypedDict"),
+        pytest.param(Annotated[OrderModel, Field(strict=True)], {"number": 7}, OrderModel(number=7), id="annotated"),
+        pytest.param(list[OrderModel], [{"number": 7}], [OrderModel(number=7)], id="a list of models"),
     ],
 )
 def test_the_payload_is_the_body_as_the_model(model: Any, body: Any, payload: Any) -> None:  # SPEC K2
@@ -129,14 +129,14 @@ def test_the_payload_is_the_body_as_the_model(model: Any, body: Any, payload: An
 def test_the_payload_is_the_same_object_each_time() -> None:  # SPEC K2
     seen: list[Any] = []
     with orders():
-        consumer(model=Order)(lambda message: seen.extend((message.payload, message.payload)))(
+        consumer(model=OrderModel)(lambda message: seen.extend((message.payload, message.payload)))(
             event(record({"number": 1})), Context()
         )
     assert seen[0] is seen[1]
 
 
-def test_a_strict_model_takes_from_json_what_json_has_no_type_for() -> None:  # SPEC K2
-    class Strict(BaseModel):
+def test_a_strict_model_converts_types_that_json_lacks() -> None:  # SPEC K2
+    class StrictTime(BaseModel):
         model_config = ConfigDict(strict=True)
         at: datetime
 
@@ -147,35 +147,35 @@ def test_a_strict_model_takes_from_json_what_json_has_no_type_for() -> None:  # 
         (notification(json.dumps(at)), "sns"),
         ({"Records": [at]}, "s3"),
     ]:
-        assert payload_of(body, model=Strict, envelope=envelope).at.year == 2026
+        assert payload_of(body, model=StrictTime, envelope=envelope).at.year == 2026
 
 
-def test_an_async_handler_gets_its_payload() -> None:  # SPEC K2
-    seen: list[Order] = []
+def test_an_async_handler_gets_the_payload() -> None:  # SPEC K2
+    seen: list[OrderModel] = []
 
     @consumer
-    async def handler(message: Message[Order]) -> None:
+    async def handler(message: Message[OrderModel]) -> None:
         seen.append(message.payload)
 
     with orders():
         assert failed(handler(event(record({"number": 7})), Context())) == []
-    assert seen == [Order(number=7)]
+    assert seen == [OrderModel(number=7)]
 
 
 def test_replace_changes_the_model() -> None:  # SPEC K2
     seen: list[Any] = []
-    handler = consumer(model=Order)(lambda message: seen.append(message.payload))
+    handler = consumer(model=OrderModel)(lambda message: seen.append(message.payload))
     with orders():
         handler.replace(max_attempts=2)(event(record({"number": 7})), Context())
-        handler.replace(model=Invoice)(event(record({"total": 7})), Context())
-    assert seen == [Order(number=7), Invoice(7)]
+        handler.replace(model=InvoiceData)(event(record({"total": 7})), Context())
+    assert seen == [OrderModel(number=7), InvoiceData(7)]
 
 
-# a body that does not fit
+# bodies that do not fit
 
 
 @pytest.mark.parametrize(
-    ("body", "where_and_why"),
+    ("body", "problem"),
     [
         ({"number": "x"}, "number: Input should be a valid integer"),
         ({}, "number: Field required"),
@@ -187,43 +187,43 @@ def test_replace_changes_the_model() -> None:  # SPEC K2
     ],
     ids=lambda value: ascii(value)[:20],
 )
-def test_a_body_that_does_not_fit_is_dead_lettered_unrun_saying_where_and_why(
-    body: Any, where_and_why: str
+def test_a_body_that_does_not_fit_is_dead_lettered_with_the_path_and_problem_and_does_not_run(
+    body: Any, problem: str
 ) -> None:  # SPEC K2, D4
-    text = refusal_of(body, model=Order)
-    assert "message m1 does not fit Order: " in text
-    assert where_and_why in text
+    text = refusal_of(body, model=OrderModel)
+    assert "message m1 does not fit OrderModel: " in text
+    assert problem in text
 
 
-def test_all_problems_of_a_body_are_told_with_their_paths() -> None:  # SPEC K2
-    text = refusal_of([{"number": 1}, {"number": None}, {"customer": 5}], model=list[Order])
+def test_all_problems_of_a_body_are_recorded_with_their_paths() -> None:  # SPEC K2
+    text = refusal_of([{"number": 1}, {"number": None}, {"customer": 5}], model=list[OrderModel])
     assert "1.number: Input should be a valid integer; 2.number: Field required; 2.customer: " in text
 
 
-def test_of_very_many_problems_the_first_are_told() -> None:  # SPEC K2
-    text = refusal_of([{}] * 500, model=list[Order])
+def test_only_the_first_20_problems_of_a_body_are_recorded() -> None:  # SPEC K2
+    text = refusal_of([{}] * 500, model=list[OrderModel])
     assert text.count("Field required") == 20
     assert text.endswith("and 480 more")
 
 
-class Card(BaseModel):
+class CardPayment(BaseModel):
     kind: Literal["card"]
 
 
-class Cash(BaseModel):
+class CashPayment(BaseModel):
     kind: Literal["cash"]
 
 
 @pytest.mark.parametrize(
     ("model", "body"),
     [
-        (Order, {"number": "hunter2"}),
-        (Annotated[Card | Cash, Field(discriminator="kind")], {"kind": "hunter2"}),
-        (Parcel, "hunter2"),
+        (OrderModel, {"number": "hunter2"}),
+        (Annotated[CardPayment | CashPayment, Field(discriminator="kind")], {"kind": "hunter2"}),
+        (ParcelDict, "hunter2"),
     ],
-    ids=["a field", "the tag of a union", "no JSON"],
+    ids=["a field", "the tag of a union", "not JSON"],
 )
-def test_the_input_itself_is_neither_in_the_record_nor_in_the_log(
+def test_an_invalid_value_is_neither_in_the_failure_record_nor_in_the_log(
     model: Any, body: Any, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC K2, L2
     assert "hunter2" not in refusal_of(body, model=model)
@@ -231,14 +231,14 @@ def test_the_input_itself_is_neither_in_the_record_nor_in_the_log(
     assert len(lines(caplog, "dead_lettered")) == 1
 
 
-def test_a_body_that_does_not_fit_is_never_retried_whatever_the_policy_says() -> None:  # SPEC D4
-    refusal_of({}, model=Order, retry_on=ValueError, max_attempts=10)
+def test_a_body_that_does_not_fit_is_never_retried_whatever_the_policy() -> None:  # SPEC D4
+    refusal_of({}, model=OrderModel, retry_on=ValueError, max_attempts=10)
 
 
-def test_a_failure_step_that_asks_for_the_payload_meets_the_same_refusal() -> None:  # SPEC D4
+def test_the_payload_raises_the_same_error_in_a_failure_step() -> None:  # SPEC D4
     refusals: list[str] = []
 
-    class Step:
+    class ReadsPayload:
         def handle(self, failure: Failure, next_step: Any) -> Outcome:
             with pytest.raises(Undecodable) as refusal:
                 _ = failure.message.payload
@@ -246,77 +246,77 @@ def test_a_failure_step_that_asks_for_the_payload_meets_the_same_refusal() -> No
             return Outcome.discard("seen")
 
     with orders() as wire:
-        handler = consumer(model=Order, on_failure=[Step(), DeadLetter()])(print)
+        handler = consumer(model=OrderModel, on_failure=[ReadsPayload(), DeadLetter()])(print)
         assert failed(handler(event(record({})), Context())) == []
     assert wire.letters() == []
     assert "number: Field required" in refusals[0]
 
 
-def test_the_messages_beside_one_that_does_not_fit_run() -> None:  # SPEC K2
+def test_the_other_messages_run_when_one_does_not_fit() -> None:  # SPEC K2
     seen: list[int] = []
     with orders() as wire:
-        handler = consumer(model=Order)(lambda message: seen.append(message.payload.number))
+        handler = consumer(model=OrderModel)(lambda message: seen.append(message.payload.number))
         bodies = event(record({"number": 1}, "m1"), record({}, "m2"), record({"number": 3}, "m3"))
         assert failed(handler(bodies, Context())) == []
     assert seen == [1, 3]
-    assert [kept["id"] for kept in wire.records()] == ["m2"]
+    assert [envelope["id"] for envelope in wire.records()] == ["m2"]
 
 
-def test_one_that_can_not_be_dead_lettered_stays_in_its_queue() -> None:  # SPEC K2, F4
+def test_a_message_that_does_not_fit_and_cannot_be_dead_lettered_waits_in_its_queue() -> None:  # SPEC K2, F4
     wire = orders(fails={"SendMessageBatch": client_error("InternalError", status=500)})
     with wire:
-        assert failed(consumer(model=Order)(print)(event(record({})), Context())) == ["m1"]
+        assert failed(consumer(model=OrderModel)(print)(event(record({})), Context())) == ["m1"]
     assert wire.visibilities() == {"handle-m1": 900}
 
 
 @settings(max_examples=200, deadline=None)
 @given(body=st.text(st.characters(), max_size=100) | JSON.map(json.dumps), envelope=st.sampled_from(ENVELOPES))
-def test_whatever_the_body_is_it_is_handled_or_kept_byte_for_byte(body: str, envelope: Any) -> None:  # SPEC K2, A2
+def test_any_body_is_either_handled_or_dead_lettered_byte_for_byte(body: str, envelope: Any) -> None:  # SPEC K2, A2
     seen: list[str] = []
     with orders() as wire:
-        handler = consumer(model=Order, envelope=envelope)(lambda message: seen.append(message.body))
+        handler = consumer(model=OrderModel, envelope=envelope)(lambda message: seen.append(message.body))
         assert failed(handler(event(record(body)), Context())) == []
-    assert [*seen, *(letter["MessageBody"] for letter in wire.letters())] == [body]
+    assert [*seen, *(dead_letter["MessageBody"] for dead_letter in wire.letters())] == [body]
 
 
-# what else a validator raises
+# other errors of a validator
 
 
 @pytest.mark.parametrize(("number", "error"), [(1, "KeyError"), (2, "AttributeError"), (5, "CancelledError")])
 @pytest.mark.parametrize("as_batch", [False, True], ids=["one by one", "as a batch"])
-def test_any_other_error_of_a_validator_is_an_ordinary_failure_of_that_message_alone(
+def test_any_other_error_of_a_validator_is_an_ordinary_failure_of_its_own_message(
     number: int, error: str, as_batch: bool, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC K2
     bodies = event(record({"number": 7}, "m1"), record({"number": number}, "m2"), record({"number": 8}, "m3"))
     make: Any = batch_consumer if as_batch else consumer
     with orders() as wire:
-        handler = make(model=Fragile, backoff=Fixed(WAIT))(lambda _: None)
+        handler = make(model=FailingModel, backoff=Fixed(WAIT))(lambda _: None)
         assert failed(handler(bodies, Context())) == ["m2"]
     assert wire.visibilities() == {"handle-m2": WAIT}
     [line] = lines(caplog, "waiting_retry")
     assert field(line, "error_type").endswith(error)
 
 
-def test_the_policy_decides_of_a_validators_error() -> None:  # SPEC K2, D1
+def test_the_policy_classifies_an_error_of_a_validator() -> None:  # SPEC K2, D1
     with orders() as wire:
-        consumer(model=Fragile, fatal=LookupError)(print)(event(record({"number": 1})), Context())
-        consumer(model=Fragile, fatal=AttributeError)(print)(event(record({"number": 2})), Context())
-        consumer(model=Fragile)(print)(event(record({"number": 3})), Context())
-    kept = [(one["failure"]["reason"], one["failure"]["type"]) for one in wire.records()]
-    assert [reason for reason, _ in kept] == ["fatal", "fatal", "rejected"]
-    assert [kind for _, kind in kept][:2] == ["KeyError", "AttributeError"]
+        consumer(model=FailingModel, fatal=LookupError)(print)(event(record({"number": 1})), Context())
+        consumer(model=FailingModel, fatal=AttributeError)(print)(event(record({"number": 2})), Context())
+        consumer(model=FailingModel)(print)(event(record({"number": 3})), Context())
+    failures = [(each["failure"]["reason"], each["failure"]["type"]) for each in wire.records()]
+    assert [reason for reason, _ in failures] == ["fatal", "fatal", "rejected"]
+    assert [kind for _, kind in failures][:2] == ["KeyError", "AttributeError"]
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("queue", ["orders", "o.fifo"])
-def test_a_validator_that_ends_the_process_ends_a_batch_before_its_handler(queue: str, is_async: bool) -> None:
+def test_a_system_exit_of_a_validator_ends_the_batch_before_its_handler_runs(queue: str, is_async: bool) -> None:
     # SPEC A5
     ran: list[Any] = []
 
-    async def later(batch: Batch[Any]) -> None:
+    async def append_async(batch: Batch[Any]) -> None:
         ran.append(batch)
 
-    handler = batch_consumer(model=Fragile, backoff=Fixed(WAIT))(later if is_async else ran.append)
+    handler = batch_consumer(model=FailingModel, backoff=Fixed(WAIT))(append_async if is_async else ran.append)
     numbers = [7, 4, 8]
     bodies = [record({"number": number}, f"m{number}", queue, group="g") for number in numbers]
     with orders() as wire:
@@ -325,11 +325,11 @@ def test_a_validator_that_ends_the_process_ends_a_batch_before_its_handler(queue
     assert wire.visibilities() == {"handle-m7": 0, "handle-m4": WAIT, "handle-m8": 0}
 
 
-def test_a_validator_that_failed_is_asked_again_before_the_handler_by_a_local_retry() -> None:  # SPEC K2, I5
+def test_a_local_retry_runs_a_failed_validator_again_before_the_handler() -> None:  # SPEC K2, I5
     looked_up: list[int] = []
     seen: list[Any] = []
 
-    class Flaky(BaseModel):
+    class UnreliableModel(BaseModel):
         number: int
 
         @field_validator("number")
@@ -341,7 +341,7 @@ def test_a_validator_that_failed_is_asked_again_before_the_handler_by_a_local_re
             return number
 
     with orders() as wire:
-        handler = consumer(model=Flaky, on_failure=[LocalRetry(times=5, delay=0)])(seen.append)
+        handler = consumer(model=UnreliableModel, on_failure=[LocalRetry(times=5, delay=0)])(seen.append)
         assert failed(handler(event(record({"number": 7})), Context())) == []
     assert (looked_up, len(seen), wire.letters()) == ([7, 7, 7], 1, [])
 
@@ -349,34 +349,34 @@ def test_a_validator_that_failed_is_asked_again_before_the_handler_by_a_local_re
 # batches
 
 
-def test_a_batch_holds_only_what_fits() -> None:  # SPEC K2
+def test_a_batch_contains_only_messages_that_fit() -> None:  # SPEC K2
     seen: list[list[int]] = []
     bodies = event(record({}, "m0"), record({"number": 1}, "m1"), record("", "m2"), record({"number": 3}, "m3"))
     with orders() as wire:
-        handler = batch_consumer(model=Order)(lambda batch: seen.append([each.payload.number for each in batch]))
+        handler = batch_consumer(model=OrderModel)(lambda batch: seen.append([each.payload.number for each in batch]))
         assert failed(handler(bodies, Context())) == []
     assert seen == [[1, 3]]
-    assert [kept["id"] for kept in wire.records()] == ["m0", "m2"]
+    assert [envelope["id"] for envelope in wire.records()] == ["m0", "m2"]
 
 
-def test_what_does_not_fit_has_no_part_in_what_a_batch_handler_says() -> None:  # SPEC K2, B5
+def test_verdicts_of_a_batch_handler_do_not_affect_messages_that_do_not_fit() -> None:  # SPEC K2, B5
     bodies = event(record({}, "m0"), record({"number": 1}, "m1"), record({"number": 2}, "m2"))
 
     @batch_consumer(backoff=Fixed(WAIT))
-    def handler(batch: Batch[Order]) -> None:
+    def handler(batch: Batch[OrderModel]) -> None:
         batch.retry_all(delay=5)
         raise ValueError
 
     with orders() as wire:
         assert failed(handler(bodies, Context())) == ["m1", "m2"]
     assert wire.visibilities() == {"handle-m1": 5, "handle-m2": 5}
-    assert [kept["id"] for kept in wire.records()] == ["m0"]
+    assert [envelope["id"] for envelope in wire.records()] == ["m0"]
 
 
-def test_a_batch_of_which_nothing_fits_is_not_run() -> None:  # SPEC K2
+def test_a_batch_handler_does_not_run_if_no_message_fits() -> None:  # SPEC K2
     ran: list[Any] = []
     with orders() as wire:
-        handler = batch_consumer(model=Order)(ran.append)
+        handler = batch_consumer(model=OrderModel)(ran.append)
         assert failed(handler(event(record({}, "m1"), record("x", "m2")), Context())) == []
     assert ran == []
     assert len(wire.letters()) == 2
@@ -389,8 +389,8 @@ def fifo(body: Any, message_id: str) -> dict[str, Any]:
     return record(body, message_id, "o.fifo", group="a")
 
 
-def test_a_message_that_does_not_fit_does_not_pass_a_stopped_head() -> None:  # SPEC K2, H1
-    def handler(message: Message[Order]) -> None:
+def test_a_message_that_does_not_fit_is_released_behind_a_failed_one_of_its_group() -> None:  # SPEC K2, H1
+    def handler(message: Message[OrderModel]) -> None:
         raise ValueError
 
     with orders() as wire:
@@ -401,20 +401,22 @@ def test_a_message_that_does_not_fit_does_not_pass_a_stopped_head() -> None:  # 
 
 
 @pytest.mark.parametrize("as_batch", [False, True], ids=["one by one", "as a batch"])
-def test_a_message_that_does_not_fit_is_in_the_dead_letter_queue_before_its_group_goes_on(
+def test_a_message_that_does_not_fit_is_dead_lettered_before_its_group_continues(
     as_batch: bool,
 ) -> None:  # SPEC K2, H1
     sent_before: list[int] = []
     make: Any = batch_consumer if as_batch else consumer
     with orders() as wire:
-        handler = make(model=Order)(lambda _: sent_before.append(len(wire.letters())))
+        handler = make(model=OrderModel)(lambda _: sent_before.append(len(wire.letters())))
         assert failed(handler(event(fifo({}, "m1"), fifo({"number": 2}, "m2")), Context())) == []
     assert sent_before == [1]
 
 
 @pytest.mark.parametrize("as_batch", [False, True], ids=["one by one", "as a batch"])
-def test_a_group_stops_at_a_message_that_does_not_fit_and_stays(as_batch: bool) -> None:  # SPEC K2, H1
-    """What stood before it is done all the same."""
+def test_a_group_stops_at_a_message_that_does_not_fit_and_cannot_be_dead_lettered(
+    as_batch: bool,
+) -> None:  # SPEC K2, H1
+    """The messages before it succeed."""
     ran: list[str] = []
     bodies = event(fifo({"number": 1}, "m1"), fifo({}, "m2"), fifo({"number": 3}, "m3"))
 
@@ -424,7 +426,7 @@ def test_a_group_stops_at_a_message_that_does_not_fit_and_stays(as_batch: bool) 
     def batch_handler(batch: Batch) -> None:
         ran.extend(message.id for message in batch)
 
-    made = batch_consumer(model=Order)(batch_handler) if as_batch else consumer(model=Order)(handler)
+    made = batch_consumer(model=OrderModel)(batch_handler) if as_batch else consumer(model=OrderModel)(handler)
     wire = orders(fails={"SendMessageBatch": client_error("InternalError", status=500)})
     with wire:
         assert failed(made(bodies, Context())) == ["m2", "m3"]
@@ -432,15 +434,15 @@ def test_a_group_stops_at_a_message_that_does_not_fit_and_stays(as_batch: bool) 
     assert wire.visibilities() == {"handle-m2": 900, "handle-m3": 0}
 
 
-def test_a_group_stops_also_where_a_step_would_run_a_message_of_a_batch_again() -> None:  # SPEC H1
-    """A batch cannot be run again in part."""
+def test_a_group_stops_at_a_message_that_a_step_wants_to_run_again_in_a_batch_handler() -> None:  # SPEC H1
+    """A batch handler cannot run again for one of its messages."""
     ran: list[str] = []
 
-    class Step:
+    class RunsAtOnce:
         def handle(self, failure: Failure, next_step: Any) -> Outcome:
             return Outcome.again(0)
 
-    handler: Any = batch_consumer(model=Fragile, on_failure=[Step()])
+    handler: Any = batch_consumer(model=FailingModel, on_failure=[RunsAtOnce()])
     bodies = event(fifo({"number": 7}, "m1"), fifo({"number": 1}, "m2"), fifo({"number": 8}, "m3"))
     with orders() as wire:
         made = handler(lambda batch: ran.extend(message.id for message in batch))
@@ -449,17 +451,17 @@ def test_a_group_stops_also_where_a_step_would_run_a_message_of_a_batch_again() 
     assert wire.visibilities() == {"handle-m2": 900, "handle-m3": 0}
 
 
-def test_a_message_that_does_not_fit_is_dead_lettered_also_where_the_batch_handler_then_stops_its_group() -> None:
+def test_a_message_that_does_not_fit_is_dead_lettered_although_its_group_stops_before_it() -> None:
     # SPEC K2, H2
     bodies = event(fifo({"number": 1}, "m1"), fifo({}, "m2"), fifo({"number": 3}, "m3"))
 
     @batch_consumer(backoff=Fixed(WAIT))
-    def handler(batch: Batch[Order]) -> None:
+    def handler(batch: Batch[OrderModel]) -> None:
         batch[0].retry()
 
     with orders() as wire:
         assert failed(handler(bodies, Context())) == ["m1", "m3"]
-    assert [kept["id"] for kept in wire.records()] == ["m2"]
+    assert [envelope["id"] for envelope in wire.records()] == ["m2"]
     assert wire.visibilities() == {"handle-m1": WAIT, "handle-m3": 0}
 
 
@@ -467,7 +469,7 @@ def test_a_message_that_does_not_fit_is_dead_lettered_also_where_the_batch_handl
 
 
 def notification(message: str, **more: Any) -> dict[str, Any]:
-    """As SNS puts it into a queue."""
+    """Return a body as SNS sends it to a queue."""
     return {
         "Type": "Notification",
         "MessageId": "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324",
@@ -481,7 +483,7 @@ def notification(message: str, **more: Any) -> dict[str, Any]:
 
 
 def eventbridge(detail: Any) -> dict[str, Any]:
-    """As a rule with a queue as its target sends it."""
+    """Return a body as an EventBridge rule sends it to a queue."""
     return {
         "version": "0",
         "id": "6a7e8feb-b491-4cf7-a9f1-bf3703467718",
@@ -540,13 +542,13 @@ TEST_EVENT = {
         pytest.param({"Records": [{"number": 7}]}, "s3", id="S3"),
     ],
 )
-def test_an_envelope_is_taken_off_first(body: Any, envelope: str) -> None:  # SPEC K2
-    assert payload_of(body, model=Order, envelope=envelope) == Order(number=7)
+def test_the_payload_is_taken_out_of_its_envelope(body: Any, envelope: str) -> None:  # SPEC K2
+    assert payload_of(body, model=OrderModel, envelope=envelope) == OrderModel(number=7)
 
 
 @pytest.mark.parametrize("envelope", ["sns", "eventbridge", "s3"])
-@pytest.mark.parametrize(("model", "payload"), [(Invoice, Invoice(7)), (Parcel, {"weight": 7})])
-def test_an_envelope_holds_any_kind_of_model(envelope: str, model: Any, payload: Any) -> None:  # SPEC K2
+@pytest.mark.parametrize(("model", "payload"), [(InvoiceData, InvoiceData(7)), (ParcelDict, {"weight": 7})])
+def test_an_envelope_works_with_every_kind_of_model(envelope: str, model: Any, payload: Any) -> None:  # SPEC K2
     inner = {"total": 7, "weight": 7}
     bodies = {"sns": notification(json.dumps(inner)), "eventbridge": eventbridge(inner), "s3": {"Records": [inner]}}
     assert payload_of(bodies[envelope], model=model, envelope=envelope) == payload
@@ -561,7 +563,7 @@ def test_the_payload_of_an_s3_notification_is_its_one_record() -> None:  # SPEC 
     )
 
 
-def test_the_test_event_of_s3_is_done_with_unrun(caplog: pytest.LogCaptureFixture) -> None:  # SPEC K2
+def test_the_test_event_of_s3_is_discarded_without_a_run(caplog: pytest.LogCaptureFixture) -> None:  # SPEC K2
     caplog.set_level("INFO", "tarry")
     ran: list[Any] = []
     for make in (consumer, batch_consumer):
@@ -573,33 +575,37 @@ def test_the_test_event_of_s3_is_done_with_unrun(caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("body", "envelope", "where_and_why"),
+    ("body", "envelope", "problem"),
     [
-        (notification("{}"), "sns", "as SNS notification, does not fit Order: Message.number: Field required"),
+        (notification("{}"), "sns", "as SNS notification, does not fit OrderModel: Message.number: Field required"),
         (notification("hello"), "sns", "Message: Invalid JSON"),
         ({"Type": "SubscriptionConfirmation", "TopicArn": "arn", "Message": "visit"}, "sns", "number: Field required"),
         ("hello", "sns", "Invalid JSON"),
         ("[" * 100_000, "sns", "recursion limit"),
-        (eventbridge({}), "eventbridge", "as EventBridge event, does not fit Order: detail.number: Field required"),
+        (
+            eventbridge({}),
+            "eventbridge",
+            "as EventBridge event, does not fit OrderModel: detail.number: Field required",
+        ),
         ({"number": 7}, "eventbridge", "detail: Field required"),
         ({"Records": []}, "s3", "Records: List should have at least 1 item"),
         ({"Records": [{"number": 1}, {"number": 2}]}, "s3", "Records: List should have at most 1 item"),
         ({"Event": ["s3:TestEvent"]}, "s3", "Records: Field required"),
-        ("[]", "s3", "does not fit Order"),
+        ("[]", "s3", "does not fit OrderModel"),
     ],
     ids=lambda value: ascii(value)[:30],
 )
-def test_what_an_envelope_does_not_hold_is_undecodable(
-    body: Any, envelope: str, where_and_why: str
+def test_a_body_without_a_valid_payload_in_its_envelope_is_undecodable(
+    body: Any, envelope: str, problem: str
 ) -> None:  # SPEC K2, D4
-    assert where_and_why in refusal_of(body, model=Order, envelope=envelope)
+    assert problem in refusal_of(body, model=OrderModel, envelope=envelope)
 
 
-def test_the_body_stays_whole_beside_the_payload() -> None:  # SPEC K1, K2
+def test_the_body_keeps_its_envelope() -> None:  # SPEC K1, K2
     body = notification('{"number": 7}')
     seen: list[Any] = []
     with orders():
-        handler = consumer(model=Order, envelope="sns")(lambda message: seen.append(message.json()))
+        handler = consumer(model=OrderModel, envelope="sns")(lambda message: seen.append(message.json()))
         handler(event(record(body)), Context())
     assert seen == [body]
 
@@ -607,7 +613,7 @@ def test_the_body_stays_whole_beside_the_payload() -> None:  # SPEC K1, K2
 # without a model
 
 
-def test_a_payload_without_a_model_says_what_to_set() -> None:  # SPEC K2
+def test_the_payload_without_a_model_raises_an_error_that_names_the_setting() -> None:  # SPEC K2
     refusals: list[str] = []
 
     @consumer
@@ -622,40 +628,40 @@ def test_a_payload_without_a_model_says_what_to_set() -> None:  # SPEC K2
     assert "Message[Order]" in refusals[0]
 
 
-# a path that leads over the body's own keys
+# paths with keys of the body
 
 SECRET_KEY = "4111-1111-1111-1111"
 
 
-class Strict(BaseModel):
+class WithoutExtras(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     number: int
 
 
-class Nested(BaseModel):
-    cards: dict[str, Order]
-    either: dict[str, int | Order] = {}
+class NestedModel(BaseModel):
+    cards: dict[str, OrderModel]
+    either: dict[str, int | OrderModel] = {}
     buyer: Annotated[str, Field(validation_alias="bought-by")] = ""
 
 
 @pytest.mark.parametrize(
-    ("body", "model", "where_and_why"),
+    ("body", "model", "problem"),
     [
-        ({"number": 1, SECRET_KEY: 2}, Strict, "<key>: Extra inputs are not permitted"),
-        ({"cards": {SECRET_KEY: {"number": "x"}}}, Nested, "cards.<key>.number: Input should be a valid integer"),
-        ({"cards": {}, "either": {SECRET_KEY: "x"}}, Nested, "either.<key>.int: Input should be a valid integer"),
-        ({"cards": {}, "either": {SECRET_KEY: {}}}, Nested, "either.<key>.Order.number: Field required"),
-        ({"cards": {}, "bought-by": 5}, Nested, "bought-by: Input should be a valid string"),
+        ({"number": 1, SECRET_KEY: 2}, WithoutExtras, "<key>: Extra inputs are not permitted"),
+        ({"cards": {SECRET_KEY: {"number": "x"}}}, NestedModel, "cards.<key>.number: Input should be a valid integer"),
+        ({"cards": {}, "either": {SECRET_KEY: "x"}}, NestedModel, "either.<key>.int: Input should be a valid integer"),
+        ({"cards": {}, "either": {SECRET_KEY: {}}}, NestedModel, "either.<key>.OrderModel.number: Field required"),
+        ({"cards": {}, "bought-by": 5}, NestedModel, "bought-by: Input should be a valid string"),
         ({SECRET_KEY: "x"}, dict[str, int], "<key>: Input should be a valid integer"),
         ({SECRET_KEY: "x"}, dict[int, int], "<key>.<key>: Input should be a valid integer"),
     ],
     ids=["extra", "a key", "a key of a union", "a class of a union", "an alias", "a dict", "a key that does not fit"],
 )
-def test_a_problem_shows_the_names_of_the_model_and_no_keys_of_the_body(
-    body: Any, model: Any, where_and_why: str, caplog: pytest.LogCaptureFixture
+def test_the_path_of_a_problem_contains_names_of_the_model_and_no_keys_of_the_body(
+    body: Any, model: Any, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC L2, D4
     text = refusal_of(body, model=model)
-    assert where_and_why in text
+    assert problem in text
     assert SECRET_KEY not in text
     assert SECRET_KEY not in everything(caplog)

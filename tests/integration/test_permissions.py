@@ -1,4 +1,4 @@
-"""A function that may not, or cannot, do what tarry would like to: it does without, and says once what is missing."""
+"""Functions that lack permissions or settings: tarry works without them and logs once which one is missing."""
 
 import logging
 from typing import Any
@@ -24,7 +24,7 @@ def run(wire: Wire, *names: str, handler: Consumer[Any] | None = None) -> list[s
 
 
 def denied(wire: Wire, operation: str, queue: str | None = None, code: str = "AccessDenied") -> None:
-    """As an IAM policy without a permission does it: in all requests of that kind, or on that queue."""
+    """Deny an operation on one queue or on all, like a missing permission in an IAM policy."""
     error = client_error(code, f"User is not authorized to perform: sqs:{operation}", status=403)
     wire.fails[operation] = lambda request: error if queue in (None, request.queue) else None
 
@@ -43,7 +43,7 @@ PERMISSIONS = pytest.mark.parametrize(
 
 
 @PERMISSIONS
-def test_what_the_function_may_not_do_leaves_messages_reported_as_failed(
+def test_messages_whose_settlement_lacks_a_permission_are_reported_as_failed(
     operation: str, permission: str, line: str, reported: list[str]
 ) -> None:  # SPEC A8
     wire = orders()
@@ -52,7 +52,7 @@ def test_what_the_function_may_not_do_leaves_messages_reported_as_failed(
 
 
 @PERMISSIONS
-def test_one_warning_names_the_permission_and_the_line_to_add(
+def test_a_warning_names_the_missing_permission_and_the_policy_to_add(
     operation: str, permission: str, line: str, reported: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC A8
     wire = orders()
@@ -65,7 +65,7 @@ def test_one_warning_names_the_permission_and_the_line_to_add(
 
 
 @PERMISSIONS
-def test_the_warning_is_given_once_a_cold_start(
+def test_a_missing_permission_is_logged_once_per_cold_start(
     operation: str, permission: str, line: str, reported: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC A8
     wire = orders()
@@ -83,21 +83,23 @@ def test_the_warning_is_given_once_a_cold_start(
 @pytest.mark.parametrize(
     "code", ["AccessDenied", "AccessDeniedException", "AWS.SimpleQueueService.AccessDenied", "AuthorizationError"]
 )
-def test_each_of_awss_words_for_it_is_understood(code: str, caplog: pytest.LogCaptureFixture) -> None:  # SPEC A8
+def test_each_error_code_for_a_missing_permission_is_recognized(
+    code: str, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC A8
     wire = orders()
     denied(wire, "ChangeMessageVisibilityBatch", code=code)
     run(wire, "retry-1")
     assert len(lines(caplog, "missing_permission")) == 1
 
 
-def test_an_entry_that_is_denied_is_understood_too(caplog: pytest.LogCaptureFixture) -> None:  # SPEC A8
+def test_a_missing_permission_for_a_single_entry_is_recognized(caplog: pytest.LogCaptureFixture) -> None:  # SPEC A8
     wire = orders()
     wire.refuses["SendMessageBatch"] = lambda *_: ("AccessDenied", "not you")
     assert run(wire, "dead-1") == ["dead-1"]
     assert len(lines(caplog, "missing_permission")) == 1
 
 
-def test_a_fatal_error_alone_also_says_that_the_queue_may_not_be_read(
+def test_a_warning_for_a_batch_of_one_fatal_error_names_the_permission_to_read_the_queue(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # SPEC A8
     wire = orders()
@@ -108,18 +110,18 @@ def test_a_fatal_error_alone_also_says_that_the_queue_may_not_be_read(
 
 
 @pytest.mark.parametrize("code", ["KmsAccessDenied", "KMS.AccessDeniedException"])
-def test_a_queues_key_that_may_not_be_used_is_not_taken_for_a_missing_sqs_permission(
+def test_a_missing_permission_to_use_a_kms_key_is_not_reported_as_a_missing_sqs_permission(
     code: str, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC A8
     wire = orders()
     denied(wire, "SendMessageBatch", code=code)
     assert run(wire, "dead-1") == ["dead-1"]
-    said = " ".join(line.getMessage() for line in lines(caplog, level=logging.WARNING))
-    assert "lacks sqs:SendMessage" not in said
-    assert "kms:" in said
+    text = " ".join(line.getMessage() for line in lines(caplog, level=logging.WARNING))
+    assert "lacks sqs:SendMessage" not in text
+    assert "kms:" in text
 
 
-def test_the_warning_of_an_unreadable_target_says_what_is_done_without_its_limit(
+def test_the_warning_about_an_unreadable_dead_letter_queue_does_not_claim_that_messages_stay(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # SPEC A8, F1
     wire = orders()
@@ -130,7 +132,7 @@ def test_the_warning_of_an_unreadable_target_says_what_is_done_without_its_limit
     assert "messages stay in their queue" not in warning.getMessage()
 
 
-def test_a_throttle_is_no_missing_permission(caplog: pytest.LogCaptureFixture) -> None:  # SPEC A8
+def test_throttling_is_not_reported_as_a_missing_permission(caplog: pytest.LogCaptureFixture) -> None:  # SPEC A8
     wire = orders()
     for operation in ("ChangeMessageVisibilityBatch", "SendMessageBatch", "GetQueueAttributes"):
         wire.fails[operation] = client_error("RequestThrottled")
@@ -138,10 +140,10 @@ def test_a_throttle_is_no_missing_permission(caplog: pytest.LogCaptureFixture) -
     assert lines(caplog, "missing_permission") == []
 
 
-def test_with_no_permission_at_all_it_is_powertools_batch_processor(
+def test_without_any_permission_only_the_response_settles_messages(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # SPEC A8
-    """What succeeded is deleted by Lambda, what failed comes back when its visibility ends."""
+    """As in Powertools: Lambda deletes successful messages, and failed ones become visible again."""
     wire = orders()
     for operation in ("ChangeMessageVisibilityBatch", "SendMessageBatch", "DeleteMessageBatch", "GetQueueAttributes"):
         denied(wire, operation)
@@ -150,10 +152,12 @@ def test_with_no_permission_at_all_it_is_powertools_batch_processor(
     assert wire.accepted == []
 
 
-# settings that are missing
+# missing settings
 
 
-def test_without_a_redrive_policy_what_is_dead_stays_reported(caplog: pytest.LogCaptureFixture) -> None:  # SPEC A8, F5
+def test_without_a_redrive_policy_a_rejected_message_is_reported_as_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC A8, F5
     wire = Wire(queues={"orders": Queue()})
     assert run(wire, "ok-1", "dead-1") == ["dead-1"]
     assert wire.visibilities() == {"handle-dead-1": 900}
@@ -161,21 +165,21 @@ def test_without_a_redrive_policy_what_is_dead_stays_reported(caplog: pytest.Log
     assert "RedrivePolicy" in line.getMessage()
 
 
-def test_without_a_redrive_policy_the_last_attempt_stays_reported() -> None:  # SPEC A8, F5
+def test_without_a_redrive_policy_an_exhausted_message_is_reported_as_failed() -> None:  # SPEC A8, F5
     wire = Wire(queues={"orders": Queue()})
     with wire:
         assert failed(plain()(event(record(message_id="retry-1", receives=5)), Context())) == ["retry-1"]
     assert wire.visibilities() == {"handle-retry-1": 900}
 
 
-def test_without_a_redrive_policy_retries_are_delayed_as_ever() -> None:  # SPEC A8
+def test_without_a_redrive_policy_retries_are_delayed() -> None:  # SPEC A8
     wire = Wire(queues={"orders": Queue()})
     assert run(wire, "retry-1") == ["retry-1"]
     assert wire.visibilities() == {"handle-retry-1": 60}
 
 
 @pytest.mark.parametrize("error", [NoRegionError(), NoCredentialsError()], ids=["no region", "no credentials"])
-def test_where_no_client_can_be_made_messages_stay_reported(
+def test_without_a_client_failed_messages_are_only_reported(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC A8, A2
     def no_client() -> Any:
@@ -187,7 +191,7 @@ def test_where_no_client_can_be_made_messages_stay_reported(
     assert any(str(error) in line.getMessage() for line in lines(caplog, level=logging.WARNING))
 
 
-def test_without_a_region_in_the_environment_the_default_client_is_no_trouble(
+def test_without_a_region_in_the_environment_failed_messages_are_only_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC A8
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
@@ -199,7 +203,7 @@ def test_without_a_region_in_the_environment_the_default_client_is_no_trouble(
     assert any("region" in line.getMessage() for line in lines(caplog, level=logging.WARNING))
 
 
-def test_without_credentials_in_the_environment_the_default_client_is_no_trouble(
+def test_without_credentials_in_the_environment_failed_messages_are_only_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC A8
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
@@ -214,14 +218,14 @@ def test_without_credentials_in_the_environment_the_default_client_is_no_trouble
     assert any("credentials" in line.getMessage() for line in lines(caplog, level=logging.WARNING))
 
 
-# records that SQS did not make
+# records that do not come from SQS
 
 
 def without(record: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in record.items() if key != name}
 
 
-def test_an_event_without_a_queue_is_handled_and_its_failures_stay_reported(
+def test_messages_without_a_queue_run_and_their_failures_are_only_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # SPEC A8, A2
     wire = orders()
@@ -233,14 +237,14 @@ def test_an_event_without_a_queue_is_handled_and_its_failures_stay_reported(
     assert {field(line, "message_id") for line in lines(caplog, level=logging.WARNING)} >= {"retry-1", "dead-1"}
 
 
-def test_nothing_is_asked_of_a_queue_without_a_name() -> None:  # SPEC A8, G5
+def test_no_request_is_made_for_messages_without_a_queue() -> None:  # SPEC A8, G5
     wire = orders()
     with wire:
         plain()(event(without(record(message_id="retry-1"), "eventSourceARN")), Context())
     assert wire.requests == []
 
 
-def test_a_dead_letter_queue_named_by_its_url_needs_no_name_of_the_source() -> None:  # SPEC F1
+def test_messages_without_a_queue_can_be_dead_lettered_to_a_url() -> None:  # SPEC F1
     wire = orders()
     handler = consumer(on_failure=[RetryInPlace(), DeadLetter(queue=url("graveyard"))])(behave)
     with wire:
@@ -248,7 +252,7 @@ def test_a_dead_letter_queue_named_by_its_url_needs_no_name_of_the_source() -> N
     assert failed(response) == []
 
 
-def test_a_dead_letter_queue_named_by_its_arn_needs_no_name_of_the_source() -> None:  # SPEC F1
+def test_messages_without_a_queue_can_be_dead_lettered_to_an_arn() -> None:  # SPEC F1
     wire = orders()
     handler = consumer(on_failure=[RetryInPlace(), DeadLetter(queue=arn("graveyard"))])(behave)
     with wire:
@@ -261,7 +265,7 @@ ODD_HANDLES = pytest.mark.parametrize("handle", [None, "", 7, ["a"], "x" * 5_000
 
 
 @ODD_HANDLES
-def test_an_odd_receipt_handle_does_not_spoil_its_neighbours_retries(handle: Any) -> None:  # SPEC G1, G5
+def test_an_invalid_receipt_handle_does_not_affect_the_retries_of_other_messages(handle: Any) -> None:  # SPEC G1, G5
     wire = orders()
     records = [record(message_id=f"retry-{index}") for index in range(10)]
     records[4]["receiptHandle"] = handle
@@ -272,7 +276,7 @@ def test_an_odd_receipt_handle_does_not_spoil_its_neighbours_retries(handle: Any
     )
 
 
-def test_a_missing_receipt_handle_does_not_spoil_its_neighbours_retries() -> None:  # SPEC G1, G5
+def test_a_missing_receipt_handle_does_not_affect_the_retries_of_other_messages() -> None:  # SPEC G1, G5
     wire = orders()
     records = [record(message_id="retry-0"), without(record(message_id="retry-1"), "receiptHandle")]
     with wire:
@@ -280,7 +284,7 @@ def test_a_missing_receipt_handle_does_not_spoil_its_neighbours_retries() -> Non
     assert wire.visibilities() == {"handle-retry-0": 60}
 
 
-def test_a_missing_receipt_handle_costs_no_further_requests() -> None:  # SPEC G1
+def test_a_missing_receipt_handle_causes_no_extra_requests() -> None:  # SPEC G1
     wire = orders()
     records = [record(message_id=f"retry-{index}") for index in range(10)]
     del records[4]["receiptHandle"]
@@ -290,7 +294,7 @@ def test_a_missing_receipt_handle_costs_no_further_requests() -> None:  # SPEC G
 
 
 @ODD_HANDLES
-def test_an_odd_receipt_handle_does_not_spoil_its_neighbours_deletes(handle: Any) -> None:  # SPEC E6, G5
+def test_an_invalid_receipt_handle_does_not_affect_the_deletes_of_other_messages(handle: Any) -> None:  # SPEC E6, G5
     wire = orders()
     records = [record(message_id=f"dead-{index}") for index in range(10)]
     records[4]["receiptHandle"] = handle
@@ -301,35 +305,39 @@ def test_an_odd_receipt_handle_does_not_spoil_its_neighbours_deletes(handle: Any
 
 
 @pytest.mark.parametrize("code", ["ReceiptHandleIsInvalid", "InvalidParameterValue"])
-def test_an_expired_receipt_handle_is_logged_no_more(code: str, caplog: pytest.LogCaptureFixture) -> None:  # SPEC G5
+def test_an_expired_receipt_handle_is_logged_without_a_second_request(
+    code: str, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC G5
     wire = orders()
     wire.refuses["ChangeMessageVisibilityBatch"] = lambda _, entry: (
         (code, "The receipt handle has expired") if entry["ReceiptHandle"] == "handle-retry-1" else None
     )
     assert run(wire, "retry-1", "retry-2") == ["retry-1", "retry-2"]
-    told = [line for line in lines(caplog, level=logging.WARNING) if "expired" in line.getMessage()]
-    assert [field(line, "message_id") for line in told] == ["retry-1"]
+    expired = [line for line in lines(caplog, level=logging.WARNING) if "expired" in line.getMessage()]
+    assert [field(line, "message_id") for line in expired] == ["retry-1"]
     assert len(wire.sent("ChangeMessageVisibilityBatch")) == 1
 
 
-def deferring(wire: Wire) -> list[str]:
+def defer_one(wire: Wire) -> list[str]:
     return run(wire, "m1", handler=consumer(lambda message: message.defer(60)))
 
 
-def test_what_a_function_loses_that_may_not_send_to_its_own_queue(caplog: pytest.LogCaptureFixture) -> None:  # SPEC A8
+def test_the_warning_about_sends_to_the_source_queue_names_the_affected_features(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC A8
     wire = orders()
     denied(wire, "SendMessageBatch")
-    assert deferring(wire) == ["m1"]
+    assert defer_one(wire) == ["m1"]
     [warning] = lines(caplog, "missing_permission")
     assert "sqs:SendMessage on orders: messages that are deferred" in warning.getMessage()
     assert "SQSSendMessagePolicy: {QueueName: orders}" in warning.getMessage()
 
 
-def test_a_queue_that_may_not_be_read_is_asked_once_and_warned_of_once(
+def test_a_queue_without_read_permission_is_looked_up_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # SPEC A8, F1
     wire = orders()
     denied(wire, "GetQueueAttributes")
-    assert deferring(wire) == []
+    assert defer_one(wire) == []
     assert len(wire.sent("GetQueueAttributes")) == 1
     assert len(lines(caplog, "missing_permission")) == 1

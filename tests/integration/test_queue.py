@@ -1,4 +1,4 @@
-"""`Queue`: sends at the wire."""
+"""`Queue`: its requests to SQS."""
 
 import gc
 import os
@@ -30,12 +30,12 @@ UNAVAILABLE = ("ServiceUnavailable", "try again")
 
 
 def bodies(wire: Wire) -> list[str]:
-    """What SQS has accepted, in its order."""
+    """Return the accepted bodies in order."""
     return [entry["MessageBody"] for _, entry in wire.accepted]
 
 
 def refusing(*texts: str, times: int = 1, refusal: tuple[str, str] = UNAVAILABLE) -> Wire:
-    """A wire that refuses these bodies so many times."""
+    """Return a wire that refuses each of these bodies ``times`` times."""
     left = dict.fromkeys(texts, times)
 
     def refuse(_: Request, entry: dict[str, Any]) -> tuple[str, str] | None:
@@ -48,10 +48,10 @@ def refusing(*texts: str, times: int = 1, refusal: tuple[str, str] = UNAVAILABLE
     return Wire(refuses={"SendMessageBatch": refuse})
 
 
-# which queue
+# the queue
 
 
-def test_a_url_needs_no_request() -> None:  # SPEC J1
+def test_a_queue_url_needs_no_look_up() -> None:  # SPEC J1
     with Wire() as wire:
         Queue(ORDERS).send("a")
     assert [(request.operation, request.parameters["QueueUrl"]) for request in wire.requests] == [
@@ -59,7 +59,7 @@ def test_a_url_needs_no_request() -> None:  # SPEC J1
     ]
 
 
-def test_a_name_is_looked_up_once_at_the_first_send() -> None:  # SPEC J1
+def test_a_queue_name_is_looked_up_once_at_the_first_send() -> None:  # SPEC J1
     queue = Queue("orders")
     with Wire() as wire:
         assert wire.requests == []
@@ -70,14 +70,14 @@ def test_a_name_is_looked_up_once_at_the_first_send() -> None:  # SPEC J1
     assert wire.requests[1].parameters["QueueUrl"] == ORDERS
 
 
-def test_an_arn_is_looked_up_in_its_account() -> None:  # SPEC J1
+def test_a_queue_arn_is_looked_up_in_its_account() -> None:  # SPEC J1
     with Wire() as wire:
         Queue(arn("orders")).send("a")
     assert wire.requests[0].parameters == {"QueueName": "orders", "QueueOwnerAWSAccountId": "123456789012"}
 
 
-def test_each_world_has_its_own_queue_of_that_name() -> None:  # DESIGN 1
-    """The sandbox takes a module-level `Queue` into its own world, and it comes back from there."""
+def test_a_module_level_queue_is_looked_up_in_each_world() -> None:  # DESIGN 1
+    """A `Queue` of a module also works in a sandbox, which is another world."""
     queue = Queue("orders")
     with Wire() as first:
         queue.send("a")
@@ -86,7 +86,7 @@ def test_each_world_has_its_own_queue_of_that_name() -> None:  # DESIGN 1
     assert first.operations == second.operations == ["GetQueueUrl", "SendMessage"]
 
 
-def test_a_world_is_not_kept_alive_by_a_queue() -> None:  # SPEC A6
+def test_a_queue_does_not_keep_a_world_alive() -> None:  # SPEC A6
     queue = Queue("orders")
     with Wire() as wire:
         queue.send("a")
@@ -95,15 +95,15 @@ def test_a_world_is_not_kept_alive_by_a_queue() -> None:  # SPEC A6
     assert len(queue._urls) == 0
 
 
-def test_a_client_that_is_given_is_used() -> None:  # SPEC J1
-    given = Wire()
+def test_a_queue_uses_the_client_that_the_user_passes() -> None:  # SPEC J1
+    own = Wire()
     with Wire() as wire:
-        Queue("orders", sqs=given._client()).send_batch(["a"])
+        Queue("orders", sqs=own._client()).send_batch(["a"])
     assert wire.requests == []
-    assert given.operations == ["GetQueueUrl", "SendMessageBatch"]
+    assert own.operations == ["GetQueueUrl", "SendMessageBatch"]
 
 
-def test_a_queue_that_is_not_there_is_the_callers_to_know() -> None:  # SPEC J6
+def test_a_send_to_a_queue_that_does_not_exist_raises_the_error_of_sqs() -> None:  # SPEC J6
     with Wire(fails={"GetQueueUrl": client_error("QueueDoesNotExist")}) as wire:
         with pytest.raises(ClientError, match="QueueDoesNotExist"):
             Queue("ordesr").send("a")
@@ -112,13 +112,13 @@ def test_a_queue_that_is_not_there_is_the_callers_to_know() -> None:  # SPEC J6
     assert set(wire.operations) == {"GetQueueUrl"}
 
 
-@pytest.mark.parametrize("given", [None, "", 5, "arn:aws:sns:us-east-1:1:x", "https://", "a/b"], ids=repr)
-def test_what_names_no_queue_is_refused_where_it_stands(given: Any) -> None:  # SPEC J1
+@pytest.mark.parametrize("queue", [None, "", 5, "arn:aws:sns:us-east-1:1:x", "https://", "a/b"], ids=repr)
+def test_an_invalid_queue_is_refused_when_the_object_is_made(queue: Any) -> None:  # SPEC J1
     with pytest.raises(ConfigurationError, match=r"a queue's name, URL or ARN|is not the (ARN|URL) of an SQS queue"):
-        Queue(given)
+        Queue(queue)
 
 
-def test_making_a_queue_loads_nothing_heavy() -> None:  # DESIGN 5
+def test_making_a_queue_loads_no_heavy_modules() -> None:  # DESIGN 5
     script = "import sys; from tarry import Queue; Queue('orders'); print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
@@ -129,7 +129,7 @@ def test_making_a_queue_loads_nothing_heavy() -> None:  # DESIGN 5
 # one message
 
 
-def test_a_message_goes_with_all_that_was_said() -> None:  # SPEC J1
+def test_a_send_has_all_its_arguments() -> None:  # SPEC J1
     with Wire() as wire:
         Queue(ORDERS).send({"id": 1}, delay=60, attributes={"tenant": "acme"}, group_id="t1")
     [request] = wire.requests
@@ -142,7 +142,7 @@ def test_a_message_goes_with_all_that_was_said() -> None:  # SPEC J1
     }
 
 
-def test_nothing_is_said_that_was_not() -> None:  # SPEC J3
+def test_a_send_without_arguments_has_only_the_queue_and_the_body() -> None:  # SPEC J3
     with Wire() as wire:
         Queue(ORDERS).send("a")
     assert wire.requests[0].parameters == {"QueueUrl": ORDERS, "MessageBody": "a"}
@@ -154,12 +154,12 @@ def test_a_delay_of_0_overrides_the_queues_own() -> None:  # SPEC J3
     assert wire.requests[0].parameters["DelaySeconds"] == 0
 
 
-def test_the_id_is_the_one_of_sqs() -> None:  # SPEC J1
+def test_send_returns_the_message_id_of_sqs() -> None:  # SPEC J1
     with Wire():
         assert Queue(ORDERS).send("a") == "sent-1"
 
 
-def test_the_id_of_a_message_with_a_record_is_the_one_its_handler_sees() -> None:  # SPEC K3
+def test_send_returns_the_stable_id_of_a_message_with_a_tarry_attribute() -> None:  # SPEC K3
     seen: list[str] = []
     with Wire() as wire:
         message_id = Queue(ORDERS).send("a", delay=3_600)
@@ -172,7 +172,7 @@ def test_the_id_of_a_message_with_a_record_is_the_one_its_handler_sees() -> None
     assert seen == [message_id]
 
 
-def test_ids_are_those_of_the_worlds_random_source_where_one_is_given() -> None:  # DESIGN 1
+def test_stable_ids_come_from_the_random_source_of_the_world() -> None:  # DESIGN 1
     ids = []
     for _ in range(2):
         with Wire(random=Random(7)):
@@ -205,22 +205,22 @@ def test_attributes_of_a_received_message_can_be_copied() -> None:  # SPEC K1
 @pytest.mark.parametrize(
     "error", [client_error("AccessDenied"), client_error("RequestThrottled"), TimeoutError("no answer")], ids=repr
 )
-def test_an_error_reaches_the_caller(error: Exception) -> None:  # SPEC J6
+def test_an_error_of_sqs_is_raised_by_send(error: Exception) -> None:  # SPEC J6
     with Wire(fails={"SendMessage": error}), pytest.raises(type(error)) as raised:
         Queue(ORDERS).send("a")
     assert raised.value is error
 
 
-DOUBTS = pytest.mark.parametrize(
-    "spoilt",
+UNCONFIRMED = pytest.mark.parametrize(
+    "damaged",
     [{"MD5OfMessageBody": "0" * 32}, {"MD5OfMessageBody": None}, {"MessageId": ""}],
     ids=["another MD5", "no MD5", "no id"],
 )
 
 
-@DOUBTS
-def test_an_answer_that_does_not_confirm_the_message_is_an_error(spoilt: dict[str, Any]) -> None:  # SPEC J6, E6
-    wire = Wire(receipts=lambda _, receipt: {**receipt, **spoilt})
+@UNCONFIRMED
+def test_an_answer_that_does_not_confirm_the_message_raises_an_error(damaged: dict[str, Any]) -> None:  # SPEC J6, E6
+    wire = Wire(receipts=lambda _, receipt: {**receipt, **damaged})
     with wire, pytest.raises(SendError, match="message 0: SQS") as raised:
         Queue(LEDGER).send("a", group_id="g")
     [unsent] = raised.value.failed
@@ -228,11 +228,11 @@ def test_an_answer_that_does_not_confirm_the_message_is_an_error(spoilt: dict[st
     assert unsent.entry.deduplication_id == wire.requests[0].parameters["MessageDeduplicationId"]
 
 
-@DOUBTS
-def test_one_that_is_not_confirmed_costs_the_others_nothing_and_is_not_sent_again(
-    spoilt: dict[str, Any],
+@UNCONFIRMED
+def test_an_unconfirmed_message_does_not_affect_the_others_and_is_not_repeated(
+    damaged: dict[str, Any],
 ) -> None:  # SPEC J1, E6
-    wire = Wire(receipts=lambda entry, receipt: {**receipt, **(spoilt if entry["MessageBody"] == "1" else {})})
+    wire = Wire(receipts=lambda entry, receipt: {**receipt, **(damaged if entry["MessageBody"] == "1" else {})})
     with wire, pytest.raises(SendError, match="message 1: SQS") as raised:
         Queue(ORDERS).send_batch(["0", "1", "2"])
     assert [message_id is None for message_id in raised.value.message_ids] == [False, True, False]
@@ -250,16 +250,16 @@ def test_one_that_is_not_confirmed_costs_the_others_nothing_and_is_not_sent_agai
         ({"body": "a", "deduplication_id": "x"}, ValueError),
     ],
 )
-def test_what_cannot_be_sent_makes_no_request(arguments: Any, error: type[Exception]) -> None:  # SPEC J2, J4
+def test_an_invalid_message_makes_no_request(arguments: Any, error: type[Exception]) -> None:  # SPEC J2, J4
     with Wire() as wire, pytest.raises(error):
         Queue("orders").send(**arguments)
     assert wire.requests == []
 
 
-# many
+# many messages
 
 
-def test_10_000_messages_go_out_in_1_000_requests_and_come_back_as_ids_in_their_order() -> None:  # SPEC J1
+def test_10_000_messages_are_sent_in_1_000_requests() -> None:  # SPEC J1
     with Wire() as wire:
         ids = Queue(ORDERS).send_batch({"id": number} for number in range(10_000))
     assert len(wire.requests) == 1_000
@@ -267,13 +267,13 @@ def test_10_000_messages_go_out_in_1_000_requests_and_come_back_as_ids_in_their_
     assert sorted(bodies(wire)) == sorted(f'{{"id":{number}}}' for number in range(10_000))
 
 
-def test_large_messages_are_cut_at_1_mib() -> None:  # SPEC J1
+def test_a_request_is_at_most_1_mib() -> None:  # SPEC J1
     with Wire() as wire:
         Queue(ORDERS).send_batch(["x" * 500_000] * 5)
     assert sorted(len(request.entries) for request in wire.requests) == [1, 2, 2]
 
 
-def test_ids_are_in_the_order_of_the_messages() -> None:  # SPEC J1
+def test_send_batch_returns_the_ids_in_the_order_of_the_messages() -> None:  # SPEC J1
     def receipt(entry: dict[str, Any], receipt: dict[str, Any]) -> dict[str, Any]:
         return {**receipt, "MessageId": f"id of {entry['MessageBody']}"}
 
@@ -282,24 +282,24 @@ def test_ids_are_in_the_order_of_the_messages() -> None:  # SPEC J1
     assert ids == [f"id of {number}" for number in range(95)]
 
 
-def test_nothing_to_send_is_nothing_sent() -> None:  # SPEC J1
+def test_an_empty_batch_makes_no_request() -> None:  # SPEC J1
     with Wire() as wire:
         assert Queue(ORDERS).send_batch([]) == []
     assert wire.requests == []
 
 
-def test_several_requests_go_out_at_once() -> None:  # SPEC J1
-    together = threading.Barrier(5)
+def test_several_requests_are_sent_concurrently() -> None:  # SPEC J1
+    barrier = threading.Barrier(5)
 
     def meet(_: Request) -> None:
-        together.wait(timeout=60)
+        barrier.wait(timeout=60)
 
     with Wire(fails={"SendMessageBatch": meet}):
         Queue(ORDERS).send_batch(str(number) for number in range(50))
-    assert not together.broken
+    assert not barrier.broken
 
 
-def test_messages_are_read_as_they_are_sent() -> None:  # SPEC J1
+def test_messages_are_read_only_as_fast_as_they_are_sent() -> None:  # SPEC J1
     read = 0
     furthest = 0
 
@@ -315,11 +315,11 @@ def test_messages_are_read_as_they_are_sent() -> None:  # SPEC J1
 
     with Wire(fails={"SendMessageBatch": measure}) as wire:
         Queue(ORDERS).send_batch(numbers())
-    assert furthest <= 150  # ten requests under way, and the next one
+    assert furthest <= 150  # ten requests in progress, and the next one
 
 
 def test_messages_are_read_in_the_callers_thread() -> None:  # SPEC J1
-    """A cursor of sqlite3 may not be used in another."""
+    """A cursor of sqlite3 works only in its own thread."""
     database = sqlite3.connect(":memory:")
     database.execute("CREATE TABLE orders (id TEXT)")
     database.executemany("INSERT INTO orders VALUES (?)", [(str(number),) for number in range(55)])
@@ -328,7 +328,7 @@ def test_messages_are_read_in_the_callers_thread() -> None:  # SPEC J1
     assert len(wire.accepted) == 55
 
 
-def test_an_entry_says_what_is_its_own() -> None:  # SPEC J1
+def test_the_arguments_of_an_entry_override_those_of_the_batch() -> None:  # SPEC J1
     queue = Queue(ORDERS)
     messages = ["a", queue.entry("b", delay=0, attributes={"tenant": "b", "mine": 1}, group_id="b")]
     with Wire() as wire:
@@ -348,14 +348,14 @@ def test_an_entry_says_what_is_its_own() -> None:  # SPEC J1
 
 
 @pytest.mark.parametrize("messages", ["abc", b"abc", {"id": 1}, 5], ids=repr)
-def test_one_body_is_not_taken_for_many(messages: Any) -> None:  # SPEC J1
+def test_a_single_body_in_place_of_a_list_is_refused(messages: Any) -> None:  # SPEC J1
     with Wire() as wire, pytest.raises(TypeError):
         Queue(ORDERS).send_batch(messages)
     assert wire.requests == []
 
 
 @pytest.mark.parametrize(
-    ("queue", "settings_of_all", "error"),
+    ("queue", "batch_settings", "error"),
     [
         (ORDERS, {"delay": 43_201}, DelayNotSupported),
         (LEDGER, {"delay": 1, "group_id": "a"}, DelayNotSupported),
@@ -363,20 +363,20 @@ def test_one_body_is_not_taken_for_many(messages: Any) -> None:  # SPEC J1
         (ORDERS, {"attributes": {"a": None}}, TypeError),
     ],
 )
-def test_what_holds_for_all_is_checked_before_anything_is_read(
-    queue: str, settings_of_all: Any, error: type[Exception]
+def test_settings_of_the_whole_batch_are_checked_before_a_message_is_read(
+    queue: str, batch_settings: Any, error: type[Exception]
 ) -> None:  # SPEC J2, J4
     messages = iter(["a"])
     with Wire() as wire, pytest.raises(error):
-        Queue(queue).send_batch(messages, **settings_of_all)
+        Queue(queue).send_batch(messages, **batch_settings)
     assert wire.requests == []
     assert next(messages) == "a"
 
 
-# what is refused
+# refused entries
 
 
-def test_an_entry_that_failed_for_no_fault_of_its_own_is_sent_again() -> None:  # SPEC J1
+def test_an_entry_that_fails_by_a_fault_of_sqs_is_sent_again() -> None:  # SPEC J1
     with refusing("3", "7", times=2) as wire:
         ids = Queue(ORDERS).send_batch(str(number) for number in range(10))
     assert [len(request.entries) for request in wire.requests] == [10, 2, 2]
@@ -384,7 +384,7 @@ def test_an_entry_that_failed_for_no_fault_of_its_own_is_sent_again() -> None:  
     assert sorted(bodies(wire)) == [str(number) for number in range(10)]
 
 
-def test_the_waits_between_the_tries_grow_and_are_the_worlds() -> None:  # SPEC J1
+def test_the_delays_between_tries_grow_and_pass_on_the_clock_of_the_world() -> None:  # SPEC J1
     with refusing("a", times=3) as wire:
         Queue(ORDERS).send_batch(["a"])
     assert 2.1 <= wire.clock.now - 1_800_000_000 <= 4.2
@@ -401,19 +401,19 @@ def test_after_four_tries_the_message_is_reported_with_its_reason() -> None:  # 
     assert len(wire.requests) == 4
 
 
-def test_an_entry_at_fault_is_not_sent_again() -> None:  # SPEC J1
+def test_an_invalid_entry_is_not_sent_again() -> None:  # SPEC J1
     with refusing("1", times=99, refusal=("InvalidMessageContents", "odd")) as wire, pytest.raises(SendError):
         Queue(ORDERS).send_batch(["0", "1", "2"])
     assert len(wire.requests) == 1
 
 
-def test_a_throttle_is_nobodys_fault() -> None:  # SPEC J1
+def test_a_throttled_entry_is_sent_again() -> None:  # SPEC J1
     with refusing("1", refusal=("ThrottlingException", "slow down")) as wire:
         Queue(ORDERS).send_batch(["0", "1", "2"])
     assert len(wire.requests) == 2
 
 
-def test_a_request_that_fails_costs_the_others_nothing() -> None:  # SPEC J1, J6
+def test_a_failed_request_does_not_affect_the_others() -> None:  # SPEC J1, J6
     error = client_error("InternalError", status=500)
 
     def fail(request: Request) -> Exception | None:
@@ -427,7 +427,7 @@ def test_a_request_that_fails_costs_the_others_nothing() -> None:  # SPEC J1, J6
     assert len(wire.accepted) == 20
 
 
-def test_a_request_refused_for_one_of_its_entries_goes_out_entry_by_entry() -> None:  # SPEC J1
+def test_a_request_refused_for_one_of_its_entries_is_sent_entry_by_entry() -> None:  # SPEC J1
     def fail(request: Request) -> Exception | None:
         odd = any(entry["MessageBody"] == "3" for entry in request.entries)
         return client_error("InvalidMessageContents") if odd else None
@@ -438,7 +438,7 @@ def test_a_request_refused_for_one_of_its_entries_goes_out_entry_by_entry() -> N
     assert len(wire.accepted) == 9
 
 
-def test_an_answer_without_a_word_on_a_message_is_no_confirmation() -> None:  # SPEC J1
+def test_a_message_missing_in_the_answer_counts_as_not_sent() -> None:  # SPEC J1
     wire = Wire(receipts=lambda entry, receipt: None if entry["MessageBody"] == "1" else receipt)
     with wire, pytest.raises(SendError, match="message 1: SQS answered without a message id") as raised:
         Queue(ORDERS).send_batch(["0", "1"])
@@ -458,7 +458,7 @@ def test_an_answer_without_a_word_on_a_message_is_no_confirmation() -> None:  # 
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_message_that_cannot_be_sent_costs_the_others_nothing(odd: Any, text: str) -> None:  # SPEC J1, J2
+def test_an_invalid_message_does_not_affect_the_others(odd: Any, text: str) -> None:  # SPEC J1, J2
     with Wire() as wire, pytest.raises(SendError, match=text) as raised:
         Queue(ORDERS).send_batch(["0", odd, "2"])
     [unsent] = raised.value.failed
@@ -467,7 +467,7 @@ def test_a_message_that_cannot_be_sent_costs_the_others_nothing(odd: Any, text: 
     assert bodies(wire) == ["0", "2"]
 
 
-def test_what_the_messages_raise_reaches_the_caller_when_all_before_are_sent() -> None:  # SPEC J6
+def test_an_exception_of_the_iterable_is_raised_after_the_messages_before_it_are_sent() -> None:  # SPEC J6
     def numbers() -> Iterator[str]:
         for number in range(33):
             yield str(number)
@@ -479,7 +479,7 @@ def test_what_the_messages_raise_reaches_the_caller_when_all_before_are_sent() -
     assert raised.value.__notes__ == ["of the 33 messages read before, 33 were sent to orders"]
 
 
-def test_the_text_of_the_error_is_short_and_has_no_bodies() -> None:  # SPEC L2
+def test_the_text_of_a_send_error_is_short_and_contains_no_bodies() -> None:  # SPEC L2
     with Wire(fails={"SendMessageBatch": client_error("AccessDenied", "no")}), pytest.raises(SendError) as raised:
         Queue(ORDERS).send_batch(f"secret {number}" for number in range(100))
     assert "100 of 100" in str(raised.value)
@@ -497,26 +497,26 @@ def groups(wire: Wire) -> dict[str, list[str]]:
     return accepted
 
 
-def test_requests_of_one_group_go_one_after_the_other() -> None:  # SPEC J1
+def test_requests_of_one_group_are_sent_one_after_the_other() -> None:  # SPEC J1
     with Wire() as wire:
         Queue(LEDGER).send_batch((str(number) for number in range(200)), group_id="a")
     assert len(wire.requests) == 20
     assert bodies(wire) == [str(number) for number in range(200)]
 
 
-def test_requests_of_different_groups_go_out_at_once() -> None:  # SPEC J1
-    together = threading.Barrier(3)
+def test_requests_of_different_groups_are_sent_concurrently() -> None:  # SPEC J1
+    barrier = threading.Barrier(3)
 
     def meet(_: Request) -> None:
-        together.wait(timeout=60)
+        barrier.wait(timeout=60)
 
     queue = Queue(LEDGER)
     with Wire(fails={"SendMessageBatch": meet}):
         queue.send_batch(queue.entry(str(number), group_id=f"g{number // 10}") for number in range(30))
-    assert not together.broken
+    assert not barrier.broken
 
 
-def test_nothing_later_of_a_group_is_sent_until_what_failed_is_in() -> None:  # SPEC J1
+def test_later_messages_of_a_group_wait_until_a_failed_one_is_sent() -> None:  # SPEC J1
     with refusing("9", times=3) as wire:
         Queue(LEDGER).send_batch((str(number) for number in range(30)), group_id="a")
     assert bodies(wire) == [str(number) for number in range(30)]
@@ -530,7 +530,7 @@ def test_every_try_of_a_message_has_the_same_deduplication_id() -> None:  # SPEC
     assert len(set(ids)) == 1
 
 
-def test_what_was_not_sent_can_be_sent_again_with_the_same_deduplication_id() -> None:  # SPEC J1
+def test_a_message_that_was_not_sent_can_be_sent_again_with_the_same_deduplication_id() -> None:  # SPEC J1
     queue = Queue(LEDGER)
     with refusing("a", times=4) as wire:
         with pytest.raises(SendError) as raised:
@@ -540,7 +540,9 @@ def test_what_was_not_sent_can_be_sent_again_with_the_same_deduplication_id() ->
 
 
 @pytest.mark.parametrize("refusal", [UNAVAILABLE, ("InvalidMessageContents", "odd")], ids=["passing", "final"])
-def test_behind_a_message_that_could_not_be_sent_nothing_of_its_group_is(refusal: tuple[str, str]) -> None:  # SPEC J1
+def test_messages_behind_one_of_their_group_that_could_not_be_sent_are_not_sent(
+    refusal: tuple[str, str],
+) -> None:  # SPEC J1
     queue = Queue(LEDGER)
     messages = [queue.entry(f"{group}{number}", group_id=group) for number in range(20) for group in "ab"]
     with refusing("a4", times=99, refusal=refusal) as wire, pytest.raises(SendError) as raised:
@@ -552,7 +554,7 @@ def test_behind_a_message_that_could_not_be_sent_nothing_of_its_group_is(refusal
     assert "message 8, which comes before it in group 'a', was not sent" in str(reasons[1])
 
 
-def test_behind_a_message_refused_for_good_nothing_of_its_request_is_sent_again() -> None:  # SPEC J1
+def test_messages_behind_an_invalid_one_of_their_request_are_not_sent_again() -> None:  # SPEC J1
     refusals = {"a0": ("InvalidMessageContents", "odd"), "a1": UNAVAILABLE}
     wire = Wire(refuses={"SendMessageBatch": lambda _, entry: refusals.get(entry["MessageBody"])})
     with wire, pytest.raises(SendError) as raised:
@@ -561,7 +563,7 @@ def test_behind_a_message_refused_for_good_nothing_of_its_request_is_sent_again(
     assert [type(unsent.reason).__name__ for unsent in raised.value.failed] == ["Refused", "Behind"]
 
 
-def test_a_message_that_cannot_be_sent_stops_its_group() -> None:  # SPEC J1
+def test_an_invalid_message_stops_its_group() -> None:  # SPEC J1
     queue = Queue(LEDGER)
     messages = [queue.entry(body, group_id=group) for body, group in [("a1", "a"), ("", "a"), ("b1", "b"), ("a3", "a")]]
     with Wire() as wire, pytest.raises(SendError) as raised:
@@ -570,15 +572,15 @@ def test_a_message_that_cannot_be_sent_stops_its_group() -> None:  # SPEC J1
     assert [unsent.index for unsent in raised.value.failed] == [1, 3]
 
 
-def test_where_nothing_is_left_to_send_nothing_is_sent() -> None:  # SPEC J1
+def test_no_request_is_made_if_all_messages_stand_behind_an_invalid_one() -> None:  # SPEC J1
     with Wire() as wire, pytest.raises(SendError) as raised:
         Queue(LEDGER).send_batch(["", "behind it"], group_id="a")
     assert wire.requests == []
     assert [type(unsent.reason) for unsent in raised.value.failed] == [ValueError, Behind]
 
 
-def test_what_is_behind_a_throttled_message_goes_out_with_it() -> None:  # SPEC J1
-    """A request refused as a whole goes out entry by entry; there the first entry is throttled once."""
+def test_messages_behind_a_throttled_one_are_sent_with_it() -> None:  # SPEC J1
+    """A request refused as a whole is sent entry by entry, and then the first entry is throttled once."""
     throttled = ["0"]
 
     def fail(request: Request) -> Exception | None:
@@ -610,17 +612,17 @@ sizes = st.lists(st.sampled_from([1, 1_000, 100_000, 300_000, 700_000, MIB]), ma
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sizes)
-def test_no_request_is_larger_than_sqs_takes_and_none_is_more_than_needed(lengths: list[int]) -> None:  # SPEC J1
+def test_requests_are_within_the_limits_of_sqs_and_as_few_as_possible(lengths: list[int]) -> None:  # SPEC J1
     with Wire() as wire:
         assert len(Queue(ORDERS).send_batch("x" * length for length in lengths)) == len(lengths)
-    held = [[len(entry["MessageBody"]) for entry in request.entries] for request in wire.requests]
-    assert sorted(length for request in held for length in request) == sorted(lengths)
-    assert all(1 <= len(request) <= 10 and sum(request) <= MIB for request in held)
-    assert len(held) == requests_needed(lengths)
+    lengths_by_request = [[len(entry["MessageBody"]) for entry in request.entries] for request in wire.requests]
+    assert sorted(length for request in lengths_by_request for length in request) == sorted(lengths)
+    assert all(1 <= len(request) <= 10 and sum(request) <= MIB for request in lengths_by_request)
+    assert len(lengths_by_request) == requests_needed(lengths)
 
 
 def requests_needed(lengths: list[int]) -> int:
-    """In their order, each request as full as it can be."""
+    """Return the number of requests if each is filled up in order."""
     requests, count, total = 0, 10, 0
     for length in lengths:
         if count == 10 or total + length > MIB:
@@ -634,10 +636,10 @@ fates = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 0, 0, 0, 
 
 @settings(max_examples=60, deadline=None)
 @given(fates)
-def test_on_fifo_every_message_is_sent_once_or_reported_and_none_of_a_later_request_overtakes(
+def test_on_fifo_every_message_is_sent_once_or_reported_and_no_later_request_overtakes(
     plan: list[tuple[str, int]],
 ) -> None:  # SPEC J1
-    """Each message is refused so many times for no fault of its own; -1: for good."""
+    """Each message fails by a fault of SQS the given number of times; -1 means that it is invalid."""
     left = {str(index): times for index, (_, times) in enumerate(plan)}
     first_request: dict[str, int] = {}
 
@@ -662,6 +664,6 @@ def test_on_fifo_every_message_is_sent_once_or_reported_and_none_of_a_later_requ
             assert int(earlier) < int(later) or first_request[earlier] == first_request[later]
 
 
-def test_a_client_of_ones_own_may_be_any_that_boto3_makes() -> None:  # SPEC J1
+def test_the_client_of_the_user_may_be_any_boto3_client() -> None:  # SPEC J1
     client = boto3.client("sqs", region_name="us-east-1")
     assert repr(Queue("orders", sqs=client)) == "Queue('orders')"

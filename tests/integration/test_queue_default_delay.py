@@ -12,30 +12,32 @@ ORDERS = url("orders")
 
 
 def delays(send: Any) -> list[Any]:
-    """The DelaySeconds of the messages that ``send`` sends."""
+    """Return the DelaySeconds of the messages that ``send`` sends."""
     with Wire() as wire:
         send()
     return [entry.get("DelaySeconds") for _, entry in wire.accepted]
 
 
 @pytest.mark.parametrize(
-    ("default", "given", "seconds"),
+    ("default", "explicit", "seconds"),
     [(60, None, 60), (60, 0, 0), (60, 5, 5), (0, None, 0), (0, 5, 5), (None, None, None), (1.2, None, 2)],
 )
-def test_a_delay_given_at_the_send_wins_0_included(default: Any, given: Any, seconds: Any) -> None:  # SPEC J3
+def test_the_delay_of_a_send_overrides_the_default_even_if_it_is_0(
+    default: Any, explicit: Any, seconds: Any
+) -> None:  # SPEC J3
     queue = Queue(ORDERS, delay=default)
-    assert delays(lambda: queue.send("a", delay=given)) == [seconds]
-    assert delays(lambda: queue.send_batch(["a"], delay=given)) == [seconds]
+    assert delays(lambda: queue.send("a", delay=explicit)) == [seconds]
+    assert delays(lambda: queue.send_batch(["a"], delay=explicit)) == [seconds]
 
 
-def test_an_entrys_own_delay_wins_over_that_of_the_batch_and_of_the_queue() -> None:  # SPEC J3
+def test_the_delay_of_an_entry_overrides_that_of_the_batch_and_of_the_queue() -> None:  # SPEC J3
     queue = Queue(ORDERS, delay=timedelta(minutes=1))
     entries = [Queue.entry("a", delay=0), Queue.entry("b"), "c"]
     assert delays(lambda: queue.send_batch(entries)) == [0, 60, 60]
     assert delays(lambda: queue.send_batch(entries, delay=5)) == [0, 5, 5]
 
 
-def test_a_default_beyond_900_seconds_travels_in_the_record() -> None:  # SPEC J3, J4
+def test_a_default_above_900_seconds_is_sent_in_the_tarry_attribute() -> None:  # SPEC J3, J4
     with Wire() as wire:
         sent = Queue(ORDERS, delay=7_200).send("a")
     [(_, entry)] = wire.accepted
@@ -43,7 +45,7 @@ def test_a_default_beyond_900_seconds_travels_in_the_record() -> None:  # SPEC J
     assert sent in entry["MessageAttributes"]["Tarry"]["StringValue"]
 
 
-def test_a_queue_tells_its_default_delay() -> None:  # SPEC J3
+def test_a_queue_shows_its_default_delay() -> None:  # SPEC J3
     assert Queue("orders", delay=timedelta(minutes=1)).delay == 60
     assert Queue("orders").delay is None
     assert repr(Queue("orders", delay=60)) == "Queue('orders', delay=60)"

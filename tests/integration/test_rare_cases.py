@@ -1,4 +1,4 @@
-"""Rules of which no other test sees that they are kept: each was left out of the code once, and all tests passed."""
+"""Rules that no other test covers: each one was once missing in the code while all other tests passed."""
 
 import asyncio
 import threading
@@ -22,26 +22,26 @@ from tarry.visibility.changes import VisibilityChange, extend_leases
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, RunningClock, Wire
 
-HIDE = "ChangeMessageVisibilityBatch"
+CHANGE_VISIBILITY = "ChangeMessageVisibilityBatch"
 
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    with Wire() as made:
-        yield made
+    with Wire() as wire:
+        yield wire
 
 
 @dataclass
-class Order:
+class NumberedOrder:
     number: int
 
 
 @pytest.mark.usefixtures("wire")
-def test_a_message_before_one_that_cannot_be_put_away_is_acknowledged() -> None:  # SPEC H1, H2
-    """The second stays in the queue, for want of a dead-letter queue. The third is behind it, the first is not."""
+def test_a_message_before_one_that_cannot_be_dead_lettered_is_acknowledged() -> None:  # SPEC H1, H2
+    """The second stays in its queue, because it has no dead-letter queue. Only the third is behind it."""
 
-    @batch_consumer(model=Order)
-    def handler(batch: Batch[Order]) -> None:
+    @batch_consumer(model=NumberedOrder)
+    def handler(batch: Batch[NumberedOrder]) -> None:
         assert [message.delivery_id for message in batch] == ["m1", "m4"]
         batch[1].retry(60)
 
@@ -51,7 +51,7 @@ def test_a_message_before_one_that_cannot_be_put_away_is_acknowledged() -> None:
     assert failed(handler(event(*records), Context())) == ["m2", "m3", "m4"]
 
 
-def test_a_short_invocation_answers_though_its_handler_ignores_its_cancellation(
+def test_a_short_invocation_ends_in_time_although_its_handler_ignores_cancellation(
     sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC I2, I3
     @consumer
@@ -70,37 +70,37 @@ def test_a_short_invocation_answers_though_its_handler_ignores_its_cancellation(
     assert [line for line in caplog.records if line.__dict__.get("event") == "process_ends"]
 
 
-def hold_one(wire: Wire, *, given_up: bool, ended: bool) -> Delivery:
+def extend_one(wire: Wire, *, is_given_up: bool, ended: bool) -> Delivery:
     """Extend the lease on one message that may have ended, or whose handle SQS refuses."""
     log = Log("handler", LogOptions())
     invocation = Invocation(wire.world, Context(), lambda _: 5, log)
     invocation.extending = LazyExtending
-    [given] = batch_of(1)["Records"]
-    delivery = Delivery(given, "m0", invocation)
+    [delivered] = batch_of(1)["Records"]
+    delivery = Delivery(delivered, "m0", invocation)
     if ended:
         delivery.visible_at = invocation.now() - 1
     else:
-        wire.refuses[HIDE] = lambda *_: ("ReceiptHandleIsInvalid", "")
-    delivery.is_given_up = given_up
+        wire.refuses[CHANGE_VISIBILITY] = lambda *_: ("ReceiptHandleIsInvalid", "")
+    delivery.is_given_up = is_given_up
     lookups = Lookups(Requests(invocation), log)
     extend_leases([VisibilityChange(delivery, 60)], lookups, log, 1, "it is only reported as failed")
     return delivery
 
 
-@pytest.mark.parametrize("given_up", [False, True])
+@pytest.mark.parametrize("is_given_up", [False, True])
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_message_that_is_being_settled_is_not_taken_for_lost(
-    given_up: bool, ended: bool, wire: Wire, caplog: pytest.LogCaptureFixture
+def test_a_message_that_is_being_settled_does_not_lose_its_lease(
+    is_given_up: bool, ended: bool, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC I4
-    delivery = hold_one(wire, given_up=given_up, ended=ended)
-    assert delivery.is_lost is not given_up
+    delivery = extend_one(wire, is_given_up=is_given_up, ended=ended)
+    assert delivery.is_lost is not is_given_up
     lines = [line for line in caplog.records if line.__dict__.get("event") == "lease_lost"]
-    assert len(lines) == (0 if given_up else 1)
+    assert len(lines) == (0 if is_given_up else 1)
 
 
-def test_what_is_acknowledged_after_its_lease_was_lost_is_not_deleted_early(wire: Wire) -> None:  # SPEC G3, E6
-    """On a standard queue an old receipt handle acts on the newer delivery, which may be running."""
-    wire.refuses[HIDE] = lambda *_: ("ReceiptHandleIsInvalid", "")
+def test_a_message_acknowledged_after_it_lost_its_lease_is_not_deleted_early(wire: Wire) -> None:  # SPEC G3, E6
+    """On a standard queue, an old receipt handle changes the newer delivery, which may be running."""
+    wire.refuses[CHANGE_VISIBILITY] = lambda *_: ("ReceiptHandleIsInvalid", "")
 
     @consumer(ack="eager")
     def handler(message: Message) -> None:
@@ -112,8 +112,8 @@ def test_what_is_acknowledged_after_its_lease_was_lost_is_not_deleted_early(wire
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
-def test_redelivered_messages_give_way_to_those_with_more_deliveries_alone(concurrency: int, wire: Wire) -> None:
-    """SPEC I2, G4. There is time for one more: the one that SQS has delivered most often."""
+def test_redelivered_messages_are_released_only_for_those_with_more_deliveries(concurrency: int, wire: Wire) -> None:
+    """SPEC I2, G4. There is time for one more message: the one with the most deliveries."""
     ran: list[str] = []
 
     @consumer(concurrency=concurrency)
@@ -127,8 +127,10 @@ def test_redelivered_messages_give_way_to_those_with_more_deliveries_alone(concu
     assert ran == ["m1", "m9"]
 
 
-def test_a_batch_handler_is_not_over_before_the_verdict_that_a_thread_of_its_own_gives() -> None:  # SPEC A6, E6
-    """A hundred dead letters were sent, and their originals reported as failed and never deleted."""
+def test_a_verdict_in_progress_in_a_thread_of_a_batch_handler_is_completed_after_the_handler_returns() -> (
+    None
+):  # SPEC A6, E6
+    """Otherwise, a hundred dead letters would be sent while their originals are reported as failed and not deleted."""
     wire = Wire({"orders": Queue(dead_letter="orders-dlq")}, clock=RunningClock())
     wire.fails["SendMessageBatch"] = lambda _: time.sleep(0.5)
     begun = threading.Event()
@@ -148,18 +150,18 @@ def test_a_batch_handler_is_not_over_before_the_verdict_that_a_thread_of_its_own
         assert failed(handler(batch_of(105), Context())) == []
 
 
-def test_the_first_verdicts_of_a_batch_may_come_from_several_threads_at_once(
+def test_several_threads_may_give_the_first_verdicts_of_a_batch_at_once(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC A6, C11
-    """Both threads find that the decisions of the batch are still to be made."""
-    made = Verdicts.__init__
+    """Both threads find that the decisions of the batch do not exist yet."""
+    original = Verdicts.__init__
     both = threading.Barrier(2)
 
-    def made_beside_another(*arguments: Any, **more: Any) -> None:
+    def wait_for_the_other(*arguments: Any, **more: Any) -> None:
         both.wait(10)
-        made(*arguments, **more)
+        original(*arguments, **more)
 
-    monkeypatch.setattr(Verdicts, "__init__", made_beside_another)
+    monkeypatch.setattr(Verdicts, "__init__", wait_for_the_other)
 
     @batch_consumer
     def handler(batch: Batch) -> None:
@@ -170,5 +172,5 @@ def test_the_first_verdicts_of_a_batch_may_come_from_several_threads_at_once(
             thread.join()
 
     assert len(failed(handler(batch_of(2), Context()))) == 2
-    [hidden] = wire.sent(HIDE)
-    assert len(hidden.entries) == 2
+    [request] = wire.sent(CHANGE_VISIBILITY)
+    assert len(request.entries) == 2

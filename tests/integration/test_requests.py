@@ -1,4 +1,4 @@
-"""The requests themselves: which go out, in which order, how large, how long they may take, and when none may."""
+"""The requests of a batch: their number, order, size, and timeouts."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ def orders(**queue: Any) -> Wire:
 
 
 def running(wire: Wire) -> Wire:
-    """The same under a clock that runs."""
+    """Return the same wire with a running clock."""
     wire.world.clock = RunningClock()
     return wire
 
@@ -39,11 +39,11 @@ def events(*names: str) -> dict[str, Any]:
     return event(*(record(name, name) for name in names))
 
 
-# none where none is needed
+# batches without requests
 
 
 @pytest.mark.parametrize("count", [0, 1, 1_000])
-def test_a_clean_batch_does_not_even_make_a_client(count: int) -> None:  # SPEC G2
+def test_a_clean_batch_does_not_make_a_client(count: int) -> None:  # SPEC G2
     def no_client() -> Any:
         raise AssertionError("a client was made")
 
@@ -51,7 +51,7 @@ def test_a_clean_batch_does_not_even_make_a_client(count: int) -> None:  # SPEC 
         assert plain()(batch_of(count), Context()) == {"batchItemFailures": []}
 
 
-def test_messages_that_are_discarded_make_no_request() -> None:  # SPEC G2, B2
+def test_discarded_messages_make_no_request() -> None:  # SPEC G2, B2
     with orders() as wire:
         assert failed(consumer(lambda message: message.discard("old"))(batch_of(20), Context())) == []
     assert wire.requests == []
@@ -80,14 +80,14 @@ def test_a_client_is_made_once_and_kept() -> None:  # SPEC G2, A6
 def kind(request: Request) -> str:
     if request.operation != "ChangeMessageVisibilityBatch":
         return request.operation
-    return "give back" if all(not entry["VisibilityTimeout"] for entry in request.entries) else "hide"
+    return "release" if all(not entry["VisibilityTimeout"] for entry in request.entries) else "retry"
 
 
-def test_sends_and_their_deletes_come_first_then_delayed_retries_then_give_backs() -> None:  # SPEC G6
+def test_sends_with_their_deletes_come_first_then_delayed_retries_then_releases() -> None:  # SPEC G6
     with orders() as wire:
         plain()(events("retry-1", "dead-1", "retry-2", "exit-1", "ok-1"), Context())
     settling = [kind(request) for request in wire.requests if request.operation != "GetQueueAttributes"]
-    assert settling == ["SendMessageBatch", "DeleteMessageBatch", "hide", "give back"]
+    assert settling == ["SendMessageBatch", "DeleteMessageBatch", "retry", "release"]
 
 
 def test_each_send_is_followed_by_its_own_delete() -> None:  # SPEC E6, G6
@@ -105,7 +105,7 @@ def test_each_send_is_followed_by_its_own_delete() -> None:  # SPEC E6, G6
     assert len(sent) == 25
 
 
-def test_a_dead_letter_on_fifo_is_put_away_before_its_group_goes_on() -> None:  # SPEC H1, G6
+def test_on_fifo_a_dead_letter_is_sent_and_its_original_deleted_before_its_group_continues() -> None:  # SPEC H1, G6
     seen: list[list[str]] = []
     wire = Wire(queues={"orders.fifo": Queue(dead_letter="orders-dlq.fifo")})
 
@@ -119,7 +119,7 @@ def test_a_dead_letter_on_fifo_is_put_away_before_its_group_goes_on() -> None:  
     assert seen == [[], ["SendMessageBatch", "DeleteMessageBatch"]]
 
 
-# tens and 1 MiB
+# the limits of 10 entries and 1 MiB
 
 
 def entry_size(entry: dict[str, Any]) -> int:
@@ -129,13 +129,13 @@ def entry_size(entry: dict[str, Any]) -> int:
     )
 
 
-@pytest.mark.parametrize(("letters", "requests"), [(1, 1), (10, 1), (11, 2), (95, 10)])
-def test_sends_and_deletes_go_out_in_tens(letters: int, requests: int) -> None:  # SPEC E6
+@pytest.mark.parametrize(("count", "requests"), [(1, 1), (10, 1), (11, 2), (95, 10)])
+def test_sends_and_deletes_are_made_in_batches_of_ten(count: int, requests: int) -> None:  # SPEC E6
     with orders() as wire:
-        assert failed(plain()(events(*(f"dead-{index}" for index in range(letters))), Context())) == []
+        assert failed(plain()(events(*(f"dead-{index}" for index in range(count))), Context())) == []
     assert len(wire.sent("SendMessageBatch")) == requests
     assert len(wire.sent("DeleteMessageBatch")) == requests
-    assert sum(len(request.entries) for request in wire.sent("SendMessageBatch")) == letters
+    assert sum(len(request.entries) for request in wire.sent("SendMessageBatch")) == count
 
 
 @pytest.mark.parametrize("bytes_each", [400_000, 104_000, 1_048_576, 1_048_000])
@@ -146,11 +146,11 @@ def test_no_request_is_larger_than_1_mib(bytes_each: int) -> None:  # SPEC E6
     for request in wire.sent("SendMessageBatch"):
         assert len(request.entries) <= 10
         assert sum(entry_size(entry) for entry in request.entries) <= MIB
-    assert len(wire.letters()) == 12
+    assert len(wire.count()) == 12
 
 
 def test_entry_ids_are_unique_in_every_request() -> None:  # PLATFORM: entry ids must be unique in the call
-    names = [f"{what}-{index}" for index in range(30) for what in ("dead", "retry")]
+    names = [f"{kind}-{index}" for index in range(30) for kind in ("dead", "retry")]
     with orders() as wire:
         plain()(events(*names), Context())
     for request in wire.requests:
@@ -159,7 +159,7 @@ def test_entry_ids_are_unique_in_every_request() -> None:  # PLATFORM: entry ids
             assert len(ids) == len(set(ids))
 
 
-def test_messages_of_several_queues_are_settled_each_at_its_own() -> None:  # SPEC E2, G1
+def test_messages_of_several_queues_are_settled_at_their_own_queue() -> None:  # SPEC E2, G1
     wire = Wire(queues={"orders": Queue(dead_letter="orders-dlq"), "refunds": Queue(dead_letter="refunds-dlq")})
     records = [
         record(name, name, queue) for queue in ("orders", "refunds") for name in (f"retry-{queue}", f"dead-{queue}")
@@ -175,7 +175,7 @@ def test_messages_of_several_queues_are_settled_each_at_its_own() -> None:  # SP
     assert sent == {"dead-orders": "orders-dlq", "dead-refunds": "refunds-dlq"}
 
 
-# half of the visibility timeout has passed
+# slow handlers
 
 
 def slow(wire: Wire, seconds: float) -> Consumer[Any]:
@@ -191,7 +191,7 @@ FIFO = {"orders.fifo": Queue(dead_letter="orders-dlq.fifo", visibility_timeout=1
 
 
 @pytest.mark.parametrize(("seconds", "tested"), [(89, False), (90, True), (170, True)], ids=["before", "at", "after"])
-def test_handles_are_tested_on_fifo_once_half_of_the_visibility_timeout_has_passed(
+def test_on_fifo_receipt_handles_are_tested_after_half_of_the_visibility_timeout(
     seconds: float, tested: bool
 ) -> None:  # SPEC E6
     with Wire(queues=FIFO) as wire:
@@ -201,21 +201,21 @@ def test_handles_are_tested_on_fifo_once_half_of_the_visibility_timeout_has_pass
     assert order == (["ChangeMessageVisibilityBatch"] if tested else []) + ["SendMessageBatch", "DeleteMessageBatch"]
 
 
-def test_on_a_standard_queue_no_handle_is_tested() -> None:  # SPEC E6
-    """SQS takes an old handle there, and the test would change the newer delivery."""
+def test_on_a_standard_queue_receipt_handles_are_not_tested() -> None:  # SPEC E6
+    """SQS accepts an old handle there, and the test would change the newer delivery."""
     with orders(visibility_timeout=180) as wire:
         assert failed(slow(wire, 170)(events("dead-1"), Context(900))) == []
     assert wire.sent("ChangeMessageVisibilityBatch") == []
 
 
-@pytest.mark.parametrize(("held", "handled", "is_lost"), [(0, 179, False), (0, 180, True), (170, 11, True)])
+@pytest.mark.parametrize(("waited", "handled", "is_lost"), [(0, 179, False), (0, 180, True), (170, 11, True)])
 @pytest.mark.parametrize("name", ["dead-1", "retry-1"])
 def test_a_message_whose_lease_has_ended_is_only_reported(
-    name: str, held: float, handled: float, is_lost: bool, caplog: pytest.LogCaptureFixture
+    name: str, waited: float, handled: float, is_lost: bool, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC E6
-    """A lease is as old as its receive: the poller may have held the batch for a while."""
+    """A lease begins at the receive, which may be long before the invocation."""
     with orders(visibility_timeout=180) as wire:
-        wire.clock.now += held
+        wire.clock.now += waited
         response = slow(wire, handled)(events(name), Context(900))
     assert failed(response) == ([name] if is_lost or name == "retry-1" else [])
     settled = [request.operation for request in wire.requests if request.operation != "GetQueueAttributes"]
@@ -223,7 +223,7 @@ def test_a_message_whose_lease_has_ended_is_only_reported(
     assert ("the lease is lost" in caplog.text) == is_lost
 
 
-def test_a_refused_letter_on_fifo_stops_its_group() -> None:  # SPEC E6, H1
+def test_on_fifo_a_message_that_cannot_be_dead_lettered_for_its_lost_lease_stops_its_group() -> None:  # SPEC E6, H1
     wire = Wire(queues={"orders.fifo": Queue(dead_letter="orders-dlq.fifo", visibility_timeout=180)})
     wire.refuses["ChangeMessageVisibilityBatch"] = lambda _, entry: (
         ("ReceiptHandleIsInvalid", "expired") if entry["VisibilityTimeout"] == 180 else None
@@ -231,27 +231,29 @@ def test_a_refused_letter_on_fifo_stops_its_group() -> None:  # SPEC E6, H1
     records = [record("{}", name, "orders.fifo", group=name[-1]) for name in ("dead-a", "ok-a", "ok-b")]
     with wire:
         assert failed(slow(wire, 100)(event(*records), Context(9_000))) == ["dead-a", "ok-a"]
-    assert wire.letters() == []
+    assert wire.count() == []
 
 
-# bounded by the time left
+# the time limit of requests
 
 
-def test_the_runtimes_own_client_has_short_timeouts_and_two_tries(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC G6
+def test_the_client_has_short_timeouts_and_makes_two_tries(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC G6
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     config = make_client().meta.config
     assert (config.connect_timeout, config.read_timeout) == (1, 5)
     assert config.retries["total_max_attempts"] == 2
 
 
-def test_with_no_time_left_nothing_is_sent_and_all_is_reported() -> None:  # SPEC G6, A2
+def test_without_time_left_no_request_is_made_and_all_messages_are_reported() -> None:  # SPEC G6, A2
     with orders() as wire:
         response = plain()(events("retry-1", "dead-1", "exit-1", "ok-1"), Context(remaining=0.05))
     assert failed(response) == ["retry-1", "dead-1", "exit-1", "ok-1"]
     assert wire.requests == []
 
 
-def test_when_the_handler_used_up_the_time_nothing_is_sent(caplog: pytest.LogCaptureFixture) -> None:  # SPEC G6, A2
+def test_no_request_is_made_after_a_handler_has_used_up_the_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC G6, A2
     wire = orders()
     with wire:
         assert failed(slow(wire, 29.9)(events("retry-1"), Context(remaining=30))) == ["retry-1"]
@@ -259,23 +261,23 @@ def test_when_the_handler_used_up_the_time_nothing_is_sent(caplog: pytest.LogCap
     assert [field(line, "message_id") for line in lines(caplog, "waiting_retry")] == ["retry-1"]
 
 
-class Sqs:
-    """A tiny SQS over HTTP. ``answers`` are what the next settling requests get; then they succeed."""
+class HttpSqs:
+    """A minimal SQS over HTTP. ``answers`` produce the statuses of the next settlement requests; later ones succeed."""
 
     def __init__(self) -> None:
         self.answers: list[Callable[[], int]] = []
         self.asked: list[str] = []
         self.most_bytes = MIB
-        """Entries whose bodies are larger are refused."""
-        self.let_go = threading.Event()
+        """The size above which entries are refused."""
+        self.resumed = threading.Event()
 
     def hang(self) -> int:
-        """No answer until the test lets go; then the one it would have given."""
-        self.let_go.wait(60)
+        """Give no answer until the test resumes the server; then succeed."""
+        self.resumed.wait(60)
         return 200
 
     def hang_then_fail(self) -> int:
-        self.let_go.wait(60)
+        self.resumed.wait(60)
         return 500
 
     def fail(self) -> int:
@@ -284,16 +286,16 @@ class Sqs:
     def answer(self, operation: str, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if operation == "GetQueueAttributes":
             queue = asked["QueueUrl"].rpartition("/")[2]
-            dead_letters = "untold" if queue == "bills" else "dlq"
-            dead_letter = json.dumps({"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:123456789012:{dead_letters}"})
-            if queue == "untold":
+            target = "unreadable" if queue == "bills" else "dlq"
+            dead_letter = json.dumps({"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:123456789012:{target}"})
+            if queue == "unreadable":
                 return 400, {}
             return 200, {"Attributes": {"RedrivePolicy": dead_letter, "VisibilityTimeout": "180"}}
         self.asked.append(operation)
         status = self.answers.pop(0)() if self.answers else 200
         large = [entry for entry in asked["Entries"] if len(entry.get("MessageBody", "")) > self.most_bytes]
-        taken = [receipt(entry) for entry in asked["Entries"] if entry not in large]
-        return status, {"Successful": taken, "Failed": [too_large(entry) for entry in large]}
+        accepted = [receipt(entry) for entry in asked["Entries"] if entry not in large]
+        return status, {"Successful": accepted, "Failed": [too_large(entry) for entry in large]}
 
 
 def receipt(entry: dict[str, Any]) -> dict[str, Any]:
@@ -306,7 +308,7 @@ def too_large(entry: dict[str, Any]) -> dict[str, Any]:
     return {"Id": entry["Id"], "SenderFault": True, "Code": "InvalidParameterValue", "Message": text}
 
 
-def served(sqs: Sqs) -> ThreadingHTTPServer:
+def served(sqs: HttpSqs) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -328,9 +330,9 @@ def served(sqs: Sqs) -> ThreadingHTTPServer:
 
 
 @pytest.fixture
-def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sqs]:
-    """The server, as the endpoint of the runtime's own client, whose second tries come without a pause."""
-    sqs = Sqs()
+def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpSqs]:
+    """Start the server as the endpoint of tarry's client, whose second tries come without a pause."""
+    sqs = HttpSqs()
     server = served(sqs)
     serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     serving.start()
@@ -344,14 +346,14 @@ def sqs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sqs]:
         plain()(events("retry-0", "dead-0"), Context())  # imports and makes the client
         sqs.asked.clear()
         yield sqs
-    sqs.let_go.set()
+    sqs.resumed.set()
     server.shutdown()
     server.server_close()
 
 
 @contextmanager
-def left_behind() -> Iterator[None]:
-    """At the end of the block, waits until the threads that it began have ended."""
+def threads_joined() -> Iterator[None]:
+    """Wait at the end of the block for the threads that it started."""
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
@@ -359,13 +361,13 @@ def left_behind() -> Iterator[None]:
             thread.join(60)
 
 
-def test_a_request_that_fails_once_is_tried_a_second_time(sqs: Sqs) -> None:  # SPEC G6
+def test_a_request_that_fails_once_is_tried_a_second_time(sqs: HttpSqs) -> None:  # SPEC G6
     sqs.answers = [sqs.fail]
     assert failed(plain()(events("dead-1"), Context())) == []
     assert sqs.asked == ["SendMessageBatch", "SendMessageBatch", "DeleteMessageBatch"]
 
 
-def test_there_is_no_third_try(sqs: Sqs) -> None:  # SPEC G6
+def test_there_is_no_third_try(sqs: HttpSqs) -> None:  # SPEC G6
     sqs.answers = [sqs.fail] * 9
     assert failed(plain()(events("retry-1"), Context())) == ["retry-1"]
     assert sqs.asked == ["ChangeMessageVisibilityBatch"] * 2
@@ -376,73 +378,75 @@ def test_there_is_no_third_try(sqs: Sqs) -> None:  # SPEC G6
     [("retry-1",), ("dead-1",), ("retry-1", "dead-1", "ok-1", "exit-1", "ok-2")],
     ids=["retry", "dead", "mixed"],
 )
-def test_a_hanging_request_does_not_cost_the_batch_its_answer(names: tuple[str, ...], sqs: Sqs) -> None:  # SPEC G6, A2
+def test_a_hanging_request_does_not_prevent_the_response(names: tuple[str, ...], sqs: HttpSqs) -> None:  # SPEC G6, A2
     sqs.answers = [sqs.hang] * 9
     started = time.monotonic()
-    with left_behind():
+    with threads_joined():
         response = plain()(events(*names), Context(remaining=2))
         taken = time.monotonic() - started
-        sqs.let_go.set()
-    assert taken < 30  # it hangs for 60
+        sqs.resumed.set()
+    assert taken < 30  # the request hangs for 60
     assert failed(response) == [name for name in names if name != "ok-1"]
 
 
-def test_many_hanging_requests_do_not_add_up(sqs: Sqs) -> None:  # SPEC G6, G1
+def test_many_hanging_requests_do_not_add_up(sqs: HttpSqs) -> None:  # SPEC G6, G1
     sqs.answers = [sqs.hang] * 99
     names = [f"retry-{index}" for index in range(150)]
     started = time.monotonic()
-    with left_behind():
+    with threads_joined():
         response = plain()(events(*names), Context(remaining=3))
         taken = time.monotonic() - started
-        sqs.let_go.set()
-    assert taken < 30  # it hangs for 60
+        sqs.resumed.set()
+    assert taken < 30  # the request hangs for 60
     assert failed(response) == names
-    assert len(sqs.asked) <= 10, "requests went out after the answer"
+    assert len(sqs.asked) <= 10, "requests were sent after the response"
 
 
-def test_a_second_try_does_not_go_out_after_the_answer(sqs: Sqs) -> None:  # SPEC G6
+def test_no_second_try_is_made_after_the_response(sqs: HttpSqs) -> None:  # SPEC G6
     sqs.answers = [sqs.hang_then_fail]
-    with left_behind():
+    with threads_joined():
         assert failed(plain()(events("retry-1"), Context(remaining=2))) == ["retry-1"]
-        sqs.let_go.set()
+        sqs.resumed.set()
     assert sqs.asked == ["ChangeMessageVisibilityBatch"]
 
 
-def test_a_send_confirmed_after_the_answer_is_not_followed_by_its_delete(sqs: Sqs) -> None:  # SPEC G6, E6
-    """The message was reported as failed: it stays, and comes back as a double, which is better than a loss."""
+def test_a_send_confirmed_after_the_response_is_not_followed_by_its_delete(sqs: HttpSqs) -> None:  # SPEC G6, E6
+    """The message was reported as failed, so it stays and becomes a duplicate, which is better than a loss."""
     sqs.answers = [sqs.hang]
-    with left_behind():
+    with threads_joined():
         assert failed(plain()(events("dead-1"), Context(remaining=2))) == ["dead-1"]
-        sqs.let_go.set()
+        sqs.resumed.set()
     assert sqs.asked == ["SendMessageBatch"]
 
 
-def test_a_letter_whose_delete_hangs_is_done_with_once_it_is_confirmed(sqs: Sqs) -> None:  # SPEC E6, F4
-    """Lambda deletes what is not reported as failed; reported, it would come back and be sent a second time."""
+def test_a_confirmed_dead_letter_whose_delete_hangs_is_not_reported_as_failed(sqs: HttpSqs) -> None:  # SPEC E6, F4
+    """Lambda then deletes the original. If reported, it would be redelivered and dead-lettered a second time."""
     sqs.answers = [lambda: 200, sqs.hang]
-    with left_behind():
+    with threads_joined():
         assert failed(plain()(events("dead-1"), Context(remaining=2))) == []
-        sqs.let_go.set()
+        sqs.resumed.set()
     assert sqs.asked == ["SendMessageBatch", "DeleteMessageBatch"]
 
 
-def test_a_confirmed_letter_is_done_with_while_another_of_its_request_is_tried_again(sqs: Sqs) -> None:  # SPEC E6, F4
-    """The one that was refused, since the limit cannot be looked up, is sent with a smaller record, and that hangs."""
+def test_a_confirmed_dead_letter_is_not_reported_while_another_of_its_request_is_sent_again(
+    sqs: HttpSqs,
+) -> None:  # SPEC E6, F4
+    """The other one was refused for its size and is sent with a smaller failure record, which hangs."""
     sqs.most_bytes = 2_048
     sqs.answers = [lambda: 200, sqs.hang]
-    with left_behind():
+    with threads_joined():
         batch = event(record("small", "dead-1", "bills"), record("x" * 3_000, "dead-2", "bills"))
         assert failed(plain()(batch, Context(remaining=2))) == ["dead-2"]
-        sqs.let_go.set()
+        sqs.resumed.set()
     assert sqs.asked == ["SendMessageBatch", "SendMessageBatch"]
 
 
-def test_what_an_invocation_left_behind_does_not_disturb_the_next(sqs: Sqs) -> None:  # SPEC A6, G6
+def test_a_request_that_outlives_its_invocation_does_not_disturb_the_next(sqs: HttpSqs) -> None:  # SPEC A6, G6
     sqs.answers = [sqs.hang_then_fail]
-    with left_behind():
+    with threads_joined():
         assert failed(plain()(events("retry-1"), Context(remaining=2))) == ["retry-1"]
         assert failed(plain()(events("dead-2", "retry-2"), Context())) == ["retry-2"]
-        sqs.let_go.set()
+        sqs.resumed.set()
     expected = [
         "ChangeMessageVisibilityBatch",
         "SendMessageBatch",
@@ -452,30 +456,30 @@ def test_what_an_invocation_left_behind_does_not_disturb_the_next(sqs: Sqs) -> N
     assert sqs.asked == expected
 
 
-def test_a_hanging_look_up_does_not_cost_the_batch_its_answer(sqs: Sqs) -> None:  # SPEC G6, F1
-    slow_down = threading.Event()
+def test_a_hanging_look_up_does_not_prevent_the_response(sqs: HttpSqs) -> None:  # SPEC G6, F1
+    released = threading.Event()
     answer = sqs.answer
 
     def hang(operation: str, asked: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if operation == "GetQueueAttributes":
-            slow_down.wait(60)
+            released.wait(60)
         return answer(operation, asked)
 
     sqs.answer = hang  # type: ignore[method-assign]
     started = time.monotonic()
     other = event(record("{}", "dead-1", queue="refunds"), record("{}", "ok-1", queue="refunds"))
-    with left_behind():
+    with threads_joined():
         response = plain()(other, Context(remaining=2))
         taken = time.monotonic() - started
-        slow_down.set()
-    assert taken < 30  # it hangs for 60
+        released.set()
+    assert taken < 30  # the request hangs for 60
     assert failed(response) == ["dead-1"]
 
 
-# what one failing message may cost the others
+# the effect of one failing message on the others
 
 
-def test_the_queue_of_the_first_failing_message_is_looked_up_once_and_at_once() -> None:  # SPEC C8, C11
+def test_the_queue_is_looked_up_once_and_right_after_the_first_failure() -> None:  # SPEC C8, C11
     ran: list[str] = []
     wire = orders()
 
@@ -490,7 +494,7 @@ def test_the_queue_of_the_first_failing_message_is_looked_up_once_and_at_once() 
     assert wire.operations == ["GetQueueAttributes", "ChangeMessageVisibilityBatch"]
 
 
-def test_a_hanging_look_up_costs_the_other_messages_a_moment_once(sandbox: Sandbox) -> None:  # SPEC A8, C11
+def test_a_hanging_look_up_delays_the_other_messages_by_one_second_once(sandbox: Sandbox) -> None:  # SPEC A8, C11
     ran: list[float] = []
 
     @consumer(backoff=Fixed(60))
@@ -509,7 +513,7 @@ def test_a_hanging_look_up_costs_the_other_messages_a_moment_once(sandbox: Sandb
     assert ran[4] - ran[1] < 0.1
 
 
-def test_on_fifo_a_hanging_look_up_takes_a_third_of_the_time_left_once(sandbox: Sandbox) -> None:  # SPEC A8, H1
+def test_on_fifo_a_hanging_look_up_takes_a_third_of_the_remaining_time_once(sandbox: Sandbox) -> None:  # SPEC A8, H1
     ran: list[float] = []
 
     @consumer(backoff=Fixed(60))
@@ -528,7 +532,7 @@ def test_on_fifo_a_hanging_look_up_takes_a_third_of_the_time_left_once(sandbox: 
     assert ran[2] - ran[1] < 0.1
 
 
-def test_a_client_that_takes_long_to_make_does_not_cost_the_batch_its_answer() -> None:  # SPEC G6
+def test_a_client_that_is_slow_to_make_does_not_prevent_the_response() -> None:  # SPEC G6
     made = threading.Event()
     wire = running(orders())
     make = wire.world.client_factory
@@ -540,14 +544,14 @@ def test_a_client_that_takes_long_to_make_does_not_cost_the_batch_its_answer() -
 
     wire.world.client_factory = slow_to_make
     started = time.monotonic()
-    with wire, left_behind():
+    with wire, threads_joined():
         assert failed(consumer(lambda message: message.defer(5))(events("m1"), Context(remaining=2))) == ["m1"]
         taken = time.monotonic() - started
         made.set()
-    assert taken < 30  # it hangs for 60
+    assert taken < 30  # the request hangs for 60
 
 
-def test_a_thread_that_cannot_be_started_is_a_request_that_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_whose_thread_cannot_be_started_counts_as_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -561,7 +565,7 @@ def test_a_thread_that_cannot_be_started_is_a_request_that_was_not_sent(monkeypa
 
 
 def test_without_a_deadline_every_answer_is_awaited() -> None:  # SPEC G6
-    """As in a script or a test that calls the handler without a context: nobody is late, however slow SQS is."""
+    """As in a script or a test that calls the handler without a context. Slow answers are awaited."""
 
     def slow(_: Request) -> None:
         time.sleep(0.05)
@@ -572,15 +576,15 @@ def test_without_a_deadline_every_answer_is_awaited() -> None:  # SPEC G6
     assert len(wire.sent("DeleteMessageBatch")) == 3
 
 
-class Unjoined:
-    """Threads that never get anywhere, and how long they were waited for."""
+class HangingThreads:
+    """Threads that never start, with the timeouts of their joins."""
 
     event = staticmethod(threading.Event)
 
     def __init__(self) -> None:
         self.waits: list[float] = []
 
-    def start(self, _: Any) -> "Unjoined":
+    def start(self, _: Any) -> "HangingThreads":
         return self
 
     def join(self, timeout: float) -> None:
@@ -588,12 +592,12 @@ class Unjoined:
 
 
 @pytest.mark.parametrize(("is_loaded", "seconds"), [(True, 3), (False, 10)])
-def test_in_a_new_process_requests_of_a_run_have_the_time_to_load_boto3(
+def test_in_a_new_process_requests_have_time_to_load_boto3(
     is_loaded: bool, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SPEC G4, G6. After a crash it is new: a tenth of the time left may be too little to set anything apart."""
+    """SPEC G4, G6. After a crash the process is new, and a tenth of the time left may be too little for isolation."""
     monkeypatch.setattr(World, "is_loaded", is_loaded)
-    threads: Any = Unjoined()
+    threads: Any = HangingThreads()
     invocation = Invocation(World(TestClock(), threads=threads), Context(30), lambda _: None, consumer(print).log)
     Requests(invocation).all([lambda: None], share=0.1)
     assert threads.waits == [pytest.approx(seconds, abs=0.3)]

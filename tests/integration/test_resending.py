@@ -1,4 +1,4 @@
-"""Failure steps of the user's: functions, notes, queues chosen by a function, copies with another body."""
+"""The user's failure steps: functions, notes, queues chosen by a function, and copies with another body."""
 
 import json
 from collections.abc import Callable
@@ -27,47 +27,47 @@ from tests.wire import Queue, Wire
 Next = Callable[[Failure], Outcome]
 
 
-def run(steps: Any, given: dict[str, Any] | None = None, wire: Wire | None = None) -> Wire:
-    """A failing message through the steps."""
+def run(steps: Any, delivered: dict[str, Any] | None = None, wire: Wire | None = None) -> Wire:
+    """Run the steps for a failing message; return the wire."""
     wire = wire or orders()
     with wire:
-        consumer(on_failure=steps)(fails)(event(given or record('{"id": 1}', "m1")), Context())
+        consumer(on_failure=steps)(fails)(event(delivered or record('{"id": 1}', "m1")), Context())
     return wire
 
 
 # functions
 
 
-def test_a_function_is_a_step() -> None:  # SPEC E3
-    def drops_of_tenant(failure: Failure, next_step: Next) -> Outcome:
+def test_a_function_can_be_a_failure_step() -> None:  # SPEC E3
+    def drop_known(failure: Failure, next_step: Next) -> Outcome:
         return Outcome.discard("known") if failure.message.json()["id"] == 1 else next_step(failure)
 
-    handler = consumer(on_failure=[drops_of_tenant, RetryInPlace(), DeadLetter()], backoff=Fixed(60))(fails)
+    handler = consumer(on_failure=[drop_known, RetryInPlace(), DeadLetter()], backoff=Fixed(60))(fails)
     with orders() as wire:
         assert failed(handler(event(record('{"id": 1}', "m1"), record('{"id": 2}', "m2")), Context())) == ["m2"]
     assert wire.visibilities() == {"handle-m2": 60}
 
 
-def test_an_object_that_can_be_called_is_a_step_by_its_method_handle() -> None:  # SPEC E3
-    class Both:
+def test_the_method_handle_of_a_callable_object_is_the_failure_step() -> None:  # SPEC E3
+    class CallableStep:
         def __call__(self, failure: Failure, next_step: Next) -> Outcome:
             raise AssertionError
 
         def handle(self, failure: Failure, next_step: Next) -> Outcome:
             return Outcome.discard()
 
-    assert run([Both()]).letters() == []
+    assert run([CallableStep()]).letters() == []
 
 
-async def later(failure: Failure, next_step: Next) -> Outcome:
+async def async_step(failure: Failure, next_step: Next) -> Outcome:
     return next_step(failure)
 
 
-def one_by_one(failure: Failure, next_step: Next) -> Any:
+def generator_step(failure: Failure, next_step: Next) -> Any:
     yield next_step(failure)
 
 
-class Later:
+class AsyncStep:
     async def handle(self, failure: Failure, next_step: Next) -> Outcome:
         return next_step(failure)
 
@@ -75,9 +75,9 @@ class Later:
 @pytest.mark.parametrize(
     ("step", "text"),
     [
-        (later, "a failure step must not be async or a generator, got <function later"),
-        (one_by_one, "a failure step must not be async or a generator, got <function one_by_one"),
-        (Later(), "a failure step must not be async or a generator, got <"),
+        (async_step, "a failure step must not be async or a generator, got <function async_step"),
+        (generator_step, "a failure step must not be async or a generator, got <function generator_step"),
+        (AsyncStep(), "a failure step must not be async or a generator, got <"),
         (lambda failure: None, "a function as a failure step takes (failure, next_step), got <function <lambda>"),
         (lambda a, b, c: None, "a function as a failure step takes (failure, next_step), got <function <lambda>"),
         (
@@ -87,21 +87,23 @@ class Later:
         ("drop", "or functions of these two, got 'drop'"),
     ],
 )
-def test_a_function_that_cannot_be_a_step_is_refused(step: Any, text: str) -> None:  # SPEC E3, C5
+def test_a_function_that_cannot_be_a_failure_step_is_refused(step: Any, text: str) -> None:  # SPEC E3, C5
     with pytest.raises(ConfigurationError) as caught:
         consumer(on_failure=[step])
     assert text in str(caught.value)
 
 
-def test_functions_with_more_parameters_that_need_not_be_given_are_steps() -> None:  # SPEC E3
+def test_a_failure_step_may_have_additional_optional_parameters() -> None:  # SPEC E3
     def step(failure: Failure, next_step: Next, why: str = "known") -> Outcome:
         return Outcome.discard(why)
 
     assert run([step]).letters() == []
-    assert run([lambda *both: Outcome.discard()]).letters() == []
+    assert run([lambda *arguments: Outcome.discard()]).letters() == []
 
 
-def test_a_function_that_raises_leaves_the_message_in_its_queue(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E5
+def test_a_message_stays_in_its_queue_if_a_function_as_failure_step_raises_an_exception(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC E5
     def step(failure: Failure, next_step: Next) -> Outcome:
         raise OSError("no table")
 
@@ -112,7 +114,7 @@ def test_a_function_that_raises_leaves_the_message_in_its_queue(caplog: pytest.L
 # ids
 
 
-def test_two_steps_with_one_id_in_two_lists_are_refused() -> None:  # SPEC E3
+def test_two_failure_steps_with_the_same_id_are_refused() -> None:  # SPEC E3
     with pytest.raises(ConfigurationError) as caught:
         consumer(on_failure={"orders": [SendAgain("slow")], "default": [SendAgain("slow")]})
     assert str(caught.value) == (
@@ -121,53 +123,57 @@ def test_two_steps_with_one_id_in_two_lists_are_refused() -> None:  # SPEC E3
     )
 
 
-def test_one_step_in_two_lists_has_one_counter() -> None:  # SPEC E3
+def test_a_failure_step_in_two_lists_has_one_counter() -> None:  # SPEC E3
     slow = SendAgain("slow", times=2)
     handler = consumer(on_failure={"orders": [slow, DeadLetter()], "default": [slow, DeadLetter()]})(fails)
     wire = orders()
     sent = life(handler, wire, record("{}", "m1"))
     assert len(sent) == 3
-    assert [told.get("steps") for told in wire.records()] == [{"slow": 1}, {"slow": 2}, None]
+    assert [envelope.get("steps") for envelope in wire.records()] == [{"slow": 1}, {"slow": 2}, None]
 
 
 # a queue chosen by a function
 
 
 def test_the_queue_of_a_copy_may_be_chosen_by_a_function_of_the_failure() -> None:  # SPEC E3
-    def lane(failure: Failure) -> str | None:
+    def choose_queue(failure: Failure) -> str | None:
         return "slow" if failure.attempt == 1 else None
 
-    handler = consumer(on_failure=[SendAgain("lane", times=2, queue=lane), DeadLetter()])(fails)
+    handler = consumer(on_failure=[SendAgain("route", times=2, queue=choose_queue), DeadLetter()])(fails)
     wire = orders(slow=Queue(dead_letter="orders-dlq"))
     life(handler, wire, record("{}", "m1"))
     assert [request.queue for request in wire.sent("SendMessageBatch")] == ["slow", "slow", "orders-dlq"]
 
 
 @pytest.mark.parametrize("answer", [OSError("no table"), 5, ["slow"]], ids=repr)
-def test_a_queue_function_that_fails_is_a_step_that_raises(
+def test_a_failing_queue_function_counts_as_a_failure_step_that_raises_an_exception(
     answer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC E3, E5
-    def lane(failure: Failure) -> Any:
+    def choose_queue(failure: Failure) -> Any:
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    wire = run([SendAgain("lane", queue=lane), DeadLetter()])
+    wire = run([SendAgain("route", queue=choose_queue), DeadLetter()])
     assert (wire.letters(), wire.visibilities()) == ([], {"handle-m1": 900})
     [line] = lines(caplog, "step_failed")
     if not isinstance(answer, Exception):
-        told = f"its queue function returned a value of type {type(answer).__name__}, not a queue's name, URL or ARN"
-        assert told in field(line, "error")
+        envelope = (
+            f"its queue function returned a value of type {type(answer).__name__}, not a queue's name, URL or ARN"
+        )
+        assert envelope in field(line, "error")
 
 
-def test_the_queue_function_is_not_asked_once_the_re_sends_are_used_up() -> None:  # SPEC E3
+def test_the_queue_function_is_not_called_after_the_last_copy() -> None:  # SPEC E3
     asked: list[int] = []
 
-    def lane(failure: Failure) -> None:
+    def choose_queue(failure: Failure) -> None:
         asked.append(failure.attempt)
 
     life(
-        consumer(on_failure=[SendAgain("lane", times=2, queue=lane), DeadLetter()])(fails), orders(), record("{}", "m1")
+        consumer(on_failure=[SendAgain("route", times=2, queue=choose_queue), DeadLetter()])(fails),
+        orders(),
+        record("{}", "m1"),
     )
     assert asked == [1, 2]
 
@@ -176,13 +182,13 @@ def test_a_function_that_names_its_own_fifo_queue_needs_breaks_order(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # SPEC E7
     wire = Wire(queues={"orders.fifo": Queue(dead_letter="dlq.fifo")})
-    steps = [SendAgain("lane", queue=lambda failure: "orders.fifo"), DeadLetter()]
+    steps = [SendAgain("route", queue=lambda failure: "orders.fifo"), DeadLetter()]
     run(steps, record("{}", "m1", "orders.fifo", group="g"), wire)
     assert [request.queue for request in wire.sent("SendMessageBatch")] == ["dlq.fifo"]
     assert lines(caplog, "step_passed_on")
 
 
-def test_another_queue_of_send_again_is_refused() -> None:  # SPEC C5
+def test_an_invalid_queue_of_send_again_is_refused() -> None:  # SPEC C5
     with pytest.raises(
         ConfigurationError, match=r"SendAgain\('slow'\) takes a queue's name, URL or ARN, or a function"
     ):
@@ -192,55 +198,55 @@ def test_another_queue_of_send_again_is_refused() -> None:  # SPEC C5
 # notes
 
 
-def test_a_note_may_be_a_text_which_travels_under_a_key_of_its_own() -> None:  # SPEC E3
+def test_a_note_may_be_a_text() -> None:  # SPEC E3
     seen: list[Any] = []
 
     def step(failure: Failure, next_step: Next) -> Outcome:
-        seen.append((failure.note("lane"), failure.note("tries")))
+        seen.append((failure.note("route"), failure.note("tries")))
         if failure.note("tries") == 2:
             return next_step(failure)
-        return Outcome.resend(note={"lane": "A" * 256, "tries": int(failure.note("tries")) + 1})
+        return Outcome.resend(note={"route": "A" * 256, "tries": int(failure.note("tries")) + 1})
 
     wire = orders()
     life(consumer(on_failure=[step, DeadLetter()])(fails), wire, record("{}", "m1"))
     assert seen == [(0, 0), ("A" * 256, 1), ("A" * 256, 2)]
-    first, _, letter = wire.records()
-    assert (first["steps"], first["notes"]) == ({"tries": 1}, {"lane": "A" * 256})
-    assert "notes" not in letter
+    first, _, dead_letter = wire.records()
+    assert (first["steps"], first["notes"]) == ({"tries": 1}, {"route": "A" * 256})
+    assert "notes" not in dead_letter
 
 
-def test_a_text_may_take_the_place_of_a_number_and_the_reverse() -> None:  # SPEC E3
+def test_a_note_may_change_between_text_and_number() -> None:  # SPEC E3
     def step(failure: Failure, next_step: Next) -> Outcome:
-        match failure.note("lane"):
+        match failure.note("route"):
             case 0:
-                return Outcome.resend(note={"lane": 7})
+                return Outcome.resend(note={"route": 7})
             case 7:
-                return Outcome.resend(note={"lane": ""})
+                return Outcome.resend(note={"route": ""})
             case "":
-                return Outcome.resend(note={"lane": 8})
+                return Outcome.resend(note={"route": 8})
         return next_step(failure)
 
     wire = orders()
     life(consumer(on_failure=[step, DeadLetter()])(fails), wire, record("{}", "m1"))
-    assert [(told.get("steps"), told.get("notes")) for told in wire.records()] == [
-        ({"lane": 7}, None),
-        (None, {"lane": ""}),
-        ({"lane": 8}, None),
+    assert [(envelope.get("steps"), envelope.get("notes")) for envelope in wire.records()] == [
+        ({"route": 7}, None),
+        (None, {"route": ""}),
+        ({"route": 8}, None),
         (None, None),
     ]
 
 
-def test_a_text_under_the_id_of_send_again_is_not_a_count() -> None:  # SPEC E3
+def test_a_text_note_under_the_id_of_send_again_does_not_count_as_copies() -> None:  # SPEC E3
     def step(failure: Failure, next_step: Next) -> Outcome:
         return Outcome.resend(note={"slow": "text"}) if failure.attempt == 1 else next_step(failure)
 
     wire = orders()
     life(consumer(on_failure=[step, SendAgain("slow"), DeadLetter()])(fails), wire, record("{}", "m1"))
-    assert [told.get("steps") for told in wire.records()] == [None, {"slow": 1}, None]
+    assert [envelope.get("steps") for envelope in wire.records()] == [None, {"slow": 1}, None]
 
 
-def test_notes_stay_with_a_copy_that_waits() -> None:  # SPEC E3, J5
-    @consumer(on_failure=[lambda failure, next_step: Outcome.resend(note={"lane": "slow"})])
+def test_a_deferred_copy_keeps_its_notes() -> None:  # SPEC E3, J5
+    @consumer(on_failure=[lambda failure, next_step: Outcome.resend(note={"route": "slow"})])
     def handler(message: Message) -> None:
         if message.attempt == 2:
             return message.defer(60)
@@ -250,19 +256,19 @@ def test_notes_stay_with_a_copy_that_waits() -> None:  # SPEC E3, J5
     with wire:
         handler(event(record("{}", "m1")), Context())
         handler(event(relay(wire, "m2")), Context())
-    assert [told["notes"] for told in wire.records()] == [{"lane": "slow"}] * 2
+    assert [envelope["notes"] for envelope in wire.records()] == [{"route": "slow"}] * 2
 
 
 @pytest.mark.parametrize(
     ("note", "text"),
     [
-        ({"lane": "x" * 257}, "got 'lane': 'xxx"),
-        ({"lane": 1_001}, "got 'lane': 1001"),
-        ({"lane": 1.5}, "got 'lane': 1.5"),
+        ({"route": "x" * 257}, "got 'route': 'xxx"),
+        ({"route": 1_001}, "got 'route': 1001"),
+        ({"route": 1.5}, "got 'route': 1.5"),
         ({5: 1}, "got 5: 1"),
     ],
 )
-def test_another_note_is_refused_and_the_text_says_the_limits(note: Any, text: str) -> None:  # SPEC E3
+def test_an_invalid_note_is_refused_with_the_limits(note: Any, text: str) -> None:  # SPEC E3
     with pytest.raises(ValueError, match="a whole number from 0 to 1000 or a text of at most 256 characters") as caught:
         Outcome.resend(note=note)
     assert text in str(caught.value)
@@ -272,7 +278,7 @@ def test_another_note_is_refused_and_the_text_says_the_limits(note: Any, text: s
 
 
 def resends(**changes: Any) -> list[Any]:
-    """Steps that send a message again once with these changes."""
+    """Return failure steps that send a copy once, with these changes."""
 
     def step(failure: Failure, next_step: Next) -> Outcome:
         return next_step(failure) if failure.note("once") else Outcome.resend(note={"once": 1}, **changes)
@@ -283,7 +289,7 @@ def resends(**changes: Any) -> list[Any]:
 TENANT = {"tenant": {"dataType": "String", "stringValue": "acme"}}
 
 
-def test_a_copy_with_another_body_keeps_its_identity_and_says_when_it_was_edited() -> None:  # SPEC E3, K4
+def test_a_copy_with_another_body_keeps_its_stable_id_and_records_the_time_of_the_edit() -> None:  # SPEC E3, K4
     bodies: list[str] = []
 
     @consumer(on_failure=resends(body={"id": 1, "currency": "EUR"}))
@@ -294,13 +300,13 @@ def test_a_copy_with_another_body_keeps_its_identity_and_says_when_it_was_edited
     wire = orders()
     life(handler, wire, record('{"id": 1}', "m1", attributes=TENANT))
     assert bodies == ['{"id": 1}', '{"id":1,"currency":"EUR"}']
-    copy, letter = wire.records()
+    copy, dead_letter = wire.records()
     assert (copy["id"], copy["carried"], copy["edited"]) == ("m1", 1, "2027-01-15T08:00:00.000Z")
     assert wire.letters()[0]["MessageAttributes"]["tenant"]["StringValue"] == "acme"
-    assert (letter["id"], letter["failure"]["attempts"], letter["edited"]) == ("m1", 2, copy["edited"])
+    assert (dead_letter["id"], dead_letter["failure"]["attempts"], dead_letter["edited"]) == ("m1", 2, copy["edited"])
 
 
-def test_other_attributes_take_the_place_of_the_messages() -> None:  # SPEC E3
+def test_the_attributes_of_a_resend_replace_those_of_the_message() -> None:  # SPEC E3
     wire = run(resends(attributes={"priority": 7, "key": b"\x00"}), record("{}", "m1", attributes=TENANT))
     attributes = wire.letters()[0]["MessageAttributes"]
     assert {name: value["DataType"] for name, value in attributes.items()} == {
@@ -314,7 +320,7 @@ def test_other_attributes_take_the_place_of_the_messages() -> None:  # SPEC E3
     ) == ["Tarry"]
 
 
-def test_a_copy_whose_contents_did_not_change_is_not_edited() -> None:  # SPEC E3
+def test_a_copy_with_unchanged_contents_is_not_marked_as_edited() -> None:  # SPEC E3
     same = run(resends(body='{"id": 1}', attributes={"tenant": "acme"}), record('{"id": 1}', "m1", attributes=TENANT))
     assert "edited" not in same.records()[0]
 
@@ -340,7 +346,7 @@ def test_a_copy_whose_contents_did_not_change_is_not_edited() -> None:  # SPEC E
         ({"attributes": 5}, "SQS would refuse the copy"),
     ],
 )
-def test_contents_beyond_the_limits_make_the_step_pass_on(
+def test_a_copy_beyond_the_limits_is_passed_on_to_the_next_failure_step(
     changes: dict[str, Any], text: str, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC E3, F3
     wire = run(resends(**changes))
@@ -350,19 +356,19 @@ def test_contents_beyond_the_limits_make_the_step_pass_on(
     assert "secret" not in field(line, "text")
 
 
-def test_the_body_of_an_outcome_is_not_in_its_repr() -> None:  # SPEC L2
+def test_the_repr_of_an_outcome_does_not_contain_the_body() -> None:  # SPEC L2
     assert "secret" not in repr(Outcome.resend(body={"a": "secret"}, attributes={"b": "secret"}))
 
 
-def test_an_undecodable_body_can_be_mended_by_a_step(sandbox: Sandbox) -> None:  # SPEC E3, D4
+def test_a_failure_step_can_repair_an_undecodable_body(sandbox: Sandbox) -> None:  # SPEC E3, D4
     done: list[Any] = []
 
-    def mend(failure: Failure, next_step: Next) -> Outcome:
+    def repair(failure: Failure, next_step: Next) -> Outcome:
         if failure.reason == "undecodable":
             return Outcome.resend(body=failure.message.body.replace("'", '"'))
         return next_step(failure)
 
-    @consumer(on_failure=[mend, RetryInPlace(), DeadLetter()])
+    @consumer(on_failure=[repair, RetryInPlace(), DeadLetter()])
     def handler(message: Message) -> None:
         done.append((message.json(), message.id))
 
@@ -374,25 +380,25 @@ def test_an_undecodable_body_can_be_mended_by_a_step(sandbox: Sandbox) -> None: 
     assert report.story(sent)[-1].state == "COMMITTED"
 
 
-def test_an_edited_copy_is_swallowed_by_fifo_as_the_same_transfer() -> None:  # SPEC E7
+def test_on_fifo_copies_with_different_bodies_have_the_same_deduplication_id() -> None:  # SPEC E7
     wire = Wire(queues={"orders.fifo": Queue(dead_letter="dlq.fifo")})
-    given = record("{}", "m1", "orders.fifo", group="g")
+    delivered = record("{}", "m1", "orders.fifo", group="g")
     for body in ("[1]", "[2]"):
-        run(resends(body=body), given, wire)
+        run(resends(body=body), delivered, wire)
     first, second = wire.letters()
     assert (first["MessageBody"], second["MessageBody"]) == ("[1]", "[2]")
     assert first["MessageDeduplicationId"] == second["MessageDeduplicationId"]
 
 
-def test_each_history_entry_says_how_long_the_message_waited_after_it() -> None:  # DESIGN 3
+def test_each_history_entry_contains_the_delay_that_followed_it() -> None:  # DESIGN 3
     steps = [SendAgain("slow", times=3, delay=Fixed(30)), SendAgain("at once", queue="orders"), DeadLetter()]
     wire = orders()
     life(consumer(on_failure=steps)(fails), wire, record("{}", "m1"))
-    letter = wire.records()[-1]
-    assert [entry.get("delay") for entry in letter["history"]] == [30, 30, 30, None, None]
+    dead_letter = wire.records()[-1]
+    assert [entry.get("delay") for entry in dead_letter["history"]] == [30, 30, 30, None, None]
 
 
-def test_a_wait_that_a_copy_takes_over_is_in_its_history() -> None:  # DESIGN 3, J4
+def test_the_history_contains_a_delay_that_a_copy_waits() -> None:  # DESIGN 3, J4
     @consumer
     def handler(message: Message) -> None:
         message.retry(43_200)
