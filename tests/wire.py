@@ -177,13 +177,13 @@ class Wire:
         """The same to the minute: under a clock that runs, a delay counts from the failure, seconds ago by now."""
         return {handle: -(-seconds // 60) * 60 for handle, seconds in self.visibilities().items()}
 
-    def letters(self) -> list[dict[str, Any]]:
-        """The entries of all sends."""
+    def sent_entries(self) -> list[dict[str, Any]]:
+        """Return the entries of all sends."""
         return [entry for request in self.sent("SendMessageBatch") for entry in request.entries]
 
-    def records(self) -> list[dict[str, Any]]:
-        """The `Tarry` records of all sends."""
-        return [json.loads(entry["MessageAttributes"]["Tarry"]["StringValue"]) for entry in self.letters()]
+    def envelopes(self) -> list[dict[str, Any]]:
+        """Return the `Tarry` attributes of all sends."""
+        return [json.loads(entry["MessageAttributes"]["Tarry"]["StringValue"]) for entry in self.sent_entries()]
 
     def _client(self) -> Any:
         client = new_client()

@@ -214,7 +214,7 @@ def fields_that_a_dead_letter_does_not_need() -> list[Any]:
 def test_garbage_in_a_field_does_not_prevent_dead_lettering(path: tuple[str, ...], garbage: Any) -> None:  # SPEC F3
     with orders() as wire:
         assert failed(plain()(event(spoiled("dead-1", path, garbage)), Context())) == []
-    assert wire.letters()[0]["MessageBody"] == "{}"
+    assert wire.sent_entries()[0]["MessageBody"] == "{}"
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_garbage_sent_timestamp_counts_as_unknown(garbage: str) -> None:  # SP
 
     with orders() as wire:
         assert failed(handler(event(record(system={"SentTimestamp": garbage})), Context())) == []
-    assert len(wire.letters()) == 1
+    assert len(wire.sent_entries()) == 1
     assert seen == [None] or garbage == "-1"
 
 
@@ -308,15 +308,15 @@ def test_a_body_with_any_characters_reaches_the_handler_and_the_dead_letter_queu
     with orders() as wire:
         assert failed(handler(event(record(body)), Context())) == []
     assert seen == [body]
-    assert wire.letters()[0]["MessageBody"] == body
+    assert wire.sent_entries()[0]["MessageBody"] == body
 
 
 @pytest.mark.parametrize("body", ["", "{", "\x00", "[" * 100_000, "nul", "\ud800"], ids=lambda body: ascii(body)[:20])
 def test_a_body_that_is_not_json_is_dead_lettered_byte_for_byte(body: str) -> None:  # SPEC D4
     with orders() as wire:
         assert failed(consumer(lambda message: message.json())(event(record(body)), Context())) == []
-    assert wire.letters()[0]["MessageBody"] == body
-    assert wire.records()[0]["failure"]["reason"] == "undecodable"
+    assert wire.sent_entries()[0]["MessageBody"] == body
+    assert wire.envelopes()[0]["failure"]["reason"] == "undecodable"
 
 
 @settings(max_examples=100, deadline=None)
@@ -328,8 +328,8 @@ def test_a_dead_letter_keeps_any_body_and_any_error_message(body: str, text: str
 
     with orders() as wire:
         assert failed(handler(event(record(body)), Context())) == []
-    assert wire.letters()[0]["MessageBody"] == body
-    assert wire.records()[0]["failure"].get("message", "") == text
+    assert wire.sent_entries()[0]["MessageBody"] == body
+    assert wire.envelopes()[0]["failure"].get("message", "") == text
 
 
 @pytest.mark.parametrize("body", [{"id": 1}, 7, None, ["x"]], ids=repr)
@@ -338,7 +338,7 @@ def test_a_message_whose_body_is_not_text_is_not_copied_and_stays_in_its_queue(b
     odd = {**record("{}", "dead-1"), "body": body}
     with orders() as wire:
         response = plain()(event(odd), Context())
-    assert wire.letters() == []
+    assert wire.sent_entries() == []
     assert failed(response) == ["dead-1"]
 
 
@@ -413,7 +413,7 @@ def test_an_unreadable_tarry_attribute_is_ignored_and_logged(
 def test_a_dead_letter_gets_a_new_tarry_attribute_in_place_of_a_damaged_one(value: str) -> None:  # SPEC F2, F3
     with orders() as wire:
         assert failed(consumer(fatal=ValueError)(fail)(event(with_tarry(value)), Context())) == []
-    envelope = wire.records()[0]
+    envelope = wire.envelopes()[0]
     assert envelope["id"] == "m9"
     assert envelope["failure"]["attempts"] == 1
 
@@ -426,7 +426,7 @@ def fail(message: Message) -> None:
 def test_a_dead_letter_keeps_a_tarry_attribute_that_tarry_did_not_write(value: str) -> None:  # SPEC F3
     with orders() as wire:
         assert failed(consumer(fatal=ValueError)(fail)(event(with_tarry(value)), Context())) == []
-    assert wire.letters()[0]["MessageAttributes"]["Tarry"]["StringValue"] == value
+    assert wire.sent_entries()[0]["MessageAttributes"]["Tarry"]["StringValue"] == value
 
 
 def test_a_tarry_attribute_copied_to_a_message_with_another_body_is_ignored() -> None:  # SPEC K1, K3
@@ -467,7 +467,7 @@ ODD_ENVELOPES = pytest.mark.parametrize("value", READABLE_BUT_ODD.values(), ids=
 def test_an_odd_tarry_attribute_does_not_prevent_dead_lettering(value: str) -> None:  # SPEC F3
     with orders() as wire:
         assert failed(consumer(fatal=ValueError)(fail)(event(with_tarry(value)), Context())) == []
-    assert wire.records()[0]["failure"]["reason"] == "fatal"
+    assert wire.envelopes()[0]["failure"]["reason"] == "fatal"
 
 
 @ODD_ENVELOPES
@@ -475,7 +475,7 @@ def test_the_failure_written_after_an_odd_tarry_attribute_is_readable(value: str
     seen: list[Any] = []
     with orders() as wire:
         consumer(fatal=ValueError)(fail)(event(with_tarry(value)), Context())
-        written = json.dumps(wire.records()[0])
+        written = json.dumps(wire.envelopes()[0])
         consumer(lambda message: seen.append(message.failure))(event(with_tarry(written)), Context())
     assert seen
     assert seen[0] is not None

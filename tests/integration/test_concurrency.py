@@ -279,7 +279,7 @@ def test_on_fifo_a_group_continues_after_a_dead_letter(kind: str) -> None:  # SP
     with orders() as wire:
         assert failed(consumer_of(work, kind, concurrency=4)(event(*records), Context())) == []
     assert ran == ["a0", "a1"]
-    assert [envelope["id"] for envelope in wire.records()] == ["a0"]
+    assert [envelope["id"] for envelope in wire.envelopes()] == ["a0"]
 
 
 # isolation of one message from another

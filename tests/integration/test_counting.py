@@ -167,7 +167,7 @@ def test_a_message_knows_its_max_attempts_and_whether_this_is_the_last(
 def test_max_attempts_includes_the_first_attempt(limit: int, receives: int, dead_lettered: bool) -> None:  # SPEC C1, C8
     with Wire(queues={"orders": Queue(dead_letter="orders-dlq", max_receive_count=1000)}) as wire:
         response = consumer(max_attempts=limit)(fails)(event(record(receives=receives)), Context())
-    assert bool(wire.letters()) is dead_lettered
+    assert bool(wire.sent_entries()) is dead_lettered
     assert failed(response) == ([] if dead_lettered else ["m1"])
 
 
@@ -356,7 +356,7 @@ def test_a_message_is_exhausted_at_the_last_delivery_of_its_queue_despite_a_high
 ) -> None:  # SPEC C8
     with Wire(queues={"orders": Queue("orders-dlq", max_receive_count)}) as wire:
         response = consumer(max_attempts=100)(fails)(event(record(receives=receives)), Context())
-    assert [envelope["failure"]["reason"] for envelope in wire.records()] == (["exhausted"] if dead_lettered else [])
+    assert [envelope["failure"]["reason"] for envelope in wire.envelopes()] == (["exhausted"] if dead_lettered else [])
     assert failed(response) == ([] if dead_lettered else ["m1"])
 
 
@@ -364,14 +364,14 @@ def test_the_last_delivery_is_determined_by_receives_and_not_by_attempts() -> No
     delivered = record("{}", receives=1, attributes=attributes_of_copy(carried=50))
     with Wire(queues={"orders": Queue("orders-dlq", 3)}) as wire:
         consumer(max_attempts=100)(fails)(event(delivered), Context())
-    assert wire.letters() == []
+    assert wire.sent_entries() == []
 
 
 def test_a_retry_verdict_at_the_last_attempt_is_exhausted() -> None:  # SPEC E1, C8
     with orders() as wire:
         response = consumer(max_attempts=2)(lambda message: message.retry(60))(event(record(receives=2)), Context())
     assert failed(response) == []
-    [envelope] = wire.records()
+    [envelope] = wire.envelopes()
     assert envelope["failure"]["reason"] == "exhausted"
 
 
@@ -379,9 +379,9 @@ def test_a_deferral_is_never_exhausted() -> None:  # SPEC E1
     with orders() as wire:
         response = consumer(max_attempts=2)(lambda message: message.defer(60))(event(record(receives=9)), Context())
     assert failed(response) == []
-    [copy] = wire.letters()
+    [copy] = wire.sent_entries()
     assert copy["DelaySeconds"] == 60
-    assert "failure" not in wire.records()[0]
+    assert "failure" not in wire.envelopes()[0]
 
 
 @pytest.mark.parametrize("receives", [5, 15, 500])
@@ -389,7 +389,7 @@ def test_a_message_is_not_dead_lettered_before_its_handler_has_run(receives: int
     runs: list[str] = []
     with orders() as wire:
         response = consumer(lambda message: runs.append(message.id))(event(record(receives=receives)), Context())
-    assert (runs, failed(response), wire.letters()) == (["m1"], [], [])
+    assert (runs, failed(response), wire.sent_entries()) == (["m1"], [], [])
 
 
 def test_a_message_released_at_its_last_attempt_is_not_dead_lettered() -> None:  # SPEC C9, A5
@@ -400,7 +400,7 @@ def test_a_message_released_at_its_last_attempt_is_not_dead_lettered() -> None: 
         response = consumer(handler)(event(record("{}", "m1"), record("{}", "m2", receives=500)), Context())
     assert failed(response) == ["m1", "m2"]
     assert wire.visibilities()["handle-m2"] == 0
-    assert wire.letters() == []
+    assert wire.sent_entries() == []
 
 
 # fatal and retried errors
@@ -462,7 +462,9 @@ def test_the_most_specific_class_decides_whether_an_error_is_fatal(
     with orders() as wire:
         response = handler(event(record()), Context())
     assert failed(response) == (["m1"] if expected == RETRIED else [])
-    assert [envelope["failure"]["reason"] for envelope in wire.records()] == ([] if expected == RETRIED else ["fatal"])
+    assert [envelope["failure"]["reason"] for envelope in wire.envelopes()] == (
+        [] if expected == RETRIED else ["fatal"]
+    )
 
 
 def test_a_body_that_is_not_json_is_never_retried() -> None:  # SPEC D4
@@ -475,10 +477,10 @@ def test_a_body_that_is_not_json_is_never_retried() -> None:  # SPEC D4
     with orders() as wire:
         response = handler(event(record(body)), Context())
     assert failed(response) == []
-    [dead_letter] = wire.letters()
+    [dead_letter] = wire.sent_entries()
     assert dead_letter["MessageBody"] == body
-    assert wire.records()[0]["failure"]["reason"] == "undecodable"
-    assert wire.records()[0]["failure"]["type"] == "tarry.Undecodable"
+    assert wire.envelopes()[0]["failure"]["reason"] == "undecodable"
+    assert wire.envelopes()[0]["failure"]["type"] == "tarry.Undecodable"
 
 
 def test_undecodable_can_be_caught_as_a_value_error() -> None:  # SPEC D4
@@ -599,7 +601,7 @@ def test_the_outcome_that_a_failure_step_returns_is_carried_out(
     reports, wire = run_one([FixedAnswer(answer), RetryInPlace()], backoff=Fixed(60))
     assert reports == (["m1"] if reported else [])
     assert wire.visibilities().get("handle-m1") == visibility
-    assert len(wire.letters()) == sends
+    assert len(wire.sent_entries()) == sends
 
 
 def test_failure_steps_are_asked_in_order_until_one_returns_an_outcome() -> None:  # SPEC E1
@@ -625,7 +627,7 @@ def test_a_message_has_failed_if_a_failure_step_returns_none() -> None:  # SPEC 
             next_step(failure)
 
     reports, wire = run_one([ForgetsToReturn(), DeadLetter()])
-    assert (reports, wire.letters()) == (["m1"], [])
+    assert (reports, wire.sent_entries()) == (["m1"], [])
 
 
 def test_a_message_has_failed_if_a_failure_step_raises_an_exception_which_is_logged(
@@ -636,7 +638,7 @@ def test_a_message_has_failed_if_a_failure_step_raises_an_exception_which_is_log
             raise OSError("the pager is down")
 
     reports, wire = run_one([RaisesOSError(), DeadLetter()])
-    assert (reports, wire.letters()) == (["m1"], [])
+    assert (reports, wire.sent_entries()) == (["m1"], [])
     assert wire.visibilities() == {"handle-m1": 900}
     [line] = events_of(caplog, "step_failed")
     assert "the pager is down" in line.error
@@ -646,7 +648,7 @@ def test_an_unhandled_message_waits_15_minutes_and_is_logged_as_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # SPEC E4
     reports, wire = run_one([RetryInPlace()], receives=5, backoff=Fixed(60))
-    assert (reports, wire.letters(), wire.visibilities()) == (["m1"], [], {"handle-m1": 900})
+    assert (reports, wire.sent_entries(), wire.visibilities()) == (["m1"], [], {"handle-m1": 900})
     [line] = events_of(caplog, "unhandled")
     assert line.levelname == "ERROR"
     assert (line.message_id, line.error_type) == ("m1", "ValueError")
@@ -675,7 +677,7 @@ def test_rejected_and_undecodable_messages_are_dead_lettered_if_no_failure_step_
 ) -> None:  # SPEC E1
     reports, wire = run_one([RetryInPlace()], handle)
     assert reports == []
-    assert [envelope["failure"]["reason"] for envelope in wire.records()] == [
+    assert [envelope["failure"]["reason"] for envelope in wire.envelopes()] == [
         "rejected" if handle is gives_reject else "undecodable"
     ]
 
@@ -683,7 +685,7 @@ def test_rejected_and_undecodable_messages_are_dead_lettered_if_no_failure_step_
 def test_a_fatal_failure_is_dead_lettered_if_no_failure_step_takes_it() -> None:  # SPEC E1
     reports, wire = run_one([RetryInPlace()], fatal=ValueError)
     assert reports == []
-    assert [envelope["failure"]["reason"] for envelope in wire.records()] == ["fatal"]
+    assert [envelope["failure"]["reason"] for envelope in wire.envelopes()] == ["fatal"]
 
 
 def test_an_empty_list_of_failure_steps_means_the_default() -> None:  # SPEC E1, E2
@@ -694,7 +696,7 @@ def test_an_empty_list_of_failure_steps_means_the_default() -> None:  # SPEC E1,
 def test_without_retry_in_place_the_first_failure_is_dead_lettered() -> None:  # SPEC E1
     reports, wire = run_one([DeadLetter()])
     assert reports == []
-    assert [envelope["failure"]["reason"] for envelope in wire.records()] == ["error"]
+    assert [envelope["failure"]["reason"] for envelope in wire.envelopes()] == ["error"]
 
 
 @pytest.mark.parametrize("setting", [{"max_attempts": 3}, {"backoff": Fixed(60)}], ids=["max_attempts", "backoff"])

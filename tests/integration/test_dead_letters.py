@@ -167,7 +167,7 @@ def test_a_dead_letter_keeps_the_body_unchanged() -> None:  # SPEC F2
     body = ' {"name":  "Zoë \\u00e9 😀"}\n\t'
     wire = world_of()
     invoke(wire, record(body))
-    assert wire.letters()[0]["MessageBody"] == body
+    assert wire.sent_entries()[0]["MessageBody"] == body
 
 
 def test_a_dead_letter_keeps_user_attributes_with_types_labels_and_bytes() -> None:  # SPEC F2, E6
@@ -180,7 +180,7 @@ def test_a_dead_letter_keeps_user_attributes_with_types_labels_and_bytes() -> No
     }
     wire = world_of()
     invoke(wire, record(attributes=given))
-    sent = {name: value for name, value in wire.letters()[0]["MessageAttributes"].items() if name != "Tarry"}
+    sent = {name: value for name, value in wire.sent_entries()[0]["MessageAttributes"].items() if name != "Tarry"}
     assert sent == {
         "tenant": {"DataType": "String", "StringValue": "acme"},
         "amount": {"DataType": "Number.money", "StringValue": "12.50"},
@@ -194,14 +194,14 @@ def test_a_dead_letter_keeps_the_trace_header() -> None:  # SPEC E6, L4
     header = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
     wire = world_of()
     invoke(wire, record(system={"AWSTraceHeader": header}))
-    system = wire.letters()[0]["MessageSystemAttributes"]
+    system = wire.sent_entries()[0]["MessageSystemAttributes"]
     assert system == {"AWSTraceHeader": {"DataType": "String", "StringValue": header}}
 
 
 def test_on_a_standard_queue_a_dead_letter_has_an_explicit_delay_of_zero() -> None:  # SPEC F2
     wire = world_of()
     invoke(wire)
-    [dead_letter] = wire.letters()
+    [dead_letter] = wire.sent_entries()
     assert dead_letter["DelaySeconds"] == 0
     assert "MessageGroupId" not in dead_letter
     assert "MessageDeduplicationId" not in dead_letter
@@ -210,7 +210,7 @@ def test_on_a_standard_queue_a_dead_letter_has_an_explicit_delay_of_zero() -> No
 def test_on_a_standard_queue_a_dead_letter_keeps_the_group_id() -> None:  # SPEC E6, H3
     wire = world_of()
     invoke(wire, record(group="tenant-1"))
-    assert wire.letters()[0]["MessageGroupId"] == "tenant-1"
+    assert wire.sent_entries()[0]["MessageGroupId"] == "tenant-1"
 
 
 def fifo_world() -> Wire:
@@ -224,7 +224,7 @@ def fifo_record(message_id: str = "m1", group: str | None = "g1", **more: Any) -
 def test_on_fifo_a_dead_letter_keeps_the_group_id_and_has_no_delay() -> None:  # SPEC F2, E6, E7
     wire = fifo_world()
     assert invoke(wire, fifo_record()) == []
-    [dead_letter] = wire.letters()
+    [dead_letter] = wire.sent_entries()
     assert dead_letter["MessageGroupId"] == "g1"
     assert "DelaySeconds" not in dead_letter
 
@@ -232,11 +232,11 @@ def test_on_fifo_a_dead_letter_keeps_the_group_id_and_has_no_delay() -> None:  #
 def test_on_fifo_a_message_without_a_group_is_dead_lettered_too() -> None:  # SPEC H3, F2
     wire = fifo_world()
     assert invoke(wire, fifo_record(group=None)) == []
-    assert wire.letters()[0]["MessageGroupId"]
+    assert wire.sent_entries()[0]["MessageGroupId"]
 
 
 def deduplication_id(wire: Wire) -> str:
-    return str(wire.letters()[-1]["MessageDeduplicationId"])
+    return str(wire.sent_entries()[-1]["MessageDeduplicationId"])
 
 
 def test_a_repeated_dead_letter_has_the_same_deduplication_id() -> None:  # SPEC E7
@@ -261,9 +261,9 @@ def test_another_message_or_another_target_queue_has_another_deduplication_id() 
 def test_a_redriven_message_that_is_dead_lettered_again_has_another_deduplication_id() -> None:  # SPEC E7, K3
     wire = fifo_world()
     invoke(wire, fifo_record("m1"))
-    first, [dead_letter] = deduplication_id(wire), wire.letters()
+    first, [dead_letter] = deduplication_id(wire), wire.sent_entries()
     invoke(wire, redriven(dead_letter, "m9", queue="orders.fifo", group="g1"))
-    assert wire.records()[-1]["id"] == "m1"
+    assert wire.envelopes()[-1]["id"] == "m1"
     assert deduplication_id(wire) != first
 
 
@@ -274,7 +274,7 @@ def test_the_tarry_attribute_contains_the_message_the_origin_and_the_failure() -
     wire = world_of()
     wire.clock.now += 100
     invoke(wire, record({"id": 7}, "m1", receives=1))
-    [envelope] = wire.records()
+    [envelope] = wire.envelopes()
     failure = envelope.pop("failure")
     history = envelope.pop("history")
     assert len(envelope.pop("sum")) == 16
@@ -305,17 +305,17 @@ def test_the_tarry_attribute_is_an_ascii_string() -> None:  # SPEC F2
 
     wire = world_of()
     assert invoke(wire, handler=handler) == []
-    attribute = wire.letters()[0]["MessageAttributes"]["Tarry"]
+    attribute = wire.sent_entries()[0]["MessageAttributes"]["Tarry"]
     assert attribute["DataType"] == "String"
     assert re.fullmatch(r"[ -~]+", attribute["StringValue"])
-    assert wire.records()[0]["failure"]["message"] == "ünïcode \x00 \ud800 😀"
+    assert wire.envelopes()[0]["failure"]["message"] == "ünïcode \x00 \ud800 😀"
 
 
 def test_a_dead_letter_carries_no_attempts_and_no_step_counters() -> None:  # SPEC F2
     wire = world_of()
     invoke(wire)
-    invoke(wire, redriven(wire.letters()[0]))
-    for envelope in wire.records():
+    invoke(wire, redriven(wire.sent_entries()[0]))
+    for envelope in wire.envelopes():
         assert envelope.get("carried", 0) == 0
         assert not envelope.get("steps")
 
@@ -357,7 +357,7 @@ def test_the_failure_record_contains_the_reason_and_the_error_type(
 ) -> None:  # SPEC F2, E1
     wire = world_of()
     assert invoke(wire, record("{", receives=receives), handler=consumer_of(handler)) == []
-    failure = wire.records()[0]["failure"]
+    failure = wire.envelopes()[0]["failure"]
     assert failure["reason"] == reason
     assert failure.get("type") == error_type
     assert failure["attempts"] == receives
@@ -366,8 +366,8 @@ def test_the_failure_record_contains_the_reason_and_the_error_type(
 def test_a_message_is_exhausted_at_the_last_delivery_of_its_queue() -> None:  # SPEC C8, F1
     wire = world_of(orders=Queue(dead_letter="orders-dlq", max_receive_count=3))
     assert invoke(wire, record(receives=3), handler=consumer_of(fail)) == []
-    assert wire.records()[0]["failure"]["reason"] == "exhausted"
-    assert wire.records()[0]["failure"]["attempts"] == 3
+    assert wire.envelopes()[0]["failure"]["reason"] == "exhausted"
+    assert wire.envelopes()[0]["failure"]["attempts"] == 3
 
 
 @pytest.mark.parametrize("signal", [Reject("no"), Retry(30)], ids=["reject", "retry"])
@@ -383,7 +383,7 @@ def test_the_failure_record_of_a_signal_with_a_cause_describes_the_cause(signal:
 
     wire = world_of()
     assert invoke(wire, record(receives=5), handler=consumer(refuse)) == []
-    failure = wire.records()[0]["failure"]
+    failure = wire.envelopes()[0]["failure"]
     assert failure["type"] == f"{__name__}.CardWasDeclined"
     assert failure["message"] == "card declined"
     assert "in charge" in failure["traceback"]
@@ -400,7 +400,7 @@ def test_errors_at_the_same_place_have_the_same_fingerprint() -> None:  # SPEC F
     invoke(
         wire, *(record({"at": at}, f"m{index}") for index, at in enumerate(["here", "here", "there"])), handler=handler
     )
-    first, second, third = (envelope["failure"]["fingerprint"] for envelope in wire.records())
+    first, second, third = (envelope["failure"]["fingerprint"] for envelope in wire.envelopes())
     assert first == second
     assert third != first
 
@@ -408,15 +408,15 @@ def test_errors_at_the_same_place_have_the_same_fingerprint() -> None:  # SPEC F
 def test_without_include_traceback_the_failure_record_has_no_traceback() -> None:  # SPEC E3
     wire = world_of()
     invoke(wire, handler=consumer_of(include_traceback=False))
-    assert "traceback" not in wire.records()[0]["failure"]
-    assert wire.records()[0]["failure"]["fingerprint"]
+    assert "traceback" not in wire.envelopes()[0]["failure"]
+    assert wire.envelopes()[0]["failure"]["fingerprint"]
 
 
 def test_the_failure_record_of_a_later_attempt_has_the_times_of_the_first_and_the_last_failure() -> None:  # SPEC F2
     wire = world_of()
     wire.clock.now += 500
     invoke(wire, record(receives=5), handler=consumer_of(fail))
-    failure = wire.records()[0]["failure"]
+    failure = wire.envelopes()[0]["failure"]
     assert failure["first_failed_at"] < failure["failed_at"]
     assert failure["failed_at"] == "2027-01-15T08:08:20.000Z"
 
@@ -433,20 +433,20 @@ def test_a_redriven_message_starts_at_its_first_attempt_and_its_next_dead_letter
     wire.clock.now += 3600
     invoke(
         wire,
-        redriven(wire.letters()[0], receives=1, received_at=RECEIVED_AT + 3600),
+        redriven(wire.sent_entries()[0], receives=1, received_at=RECEIVED_AT + 3600),
         handler=consumer_of(fail_again),
     )
     assert attempts == [1]
     invoke(
         wire,
-        redriven(wire.letters()[0], receives=5, received_at=RECEIVED_AT + 3600),
+        redriven(wire.sent_entries()[0], receives=5, received_at=RECEIVED_AT + 3600),
         handler=consumer_of(fail_again),
     )
-    envelope = wire.records()[-1]
+    envelope = wire.envelopes()[-1]
     assert envelope["id"] == "m1"
     assert envelope["failure"]["attempts"] == 10
-    assert envelope["failure"]["first_failed_at"] == wire.records()[0]["failure"]["first_failed_at"]
-    assert envelope["sent"] == wire.records()[0]["sent"]
+    assert envelope["failure"]["first_failed_at"] == wire.envelopes()[0]["failure"]["first_failed_at"]
+    assert envelope["sent"] == wire.envelopes()[0]["sent"]
     assert [entry["error"] for entry in envelope["history"]] == ["ValueError: boom", "ValueError: again"]
 
 
@@ -454,13 +454,13 @@ def test_attempts_in_carried_and_in_the_failure_record_are_counted_once() -> Non
     """A copy has its attempts both in ``carried`` and in its failure record."""
     wire = world_of()
     invoke(wire)
-    envelope = wire.records()[0]
+    envelope = wire.envelopes()[0]
     envelope["carried"] = 3
     envelope["failure"]["attempts"] = 3
     copy = record("{}", "m5", attributes={"Tarry": string(json.dumps(envelope))}, receives=2)
     invoke(wire, copy, handler=consumer_of(fail))
-    assert wire.records()[-1]["failure"]["attempts"] == 5
-    assert wire.records()[-1]["failure"]["reason"] == "exhausted"
+    assert wire.envelopes()[-1]["failure"]["attempts"] == 5
+    assert wire.envelopes()[-1]["failure"]["reason"] == "exhausted"
 
 
 def test_the_history_keeps_the_first_failure_and_the_last_nine() -> None:  # SPEC E6, F2
@@ -473,8 +473,8 @@ def test_the_history_keeps_the_first_failure_and_the_last_nine() -> None:  # SPE
             raise CardWasDeclined(f"failure {number}")
 
         invoke(wire, next_record, handler=consumer_of(handler))
-        next_record = redriven(wire.letters()[-1], f"m{number}")
-    history = [entry["error"].rpartition(": ")[2] for entry in wire.records()[-1]["history"]]
+        next_record = redriven(wire.sent_entries()[-1], f"m{number}")
+    history = [entry["error"].rpartition(": ")[2] for entry in wire.envelopes()[-1]["history"]]
     assert history == ["failure 1", *(f"failure {number}" for number in range(6, 15))]
 
 
@@ -482,7 +482,7 @@ def test_without_a_context_the_failure_record_lacks_function_and_request_id() ->
     wire = world_of()
     with wire:
         assert failed(consumer_of()(event(record()), None)) == []
-    failure = wire.records()[0]["failure"]
+    failure = wire.envelopes()[0]["failure"]
     assert "function" not in failure
     assert "request_id" not in failure
 
@@ -498,18 +498,18 @@ def long_winded(message: Message) -> None:
 def test_a_dead_letter_is_never_larger_than_its_queue_allows(maximum: int) -> None:  # SPEC F3
     wire = world_of(**{"orders-dlq": Queue(maximum_message_size=maximum)})
     assert invoke(wire, record("x" * (maximum // 2)), handler=consumer_of(long_winded)) == []
-    [dead_letter] = wire.letters()
+    [dead_letter] = wire.sent_entries()
     assert size_of(dead_letter) <= maximum
-    assert wire.records()[0]["id"] == "m1"
+    assert wire.envelopes()[0]["id"] == "m1"
 
 
 @pytest.mark.parametrize("room", [300, 1_000, 5_000, 60_000])
 def test_a_dead_letter_with_a_body_near_1_mib_keeps_as_much_of_the_failure_record_as_fits(room: int) -> None:  # SPEC F3
     wire = world_of()
     assert invoke(wire, record("é" * ((MIB - room) // 2)), handler=consumer_of(long_winded)) == []
-    [dead_letter] = wire.letters()
+    [dead_letter] = wire.sent_entries()
     assert size_of(dead_letter) <= MIB
-    assert wire.records()[0]["failure"]["reason"] == "fatal"
+    assert wire.envelopes()[0]["failure"]["reason"] == "fatal"
 
 
 def test_a_dead_letter_with_a_body_of_exactly_1_mib_has_no_failure_record_and_the_record_is_logged(
@@ -517,7 +517,7 @@ def test_a_dead_letter_with_a_body_of_exactly_1_mib_has_no_failure_record_and_th
 ) -> None:  # SPEC F3
     wire = world_of()
     assert invoke(wire, record("x" * MIB)) == []
-    assert "MessageAttributes" not in wire.letters()[0]
+    assert "MessageAttributes" not in wire.sent_entries()[0]
     [line] = [line for line in lines(caplog) if field(line, "record")]
     assert field(line, "message_id") == "m1"
     assert field(line, "record")["failure"]["message"] == "card declined"
@@ -534,7 +534,7 @@ def test_a_trimmed_failure_record_keeps_the_innermost_frames() -> None:  # SPEC 
 
     wire = world_of()
     invoke(wire, record("x" * (MIB - 4_000)), handler=consumer_of(lambda message: innermost_function()))
-    failure = wire.records()[0]["failure"]
+    failure = wire.envelopes()[0]["failure"]
     assert 'raise CardWasDeclined("x" * 200_000)' in failure["traceback"]
     assert failure["message"].startswith("xxxx")
 
@@ -546,7 +546,7 @@ def test_a_trimmed_failure_record_is_logged_once_up_to_64_kib(caplog: pytest.Log
     assert field(line, "message_id") == "m1"
     assert field(line, "record")["failure"]["message"].startswith("x" * 50_000)
     assert 60_000 < len(json.dumps(field(line, "record"), separators=(",", ":"))) <= 65_536
-    assert len(wire.records()[0]["failure"]["message"]) < 4096
+    assert len(wire.envelopes()[0]["failure"]["message"]) < 4096
 
 
 def test_a_failure_record_that_fits_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F3
@@ -560,7 +560,7 @@ def test_the_failure_record_of_a_message_with_ten_user_attributes_is_logged(
     ten = {f"a{index}": string(str(index)) for index in range(10)}
     wire = world_of()
     assert invoke(wire, record(attributes=ten)) == []
-    assert set(wire.letters()[0]["MessageAttributes"]) == set(ten)
+    assert set(wire.sent_entries()[0]["MessageAttributes"]) == set(ten)
     [line] = [line for line in lines(caplog) if field(line, "record")]
     assert field(line, "message_id") == "m1"
     assert field(line, "record")["failure"]["type"] == f"{__name__}.CardWasDeclined"
@@ -570,7 +570,7 @@ def test_the_failure_record_fits_beside_nine_user_attributes() -> None:  # SPEC 
     nine = {f"a{index}": string(str(index)) for index in range(9)}
     wire = world_of()
     invoke(wire, record(attributes=nine))
-    assert set(wire.letters()[0]["MessageAttributes"]) == {*nine, "Tarry"}
+    assert set(wire.sent_entries()[0]["MessageAttributes"]) == {*nine, "Tarry"}
 
 
 def test_a_users_own_tarry_attribute_is_kept_and_the_failure_record_is_logged(
@@ -578,7 +578,9 @@ def test_a_users_own_tarry_attribute_is_kept_and_the_failure_record_is_logged(
 ) -> None:  # SPEC F3
     wire = world_of()
     assert invoke(wire, record(attributes={"Tarry": string("not so fast")})) == []
-    assert wire.letters()[0]["MessageAttributes"] == {"Tarry": {"DataType": "String", "StringValue": "not so fast"}}
+    assert wire.sent_entries()[0]["MessageAttributes"] == {
+        "Tarry": {"DataType": "String", "StringValue": "not so fast"}
+    }
     assert [field(line, "message_id") for line in lines(caplog) if field(line, "record")] == ["m1"]
 
 
@@ -586,9 +588,9 @@ def test_the_tarry_attribute_of_a_redriven_message_does_not_count_as_a_user_attr
     nine = {f"a{index}": string(str(index)) for index in range(9)}
     wire = world_of()
     invoke(wire, record(attributes=nine))
-    invoke(wire, redriven(wire.letters()[0]))
-    assert set(wire.letters()[-1]["MessageAttributes"]) == {*nine, "Tarry"}
-    assert wire.records()[-1]["failure"]["attempts"] == 2
+    invoke(wire, redriven(wire.sent_entries()[0]))
+    assert set(wire.sent_entries()[-1]["MessageAttributes"]) == {*nine, "Tarry"}
+    assert wire.envelopes()[-1]["failure"]["attempts"] == 2
 
 
 def test_a_message_with_a_body_too_large_for_the_dead_letter_queue_waits_in_its_queue(
@@ -596,7 +598,7 @@ def test_a_message_with_a_body_too_large_for_the_dead_letter_queue_waits_in_its_
 ) -> None:  # SPEC F3, F5
     wire = world_of(**{"orders-dlq": Queue(maximum_message_size=1024)})
     assert invoke(wire, record("x" * 1025, "big"), record("y", "small")) == ["big"]
-    assert [dead_letter["MessageBody"] for dead_letter in wire.letters()] == ["y"]
+    assert [dead_letter["MessageBody"] for dead_letter in wire.sent_entries()] == ["y"]
     assert wire.visibilities() == {"handle-big": 900}
     [line] = lines(caplog, level=logging.ERROR, event="unhandled")
     assert field(line, "message_id") == "big"
@@ -624,7 +626,7 @@ def unknown_limit(limit: int) -> Wire:
 def test_an_unknown_size_limit_is_assumed_to_be_1_mib() -> None:  # SPEC F1
     wire = unknown_limit(MIB)
     assert invoke(wire, record("x" * 500_000)) == []
-    assert len(wire.letters()) == 1
+    assert len(wire.sent_entries()) == 1
 
 
 @pytest.mark.parametrize("whole_call", [False, True], ids=["entry refused", "call refused"])
@@ -694,8 +696,8 @@ def secretive(message: Message) -> None:
 def test_the_failure_record_is_redacted_before_it_is_sent() -> None:  # SPEC F3
     wire = world_of()
     invoke(wire, handler=consumer_of(secretive, redact=mask_message, include_traceback=False))
-    assert wire.records()[0]["failure"]["message"] == "***"
-    assert "4111-1111" not in json.dumps(wire.records())
+    assert wire.envelopes()[0]["failure"]["message"] == "***"
+    assert "4111-1111" not in json.dumps(wire.envelopes())
 
 
 def test_the_failure_record_is_redacted_before_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F3
@@ -713,7 +715,7 @@ def test_the_failure_record_is_redacted_before_it_is_logged(caplog: pytest.LogCa
 def test_redact_cannot_change_the_version_the_id_or_the_origin() -> None:  # SPEC F3, K3
     wire = world_of()
     invoke(wire, handler=consumer_of(redact=lambda envelope: {"id": "another", "v": 9}))
-    envelope = wire.records()[0]
+    envelope = wire.envelopes()[0]
     assert (envelope["v"], envelope["id"], envelope["origin"]) == (1, "m1", arn("orders"))
     assert "failure" not in envelope
 
@@ -750,7 +752,7 @@ ODD_REDACTIONS = pytest.mark.parametrize(
 def test_a_failing_redact_sends_no_secret_to_the_queue(redact: Any) -> None:  # SPEC F3
     wire = world_of()
     assert invoke(wire, handler=consumer_of(secretive, redact=redact)) == []
-    envelope = wire.records()[0]
+    envelope = wire.envelopes()[0]
     assert envelope["id"] == "m1"
     assert envelope["failure"]["reason"] == "fatal"
     assert "4111-1111" not in json.dumps(envelope)
@@ -784,7 +786,7 @@ def test_a_redact_that_returns_an_invalid_failure_does_not_prevent_dead_letterin
     wire = world_of(**{"orders-dlq": Queue(maximum_message_size=1024)})
     odd = returning({"failure": "the reason is a secret" * 100})
     assert invoke(wire, handler=consumer_of(secretive, redact=odd)) == []
-    assert wire.records()[0]["id"] == "m1"
+    assert wire.envelopes()[0]["id"] == "m1"
 
 
 def test_a_redacted_tarry_attribute_can_be_read_after_a_redrive() -> None:  # SPEC F3, K3
@@ -795,7 +797,7 @@ def test_a_redacted_tarry_attribute_can_be_read_after_a_redrive() -> None:  # SP
 
     wire = world_of()
     invoke(wire, handler=consumer_of(secretive, redact=returning({"failure": "a secret"})))
-    invoke(wire, redriven(wire.letters()[0]), handler=consumer_of(note))
+    invoke(wire, redriven(wire.sent_entries()[0]), handler=consumer_of(note))
     assert seen == ["m1"]
 
 
@@ -825,7 +827,7 @@ def test_without_a_dead_letter_queue_the_message_waits_and_an_error_is_logged(
 ) -> None:  # SPEC F5
     wire = world_of(orders=Queue(dead_letter=None))
     assert invoke(wire) == ["m1"]
-    assert wire.letters() == []
+    assert wire.sent_entries() == []
     assert wire.visibilities() == {"handle-m1": 900}
     [line] = lines(caplog, level=logging.ERROR)
     assert "dead-letter queue" in line.getMessage()
@@ -841,7 +843,7 @@ def test_a_message_is_not_dead_lettered_to_its_own_queue(
 ) -> None:  # SPEC F7
     wire = world_of()
     assert invoke(wire, handler=consumer_of(queue=target)) == ["m1"]
-    assert wire.letters() == []
+    assert wire.sent_entries() == []
     assert wire.visibilities() == {"handle-m1": 900}
     assert lines(caplog, level=logging.ERROR)
 
@@ -851,7 +853,7 @@ def test_a_message_is_not_dead_lettered_to_the_queue_it_was_dead_lettered_from(
 ) -> None:  # SPEC F7
     wire = world_of(**{"orders-dlq": Queue(dead_letter="orders")})
     invoke(wire)
-    redriven_record = redriven(wire.letters()[0], "m9", queue="orders-dlq")
+    redriven_record = redriven(wire.sent_entries()[0], "m9", queue="orders-dlq")
     caplog.clear()
     assert invoke(wire, redriven_record) == ["m9"]
     assert targets(wire) == ["orders-dlq"]
@@ -864,16 +866,16 @@ def test_queues_of_the_same_name_in_two_accounts_are_different_queues() -> None:
     wire = world_of()
     elsewhere = "arn:aws:sqs:us-east-1:999999999999:orders"
     assert invoke(wire, handler=consumer_of(queue=elsewhere)) == []
-    assert len(wire.letters()) == 1
+    assert len(wire.sent_entries()) == 1
 
 
 def test_a_consumer_of_a_dead_letter_queue_may_dead_letter_to_another_queue() -> None:  # SPEC F7
     wire = world_of(**{"orders-dlq": Queue(dead_letter="graveyard")})
     invoke(wire)
-    assert invoke(wire, redriven(wire.letters()[0], "m9", queue="orders-dlq")) == []
+    assert invoke(wire, redriven(wire.sent_entries()[0], "m9", queue="orders-dlq")) == []
     assert targets(wire) == ["orders-dlq", "graveyard"]
-    assert wire.records()[-1]["origin"] == arn("orders-dlq")
-    assert wire.records()[-1]["id"] == "m1"
+    assert wire.envelopes()[-1]["origin"] == arn("orders-dlq")
+    assert wire.envelopes()[-1]["id"] == "m1"
 
 
 @pytest.mark.parametrize("override", ["arn:aws:sns:us-east-1:123456789012:topic", "arn:aws:sqs:orders"])
@@ -882,7 +884,7 @@ def test_an_override_that_is_not_a_queue_is_named_in_the_log(
 ) -> None:  # SPEC F5
     wire = world_of()
     assert invoke(wire, handler=consumer_of(queue=override)) == ["m1"]
-    assert wire.letters() == []
+    assert wire.sent_entries() == []
     [line] = lines(caplog, level=logging.ERROR)
     assert override in line.getMessage()
 
@@ -890,7 +892,7 @@ def test_an_override_that_is_not_a_queue_is_named_in_the_log(
 def test_times_in_the_failure_record_are_utc() -> None:  # SPEC F2
     wire = world_of()
     invoke(wire)
-    at = wire.records()[0]["failure"]["failed_at"]
+    at = wire.envelopes()[0]["failure"]["failed_at"]
     assert at.endswith("Z")
     assert datetime.fromisoformat(at) == datetime.fromtimestamp(wire.clock.now, UTC)
 
@@ -913,7 +915,7 @@ def test_attributes_with_reserved_names_are_left_out_of_the_copy_and_logged_once
     attributes = {name: string("x") for name in ["AWS.Trace", "amazon.source", "tenant", "AWSome", "my.AWS.name"]}
     wire = world_of()
     assert invoke(wire, record(attributes=attributes)) == []
-    assert set(wire.letters()[0]["MessageAttributes"]) == {"tenant", "AWSome", "my.AWS.name", "Tarry"}
+    assert set(wire.sent_entries()[0]["MessageAttributes"]) == {"tenant", "AWSome", "my.AWS.name", "Tarry"}
     [line] = lines(caplog, "attributes_left_out")
     assert line.levelno == logging.WARNING
     assert "AWS.Trace, amazon.source" in line.getMessage()
@@ -923,7 +925,7 @@ def test_attributes_with_reserved_names_leave_room_for_the_tarry_attribute() -> 
     attributes = {f"AWS.{number}": string("x") for number in range(10)}
     wire = world_of()
     assert invoke(wire, record(attributes=attributes)) == []
-    assert set(wire.letters()[0]["MessageAttributes"]) == {"Tarry"}
+    assert set(wire.sent_entries()[0]["MessageAttributes"]) == {"Tarry"}
 
 
 def test_a_deferred_copy_is_sent_without_attributes_with_reserved_names(
@@ -932,5 +934,5 @@ def test_a_deferred_copy_is_sent_without_attributes_with_reserved_names(
     wire = world_of()
     handler = consumer(lambda message: message.defer(60))
     assert invoke(wire, record(attributes={"AWS.Trace": string("x")}), handler=handler) == []
-    assert set(wire.letters()[0]["MessageAttributes"]) == {"Tarry"}
+    assert set(wire.sent_entries()[0]["MessageAttributes"]) == {"Tarry"}
     assert len(lines(caplog, "attributes_left_out")) == 1

@@ -139,7 +139,7 @@ def test_an_eager_ack_all_is_final() -> None:  # SPEC G3, B4
     with orders() as wire:
         assert failed(handler(batch_of(12), Context())) == ["m0"]
     assert deleted(wire) == [[f"m{index}" for index in range(1, 11)]]
-    assert wire.letters() == []
+    assert wire.sent_entries() == []
 
 
 def test_on_fifo_a_later_verdict_overrides_an_eager_ack_all() -> None:  # SPEC G3, B4
@@ -150,7 +150,7 @@ def test_on_fifo_a_later_verdict_overrides_an_eager_ack_all() -> None:  # SPEC G
 
     with orders() as wire:
         assert failed(handler(batch_of(2, "orders.fifo", group="a"), Context())) == []
-    assert [dead_letter["MessageBody"] for dead_letter in wire.letters()] == ["1"]
+    assert [dead_letter["MessageBody"] for dead_letter in wire.sent_entries()] == ["1"]
 
 
 def test_an_async_handler_does_not_wait_for_the_deletes() -> None:  # SPEC G3

@@ -201,4 +201,4 @@ def test_a_message_stays_until_its_copy_is_confirmed_and_is_not_duplicated_on_fi
     assert len(sent) == (2 if is_doubled else 1)
     assert {entry["MessageBody"] for entry in sent} == {"m1's body"}
     if way in BY_STEP:
-        assert {envelope["id"] for envelope in wire.records()} == {"m1"}, "the stable id identifies a duplicate"
+        assert {envelope["id"] for envelope in wire.envelopes()} == {"m1"}, "the stable id identifies a duplicate"

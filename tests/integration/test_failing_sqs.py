@@ -153,7 +153,7 @@ def fates(wire: Wire, response: Any, batch: dict[str, Any]) -> dict[str, Fate]:
         if request.operation == "ChangeMessageVisibilityBatch"
     }
     deleted = {entry["ReceiptHandle"] for request, entry in wire.accepted if request.operation == "DeleteMessageBatch"}
-    sent = {envelope["id"] for envelope in wire.records()}
+    sent = {envelope["id"] for envelope in wire.envelopes()}
     found: dict[str, Fate] = {}
     for each in batch["Records"]:
         name, handle = each["messageId"], each["receiptHandle"]

@@ -94,7 +94,7 @@ def test_a_group_continues_behind_an_exhausted_message() -> None:  # SPEC H1
     the_event = event(entry("a1", "a", receives=5), entry("a2", "a", receives=5))
     run = FifoRun({"a1": "raise"}, the_event, ledger())
     assert (run.runs, run.reported) == (["a1", "a2"], [])
-    assert [envelope["id"] for envelope in run.wire.records()] == ["a1"]
+    assert [envelope["id"] for envelope in run.wire.envelopes()] == ["a1"]
 
 
 def test_a_dead_letter_is_sent_before_the_next_message_of_its_group_runs() -> None:  # SPEC H1
@@ -236,7 +236,7 @@ class BatchHandlerRun:
         with wire:
             self.reported = failed(batch_consumer(backoff=Fixed(WAIT), **settings)(handler)(batch(), Context()))
         self.visibilities = {handle.removeprefix("handle-"): seconds for handle, seconds in wire.visibilities().items()}
-        self.dead = [envelope["id"] for envelope in wire.records()]
+        self.dead = [envelope["id"] for envelope in wire.envelopes()]
 
 
 @pytest.mark.parametrize("verdict", STAYS)
@@ -319,5 +319,5 @@ def test_behind_an_exhausted_message_the_next_one_of_its_group_fails_at_its_firs
 
     with ledger() as wire:
         assert failed(batch_consumer(backoff=Fixed(WAIT))(handler)(the_event, Context())) == ["a2"]
-    assert [envelope["id"] for envelope in wire.records()] == ["a1"]
+    assert [envelope["id"] for envelope in wire.envelopes()] == ["a1"]
     assert wire.visibilities()["handle-a2"] == WAIT

@@ -287,7 +287,7 @@ def settle(wire: Wire, handler: Consumer[Any], case: Case, limit: int, *, stripp
     wire.accepted.clear()
     with wire, log() as logged:
         response = handler(event(case.record(CLOCK.now, stripped=stripped)), Context())
-    return Settled(wire.letters(), failed(response), wire.visibilities(), logged)
+    return Settled(wire.sent_entries(), failed(response), wire.visibilities(), logged)
 
 
 def limited_and_whole(handler: Consumer[Any], case: Case) -> tuple[Settled, dict[str, Any]]:

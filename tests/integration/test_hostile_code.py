@@ -103,7 +103,7 @@ OF_ERRORS = {name: make for name, make in ERRORS.items() if name not in ("a Retr
 def test_a_hostile_error_fails_only_its_own_message(way: Any, name: str, queue: str) -> None:  # SPEC A2, A5
     with orders(queue) as wire:
         response = way(ERRORS[name], backoff=Fixed(60))(four(queue), Context())
-    settled = {dead_letter["MessageBody"] for dead_letter in wire.letters()}
+    settled = {dead_letter["MessageBody"] for dead_letter in wire.sent_entries()}
     assert "m2" in failed(response)
     assert set(failed(response)) <= {"m1", "m2"}
     assert wire.visibilities()["handle-m2"] == 60
@@ -128,7 +128,7 @@ def test_a_hostile_error_is_retried_and_dead_lettered_like_any_other(way: Any) -
     with orders() as wire:
         response = way(ERRORS["an error with a cause"], max_attempts=1)(four(), Context())
     assert failed(response) == []
-    [first, second] = wire.records()
+    [first, second] = wire.envelopes()
     assert first["failure"]["type"] == "?.HostileError"
     assert "describing" in first["failure"]["message"]
     assert second["failure"]["type"] == "ValueError"
@@ -287,7 +287,7 @@ def test_an_outcome_with_hostile_values_is_carried_out(outcome: Any) -> None:  #
             four(), Context()
         )
     assert failed(response) == ["m2"]
-    assert [dead_letter["MessageBody"] for dead_letter in wire.letters()] == ["1"]
+    assert [dead_letter["MessageBody"] for dead_letter in wire.sent_entries()] == ["1"]
 
 
 @pytest.mark.parametrize("does", FAILING)
@@ -339,7 +339,7 @@ def test_a_hostile_hook_of_a_dead_letter_does_not_prevent_dead_lettering(hook: s
         steps = [RetryInPlace(), DeadLetter(**{hook: does})]
         response = one_by_one(ValueError, max_attempts=1, on_failure=steps)(four(), Context())
     assert failed(response) == []
-    assert [each["failure"]["reason"] for each in wire.records()] == ["exhausted", "exhausted"]
+    assert [each["failure"]["reason"] for each in wire.envelopes()] == ["exhausted", "exhausted"]
 
 
 @pytest.mark.parametrize("does", FAILING)

@@ -272,7 +272,7 @@ def test_a_message_with_a_lost_lease_is_not_deleted_and_only_reported_if_it_fail
     run.of(batch(fresh=0, redelivered=3))
     assert run.reported == ["old-1", "old-2"]
     assert run.deleted() == []
-    assert run.wire.letters() == []
+    assert run.wire.sent_entries() == []
     assert run.count(CHANGE_VISIBILITY) == 1
     not_settled = {field(line, "message_id"): field(line, "not_settled") for line in lines(caplog, "unhandled")}
     assert set(not_settled) == {"old-1", "old-2"}

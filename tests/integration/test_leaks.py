@@ -148,7 +148,7 @@ def test_an_adjustment_of_the_wall_clock_does_not_end_a_lease() -> None:  # SPEC
     with orders(clock=clock) as wire:
         assert failed(handler(event(record()), Context())) == []
     assert wire.visibilities() == {}
-    assert len(wire.letters()) == 1
+    assert len(wire.sent_entries()) == 1
 
 
 # the end of the batch
@@ -197,7 +197,7 @@ def test_a_message_that_waits_for_a_local_retry_at_its_last_attempt_is_dead_lett
     last_attempts = event(record("0", "m0", receives=15), record("1", "m1", receives=15))
     with orders() as wire:
         assert failed(consumer(on_failure=steps, isolate=False)(handler)(last_attempts, Context())) == []
-    assert sorted(dead_letter["MessageBody"] for dead_letter in wire.letters()) == ["0", "1"]
+    assert sorted(dead_letter["MessageBody"] for dead_letter in wire.sent_entries()) == ["0", "1"]
 
 
 def test_a_batch_handler_gets_the_batch_of_its_own_invocation() -> None:  # SPEC A6

@@ -183,9 +183,9 @@ def test_the_due_time_survives_redeliveries() -> None:  # SPEC J4, C2
         with orders(elapsed) as wire:
             handler(event(delayed(HOUR, receives=receives)), Context())
     assert seen.messages == [("stable-m1", attempt) for attempt in (1, 2, 3)]
-    assert [dead_letter["MessageBody"] for dead_letter in wire.letters()] == ["{}"]
-    assert wire.records()[0]["failure"]["attempts"] == 3
-    assert "due" not in wire.records()[0]
+    assert [dead_letter["MessageBody"] for dead_letter in wire.sent_entries()] == ["{}"]
+    assert wire.envelopes()[0]["failure"]["attempts"] == 3
+    assert "due" not in wire.envelopes()[0]
 
 
 def test_a_message_received_twice_before_its_due_time_waits_again() -> None:  # SPEC J4

@@ -103,7 +103,7 @@ def refusal_of(body: Any, **settings: Any) -> str:
     with orders() as wire:
         assert failed(consumer(**settings)(ran.append)(event(record(body)), Context())) == []
     assert ran == []
-    [dead_letter], [envelope] = wire.letters(), wire.records()
+    [dead_letter], [envelope] = wire.sent_entries(), wire.envelopes()
     assert dead_letter["MessageBody"] == (body if isinstance(body, str) else json.dumps(body))
     assert (envelope["failure"]["reason"], envelope["failure"]["type"]) == ("undecodable", "tarry.Undecodable")
     return envelope["failure"]["message"]
@@ -248,7 +248,7 @@ def test_the_payload_raises_the_same_error_in_a_failure_step() -> None:  # SPEC 
     with orders() as wire:
         handler = consumer(model=OrderModel, on_failure=[ReadsPayload(), DeadLetter()])(print)
         assert failed(handler(event(record({})), Context())) == []
-    assert wire.letters() == []
+    assert wire.sent_entries() == []
     assert "number: Field required" in refusals[0]
 
 
@@ -259,7 +259,7 @@ def test_the_other_messages_run_when_one_does_not_fit() -> None:  # SPEC K2
         bodies = event(record({"number": 1}, "m1"), record({}, "m2"), record({"number": 3}, "m3"))
         assert failed(handler(bodies, Context())) == []
     assert seen == [1, 3]
-    assert [envelope["id"] for envelope in wire.records()] == ["m2"]
+    assert [envelope["id"] for envelope in wire.envelopes()] == ["m2"]
 
 
 def test_a_message_that_does_not_fit_and_cannot_be_dead_lettered_waits_in_its_queue() -> None:  # SPEC K2, F4
@@ -276,7 +276,7 @@ def test_any_body_is_either_handled_or_dead_lettered_byte_for_byte(body: str, en
     with orders() as wire:
         handler = consumer(model=OrderModel, envelope=envelope)(lambda message: seen.append(message.body))
         assert failed(handler(event(record(body)), Context())) == []
-    assert [*seen, *(dead_letter["MessageBody"] for dead_letter in wire.letters())] == [body]
+    assert [*seen, *(dead_letter["MessageBody"] for dead_letter in wire.sent_entries())] == [body]
 
 
 # other errors of a validator
@@ -302,7 +302,7 @@ def test_the_policy_classifies_an_error_of_a_validator() -> None:  # SPEC K2, D1
         consumer(model=FailingModel, fatal=LookupError)(print)(event(record({"number": 1})), Context())
         consumer(model=FailingModel, fatal=AttributeError)(print)(event(record({"number": 2})), Context())
         consumer(model=FailingModel)(print)(event(record({"number": 3})), Context())
-    failures = [(each["failure"]["reason"], each["failure"]["type"]) for each in wire.records()]
+    failures = [(each["failure"]["reason"], each["failure"]["type"]) for each in wire.envelopes()]
     assert [reason for reason, _ in failures] == ["fatal", "fatal", "rejected"]
     assert [kind for _, kind in failures][:2] == ["KeyError", "AttributeError"]
 
@@ -343,7 +343,7 @@ def test_a_local_retry_runs_a_failed_validator_again_before_the_handler() -> Non
     with orders() as wire:
         handler = consumer(model=UnreliableModel, on_failure=[LocalRetry(times=5, delay=0)])(seen.append)
         assert failed(handler(event(record({"number": 7})), Context())) == []
-    assert (looked_up, len(seen), wire.letters()) == ([7, 7, 7], 1, [])
+    assert (looked_up, len(seen), wire.sent_entries()) == ([7, 7, 7], 1, [])
 
 
 # batches
@@ -356,7 +356,7 @@ def test_a_batch_contains_only_messages_that_fit() -> None:  # SPEC K2
         handler = batch_consumer(model=OrderModel)(lambda batch: seen.append([each.payload.number for each in batch]))
         assert failed(handler(bodies, Context())) == []
     assert seen == [[1, 3]]
-    assert [envelope["id"] for envelope in wire.records()] == ["m0", "m2"]
+    assert [envelope["id"] for envelope in wire.envelopes()] == ["m0", "m2"]
 
 
 def test_verdicts_of_a_batch_handler_do_not_affect_messages_that_do_not_fit() -> None:  # SPEC K2, B5
@@ -370,7 +370,7 @@ def test_verdicts_of_a_batch_handler_do_not_affect_messages_that_do_not_fit() ->
     with orders() as wire:
         assert failed(handler(bodies, Context())) == ["m1", "m2"]
     assert wire.visibilities() == {"handle-m1": 5, "handle-m2": 5}
-    assert [envelope["id"] for envelope in wire.records()] == ["m0"]
+    assert [envelope["id"] for envelope in wire.envelopes()] == ["m0"]
 
 
 def test_a_batch_handler_does_not_run_if_no_message_fits() -> None:  # SPEC K2
@@ -379,7 +379,7 @@ def test_a_batch_handler_does_not_run_if_no_message_fits() -> None:  # SPEC K2
         handler = batch_consumer(model=OrderModel)(ran.append)
         assert failed(handler(event(record({}, "m1"), record("x", "m2")), Context())) == []
     assert ran == []
-    assert len(wire.letters()) == 2
+    assert len(wire.sent_entries()) == 2
 
 
 # FIFO groups
@@ -396,7 +396,7 @@ def test_a_message_that_does_not_fit_is_released_behind_a_failed_one_of_its_grou
     with orders() as wire:
         response = consumer(backoff=Fixed(WAIT))(handler)(event(fifo({"number": 1}, "m1"), fifo({}, "m2")), Context())
     assert failed(response) == ["m1", "m2"]
-    assert wire.letters() == []
+    assert wire.sent_entries() == []
     assert wire.visibilities() == {"handle-m1": WAIT, "handle-m2": 0}
 
 
@@ -407,7 +407,7 @@ def test_a_message_that_does_not_fit_is_dead_lettered_before_its_group_continues
     sent_before: list[int] = []
     make: Any = batch_consumer if as_batch else consumer
     with orders() as wire:
-        handler = make(model=OrderModel)(lambda _: sent_before.append(len(wire.letters())))
+        handler = make(model=OrderModel)(lambda _: sent_before.append(len(wire.sent_entries())))
         assert failed(handler(event(fifo({}, "m1"), fifo({"number": 2}, "m2")), Context())) == []
     assert sent_before == [1]
 
@@ -461,7 +461,7 @@ def test_a_message_that_does_not_fit_is_dead_lettered_although_its_group_stops_b
 
     with orders() as wire:
         assert failed(handler(bodies, Context())) == ["m1", "m3"]
-    assert [envelope["id"] for envelope in wire.records()] == ["m2"]
+    assert [envelope["id"] for envelope in wire.envelopes()] == ["m2"]
     assert wire.visibilities() == {"handle-m1": WAIT, "handle-m3": 0}
 
 

@@ -233,7 +233,7 @@ def test_messages_without_a_queue_run_and_their_failures_are_only_reported(
     with wire:
         response = plain()(event(*(without(record(name, name), "eventSourceARN") for name in names)), Context())
     assert failed(response) == ["retry-1", "dead-1"]
-    assert wire.letters() == []
+    assert wire.sent_entries() == []
     assert {field(line, "message_id") for line in lines(caplog, level=logging.WARNING)} >= {"retry-1", "dead-1"}
 
 

@@ -333,7 +333,7 @@ def test_the_arguments_of_an_entry_override_those_of_the_batch() -> None:  # SPE
     messages = ["a", queue.entry("b", delay=0, attributes={"tenant": "b", "mine": 1}, group_id="b")]
     with Wire() as wire:
         queue.send_batch(messages, delay=60, attributes={"tenant": "all"}, group_id="all")
-    first, second = ({**entry, "Id": None} for entry in wire.letters())
+    first, second = ({**entry, "Id": None} for entry in wire.sent_entries())
     assert first == {
         "Id": None,
         "MessageBody": "a",
@@ -525,7 +525,7 @@ def test_later_messages_of_a_group_wait_until_a_failed_one_is_sent() -> None:  #
 def test_every_try_of_a_message_has_the_same_deduplication_id() -> None:  # SPEC J1
     with refusing("a", times=3) as wire:
         Queue(LEDGER).send_batch(["a"], group_id="g")
-    ids = [entry["MessageDeduplicationId"] for entry in wire.letters()]
+    ids = [entry["MessageDeduplicationId"] for entry in wire.sent_entries()]
     assert len(ids) == 4
     assert len(set(ids)) == 1
 
@@ -536,7 +536,7 @@ def test_a_message_that_was_not_sent_can_be_sent_again_with_the_same_deduplicati
         with pytest.raises(SendError) as raised:
             queue.send_batch(["a"], group_id="g")
         queue.send_batch(unsent.entry for unsent in raised.value.failed)
-    assert len({entry["MessageDeduplicationId"] for entry in wire.letters()}) == 1
+    assert len({entry["MessageDeduplicationId"] for entry in wire.sent_entries()}) == 1
 
 
 @pytest.mark.parametrize("refusal", [UNAVAILABLE, ("InvalidMessageContents", "odd")], ids=["passing", "final"])

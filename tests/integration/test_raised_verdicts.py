@@ -18,7 +18,7 @@ def fates(handle: Callable[[Message], Any], count: int = 1, **settings: Any) -> 
     """Run the handler for fresh messages; return the fate_of_one of each, and the wire."""
     with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}) as wire:
         reported = failed(consumer(backoff=Fixed(77), **settings)(handle)(batch_of(count), Context()))
-    dead = {envelope["id"] for envelope in wire.records()}
+    dead = {envelope["id"] for envelope in wire.envelopes()}
     visibilities = wire.visibilities()
     found = []
     for name in (f"m{index}" for index in range(count)):
@@ -85,7 +85,7 @@ def test_the_failure_record_describes_the_error_that_the_verdict_was_raised_from
     way: Any, error_type: str, shows_error: bool
 ) -> None:  # SPEC F2
     [found], wire = fates(lambda _: way(Reject("gone")))
-    failure = wire.records()[0]["failure"]
+    failure = wire.envelopes()[0]["failure"]
     assert (found, failure["reason"]) == ("dead", "rejected")
     assert failure["type"].rpartition(".")[2] == error_type
     assert failure["message"] == ("503" if error_type == "GatewayBusy" else "gone")
@@ -102,7 +102,7 @@ def test_the_failure_record_describes_an_error_passed_to_fail_although_its_cause
         message.fail(error)
 
     [found], wire = fates(handler, max_attempts=1)
-    failure = wire.records()[0]["failure"]
+    failure = wire.envelopes()[0]["failure"]
     assert (found, failure["type"].rpartition(".")[2], failure["message"]) == ("dead", "GatewayBusy", "503")
 
 

@@ -146,7 +146,7 @@ def test_no_request_is_larger_than_1_mib(bytes_each: int) -> None:  # SPEC E6
     for request in wire.sent("SendMessageBatch"):
         assert len(request.entries) <= 10
         assert sum(entry_size(entry) for entry in request.entries) <= MIB
-    assert len(wire.count()) == 12
+    assert len(wire.sent_entries()) == 12
 
 
 def test_entry_ids_are_unique_in_every_request() -> None:  # PLATFORM: entry ids must be unique in the call
@@ -231,7 +231,7 @@ def test_on_fifo_a_message_that_cannot_be_dead_lettered_for_its_lost_lease_stops
     records = [record("{}", name, "orders.fifo", group=name[-1]) for name in ("dead-a", "ok-a", "ok-b")]
     with wire:
         assert failed(slow(wire, 100)(event(*records), Context(9_000))) == ["dead-a", "ok-a"]
-    assert wire.count() == []
+    assert wire.sent_entries() == []
 
 
 # the time limit of requests

@@ -19,7 +19,7 @@ from tarry import (
     consumer,
 )
 from tarry.testing import Sandbox
-from tests.integration.test_steps import fails, life, orders, relay
+from tests.integration.test_steps import fails, last_copy, orders, run_with_copies
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire
@@ -56,7 +56,7 @@ def test_the_method_handle_of_a_callable_object_is_the_failure_step() -> None:  
         def handle(self, failure: Failure, next_step: Next) -> Outcome:
             return Outcome.discard()
 
-    assert run([CallableStep()]).letters() == []
+    assert run([CallableStep()]).sent_entries() == []
 
 
 async def async_step(failure: Failure, next_step: Next) -> Outcome:
@@ -97,8 +97,8 @@ def test_a_failure_step_may_have_additional_optional_parameters() -> None:  # SP
     def step(failure: Failure, next_step: Next, why: str = "known") -> Outcome:
         return Outcome.discard(why)
 
-    assert run([step]).letters() == []
-    assert run([lambda *arguments: Outcome.discard()]).letters() == []
+    assert run([step]).sent_entries() == []
+    assert run([lambda *arguments: Outcome.discard()]).sent_entries() == []
 
 
 def test_a_message_stays_in_its_queue_if_a_function_as_failure_step_raises_an_exception(
@@ -127,9 +127,9 @@ def test_a_failure_step_in_two_lists_has_one_counter() -> None:  # SPEC E3
     slow = SendAgain("slow", times=2)
     handler = consumer(on_failure={"orders": [slow, DeadLetter()], "default": [slow, DeadLetter()]})(fails)
     wire = orders()
-    sent = life(handler, wire, record("{}", "m1"))
+    sent = run_with_copies(handler, wire, record("{}", "m1"))
     assert len(sent) == 3
-    assert [envelope.get("steps") for envelope in wire.records()] == [{"slow": 1}, {"slow": 2}, None]
+    assert [envelope.get("steps") for envelope in wire.envelopes()] == [{"slow": 1}, {"slow": 2}, None]
 
 
 # a queue chosen by a function
@@ -141,7 +141,7 @@ def test_the_queue_of_a_copy_may_be_chosen_by_a_function_of_the_failure() -> Non
 
     handler = consumer(on_failure=[SendAgain("route", times=2, queue=choose_queue), DeadLetter()])(fails)
     wire = orders(slow=Queue(dead_letter="orders-dlq"))
-    life(handler, wire, record("{}", "m1"))
+    run_with_copies(handler, wire, record("{}", "m1"))
     assert [request.queue for request in wire.sent("SendMessageBatch")] == ["slow", "slow", "orders-dlq"]
 
 
@@ -155,7 +155,7 @@ def test_a_failing_queue_function_counts_as_a_failure_step_that_raises_an_except
         return answer
 
     wire = run([SendAgain("route", queue=choose_queue), DeadLetter()])
-    assert (wire.letters(), wire.visibilities()) == ([], {"handle-m1": 900})
+    assert (wire.sent_entries(), wire.visibilities()) == ([], {"handle-m1": 900})
     [line] = lines(caplog, "step_failed")
     if not isinstance(answer, Exception):
         envelope = (
@@ -170,7 +170,7 @@ def test_the_queue_function_is_not_called_after_the_last_copy() -> None:  # SPEC
     def choose_queue(failure: Failure) -> None:
         asked.append(failure.attempt)
 
-    life(
+    run_with_copies(
         consumer(on_failure=[SendAgain("route", times=2, queue=choose_queue), DeadLetter()])(fails),
         orders(),
         record("{}", "m1"),
@@ -208,9 +208,9 @@ def test_a_note_may_be_a_text() -> None:  # SPEC E3
         return Outcome.resend(note={"route": "A" * 256, "tries": int(failure.note("tries")) + 1})
 
     wire = orders()
-    life(consumer(on_failure=[step, DeadLetter()])(fails), wire, record("{}", "m1"))
+    run_with_copies(consumer(on_failure=[step, DeadLetter()])(fails), wire, record("{}", "m1"))
     assert seen == [(0, 0), ("A" * 256, 1), ("A" * 256, 2)]
-    first, _, dead_letter = wire.records()
+    first, _, dead_letter = wire.envelopes()
     assert (first["steps"], first["notes"]) == ({"tries": 1}, {"route": "A" * 256})
     assert "notes" not in dead_letter
 
@@ -227,8 +227,8 @@ def test_a_note_may_change_between_text_and_number() -> None:  # SPEC E3
         return next_step(failure)
 
     wire = orders()
-    life(consumer(on_failure=[step, DeadLetter()])(fails), wire, record("{}", "m1"))
-    assert [(envelope.get("steps"), envelope.get("notes")) for envelope in wire.records()] == [
+    run_with_copies(consumer(on_failure=[step, DeadLetter()])(fails), wire, record("{}", "m1"))
+    assert [(envelope.get("steps"), envelope.get("notes")) for envelope in wire.envelopes()] == [
         ({"route": 7}, None),
         (None, {"route": ""}),
         ({"route": 8}, None),
@@ -241,8 +241,8 @@ def test_a_text_note_under_the_id_of_send_again_does_not_count_as_copies() -> No
         return Outcome.resend(note={"slow": "text"}) if failure.attempt == 1 else next_step(failure)
 
     wire = orders()
-    life(consumer(on_failure=[step, SendAgain("slow"), DeadLetter()])(fails), wire, record("{}", "m1"))
-    assert [envelope.get("steps") for envelope in wire.records()] == [None, {"slow": 1}, None]
+    run_with_copies(consumer(on_failure=[step, SendAgain("slow"), DeadLetter()])(fails), wire, record("{}", "m1"))
+    assert [envelope.get("steps") for envelope in wire.envelopes()] == [None, {"slow": 1}, None]
 
 
 def test_a_deferred_copy_keeps_its_notes() -> None:  # SPEC E3, J5
@@ -255,8 +255,8 @@ def test_a_deferred_copy_keeps_its_notes() -> None:  # SPEC E3, J5
     wire = orders()
     with wire:
         handler(event(record("{}", "m1")), Context())
-        handler(event(relay(wire, "m2")), Context())
-    assert [envelope["notes"] for envelope in wire.records()] == [{"route": "slow"}] * 2
+        handler(event(last_copy(wire, "m2")), Context())
+    assert [envelope["notes"] for envelope in wire.envelopes()] == [{"route": "slow"}] * 2
 
 
 @pytest.mark.parametrize(
@@ -298,31 +298,31 @@ def test_a_copy_with_another_body_keeps_its_stable_id_and_records_the_time_of_th
         raise ValueError
 
     wire = orders()
-    life(handler, wire, record('{"id": 1}', "m1", attributes=TENANT))
+    run_with_copies(handler, wire, record('{"id": 1}', "m1", attributes=TENANT))
     assert bodies == ['{"id": 1}', '{"id":1,"currency":"EUR"}']
-    copy, dead_letter = wire.records()
+    copy, dead_letter = wire.envelopes()
     assert (copy["id"], copy["carried"], copy["edited"]) == ("m1", 1, "2027-01-15T08:00:00.000Z")
-    assert wire.letters()[0]["MessageAttributes"]["tenant"]["StringValue"] == "acme"
+    assert wire.sent_entries()[0]["MessageAttributes"]["tenant"]["StringValue"] == "acme"
     assert (dead_letter["id"], dead_letter["failure"]["attempts"], dead_letter["edited"]) == ("m1", 2, copy["edited"])
 
 
 def test_the_attributes_of_a_resend_replace_those_of_the_message() -> None:  # SPEC E3
     wire = run(resends(attributes={"priority": 7, "key": b"\x00"}), record("{}", "m1", attributes=TENANT))
-    attributes = wire.letters()[0]["MessageAttributes"]
+    attributes = wire.sent_entries()[0]["MessageAttributes"]
     assert {name: value["DataType"] for name, value in attributes.items()} == {
         "priority": "Number",
         "key": "Binary",
         "Tarry": "String",
     }
-    assert "edited" in wire.records()[0]
+    assert "edited" in wire.envelopes()[0]
     assert list(
-        run(resends(attributes={}), record("{}", "m1", attributes=TENANT)).letters()[0]["MessageAttributes"]
+        run(resends(attributes={}), record("{}", "m1", attributes=TENANT)).sent_entries()[0]["MessageAttributes"]
     ) == ["Tarry"]
 
 
 def test_a_copy_with_unchanged_contents_is_not_marked_as_edited() -> None:  # SPEC E3
     same = run(resends(body='{"id": 1}', attributes={"tenant": "acme"}), record('{"id": 1}', "m1", attributes=TENANT))
-    assert "edited" not in same.records()[0]
+    assert "edited" not in same.envelopes()[0]
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_on_fifo_copies_with_different_bodies_have_the_same_deduplication_id() -
     delivered = record("{}", "m1", "orders.fifo", group="g")
     for body in ("[1]", "[2]"):
         run(resends(body=body), delivered, wire)
-    first, second = wire.letters()
+    first, second = wire.sent_entries()
     assert (first["MessageBody"], second["MessageBody"]) == ("[1]", "[2]")
     assert first["MessageDeduplicationId"] == second["MessageDeduplicationId"]
 
@@ -393,8 +393,8 @@ def test_on_fifo_copies_with_different_bodies_have_the_same_deduplication_id() -
 def test_each_history_entry_contains_the_delay_that_followed_it() -> None:  # DESIGN 3
     steps = [SendAgain("slow", times=3, delay=Fixed(30)), SendAgain("at once", queue="orders"), DeadLetter()]
     wire = orders()
-    life(consumer(on_failure=steps)(fails), wire, record("{}", "m1"))
-    dead_letter = wire.records()[-1]
+    run_with_copies(consumer(on_failure=steps)(fails), wire, record("{}", "m1"))
+    dead_letter = wire.envelopes()[-1]
     assert [entry.get("delay") for entry in dead_letter["history"]] == [30, 30, 30, None, None]
 
 
@@ -405,5 +405,5 @@ def test_the_history_contains_a_delay_that_a_copy_waits() -> None:  # DESIGN 3, 
 
     with orders() as wire:
         handler(batch_of(1), Context())
-    assert [entry["delay"] for entry in wire.records()[0]["history"]] == [43_200]
-    assert json.loads(json.dumps(wire.records()[0]["due"])) == 1_800_043_200
+    assert [entry["delay"] for entry in wire.envelopes()[0]["history"]] == [43_200]
+    assert json.loads(json.dumps(wire.envelopes()[0]["due"])) == 1_800_043_200

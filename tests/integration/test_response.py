@@ -1,4 +1,4 @@
-"""The Lambda contract: what a consumer answers, whatever its handler or the runtime itself does."""
+"""The Lambda contract: the response of a consumer, whatever its handler or tarry itself does."""
 
 import asyncio
 import functools
@@ -34,8 +34,8 @@ def orders(**more: Any) -> Wire:
     return Wire(queues={"orders": Queue(dead_letter="orders-dlq")}, **more)
 
 
-def picky(*bad: str) -> Callable[[Message], None]:
-    """A handler that fails the messages with these ids."""
+def failing_on(*bad: str) -> Callable[[Message], None]:
+    """Return a handler that fails on the messages with these ids."""
 
     def handler(message: Message) -> None:
         if message.id in bad:
@@ -44,7 +44,7 @@ def picky(*bad: str) -> Callable[[Message], None]:
     return handler
 
 
-# the shape of the answer
+# the shape of the response
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def picky(*bad: str) -> Callable[[Message], None]:
         pytest.param(["m0", "m1", "m2"], ["m0", "m1", "m2"], id="all"),
     ],
 )
-def test_the_response_names_the_failed_messages_in_the_order_of_the_batch(
+def test_the_response_lists_the_failed_messages_in_the_order_of_the_batch(
     bad: list[str], reported: list[str]
 ) -> None:  # SPEC A1
     with orders():
-        response = consumer(picky(*bad))(batch_of(3), Context())
+        response = consumer(failing_on(*bad))(batch_of(3), Context())
     assert response == {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in reported]}
 
 
-def test_a_message_decided_late_is_reported_in_its_place_in_the_batch() -> None:  # SPEC A1
+def test_the_order_of_verdicts_does_not_change_the_order_of_the_response() -> None:  # SPEC A1
     @batch_consumer
     def handler(batch: Batch) -> None:
         for message in reversed(batch):
@@ -74,16 +74,16 @@ def test_a_message_decided_late_is_reported_in_its_place_in_the_batch() -> None:
         assert failed(handler(batch_of(4), Context())) == ["m0", "m1", "m2", "m3"]
 
 
-def test_an_empty_batch_is_an_empty_success() -> None:  # SPEC A3
+def test_the_response_to_an_empty_batch_is_empty() -> None:  # SPEC A3
     with orders() as wire:
-        assert consumer(picky())({"Records": []}, Context()) == DONE
+        assert consumer(failing_on())({"Records": []}, Context()) == DONE
     assert wire.requests == []
 
 
 @pytest.mark.parametrize("context", [None, object(), Context()], ids=["none", "any object", "lambda"])
-def test_any_context_will_do(context: object) -> None:  # SPEC A1
+def test_the_context_may_be_any_object(context: object) -> None:  # SPEC A1
     with orders():
-        assert failed(consumer(picky("m0"))(batch_of(2), context)) == ["m0"]
+        assert failed(consumer(failing_on("m0"))(batch_of(2), context)) == ["m0"]
 
 
 # duplicates
@@ -98,7 +98,7 @@ def test_any_context_will_do(context: object) -> None:  # SPEC A1
         pytest.param([2, "x"], "handle-of-2", id="a readable count beats an unreadable one"),
     ],
 )
-def test_the_same_id_twice_is_one_message_with_the_handle_of_the_higher_count(
+def test_two_records_with_one_id_are_one_message_with_the_handle_of_the_higher_receive_count(
     counts: list[object], handle: str
 ) -> None:  # SPEC A7
     runs: list[str] = []
@@ -108,15 +108,15 @@ def test_the_same_id_twice_is_one_message_with_the_handle_of_the_higher_count(
         runs.append(message.id)
         raise ValueError
 
-    twins = [record("{}", "m1", receives=count) | {"receiptHandle": f"handle-of-{count}"} for count in counts]
+    duplicates = [record("{}", "m1", receives=count) | {"receiptHandle": f"handle-of-{count}"} for count in counts]
     with orders() as wire:
-        response = handler(event(twins[0], record("{}", "m2"), twins[1]), Context())
+        response = handler(event(duplicates[0], record("{}", "m2"), duplicates[1]), Context())
     assert sorted(runs) == ["m1", "m2"]
     assert failed(response) == ["m1", "m2"]
     assert wire.visibilities() == {handle: 60, "handle-m2": 60}
 
 
-def test_a_batch_handler_sees_a_message_that_is_twice_in_the_batch_once() -> None:  # SPEC A7
+def test_a_batch_handler_gets_a_duplicated_message_once() -> None:  # SPEC A7
     seen: list[str] = []
 
     @batch_consumer
@@ -139,7 +139,7 @@ def test_a_batch_handler_sees_a_message_that_is_twice_in_the_batch_once() -> Non
     ],
 )
 @pytest.mark.parametrize("times", [1, 2], ids=["once", "twice in the batch"])
-def test_a_receive_count_that_is_no_number_at_all_is_1(count: object, times: int) -> None:  # SPEC A3, C2
+def test_a_receive_count_that_is_not_a_number_counts_as_1(count: object, times: int) -> None:  # SPEC A3, C2
     odd = record("{}", "m1")
     odd["attributes"]["ApproximateReceiveCount"] = count
     attempts: list[int] = []
@@ -148,7 +148,7 @@ def test_a_receive_count_that_is_no_number_at_all_is_1(count: object, times: int
     assert attempts == [1]
 
 
-# events that are none
+# events that do not come from SQS
 
 
 NOT_EVENTS = [
@@ -170,29 +170,31 @@ NOT_EVENTS = [
 ]
 
 
-@pytest.mark.parametrize(("not_an_event", "told"), NOT_EVENTS)
-def test_an_event_that_is_not_from_sqs_raises_and_says_what_was_wrong(not_an_event: Any, told: str) -> None:  # SPEC A3
+@pytest.mark.parametrize(("not_an_event", "expected"), NOT_EVENTS)
+def test_an_event_that_does_not_come_from_sqs_raises_an_error_that_names_the_fault(
+    not_an_event: Any, expected: str
+) -> None:  # SPEC A3
     runs: list[Message] = []
     with orders() as wire, pytest.raises(InvalidEvent) as caught:
         consumer(runs.append)(not_an_event, Context())
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     assert (runs, wire.requests) == ([], [])
 
 
 def test_the_text_of_an_invalid_event_stays_short() -> None:  # SPEC A3
     with pytest.raises(InvalidEvent) as caught:
-        consumer(picky())("x" * 100_000, Context())
+        consumer(failing_on())("x" * 100_000, Context())
     assert len(str(caught.value)) < 500
 
 
-# whatever goes wrong
+# errors
 
 
 @pytest.mark.parametrize("make", [consumer, batch_consumer], ids=["message by message", "batch"])
 @pytest.mark.parametrize(
     "error", [ValueError("no"), RecursionError(), MemoryError(), AssertionError(), StopIteration(1), ImportError("x")]
 )
-def test_no_exception_of_a_handler_leaves_the_function(make: Any, error: Exception) -> None:  # SPEC A3
+def test_an_exception_of_a_handler_does_not_leave_the_function(make: Any, error: Exception) -> None:  # SPEC A3
     def handler(_: Any) -> None:
         raise error
 
@@ -200,11 +202,11 @@ def test_no_exception_of_a_handler_leaves_the_function(make: Any, error: Excepti
         assert failed(make(handler)(batch_of(3), Context())) == ["m0", "m1", "m2"]
 
 
-class _OddError(Exception):
-    """An error that cannot even be described."""
+class IndescribableError(Exception):
+    """An error that cannot be converted to text."""
 
     def __str__(self) -> str:
-        raise RuntimeError("no words")
+        raise RuntimeError("no text")
 
     __repr__ = __str__
 
@@ -213,28 +215,28 @@ def test_an_error_that_cannot_be_described_is_a_failure_like_any_other() -> None
     @consumer(backoff=Fixed(7))
     def handler(message: Message) -> None:
         if message.id == "m0":
-            raise _OddError
+            raise IndescribableError
 
     with orders() as wire:
         assert failed(handler(batch_of(2), Context())) == ["m0"]
     assert wire.visibilities() == {"handle-m0": 7}
 
 
-class _RaisingHandler(logging.Handler):
+class FullLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         raise OSError("the log is full")
 
 
 @pytest.fixture
-def _a_log_that_raises() -> Iterator[None]:
-    logger, handler = logging.getLogger("tarry"), _RaisingHandler()
+def _full_log() -> Iterator[None]:
+    logger, handler = logging.getLogger("tarry"), FullLogHandler()
     logger.addHandler(handler)
     yield
     logger.removeHandler(handler)
 
 
-@pytest.mark.usefixtures("_a_log_that_raises")
-def test_a_log_handler_that_raises_changes_nothing() -> None:  # SPEC A2
+@pytest.mark.usefixtures("_full_log")
+def test_a_log_handler_that_raises_does_not_affect_settlement() -> None:  # SPEC A2
     @consumer(backoff=Fixed(7))
     def handler(message: Message) -> None:
         if message.body == "0":
@@ -248,10 +250,10 @@ def test_a_log_handler_that_raises_changes_nothing() -> None:  # SPEC A2
         response = handler(batch_of(4), Context())
     assert failed(response) == ["m1"]
     assert wire.visibilities() == {"handle-m1": 7}
-    assert len(wire.letters()) == 1
+    assert len(wire.sent_entries()) == 1
 
 
-class _RaisingStep:
+class RaisingStep:
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
@@ -260,26 +262,26 @@ class _RaisingStep:
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), SystemExit(1)], ids=["exception", "SystemExit"])
-def test_a_step_that_raises_leaves_its_message_failed(error: BaseException) -> None:  # SPEC A2, E5
-    handler = consumer(on_failure=[_RaisingStep(error)])(picky("m0"))
+def test_a_message_has_failed_if_its_failure_step_raises_an_exception(error: BaseException) -> None:  # SPEC A2, E5
+    handler = consumer(on_failure=[RaisingStep(error)])(failing_on("m0"))
     with orders():
         assert "m0" in failed(handler(batch_of(3), Context()))
 
 
-def test_after_a_step_that_raises_the_rest_of_the_batch_runs() -> None:  # SPEC E5
+def test_the_other_messages_run_after_a_failure_step_raises_an_exception() -> None:  # SPEC E5
     runs: list[str] = []
 
-    @consumer(on_failure=[_RaisingStep(KeyError("x"))])
+    @consumer(on_failure=[RaisingStep(KeyError("x"))])
     def handler(message: Message) -> None:
         runs.append(message.id)
-        picky("m0")(message)
+        failing_on("m0")(message)
 
     with orders():
         assert failed(handler(batch_of(3), Context())) == ["m0"]
     assert runs == ["m0", "m1", "m2"]
 
 
-def test_without_a_client_every_message_that_is_not_done_is_reported() -> None:  # SPEC A2
+def test_without_a_client_every_unfinished_message_is_reported() -> None:  # SPEC A2
     def no_client() -> Any:
         raise RuntimeError("no region")
 
@@ -298,10 +300,10 @@ def test_without_a_client_every_message_that_is_not_done_is_reported() -> None: 
         assert failed(handler(batch_of(4), Context())) == ["m0", "m1", "m2"]
 
 
-def test_without_boto3_every_message_that_is_not_done_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC A2
+def test_without_boto3_every_unfinished_message_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC A2
     monkeypatch.setitem(sys.modules, "boto3", None)
     with use(World()):
-        assert failed(consumer(picky("m1"))(batch_of(3), Context())) == ["m1"]
+        assert failed(consumer(failing_on("m1"))(batch_of(3), Context())) == ["m1"]
 
 
 OPERATIONS = ["GetQueueAttributes", "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"]
@@ -315,13 +317,13 @@ OPERATIONS = ["GetQueueAttributes", "SendMessageBatch", "DeleteMessageBatch", "C
         client_error("AccessDenied", status=403),
         client_error("ThrottlingException"),
         ConnectionError("reset"),
-        KeyError("a bug of ours"),
+        KeyError("a bug of tarry"),
         SystemExit(3),
         KeyboardInterrupt(),
     ],
     ids=lambda error: getattr(error, "response", {}).get("Error", {}).get("Code", type(error).__name__),
 )
-def test_no_request_that_fails_makes_a_message_done(operation: str, error: BaseException) -> None:  # SPEC A2, A3
+def test_a_failed_request_never_makes_a_message_done(operation: str, error: BaseException) -> None:  # SPEC A2, A3
     def fail(_: Any) -> None:
         raise error
 
@@ -333,26 +335,26 @@ def test_no_request_that_fails_makes_a_message_done(operation: str, error: BaseE
             message.reject()
 
     with orders(fails={operation: fail}) as wire:
-        reported = failed(handler(batch_of(3), Context(60)))  # with time to spare, requests go out from this thread
+        reported = failed(handler(batch_of(3), Context(60)))  # with much time left, this thread makes the requests
     assert "m0" in reported
-    assert "m2" not in reported or not isinstance(error, Exception)  # what ends a batch gives the rest back
-    is_a_letter = bool(wire.letters()) and operation != "SendMessageBatch"
-    assert ("m1" in reported) or is_a_letter
+    assert "m2" not in reported or not isinstance(error, Exception)  # an exit releases the other messages
+    is_dead_lettered = bool(wire.sent_entries()) and operation != "SendMessageBatch"
+    assert ("m1" in reported) or is_dead_lettered
 
 
-def test_a_confirmation_with_another_body_is_none() -> None:  # SPEC A2, E6
+def test_a_confirmation_with_the_md5_of_another_body_does_not_count() -> None:  # SPEC A2, E6
     with orders(wrong_md5=True) as wire:
         assert failed(consumer(lambda message: message.reject())(batch_of(1), Context())) == ["m0"]
     assert wire.sent("DeleteMessageBatch") == []
 
 
-def test_a_redrive_policy_that_cannot_be_read_stops_no_other_message() -> None:  # SPEC A2, G1
+def test_an_invalid_redrive_policy_does_not_stop_the_other_messages() -> None:  # SPEC A2, G1
     runs: list[str] = []
 
     @consumer
     def handler(message: Message) -> None:
         runs.append(message.id)
-        picky("m0")(message)
+        failing_on("m0")(message)
 
     wire = orders()
     wire.queues["orders"].attributes = lambda names: {"RedrivePolicy": "{not json"}  # type: ignore[method-assign]
@@ -361,7 +363,7 @@ def test_a_redrive_policy_that_cannot_be_read_stops_no_other_message() -> None: 
     assert runs == ["m0", "m1", "m2"]
 
 
-def test_a_handler_that_changes_the_event_cannot_make_another_message_done() -> None:  # SPEC A2
+def test_a_handler_that_changes_the_event_does_not_affect_another_message() -> None:  # SPEC A2
     @consumer
     def handler(message: Message) -> None:
         if message.body == "0":
@@ -373,14 +375,14 @@ def test_a_handler_that_changes_the_event_cannot_make_another_message_done() -> 
         assert "m1" in failed(handler(batch_of(2), Context()))
 
 
-# what a handler returns
+# values that a handler returns
 
 
 async def _nap() -> None:
     await asyncio.sleep(0)
 
 
-class _AsyncObject:
+class AsyncHandlers:
     def __init__(self, runs: list[str]) -> None:
         self.runs = runs
 
@@ -400,12 +402,12 @@ class _AsyncObject:
     def returns_awaitable(self, message: Message) -> Awaitable[None]:
         runs = self.runs
 
-        class Later:
+        class CustomAwaitable:
             def __await__(self) -> Iterator[Any]:
                 yield from asyncio.sleep(0).__await__()
                 runs.append(message.id)
 
-        return Later()  # type: ignore[return-value]
+        return CustomAwaitable()  # type: ignore[return-value]
 
     @staticmethod
     async def _with(runs: list[str], message: Message) -> None:
@@ -422,19 +424,19 @@ def _wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 ASYNC_HANDLERS: list[Any] = [
-    pytest.param(lambda runs: functools.partial(_AsyncObject._with, runs), id="partial of async def"),
-    pytest.param(_AsyncObject, id="object with async __call__"),
-    pytest.param(lambda runs: functools.partial(_AsyncObject(runs)), id="partial of such an object"),
-    pytest.param(lambda runs: _AsyncObject(runs).method, id="async method"),
-    pytest.param(lambda runs: _AsyncObject(runs).returns_coroutine, id="returns a coroutine"),
-    pytest.param(lambda runs: _AsyncObject(runs).returns_awaitable, id="returns an awaitable"),
-    pytest.param(lambda runs: _wrapped(_AsyncObject(runs).method), id="async method below a sync wrapper"),
-    pytest.param(lambda runs: lambda message, /: _AsyncObject(runs)(message), id="lambda around async"),
+    pytest.param(lambda runs: functools.partial(AsyncHandlers._with, runs), id="partial of async def"),
+    pytest.param(AsyncHandlers, id="object with async __call__"),
+    pytest.param(lambda runs: functools.partial(AsyncHandlers(runs)), id="partial of such an object"),
+    pytest.param(lambda runs: AsyncHandlers(runs).method, id="async method"),
+    pytest.param(lambda runs: AsyncHandlers(runs).returns_coroutine, id="returns a coroutine"),
+    pytest.param(lambda runs: AsyncHandlers(runs).returns_awaitable, id="returns an awaitable"),
+    pytest.param(lambda runs: _wrapped(AsyncHandlers(runs).method), id="async method in a sync wrapper"),
+    pytest.param(lambda runs: lambda message, /: AsyncHandlers(runs)(message), id="lambda around async"),
 ]
 
 
 @pytest.mark.parametrize("make", ASYNC_HANDLERS)
-def test_what_a_handler_returns_unawaited_is_awaited(make: Callable[[list[str]], Any]) -> None:  # SPEC A4
+def test_an_awaitable_that_a_handler_returns_is_awaited(make: Callable[[list[str]], Any]) -> None:  # SPEC A4
     runs: list[str] = []
     with orders():
         assert consumer(make(runs))(batch_of(2), Context()) == DONE
@@ -442,22 +444,22 @@ def test_what_a_handler_returns_unawaited_is_awaited(make: Callable[[list[str]],
 
 
 @pytest.mark.parametrize("make", ASYNC_HANDLERS)
-def test_a_failure_of_what_is_awaited_is_the_messages_failure(make: Callable[[list[str]], Any]) -> None:  # SPEC A4
-    class Full(list[str]):
+def test_an_exception_of_an_awaited_handler_fails_its_message(make: Callable[[list[str]], Any]) -> None:  # SPEC A4
+    class RefusingList(list[str]):
         def append(self, item: str) -> None:
             raise ValueError(item)
 
     with orders():
-        assert failed(consumer(make(Full()))(batch_of(2), Context())) == ["m0", "m1"]
+        assert failed(consumer(make(RefusingList()))(batch_of(2), Context())) == ["m0", "m1"]
 
 
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        pytest.param(_AsyncObject([]), True, id="object"),
-        pytest.param(_AsyncObject([]).method, True, id="method"),
-        pytest.param(functools.partial(_AsyncObject([]).method), True, id="partial"),
-        pytest.param(_AsyncObject([]).returns_coroutine, False, id="only its result tells"),
+        pytest.param(AsyncHandlers([]), True, id="object"),
+        pytest.param(AsyncHandlers([]).method, True, id="method"),
+        pytest.param(functools.partial(AsyncHandlers([]).method), True, id="partial"),
+        pytest.param(AsyncHandlers([]).returns_coroutine, False, id="only its result is awaitable"),
         pytest.param(print, False, id="builtin"),
     ],
 )
@@ -490,7 +492,7 @@ async def _async_generator(message: Message) -> AsyncIterator[None]:
 
 @pytest.mark.parametrize("function", [_generator, _async_generator, lambda m: (x for x in [m])])
 @pytest.mark.parametrize("make", [consumer, batch_consumer], ids=["message by message", "batch"])
-def test_a_generator_that_never_ran_is_a_failure(make: Any, function: Any) -> None:  # SPEC A4
+def test_a_handler_that_returns_a_generator_has_failed(make: Any, function: Any) -> None:  # SPEC A4
     with orders():
         assert failed(make(function)(batch_of(2), Context())) == ["m0", "m1"]
 
@@ -500,19 +502,19 @@ def test_a_generator_that_never_ran_is_a_failure(make: Any, function: Any) -> No
     [False, 0, "failed", {}, {"batchItemFailures": []}, {"batchItemFailures": None}, ValueError, [ValueError()], ()],
     ids=repr,
 )
-def test_any_other_value_that_a_handler_returns_means_nothing(value: object) -> None:  # SPEC A4
-    async def later(_: Message) -> object:
+def test_any_other_return_value_is_ignored(value: object) -> None:  # SPEC A4
+    async def async_handler(_: Message) -> object:
         return value
 
     with orders():
         assert consumer(lambda _: value)(batch_of(1), Context()) == DONE
-        assert consumer(later)(batch_of(1), Context()) == DONE
+        assert consumer(async_handler)(batch_of(1), Context()) == DONE
 
 
-# what ends a batch
+# errors that end a batch
 
 
-class _End(BaseException):
+class BatchEnd(BaseException):
     pass
 
 
@@ -531,7 +533,7 @@ async def _raise_in_group(error: BaseException) -> None:
 
 
 def _ending(error: type[BaseException], how: Any) -> Any:
-    """A consumer whose message m1 ends the batch, in one of several ways."""
+    """Return a consumer that ends the batch at message m1."""
     if how is None:
 
         @consumer(backoff=Fixed(60))
@@ -559,7 +561,9 @@ WAYS = [
 
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_what_ends_the_batch_fails_one_and_gives_the_rest_back(error: Any, how: Any) -> None:  # SPEC A5
+def test_an_exit_fails_its_own_message_and_releases_those_that_have_not_started(
+    error: Any, how: Any
+) -> None:  # SPEC A5
     with orders() as wire:
         response = _ending(error, how)(batch_of(4), Context())
     assert failed(response) == ["m1", "m2", "m3"]
@@ -569,22 +573,20 @@ def test_what_ends_the_batch_fails_one_and_gives_the_rest_back(error: Any, how: 
 @pytest.mark.parametrize("how", [WAYS[0], WAYS[1], WAYS[2]])
 def test_any_other_base_exception_ends_the_batch_too(how: Any) -> None:  # SPEC A5
     with orders() as wire:
-        response = _ending(_End, how)(batch_of(3), Context())
+        response = _ending(BatchEnd, how)(batch_of(3), Context())
     assert failed(response) == ["m1", "m2"]
     assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 0}
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_the_log_names_the_error_that_ended_the_batch(
-    how: Any, caplog: pytest.LogCaptureFixture
-) -> None:  # SPEC A5, L2
+def test_the_error_that_ended_the_batch_is_logged(how: Any, caplog: pytest.LogCaptureFixture) -> None:  # SPEC A5, L2
     with orders():
         _ending(SystemExit, how)(batch_of(2), Context())
     [line] = [line for line in caplog.records if getattr(line, "event", "") == "waiting_retry"]
     assert line.error_type == "SystemExit"  # type: ignore[attr-defined]
 
 
-def test_a_handler_that_swallows_its_cancellation_after_a_task_has_ended_the_batch_has_failed() -> None:  # SPEC A5
+def test_a_message_whose_task_ended_the_batch_has_failed_although_its_handler_suppresses_the_error() -> None:  # SPEC A5
     @consumer(backoff=Fixed(60))
     async def handler(message: Message) -> None:
         task = asyncio.create_task(_raise(SystemExit(1)))
@@ -598,14 +600,14 @@ def test_a_handler_that_swallows_its_cancellation_after_a_task_has_ended_the_bat
     assert wire.visibilities() == {"handle-m0": 60, "handle-m1": 0}
 
 
-def test_the_next_invocation_runs_after_one_that_was_ended() -> None:  # SPEC A5, A6
+def test_an_invocation_runs_after_one_that_ended_early() -> None:  # SPEC A5, A6
     handler = _ending(SystemExit, _raise_in_task)
     with orders():
         handler(batch_of(3), Context())
         assert handler(event(record("{}", "m7")), Context()) == DONE
 
 
-def test_an_ended_batch_handler_fails_what_it_said_nothing_about() -> None:  # SPEC A5, B5
+def test_an_exit_of_a_batch_handler_fails_the_messages_without_a_verdict() -> None:  # SPEC A5, B5
     @batch_consumer(backoff=Fixed(60))
     def handler(batch: Batch) -> None:
         batch[1].ack()
@@ -616,7 +618,7 @@ def test_an_ended_batch_handler_fails_what_it_said_nothing_about() -> None:  # S
     assert wire.visibilities() == {"handle-m0": 60, "handle-m2": 60}
 
 
-def test_a_word_said_before_the_end_holds() -> None:  # SPEC A5, B5
+def test_a_verdict_given_before_an_exit_holds() -> None:  # SPEC A5, B5
     @consumer
     def handler(message: Message) -> None:
         message.ack()
@@ -628,14 +630,14 @@ def test_a_word_said_before_the_end_holds() -> None:  # SPEC A5, B5
 
 
 @pytest.mark.parametrize("how", WAYS[:3])
-def test_a_cancelled_error_is_a_failure_of_its_message_alone(how: Any) -> None:  # SPEC A5
+def test_a_cancelled_error_fails_only_its_own_message(how: Any) -> None:  # SPEC A5
     with orders() as wire:
         response = _ending(asyncio.CancelledError, how)(batch_of(4), Context())
     assert failed(response) == ["m1"]
     assert wire.visibilities() == {"handle-m1": 60}
 
 
-def test_a_handler_that_cancels_its_own_task_fails_no_other_message() -> None:  # SPEC A5
+def test_a_handler_that_cancels_its_own_task_does_not_affect_other_messages() -> None:  # SPEC A5
     runs: list[str] = []
 
     @consumer
@@ -653,15 +655,15 @@ def test_a_handler_that_cancels_its_own_task_fails_no_other_message() -> None:  
     assert runs == ["m1", "m2"]
 
 
-# beside each other, and one after the other
+# concurrent and successive invocations
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_two_invocations_at_once_do_not_see_each_other(is_async: bool) -> None:  # SPEC A6
-    both_run = threading.Barrier(2, timeout=10)
+def test_concurrent_invocations_do_not_affect_each_other(is_async: bool) -> None:  # SPEC A6
+    both_running = threading.Barrier(2, timeout=10)
 
     def work(message: Message) -> None:
-        both_run.wait()  # the two threads take turns, message by message
+        both_running.wait()  # the two threads take turns, message by message
         if message.body == "bad":
             raise ValueError
 
@@ -688,14 +690,14 @@ def test_two_invocations_at_once_do_not_see_each_other(is_async: bool) -> None: 
     assert answers == {"left": ["m0", "m2"], "right": ["m1"]}
 
 
-@pytest.mark.parametrize("say", ["ack", "retry", "reject", "discard"])
-def test_a_word_on_a_message_of_an_earlier_invocation_says_nothing(say: str) -> None:  # SPEC A6
+@pytest.mark.parametrize("verdict", ["ack", "retry", "reject", "discard"])
+def test_a_verdict_on_a_message_of_an_earlier_invocation_is_ignored(verdict: str) -> None:  # SPEC A6
     kept: list[Message] = []
 
     @consumer(backoff=Fixed(60))
     def handler(message: Message) -> None:
         if kept:
-            getattr(kept[0], say)()
+            getattr(kept[0], verdict)()
         kept.append(message)
         if message.body == "bad":
             raise ValueError
@@ -704,11 +706,11 @@ def test_a_word_on_a_message_of_an_earlier_invocation_says_nothing(say: str) -> 
         handler(event(record("bad")), Context())
         assert failed(handler(event(record("bad")), Context())) == ["m1"]
         assert handler(event(record("good")), Context()) == DONE
-    assert wire.letters() == []
+    assert wire.sent_entries() == []
 
 
-def test_an_invocation_leaves_nothing_to_the_next() -> None:  # SPEC A6
-    handler = consumer(picky("m0", "m1"))
+def test_an_invocation_leaves_no_messages_to_the_next() -> None:  # SPEC A6
+    handler = consumer(failing_on("m0", "m1"))
     with orders() as wire:
         first = handler(batch_of(3), Context())
         second = handler(batch_of(1), Context())
@@ -717,11 +719,11 @@ def test_an_invocation_leaves_nothing_to_the_next() -> None:  # SPEC A6
 
 
 @pytest.mark.parametrize("bad", ["m1", ""], ids=["one fails", "all succeed"])
-def test_an_async_consumer_can_be_called_from_inside_an_event_loop(bad: str) -> None:  # SPEC A4
+def test_an_async_consumer_can_be_called_in_an_event_loop(bad: str) -> None:  # SPEC A4
     @consumer
     async def handler(message: Message) -> None:
         await asyncio.sleep(0)
-        picky(bad)(message)
+        failing_on(bad)(message)
 
     async def main() -> list[str]:
         return failed(handler(batch_of(3), Context()))
@@ -730,18 +732,18 @@ def test_an_async_consumer_can_be_called_from_inside_an_event_loop(bad: str) -> 
         assert asyncio.run(main()) == ([bad] if bad else [])
 
 
-def test_a_sync_handler_that_returns_a_coroutine_works_inside_an_event_loop() -> None:  # SPEC A4
+def test_a_sync_handler_that_returns_a_coroutine_works_in_an_event_loop() -> None:  # SPEC A4
     runs: list[str] = []
 
     async def main() -> Any:
-        return consumer(_AsyncObject(runs).returns_coroutine)(batch_of(2), Context())
+        return consumer(AsyncHandlers(runs).returns_coroutine)(batch_of(2), Context())
 
     with orders():
         assert asyncio.run(main()) == DONE
     assert runs == ["m0", "m1"]
 
 
-def test_a_system_exit_inside_an_event_loop_ends_the_batch_and_not_the_loop() -> None:  # SPEC A5
+def test_a_system_exit_in_an_event_loop_ends_the_batch_and_not_the_loop() -> None:  # SPEC A5
     async def main() -> list[str]:
         return failed(_ending(SystemExit, _raise_in_task)(batch_of(3), Context()))
 
@@ -749,13 +751,13 @@ def test_a_system_exit_inside_an_event_loop_ends_the_batch_and_not_the_loop() ->
         assert asyncio.run(main()) == ["m1", "m2"]
 
 
-def test_a_step_list_in_use_by_two_consumers_is_shared_without_harm() -> None:  # SPEC A6
+def test_two_consumers_can_share_a_list_of_failure_steps() -> None:  # SPEC A6
     steps: list[FailureStep] = [RetryInPlace(), DeadLetter()]
-    first, second = (consumer(on_failure=steps, max_attempts=limit)(picky("m1")) for limit in (1, 2))
+    first, second = (consumer(on_failure=steps, max_attempts=limit)(failing_on("m1")) for limit in (1, 2))
     with orders() as wire:
         assert first(event(record()), Context()) == DONE
         assert failed(second(event(record()), Context())) == ["m1"]
-    assert len(wire.letters()) == 1
+    assert len(wire.sent_entries()) == 1
 
 
 def test_a_handler_can_invoke_another_consumer() -> None:  # SPEC A6
@@ -785,20 +787,20 @@ def test_an_async_batch_handler_settles_like_a_sync_one() -> None:  # SPEC A4, B
     with orders() as wire:
         assert failed(handler(batch_of(4), Context())) == ["m1"]
     assert wire.visibilities() == {"handle-m1": 60}
-    assert [kept["id"] for kept in wire.records()] == ["m2"]
+    assert [envelope["id"] for envelope in wire.envelopes()] == ["m2"]
 
 
-def test_a_task_left_behind_by_one_invocation_cannot_end_the_next() -> None:  # SPEC A6
+def test_a_task_that_outlives_its_invocation_cannot_end_the_next() -> None:  # SPEC A6
     tasks: list[asyncio.Task[None]] = []
 
-    async def exits_later() -> None:
+    async def exits_after_a_while() -> None:
         for _ in range(5):
             await asyncio.sleep(0)
         raise SystemExit
 
     @consumer
     async def leaves_a_task(message: Message) -> None:
-        tasks.append(asyncio.create_task(exits_later()))
+        tasks.append(asyncio.create_task(exits_after_a_while()))
 
     @consumer
     async def other(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Return values of handlers: a verdict, a Powertools-style answer, or a value that has no meaning."""
+"""Return values of handlers: a verdict, a partial batch response, or a value without a meaning."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,15 +30,18 @@ def orders(queue: str = "orders") -> Wire:
 
 
 def returning(value: Callable[[], Any], way: str, **settings: Any) -> Consumer[Any]:
-    async def later(_: Any) -> Any:
+    async def coroutine(_: Any) -> Any:
         return value()
 
     async def nested(_: Any) -> Any:
-        return later(None)
+        return coroutine(None)
 
-    function: Any = {"sync": lambda _: value(), "async": later, "awaitable": lambda _: later(None), "nested": nested}[
-        way
-    ]
+    function: Any = {
+        "sync": lambda _: value(),
+        "async": coroutine,
+        "awaitable": lambda _: coroutine(None),
+        "nested": nested,
+    }[way]
     return consumer(**settings)(function)
 
 
@@ -49,11 +52,11 @@ WAYS = ["sync", "async", "awaitable", "nested"]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_returned_verdict_counts_as_if_it_had_been_raised(way: str) -> None:  # SPEC A4
+def test_a_returned_verdict_counts_like_a_raised_one(way: str) -> None:  # SPEC A4
     def result(verdict: BaseException, **settings: Any) -> tuple[list[str], dict[str, int], list[str]]:
         with orders() as wire:
             response = returning(lambda: verdict, way, **settings)(event(record()), Context())
-        reasons = [each["failure"]["reason"] for each in wire.records()]
+        reasons = [each["failure"]["reason"] for each in wire.envelopes()]
         return failed(response), wire.visibilities(), reasons
 
     assert result(Retry(30)) == (["m1"], {"handle-m1": 30}, [])
@@ -63,20 +66,20 @@ def test_a_returned_verdict_counts_as_if_it_had_been_raised(way: str) -> None:  
     assert result(ValueError("no stock"), fatal=ValueError) == ([], {}, ["fatal"])
 
 
-def test_a_returned_deferral_consumes_no_attempt() -> None:  # SPEC A4, B2
+def test_a_returned_deferral_uses_no_attempt() -> None:  # SPEC A4, B2
     with orders() as wire:
         assert failed(consumer(lambda _: Defer(60))(event(record()), Context())) == []
     [sent] = wire.sent("SendMessageBatch")
     assert sent.entries[0]["DelaySeconds"] == 60
 
 
-def test_a_returned_error_is_told_as_one_that_was_raised(caplog: pytest.LogCaptureFixture) -> None:  # SPEC A4, L2
+def test_a_returned_error_is_logged_like_a_raised_one(caplog: pytest.LogCaptureFixture) -> None:  # SPEC A4, L2
     with orders():
         consumer(lambda _: ValueError("no stock"))(event(record()), Context())
     assert field(lines(caplog, "waiting_retry")[0], "error") == "ValueError: no stock"
 
 
-def test_a_word_on_the_message_comes_before_the_verdict_that_its_handler_returns() -> None:  # SPEC A4, B5
+def test_a_verdict_given_on_the_message_overrides_a_returned_one() -> None:  # SPEC A4, B5
     @consumer
     def handler(message: Message) -> Retry:
         message.ack()
@@ -87,7 +90,7 @@ def test_a_word_on_the_message_comes_before_the_verdict_that_its_handler_returns
     assert wire.visibilities() == {}
 
 
-def test_a_verdict_that_a_batch_handler_returns_is_that_of_each_unsaid_message() -> None:  # SPEC A4, B5
+def test_a_verdict_that_a_batch_handler_returns_applies_to_each_message_without_a_verdict() -> None:  # SPEC A4, B5
     @batch_consumer
     def handler(batch: Batch) -> Retry:
         batch[0].ack()
@@ -98,7 +101,7 @@ def test_a_verdict_that_a_batch_handler_returns_is_that_of_each_unsaid_message()
     assert wire.visibilities() == {"handle-m1": 30, "handle-m2": 30}
 
 
-def test_a_returned_batch_error_names_its_message() -> None:  # SPEC A4, B5
+def test_a_returned_batch_error_counts_like_a_raised_one() -> None:  # SPEC A4, B5
     with orders() as wire:
         handler = batch_consumer(backoff=Fixed(60))(lambda _: BatchError(index=1))
         assert failed(handler(batch_of(3), Context())) == ["m1", "m2"]
@@ -113,58 +116,62 @@ def test_a_returned_system_exit_ends_the_batch(way: str) -> None:  # SPEC A4, A5
     assert wire.visibilities() == {"handle-m0": 60, "handle-m1": 0, "handle-m2": 0}
 
 
-# answers
+# partial batch responses
 
 
-def answer(*ids: Any) -> dict[str, Any]:
+def response_with(*ids: Any) -> dict[str, Any]:
     return {"batchItemFailures": [{"itemIdentifier": each} for each in ids]}
 
 
-def answers(value: Any, way: str = "sync", **settings: Any) -> Consumer[Any]:
-    async def later(_: Batch) -> Any:
+def answering(value: Any, way: str = "sync", **settings: Any) -> Consumer[Any]:
+    async def coroutine(_: Batch) -> Any:
         return value
 
-    functions: dict[str, Any] = {"sync": lambda _: value, "async": later, "awaitable": lambda batch: [later(batch)][0]}
+    functions: dict[str, Any] = {
+        "sync": lambda _: value,
+        "async": coroutine,
+        "awaitable": lambda batch: [coroutine(batch)][0],
+    }
     made: Consumer[Any] = batch_consumer(**{"backoff": Fixed(60), **settings})(functions[way])
     return made
 
 
 @pytest.mark.parametrize("way", ["sync", "async", "awaitable"])
-def test_a_batch_handler_fails_the_messages_that_its_answer_names(way: str) -> None:  # SPEC A4
+def test_a_batch_handler_fails_the_messages_that_its_response_lists(way: str) -> None:  # SPEC A4
     with orders() as wire:
-        assert failed(answers(answer("m3", "m1", "m3"), way)(batch_of(5), Context())) == ["m1", "m3"]
+        assert failed(answering(response_with("m3", "m1", "m3"), way)(batch_of(5), Context())) == ["m1", "m3"]
     assert wire.visibilities() == {"handle-m1": 60, "handle-m3": 60}
 
 
-def test_an_answer_may_name_a_message_by_its_stable_id() -> None:  # SPEC A4, K3
+def test_a_returned_response_may_list_a_message_by_its_stable_id() -> None:  # SPEC A4, K3
     from tarry.envelope.attribute import body_sum, dump
     from tests.records import record as plain
 
-    kept = {"v": 1, "sum": body_sum("{}"), "id": "stable", "carried": 2}
-    copy = plain(message_id="m1", attributes={"Tarry": {"stringValue": dump(kept), "dataType": "String"}})
+    envelope = {"v": 1, "sum": body_sum("{}"), "id": "stable", "carried": 2}
+    copy = plain(message_id="m1", attributes={"Tarry": {"stringValue": dump(envelope), "dataType": "String"}})
     with orders():
-        assert failed(answers(answer("stable"))(event(plain(message_id="m0"), copy), Context())) == ["m1"]
+        assert failed(answering(response_with("stable"))(event(plain(message_id="m0"), copy), Context())) == ["m1"]
 
 
-def test_a_named_message_is_dead_lettered_at_its_last_attempt() -> None:  # SPEC A4, C8
+def test_a_listed_message_is_dead_lettered_at_its_last_attempt() -> None:  # SPEC A4, C8
     with orders() as wire:
-        assert failed(answers(answer("m1"), max_attempts=1, backoff=None)(batch_of(3), Context())) == []
-    [letter] = wire.records()
-    assert (letter["failure"]["reason"], letter["failure"]["type"]) == ("exhausted", "tarry.UnexplainedFailure")
+        assert failed(answering(response_with("m1"), max_attempts=1, backoff=None)(batch_of(3), Context())) == []
+    [envelope] = wire.envelopes()
+    assert (envelope["failure"]["reason"], envelope["failure"]["type"]) == ("exhausted", "tarry.UnexplainedFailure")
 
 
 @pytest.mark.parametrize("settings", [{"retry_on": KeyError}, {"fatal": ValueError}])
-def test_a_named_message_is_retried_whatever_errors_are_fatal(settings: Any) -> None:  # SPEC A4, D1
+def test_a_listed_message_is_retried_whatever_errors_are_fatal(settings: Any) -> None:  # SPEC A4, D1
     with orders():
-        assert failed(answers(answer("m1"), **settings)(batch_of(2), Context())) == ["m1"]
+        assert failed(answering(response_with("m1"), **settings)(batch_of(2), Context())) == ["m1"]
 
 
-def test_a_word_beats_the_answer() -> None:  # SPEC A4, B4, B5
+def test_a_verdict_overrides_the_returned_response() -> None:  # SPEC A4, B4, B5
     @batch_consumer(backoff=Fixed(60))
     def handler(batch: Batch) -> Any:
         batch[0].ack()
         batch[1].retry(7)
-        return answer("m0", "m1", "m2")
+        return response_with("m0", "m1", "m2")
 
     with orders() as wire:
         assert failed(handler(batch_of(4), Context())) == ["m1", "m2"]
@@ -176,26 +183,26 @@ def fifo(*groups: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("max_attempts", [1, 5])
-def test_on_fifo_the_first_named_of_each_group_has_failed_and_those_behind_are_given_back(
+def test_on_fifo_the_first_listed_message_of_each_group_has_failed_and_those_behind_it_are_released(
     max_attempts: int,
 ) -> None:  # SPEC A4, H1
     with orders("orders.fifo") as wire:
-        handler = answers(answer("m1", "m2", "m3"), max_attempts=max_attempts)
+        handler = answering(response_with("m1", "m2", "m3"), max_attempts=max_attempts)
         response = handler(fifo("a", "a", "b", "a", "b"), Context())
     if max_attempts == 5:
         assert failed(response) == ["m1", "m2", "m3", "m4"]
         assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 60, "handle-m3": 0, "handle-m4": 0}
     else:
         assert failed(response) == ["m3"]
-        assert [letter["MessageBody"] for letter in wire.letters()] == ["1", "2"]
+        assert [dead_letter["MessageBody"] for dead_letter in wire.sent_entries()] == ["1", "2"]
         assert wire.visibilities() == {"handle-m3": 0}
 
 
 REJECTED = [
-    answer("m0", "unknown"),
-    answer("m0", ""),
-    answer("m0", None),
-    answer("m0", 7),
+    response_with("m0", "unknown"),
+    response_with("m0", ""),
+    response_with("m0", None),
+    response_with("m0", 7),
     {"batchItemFailures": [{}]},
     {"batchItemFailures": ["m0"]},
     {"batchItemFailures": [None]},
@@ -206,7 +213,7 @@ REJECTED = [
 
 
 @pytest.mark.parametrize("value", REJECTED, ids=repr)
-def test_an_answer_that_lambda_would_reject_fails_all_unsaid_messages(value: Any) -> None:  # SPEC A4
+def test_a_response_that_lambda_would_refuse_fails_all_messages_without_a_verdict(value: Any) -> None:  # SPEC A4
     @batch_consumer(backoff=Fixed(60))
     def handler(batch: Batch) -> Any:
         batch[1].ack()
@@ -217,21 +224,25 @@ def test_an_answer_that_lambda_would_reject_fails_all_unsaid_messages(value: Any
     assert wire.visibilities() == {"handle-m0": 60, "handle-m2": 60}
 
 
-@pytest.mark.parametrize("value", [answer(), {"batchItemFailures": None}, {}, {"failures": ["m0"]}, None], ids=repr)
-def test_an_answer_that_names_no_message_acknowledges_them(value: Any) -> None:  # SPEC A4
+@pytest.mark.parametrize(
+    "value", [response_with(), {"batchItemFailures": None}, {}, {"failures": ["m0"]}, None], ids=repr
+)
+def test_a_response_that_lists_no_message_acknowledges_all(value: Any) -> None:  # SPEC A4
     with orders():
-        assert failed(answers(value)(batch_of(3), Context())) == []
+        assert failed(answering(value)(batch_of(3), Context())) == []
 
 
-@pytest.mark.parametrize("value", [answer("m0"), answer("unknown"), {"batchItemFailures": ["x"]}], ids=repr)
+@pytest.mark.parametrize(
+    "value", [response_with("m0"), response_with("unknown"), {"batchItemFailures": ["x"]}], ids=repr
+)
 @pytest.mark.parametrize("way", WAYS)
-def test_an_answer_of_a_handler_of_one_message_is_its_failure(way: str, value: Any) -> None:  # SPEC A4
+def test_a_response_returned_by_a_handler_of_one_message_fails_the_message(way: str, value: Any) -> None:  # SPEC A4
     with orders() as wire:
         assert failed(returning(lambda: value, way, backoff=Fixed(60))(event(record()), Context())) == ["m1"]
     assert wire.visibilities() == {"handle-m1": 60}
 
 
-class Refusing(dict[str, Any]):
+class RefusingDict(dict[str, Any]):
     def get(self, *_: object) -> Any:
         raise KeyError
 
@@ -239,15 +250,15 @@ class Refusing(dict[str, Any]):
         raise KeyError
 
 
-def test_an_answer_of_an_odd_class_is_read_as_a_plain_one() -> None:  # SPEC A4, A2
+def test_a_response_of_a_hostile_dict_class_is_read_like_a_plain_dict() -> None:  # SPEC A4, A2
     with orders():
-        assert failed(answers(Refusing(answer("m1")))(batch_of(3), Context())) == ["m1"]
+        assert failed(answering(RefusingDict(response_with("m1")))(batch_of(3), Context())) == ["m1"]
 
 
 # unsaid
 
 
-def saying(*ids: str) -> Callable[[Batch], None]:
+def acknowledging(*ids: str) -> Callable[[Batch], None]:
     def handler(batch: Batch) -> None:
         for message in batch:
             if message.delivery_id in ids:
@@ -256,20 +267,20 @@ def saying(*ids: str) -> Callable[[Batch], None]:
     return handler
 
 
-def test_unsaid_messages_fail_where_that_is_asked_for() -> None:  # SPEC B8
+def test_with_unsaid_fail_messages_without_a_verdict_fail() -> None:  # SPEC B8
     with orders() as wire:
-        handler = batch_consumer(unsaid="fail", backoff=Fixed(60))(saying("m0", "m2"))
+        handler = batch_consumer(unsaid="fail", backoff=Fixed(60))(acknowledging("m0", "m2"))
         assert failed(handler(batch_of(4), Context())) == ["m1", "m3"]
     assert wire.visibilities() == {"handle-m1": 60, "handle-m3": 60}
 
 
 @pytest.mark.parametrize("settings", [{}, {"unsaid": "ack"}])
-def test_unsaid_messages_are_acknowledged_by_default(settings: Any) -> None:  # SPEC B1, B8
+def test_by_default_messages_without_a_verdict_are_acknowledged(settings: Any) -> None:  # SPEC B1, B8
     with orders():
-        assert failed(batch_consumer(**settings)(saying("m0"))(batch_of(3), Context())) == []
+        assert failed(batch_consumer(**settings)(acknowledging("m0"))(batch_of(3), Context())) == []
 
 
-def test_an_async_batch_handler_that_says_nothing_fails_all_where_that_is_asked_for() -> None:  # SPEC B8
+def test_with_unsaid_fail_an_async_batch_handler_without_verdicts_fails_all_messages() -> None:  # SPEC B8
     @batch_consumer(unsaid="fail", backoff=Fixed(60))
     async def handler(batch: Batch) -> None:
         return None
@@ -278,15 +289,15 @@ def test_an_async_batch_handler_that_says_nothing_fails_all_where_that_is_asked_
         assert failed(handler(batch_of(3), Context())) == ["m0", "m1", "m2"]
 
 
-@pytest.mark.parametrize("all_of_them", [Batch.ack_all, lambda batch: [message.ack() for message in batch]])
-def test_a_batch_that_is_acknowledged_in_words_is_done_in_either_mode(all_of_them: Any) -> None:  # SPEC B8
+@pytest.mark.parametrize("ack_each", [Batch.ack_all, lambda batch: [message.ack() for message in batch]])
+def test_with_unsaid_fail_explicitly_acknowledged_messages_are_done(ack_each: Any) -> None:  # SPEC B8
     with orders() as wire:
-        handler = batch_consumer(unsaid="fail")(lambda batch: all_of_them(batch) and None)
+        handler = batch_consumer(unsaid="fail")(lambda batch: ack_each(batch) and None)
         assert failed(handler(batch_of(3), Context())) == []
     assert wire.requests == []
 
 
-def test_a_batch_error_acknowledges_those_before_it_in_either_mode() -> None:  # SPEC B8, B5
+def test_with_unsaid_fail_a_batch_error_acknowledges_the_messages_before_it() -> None:  # SPEC B8, B5
     @batch_consumer(unsaid="fail", backoff=Fixed(60))
     def handler(batch: Batch) -> None:
         raise BatchError(index=1)
@@ -295,19 +306,21 @@ def test_a_batch_error_acknowledges_those_before_it_in_either_mode() -> None:  #
         assert failed(handler(batch_of(3), Context())) == ["m1", "m2"]
 
 
-def test_those_that_an_answer_does_not_name_are_unsaid() -> None:  # SPEC A4, B8
+def test_with_unsaid_fail_messages_that_the_response_does_not_list_fail() -> None:  # SPEC A4, B8
     @batch_consumer(unsaid="fail", backoff=Fixed(60))
     def handler(batch: Batch) -> Any:
         batch[0].ack()
-        return answer("m1")
+        return response_with("m1")
 
     with orders():
         assert failed(handler(batch_of(3), Context())) == ["m1", "m2"]
 
 
-def test_on_fifo_an_unsaid_message_behind_a_failed_one_is_given_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_with_unsaid_fail_messages_behind_a_failed_one_of_their_group_are_released(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with orders("orders.fifo") as wire:  # SPEC B8, H2
-        handler = batch_consumer(unsaid="fail", backoff=Fixed(60))(saying("m0"))
+        handler = batch_consumer(unsaid="fail", backoff=Fixed(60))(acknowledging("m0"))
         assert failed(handler(fifo("a", "a", "a", "b"), Context())) == ["m1", "m2", "m3"]
     assert wire.visibilities() == {"handle-m1": 60, "handle-m2": 0, "handle-m3": 60}
 

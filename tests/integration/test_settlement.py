@@ -1,4 +1,4 @@
-"""What goes out to SQS for a batch: each request as it was sent."""
+"""The settlement requests of clean, retried, and dead-lettered batches."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_a_clean_batch_makes_no_request() -> None:  # SPEC G2
 
 
 @pytest.mark.parametrize(("count", "requests"), [(1, 1), (10, 1), (11, 2), (95, 10)])
-def test_delayed_retries_go_out_in_tens(count: int, requests: int) -> None:  # SPEC G1
+def test_delayed_retries_are_requested_in_batches_of_ten(count: int, requests: int) -> None:  # SPEC G1
     with orders() as wire:
         response = fails(batch_of(count), Context())
     assert failed(response) == [f"m{index}" for index in range(count)]
@@ -35,14 +35,14 @@ def test_delayed_retries_go_out_in_tens(count: int, requests: int) -> None:  # S
     assert wire.visibilities() == {f"handle-m{index}": 60 for index in range(count)}
 
 
-def test_a_dead_letter_is_sent_confirmed_and_then_deleted() -> None:  # SPEC E6, F2
+def test_a_dead_letter_is_sent_before_the_original_is_deleted() -> None:  # SPEC E6, F2
     with orders() as wire:
         response = fails(event(record("{}", receives=5)), Context())
     assert failed(response) == []
     assert wire.operations == [
         "GetQueueAttributes", "GetQueueAttributes", "SendMessageBatch", "DeleteMessageBatch"
     ]  # fmt: skip
-    [sent] = wire.letters()
+    [sent] = wire.sent_entries()
     assert sent["MessageBody"] == "{}"
     assert sent["DelaySeconds"] == 0
-    assert wire.records()[0]["failure"]["reason"] == "exhausted"
+    assert wire.envelopes()[0]["failure"]["reason"] == "exhausted"

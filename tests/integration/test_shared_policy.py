@@ -1,4 +1,4 @@
-"""``policy=RetryPolicy(...)``, which several consumers share, and a backoff of the user's at work in a consumer."""
+"""``policy=RetryPolicy(...)``, which several consumers can share, and backoffs written by the user."""
 
 from collections.abc import Callable
 from random import Random
@@ -54,10 +54,10 @@ def test_a_shared_policy_decides_which_errors_are_fatal() -> None:  # SPEC C1, D
 
     with orders() as wire:
         assert failed(handler(batch_of(1), Context())) == []
-    assert [told["failure"]["reason"] for told in wire.records()] == ["fatal"]
+    assert [envelope["failure"]["reason"] for envelope in wire.envelopes()] == ["fatal"]
 
 
-def test_a_batch_consumer_takes_a_policy() -> None:  # SPEC C1
+def test_a_batch_consumer_can_have_a_policy() -> None:  # SPEC C1
     @batch_consumer(policy=PATIENT)
     def handler(batch: Batch) -> None:
         raise ValueError
@@ -79,19 +79,19 @@ SINGLE = {
 
 @pytest.mark.parametrize("name", SINGLE)
 @pytest.mark.parametrize("make", [consumer, batch_consumer])
-def test_a_policy_beside_a_single_setting_is_refused_and_both_are_named(make: Any, name: str) -> None:  # SPEC C1
+def test_a_policy_beside_a_single_setting_is_refused_with_both_names(make: Any, name: str) -> None:  # SPEC C1
     with pytest.raises(ConfigurationError) as caught:
         make(**{"policy": PATIENT, name: SINGLE[name]})
     assert str(caught.value) == f"policy and {name} are both given: set {name} in the RetryPolicy, or remove policy"
 
 
-def test_settings_that_are_none_are_not_given() -> None:  # SPEC C1
+def test_settings_that_are_none_count_as_not_given() -> None:  # SPEC C1
     assert consumer(policy=PATIENT, backoff=None, retry_on=None, retry_when=None)(fails).policy is PATIENT
     assert consumer(policy=None, max_attempts=3)(fails).policy == RetryPolicy(3)
 
 
 @pytest.mark.parametrize("odd", [5, {"max_attempts": 3}, RetryPolicy, Fixed(3)])
-def test_another_policy_is_refused(odd: Any) -> None:  # SPEC C5
+def test_an_invalid_policy_is_refused(odd: Any) -> None:  # SPEC C5
     with pytest.raises(ConfigurationError, match=r"policy takes a RetryPolicy\(\.\.\.\), got "):
         consumer(policy=odd)
 
@@ -102,14 +102,14 @@ NOT_IN_PLACE = [SendAgain("slow"), DeadLetter()]
 @pytest.mark.parametrize(
     ("policy", "name"), [(RetryPolicy(3), "max_attempts=3"), (RetryPolicy(backoff=Fixed(9)), r"backoff=Fixed\(")]
 )
-def test_attempts_or_a_backoff_that_mean_nothing_are_refused_in_a_policy_too(
+def test_a_policy_with_attempts_or_a_backoff_is_refused_without_retry_in_place(
     policy: RetryPolicy, name: str
 ) -> None:  # SPEC E1
     with pytest.raises(ConfigurationError, match=f"the policy's {name}.* has no effect without RetryInPlace"):
         consumer(policy=policy, on_failure=NOT_IN_PLACE)
 
 
-def test_a_policy_that_only_names_errors_goes_with_any_steps() -> None:  # SPEC E1
+def test_a_policy_that_only_names_errors_works_with_any_failure_steps() -> None:  # SPEC E1
     policy = RetryPolicy(fatal=KeyError, traverse_causes=True)
     assert consumer(policy=policy, on_failure=NOT_IN_PLACE)(fails).policy is policy
 
@@ -117,11 +117,11 @@ def test_a_policy_that_only_names_errors_goes_with_any_steps() -> None:  # SPEC 
 # replace
 
 
-def test_replacing_another_setting_keeps_the_policy_itself() -> None:  # SPEC C1
+def test_replacing_another_setting_keeps_the_policy_object() -> None:  # SPEC C1
     assert consumer(policy=PATIENT)(fails).replace(timeout=3).policy is PATIENT
 
 
-def test_replacing_a_single_setting_changes_a_shared_policy_for_that_consumer_alone() -> None:  # SPEC C1
+def test_replacing_a_single_setting_changes_a_shared_policy_only_for_that_consumer() -> None:  # SPEC C1
     before = consumer(policy=PATIENT)(fails)
     after = before.replace(max_attempts=2)
     assert after.policy == RetryPolicy(max_attempts=2, backoff=Fixed(77), fatal=KeyError)
@@ -130,14 +130,14 @@ def test_replacing_a_single_setting_changes_a_shared_policy_for_that_consumer_al
     assert after.replace(timeout=3).policy == after.policy
 
 
-def test_replacing_the_policy_takes_the_place_of_all_single_settings() -> None:  # SPEC C1
+def test_replacing_the_policy_replaces_all_single_settings() -> None:  # SPEC C1
     handler = consumer(max_attempts=2, fatal=OSError, timeout=3)(fails).replace(policy=PATIENT)
     assert handler.policy is PATIENT
     assert handler.timeout == 3
     assert handler.replace(policy=RetryPolicy()).policy == RetryPolicy()
 
 
-def test_replacing_the_policy_by_none_is_back_to_the_defaults() -> None:  # SPEC C1
+def test_replacing_the_policy_by_none_restores_the_defaults() -> None:  # SPEC C1
     assert consumer(policy=PATIENT)(fails).replace(policy=None).policy == RetryPolicy()
     assert consumer(policy=PATIENT)(fails).replace(policy=None, max_attempts=2).policy == RetryPolicy(2)
 
@@ -147,16 +147,16 @@ def test_replacing_both_is_refused() -> None:  # SPEC C1
         consumer(policy=PATIENT)(fails).replace(policy=RetryPolicy(), max_attempts=2)
 
 
-def test_a_policy_without_attempts_may_lose_its_step_and_get_another_class() -> None:  # SPEC E1
+def test_a_policy_without_attempts_allows_replacing_failure_steps_and_fatal() -> None:  # SPEC E1
     handler = consumer(policy=RetryPolicy(fatal=KeyError))(fails)
     assert handler.replace(on_failure=NOT_IN_PLACE, fatal=OSError).policy == RetryPolicy(fatal=OSError)
 
 
-# backoffs of the user's
+# backoffs written by the user
 
 
-class Turning:
-    """Good when it is made, then what the test says."""
+class ChangeableBackoff:
+    """A backoff that is valid at first; the test changes its answer later."""
 
     def __init__(self, seconds: Any = 40.0) -> None:
         self.seconds = seconds
@@ -167,80 +167,84 @@ class Turning:
         return self.seconds
 
 
-def turned(make: Callable[[Turning], Any], answer: Any) -> Any:
-    """A consumer whose backoff has gone bad since it was made."""
-    backoff = Turning()
+def consumer_with_changed_backoff(make: Callable[[ChangeableBackoff], Any], answer: Any) -> Any:
+    """Return a consumer whose backoff gives ``answer`` since it was made."""
+    backoff = ChangeableBackoff()
     handler = consumer(**make(backoff))(fails)
     backoff.seconds = answer
     return handler
 
 
-def test_an_own_backoff_sets_the_delay() -> None:  # SPEC C1
+def test_a_backoff_of_the_user_sets_the_delay() -> None:  # SPEC C1
     with orders() as wire:
-        consumer(backoff=Turning(41.2))(fails)(batch_of(1), Context())
+        consumer(backoff=ChangeableBackoff(41.2))(fails)(batch_of(1), Context())
     assert wire.visibilities() == {"handle-m0": 42}
 
 
 @pytest.mark.parametrize("answer", [-1, float("nan"), "60", OSError("no table")], ids=repr)
-def test_a_backoff_that_fails_leaves_the_delay_to_the_default_and_the_log_says_why(
+def test_a_failing_backoff_is_logged_and_the_default_sets_the_delay(
     answer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC C1, A2
-    handler = turned(lambda backoff: {"backoff": backoff}, answer)
-    given = event(record("{}", "m1"), record("{}", "m2", "orders.fifo", group="g"))
+    handler = consumer_with_changed_backoff(lambda backoff: {"backoff": backoff}, answer)
+    batch = event(record("{}", "m1"), record("{}", "m2", "orders.fifo", group="g"))
     with orders() as wire:
-        assert failed(handler(given, Context())) == ["m1", "m2"]
+        assert failed(handler(batch, Context())) == ["m1", "m2"]
     assert 15 <= wire.visibilities()["handle-m1"] <= 30
     assert wire.visibilities()["handle-m2"] == 30
-    told = lines(caplog, "backoff_failed")
-    assert {(field(line, "message_id"), line.levelname) for line in told} == {("m1", "ERROR"), ("m2", "ERROR")}
-    assert field(told[0], "text").startswith("The consumer's backoff failed: delay(1) r")
-    assert field(told[0], "text").endswith(". The default backoff sets this delay.")
+    failures = lines(caplog, "backoff_failed")
+    assert {(field(line, "message_id"), line.levelname) for line in failures} == {("m1", "ERROR"), ("m2", "ERROR")}
+    assert field(failures[0], "text").startswith("The consumer's backoff failed: delay(1) r")
+    assert field(failures[0], "text").endswith(". The default backoff sets this delay.")
 
 
-def test_a_consumers_own_backoff_is_asked_once_for_each_wait_when_it_is_made() -> None:  # SPEC C1
+def test_a_backoff_of_the_user_is_checked_once_for_each_attempt_when_the_consumer_is_made() -> None:  # SPEC C1
     asked: list[int] = []
 
-    class Counting:
+    class RecordingBackoff:
         def delay(self, attempt: int, rng: Random | None = None) -> float:
             asked.append(attempt)
             return 1.0
 
-    consumer(max_attempts=4, backoff=Counting())(fails).replace(name="another")
+    consumer(max_attempts=4, backoff=RecordingBackoff())(fails).replace(name="another")
     assert asked == [1, 2, 3]
 
 
-def test_a_message_survives_a_backoff_that_always_fails(sandbox: Sandbox) -> None:  # SPEC A2, C1
-    backoff = Turning()
+def test_a_message_with_a_backoff_that_always_fails_is_retried_and_dead_lettered(
+    sandbox: Sandbox,
+) -> None:  # SPEC A2, C1
+    backoff = ChangeableBackoff()
     handler = consumer(max_attempts=3, backoff=backoff)(fails)
     backoff.seconds = -1
     sandbox.queue("orders", dead_letter="orders-dlq")
     sandbox.connect(handler, "orders")
     sandbox.send("orders", {})
     sandbox.run()
-    [letter] = sandbox.messages("orders-dlq")
-    assert letter.failure is not None
-    assert (letter.failure.attempts, letter.failure.reason) == (3, "exhausted")
+    [dead_letter] = sandbox.messages("orders-dlq")
+    assert dead_letter.failure is not None
+    assert (dead_letter.failure.attempts, dead_letter.failure.reason) == (3, "exhausted")
 
 
 def test_the_sandbox_runs_a_consumer_whose_backoff_has_no_bounds(sandbox: Sandbox) -> None:  # SPEC C1, N4
     sandbox.queue("orders", dead_letter="orders-dlq")
-    sandbox.connect(consumer(max_attempts=3, backoff=Turning(600))(fails), "orders")
+    sandbox.connect(consumer(max_attempts=3, backoff=ChangeableBackoff(600))(fails), "orders")
     sandbox.send("orders", {})
     sandbox.run()
     assert sandbox.elapsed >= 1_200
 
 
-def test_a_copys_delay_is_by_an_own_backoff_of_its_step() -> None:  # SPEC E3
+def test_a_backoff_of_the_user_sets_the_delay_of_a_copy() -> None:  # SPEC E3
     with orders() as wire:
-        consumer(on_failure=[SendAgain("slow", delay=Turning(7.1))])(fails)(batch_of(1), Context())
-    assert [entry["DelaySeconds"] for entry in wire.letters()] == [8]
+        consumer(on_failure=[SendAgain("slow", delay=ChangeableBackoff(7.1))])(fails)(batch_of(1), Context())
+    assert [entry["DelaySeconds"] for entry in wire.sent_entries()] == [8]
 
 
-def test_a_copy_whose_delay_fails_waits_by_the_default_backoff(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E3
-    handler = turned(lambda backoff: {"on_failure": [SendAgain("slow", delay=backoff)]}, "60")
+def test_the_default_backoff_sets_the_delay_of_a_copy_whose_backoff_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC E3
+    handler = consumer_with_changed_backoff(lambda backoff: {"on_failure": [SendAgain("slow", delay=backoff)]}, "60")
     with orders() as wire:
         assert failed(handler(batch_of(1), Context())) == []
-    assert 15 <= wire.letters()[0]["DelaySeconds"] <= 30
+    assert 15 <= wire.sent_entries()[0]["DelaySeconds"] <= 30
     [line] = lines(caplog, "backoff_failed")
     assert field(line, "text") == (
         "SendAgain('slow')'s delay failed: delay(1) returned '60', which is not a number of seconds, 0 or more. The "
@@ -248,24 +252,28 @@ def test_a_copy_whose_delay_fails_waits_by_the_default_backoff(caplog: pytest.Lo
     )
 
 
-def test_a_copys_delay_beyond_12_hours_is_never_cut(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E7
-    handler = turned(lambda backoff: {"on_failure": [SendAgain("slow", delay=backoff), DeadLetter()]}, 43_201)
+def test_a_copy_with_a_delay_beyond_12_hours_is_passed_on_to_the_next_failure_step(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC E7
+    handler = consumer_with_changed_backoff(
+        lambda backoff: {"on_failure": [SendAgain("slow", delay=backoff), DeadLetter()]}, 43_201
+    )
     with orders() as wire:
         handler(batch_of(1), Context())
     assert [request.queue for request in wire.sent("SendMessageBatch")] == ["orders-dlq"]
     assert lines(caplog, "step_passed_on")
 
 
-def test_local_retries_wait_by_a_backoff_over_the_runs() -> None:  # SPEC E3, I5
+def test_a_backoff_sets_the_delays_of_local_retries() -> None:  # SPEC E3, I5
     at: list[float] = []
 
-    class Growing:
+    class QuadraticBackoff:
         def delay(self, attempt: int, rng: Random | None = None) -> float:
             return attempt**2 / 2
 
     wire = orders()
 
-    @consumer(on_failure=[LocalRetry(3, Growing()), RetryInPlace()], backoff=Fixed(60))
+    @consumer(on_failure=[LocalRetry(3, QuadraticBackoff()), RetryInPlace()], backoff=Fixed(60))
     def handler(message: Message) -> None:
         at.append(wire.clock.now)
         raise ValueError
@@ -275,10 +283,10 @@ def test_local_retries_wait_by_a_backoff_over_the_runs() -> None:  # SPEC E3, I5
     assert [moment - at[0] for moment in at] == [0, 0.5, 2.5, 7]
 
 
-def test_a_local_retry_whose_delay_fails_passes_the_failure_on(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I5
+def test_a_local_retry_whose_backoff_fails_passes_the_failure_on(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I5
     steps = lambda backoff: {"on_failure": [LocalRetry(3, backoff), RetryInPlace()], "backoff": Fixed(60)}  # noqa: E731
     with orders() as wire:
-        assert failed(turned(steps, -1)(batch_of(1), Context())) == ["m0"]
+        assert failed(consumer_with_changed_backoff(steps, -1)(batch_of(1), Context())) == ["m0"]
     assert wire.visibilities() == {"handle-m0": 60}
     [line] = lines(caplog, "backoff_failed")
     assert field(line, "text").startswith("LocalRetry's delay failed: delay(1) returned -1, which")

@@ -1,4 +1,4 @@
-"""The runtime on the simulated SQS, under a clock that is moved by hand: hours pass in no time."""
+"""Consumers on the simulated SQS with a clock that the test moves."""
 
 import json
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from tests.records import Context, event, failed
 from tests.wire import TestClock
 
 
-class Cloud:
-    """Queues with their dead-letter queue, and what the event source mapping does between them and a function."""
+class SimulatedQueues:
+    """Simulated queues, with the work of the event source mapping between a queue and a function."""
 
     def __init__(self) -> None:
         self.clock = TestClock()
@@ -36,7 +36,7 @@ class Cloud:
         self.client.create_queue(QueueName=name, Attributes={"RedrivePolicy": policy, **fifo})
 
     def deliver(self, name: str, handler: Consumer[Any]) -> list[str]:
-        """One batch, if there is one; the ids that are reported as failed."""
+        """Deliver one batch, if there is one; return the ids that are reported as failed."""
         url = self.sqs.url(name)
         answer = self.client.receive_message(
             QueueUrl=url, MaxNumberOfMessages=10, AttributeNames=["All"], MessageAttributeNames=["All"]
@@ -50,7 +50,7 @@ class Cloud:
         return reported
 
     def run(self, name: str, handler: Consumer[Any]) -> float:
-        """Delivers until the queue is empty; the seconds it took."""
+        """Deliver until the queue is empty; return the seconds it took."""
         began = self.clock.now
         while self.sqs.peek(name):
             self.deliver(name, handler)
@@ -59,8 +59,8 @@ class Cloud:
 
 
 @pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    cloud = Cloud()
+def cloud() -> Iterator[SimulatedQueues]:
+    cloud = SimulatedQueues()
     for name in ("orders", "ledger.fifo"):
         cloud.queue(name)
     with use(cloud.world):
@@ -68,7 +68,7 @@ def cloud() -> Iterator[Cloud]:
 
 
 def failing(*errors: Exception | None, **settings: Any) -> tuple[Consumer[Any], list[int]]:
-    """A consumer whose runs fail with these errors in turn, and the attempts that it has seen."""
+    """Return a consumer whose runs fail with these errors in turn, and its list of attempts."""
     attempts: list[int] = []
 
     @consumer(**settings)
@@ -80,7 +80,7 @@ def failing(*errors: Exception | None, **settings: Any) -> tuple[Consumer[Any], 
     return handler, attempts
 
 
-def test_a_message_is_retried_after_growing_delays(cloud: Cloud) -> None:  # SPEC C3, G1
+def test_a_message_is_retried_after_growing_delays(cloud: SimulatedQueues) -> None:  # SPEC C3, G1
     handler, attempts = failing(ValueError(), ValueError(), None, backoff=Exponential(3600, 10, maximum=36_000))
     Queue(cloud.sqs.url("orders")).send({"id": 1})
     assert cloud.run("orders", handler) == pytest.approx(3600 + 36_000, abs=1)
@@ -88,18 +88,20 @@ def test_a_message_is_retried_after_growing_delays(cloud: Cloud) -> None:  # SPE
     assert cloud.sqs.peek("dead-orders") == []
 
 
-def test_an_exhausted_message_is_dead_lettered_with_its_record(cloud: Cloud) -> None:  # SPEC C8, F2
+def test_an_exhausted_message_is_dead_lettered_with_a_failure_record(cloud: SimulatedQueues) -> None:  # SPEC C8, F2
     handler, attempts = failing(*[ValueError("broken")] * 3, max_attempts=3, backoff=Fixed(43_000))
     Queue(cloud.sqs.url("orders")).send({"id": 1})
     cloud.run("orders", handler)
     assert attempts == [1, 2, 3]
-    [letter] = cloud.sqs.peek("dead-orders")
-    record = json.loads(letter.attributes["Tarry"]["StringValue"])
-    assert letter.body == '{"id":1}'
-    assert (record["failure"]["reason"], record["failure"]["attempts"]) == ("exhausted", 3)
+    [dead_letter] = cloud.sqs.peek("dead-orders")
+    envelope = json.loads(dead_letter.attributes["Tarry"]["StringValue"])
+    assert dead_letter.body == '{"id":1}'
+    assert (envelope["failure"]["reason"], envelope["failure"]["attempts"]) == ("exhausted", 3)
 
 
-def test_a_fifo_group_waits_for_its_head_and_comes_back_in_order(cloud: Cloud) -> None:  # SPEC H1
+def test_a_fifo_group_waits_for_its_first_message_and_is_redelivered_in_order(
+    cloud: SimulatedQueues,
+) -> None:  # SPEC H1
     runs: list[str] = []
 
     @consumer(backoff=Fixed(600))
@@ -116,7 +118,7 @@ def test_a_fifo_group_waits_for_its_head_and_comes_back_in_order(cloud: Cloud) -
     assert runs.count("b1") == 1
 
 
-def test_a_delay_of_12_hours_is_kept(cloud: Cloud) -> None:  # SPEC J4
+def test_a_delay_of_12_hours_is_kept(cloud: SimulatedQueues) -> None:  # SPEC J4
     handler, attempts = failing(None)
     Queue(cloud.sqs.url("orders")).send("later", delay=43_200)
     cloud.clock.now = cloud.sqs.next_visible_at("orders") or 0

@@ -1,6 +1,5 @@
-"""The failure steps, and what travels with a message that is sent again."""
+"""The failure steps, and the contents of a copy."""
 
-import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -38,8 +37,8 @@ def fails(message: Message) -> None:
     raise ValueError("out of order")
 
 
-def relay(wire: Wire, message_id: str) -> dict[str, Any]:
-    """The last message that was sent, as the next event has it."""
+def last_copy(wire: Wire, message_id: str) -> dict[str, Any]:
+    """Return the record of the copy that was sent last."""
     request = wire.sent("SendMessageBatch")[-1]
     entry = request.entries[-1]
     attributes = {
@@ -56,28 +55,26 @@ def relay(wire: Wire, message_id: str) -> dict[str, Any]:
     )
 
 
-def life(handler: Any, wire: Wire, first: dict[str, Any]) -> list[dict[str, Any]]:
-    """Runs a message and its copies until none is sent any more; the entries that were sent."""
+def run_with_copies(handler: Any, wire: Wire, first: dict[str, Any]) -> list[dict[str, Any]]:
+    """Run a message and its copies until no copy is sent to a consumed queue; return all sent entries."""
     current, runs = first, 0
     while True:
-        sent = len(wire.letters())
+        sent = len(wire.sent_entries())
         with wire:
             handler(event(current), Context())
         runs += 1
-        if len(wire.letters()) == sent or wire.sent("SendMessageBatch")[-1].queue.endswith("-dlq"):
-            return wire.letters()
-        current = relay(wire, f"copy-{runs}")
-        wire.clock.now += wire.letters()[-1].get("DelaySeconds", 0) + 1
+        if len(wire.sent_entries()) == sent or wire.sent("SendMessageBatch")[-1].queue.endswith("-dlq"):
+            return wire.sent_entries()
+        current = last_copy(wire, f"copy-{runs}")
+        wire.clock.now += wire.sent_entries()[-1].get("DelaySeconds", 0) + 1
 
 
-def the_tarry(record_: dict[str, Any]) -> dict[str, Any]:
-    return json.loads(record_["messageAttributes"]["Tarry"]["stringValue"])
+# SendAgain
 
 
-# sending again
-
-
-def test_the_worked_example_comes_out_exactly(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E2, E3
+def test_two_lists_of_send_again_steps_give_the_expected_runs_and_delays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC E2, E3
     runs: list[str] = []
 
     @consumer(
@@ -91,7 +88,7 @@ def test_the_worked_example_comes_out_exactly(caplog: pytest.LogCaptureFixture) 
         raise ValueError("always")
 
     wire = orders(**{"failed-messages": Queue()})
-    sent = life(handler, wire, record("{}", "m1"))
+    sent = run_with_copies(handler, wire, record("{}", "m1"))
     assert len(runs) == 33
     assert runs[:4] == ["orders 1", "orders 2", "failed-messages 3", "failed-messages 4"]
     assert [entry.get("DelaySeconds") for entry in sent[:2]] == [None, None]
@@ -99,24 +96,26 @@ def test_the_worked_example_comes_out_exactly(caplog: pytest.LogCaptureFixture) 
     assert [field(line, "message_id") for line in lines(caplog, "unhandled")] == ["m1"]
 
 
-def test_a_copy_keeps_its_identity_attempts_failure_and_history() -> None:  # SPEC E6
+def test_a_copy_keeps_the_stable_id_attempts_failure_and_history() -> None:  # SPEC E6
     handler = consumer(on_failure=[SendAgain("slow", times=12), DeadLetter()])(fails)
     wire = orders()
-    life(handler, wire, record("{}", "m1", attributes={"tenant": {"dataType": "String", "stringValue": "acme"}}))
-    copies, letter = wire.records()[:-1], wire.records()[-1]
+    run_with_copies(
+        handler, wire, record("{}", "m1", attributes={"tenant": {"dataType": "String", "stringValue": "acme"}})
+    )
+    copies, dead_letter = wire.envelopes()[:-1], wire.envelopes()[-1]
     assert [copy["carried"] for copy in copies] == list(range(1, 13))
     assert [copy["hops"] for copy in copies] == list(range(1, 13))
     assert [copy["steps"] for copy in copies] == [{"slow": number} for number in range(1, 13)]
-    assert {copy["id"] for copy in wire.records()} == {"m1"}
+    assert {copy["id"] for copy in wire.envelopes()} == {"m1"}
     assert {copy["origin"] for copy in copies} == {arn("orders")}
     assert copies[-1]["failure"]["reason"] == "error"
     assert copies[-1]["failure"]["first_failed_at"] == copies[0]["failure"]["failed_at"]
     assert [entry["attempt"] for entry in copies[-1]["history"]] == [1, *range(4, 13)]
-    assert wire.letters()[-1]["MessageAttributes"]["tenant"]["StringValue"] == "acme"
-    assert (letter["failure"]["attempts"], "carried" in letter, "steps" in letter) == (13, False, False)
+    assert wire.sent_entries()[-1]["MessageAttributes"]["tenant"]["StringValue"] == "acme"
+    assert (dead_letter["failure"]["attempts"], "carried" in dead_letter, "steps" in dead_letter) == (13, False, False)
 
 
-def test_a_copy_is_sent_confirmed_and_then_deleted() -> None:  # SPEC E6
+def test_a_copy_is_sent_and_confirmed_before_the_original_is_deleted() -> None:  # SPEC E6
     wire = orders()
     with wire:
         assert failed(consumer(on_failure=[SendAgain("slow")])(fails)(batch_of(1), Context())) == []
@@ -126,13 +125,15 @@ def test_a_copy_is_sent_confirmed_and_then_deleted() -> None:  # SPEC E6
 @pytest.mark.parametrize(
     ("delay", "seconds", "due"), [(0, 0, None), (900, 900, None), (901, 900, 901), (43_200, 900, 43_200)]
 )
-def test_a_long_delay_is_parked_first_and_due_later(delay: int, seconds: int, due: int | None) -> None:  # SPEC J4, E3
+def test_a_long_delay_of_a_copy_is_900_seconds_at_sqs_and_a_due_time(
+    delay: int, seconds: int, due: int | None
+) -> None:  # SPEC J4, E3
     wire = orders()
     with wire:
         consumer(on_failure=[SendAgain("slow", delay=delay)])(fails)(batch_of(1), Context())
-    [entry], [told] = wire.letters(), wire.records()
+    [entry], [envelope] = wire.sent_entries(), wire.envelopes()
     assert entry["DelaySeconds"] == seconds
-    assert told.get("due") == (None if due is None else wire.clock.now + due)
+    assert envelope.get("due") == (None if due is None else wire.clock.now + due)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +143,9 @@ def test_a_long_delay_is_parked_first_and_due_later(delay: int, seconds: int, du
         ({}, "x" * 990),
         ({}, "x" * 1_025),
     ],
-    ids=["ten attributes", "no room", "no room for the body alone"],
+    ids=["ten attributes", "no space", "no space for the body alone"],
 )
-def test_a_message_whose_record_has_no_room_goes_to_the_next_step(
+def test_a_message_without_space_for_a_tarry_attribute_goes_to_the_next_failure_step(
     attributes: dict[str, Any], body: str, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC E6
     wire = orders(orders=Queue(dead_letter="orders-dlq", maximum_message_size=1024))
@@ -157,13 +158,15 @@ def test_a_message_whose_record_has_no_room_goes_to_the_next_step(
     assert lines(caplog, "step_passed_on")
 
 
-def test_from_the_twelfth_hop_the_log_says_where_lambda_stops(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E8
-    life(consumer(on_failure=[SendAgain("slow", times=13)])(fails), orders(), record("{}", "m1"))
+def test_from_the_twelfth_hop_a_line_warns_of_the_loop_detection_of_lambda(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC E8
+    run_with_copies(consumer(on_failure=[SendAgain("slow", times=13)])(fails), orders(), record("{}", "m1"))
     assert len(lines(caplog, "many_hops")) == 2
     assert "RecursiveLoop" in lines(caplog, "many_hops")[0].getMessage()
 
 
-def test_a_fatal_or_rejected_message_is_not_sent_again() -> None:  # SPEC E1
+def test_no_copy_of_a_fatal_or_rejected_message_is_sent() -> None:  # SPEC E1
     wire = orders()
     handler = consumer(fatal=ValueError, on_failure=[SendAgain("slow"), DeadLetter()])(fails)
     with wire:
@@ -179,7 +182,7 @@ def fifo() -> Wire:
     return Wire(queues={"ledger.fifo": Queue(dead_letter="ledger-dlq.fifo")})
 
 
-def test_sending_to_the_same_fifo_queue_must_be_asked_for(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E7
+def test_a_copy_to_the_same_fifo_queue_needs_breaks_order(caplog: pytest.LogCaptureFixture) -> None:  # SPEC E7
     wire = fifo()
     with wire:
         consumer(on_failure=[SendAgain("slow"), DeadLetter()])(fails)(
@@ -189,9 +192,7 @@ def test_sending_to_the_same_fifo_queue_must_be_asked_for(caplog: pytest.LogCapt
     assert "breaks_order=True" in lines(caplog, "step_passed_on")[0].getMessage()
 
 
-def test_on_fifo_a_copy_has_its_group_and_a_deduplication_id_of_its_own_and_lets_the_group_go_on() -> (
-    None
-):  # SPEC E7, H1
+def test_on_fifo_a_copy_keeps_its_group_has_its_own_deduplication_id_and_the_group_continues() -> None:  # SPEC E7, H1
     wire = fifo()
     handler = consumer(on_failure=[SendAgain("slow", times=2, breaks_order=True)])(
         lambda message: fails(message) if message.delivery_id != "m2" else None
@@ -199,9 +200,9 @@ def test_on_fifo_a_copy_has_its_group_and_a_deduplication_id_of_its_own_and_lets
     with wire:
         response = handler(event(*(record("{}", name, "ledger.fifo", group="a") for name in ("m1", "m2"))), Context())
         assert failed(response) == []
-        handler(event(relay(wire, "copy-1")), Context())
+        handler(event(last_copy(wire, "copy-1")), Context())
         handler(event(record("{}", "m1", "ledger.fifo", group="a")), Context())
-    first, second, repeated = wire.letters()
+    first, second, repeated = wire.sent_entries()
     assert first["MessageGroupId"] == "a"
     assert "DelaySeconds" not in first
     assert first["MessageDeduplicationId"] != second["MessageDeduplicationId"]
@@ -232,20 +233,20 @@ def test_on_fifo_a_copy_has_its_group_and_a_deduplication_id_of_its_own_and_lets
         lambda: consumer(traverse_causes="yes"),
     ],
 )
-def test_contradictory_settings_are_refused_when_made(make: Callable[[], object]) -> None:  # SPEC C5, E3
+def test_invalid_settings_are_refused_when_the_object_is_made(make: Callable[[], object]) -> None:  # SPEC C5, E3
     with pytest.raises(ConfigurationError):
         make()
 
 
-def test_a_queue_without_a_list_or_with_an_empty_one_has_the_default() -> None:  # SPEC E2
+def test_a_queue_without_a_list_or_with_an_empty_list_gets_the_default_failure_steps() -> None:  # SPEC E2
     wire = Wire()
     handler = consumer(on_failure={"orders": [], "default": [DropMessage()]})(fails)
     with wire:
         assert failed(handler(event(record("{}", "m1"), record("{}", "m2", "refunds")), Context())) == []
-    assert wire.letters() == []
+    assert wire.sent_entries() == []
 
 
-def test_where_its_own_list_retries_nothing_a_message_has_no_last_attempt() -> None:  # SPEC C2, E2
+def test_a_message_has_no_last_attempt_if_the_list_of_its_queue_retries_nothing() -> None:  # SPEC C2, E2
     seen: list[tuple[str, bool | None, int | None]] = []
     handler = consumer(on_failure={"orders": [DropMessage()]}, max_attempts=3)(
         lambda message: seen.append((message.queue, message.is_last_attempt, message.max_attempts))
@@ -255,10 +256,10 @@ def test_where_its_own_list_retries_nothing_a_message_has_no_last_attempt() -> N
     assert seen == [("orders", None, None), ("refunds", True, 3)]
 
 
-# drop
+# DropMessage
 
 
-def test_a_dropped_message_is_done_with_a_log_line(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F5
+def test_a_dropped_message_is_deleted_and_logged(caplog: pytest.LogCaptureFixture) -> None:  # SPEC F5
     caplog.set_level("INFO", "tarry")
     wire = orders()
     with wire:
@@ -270,7 +271,7 @@ def test_a_dropped_message_is_done_with_a_log_line(caplog: pytest.LogCaptureFixt
 # local retries
 
 
-def flaky(times: int) -> tuple[Callable[[Message], None], list[str]]:
+def failing_at_first(times: int) -> tuple[Callable[[Message], None], list[str]]:
     runs: list[str] = []
 
     def handler(message: Message) -> None:
@@ -282,8 +283,8 @@ def flaky(times: int) -> tuple[Callable[[Message], None], list[str]]:
 
 
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-def test_a_local_retry_runs_the_handler_again_within_the_delivery(queue: str) -> None:  # SPEC I5
-    handler, runs = flaky(2)
+def test_a_local_retry_runs_the_handler_again_in_the_same_delivery(queue: str) -> None:  # SPEC I5
+    handler, runs = failing_at_first(2)
     wire = orders()
     before = wire.clock.now
     with wire:
@@ -296,27 +297,27 @@ def test_a_local_retry_runs_the_handler_again_within_the_delivery(queue: str) ->
     assert wire.visibilities() == {}
 
 
-def test_async_handlers_are_tried_again_too() -> None:  # SPEC I5
-    handler, runs = flaky(1)
+def test_a_local_retry_runs_an_async_handler_again() -> None:  # SPEC I5
+    handler, runs = failing_at_first(1)
 
     @consumer(on_failure=[LocalRetry(1, 1), RetryInPlace()])
-    async def later(message: Message) -> None:
+    async def async_handler(message: Message) -> None:
         handler(message)
 
     with orders():
-        assert failed(later(batch_of(2), Context())) == []
+        assert failed(async_handler(batch_of(2), Context())) == []
     assert sorted(runs) == ["m0", "m0", "m1", "m1"]
 
 
-def test_local_retries_come_after_the_other_messages_of_a_standard_queue() -> None:  # SPEC I5
-    handler, runs = flaky(1)
+def test_local_retries_of_a_standard_queue_run_after_the_other_messages() -> None:  # SPEC I5
+    handler, runs = failing_at_first(1)
     with orders():
         consumer(on_failure=[LocalRetry(1), RetryInPlace()])(handler)(batch_of(3), Context())
     assert runs == ["m0", "m1", "m2", "m0", "m1", "m2"]
 
 
-def test_all_local_tries_are_one_attempt() -> None:  # SPEC I5
-    handler, runs = flaky(9)
+def test_all_local_retries_count_as_one_attempt() -> None:  # SPEC I5
+    handler, runs = failing_at_first(9)
     wire = orders()
     with wire:
         response = consumer(backoff=Fixed(60), on_failure=[LocalRetry(3), RetryInPlace()])(handler)(
@@ -327,7 +328,7 @@ def test_all_local_tries_are_one_attempt() -> None:  # SPEC I5
     assert wire.visibilities() == {"handle-m0": 60}
 
 
-def test_a_word_or_a_signal_ends_the_local_tries() -> None:  # SPEC I5
+def test_a_verdict_given_or_raised_ends_the_local_retries() -> None:  # SPEC I5
     runs: list[str] = []
 
     @consumer(on_failure=[LocalRetry(5), RetryInPlace()])
@@ -344,7 +345,7 @@ def test_a_word_or_a_signal_ends_the_local_tries() -> None:  # SPEC I5
     assert wire.visibilities() == {"handle-m0": 7, "handle-m1": 9}
 
 
-def test_a_word_said_in_a_later_try_counts() -> None:  # SPEC I5, B4
+def test_a_verdict_given_in_a_local_retry_counts() -> None:  # SPEC I5, B4
     runs: list[str] = []
 
     @consumer(on_failure=[LocalRetry(5), RetryInPlace()])
@@ -359,8 +360,8 @@ def test_a_word_said_in_a_later_try_counts() -> None:  # SPEC I5, B4
     assert len(runs) == 2
 
 
-def test_a_local_retry_does_not_sleep_past_the_deadline() -> None:  # SPEC I5
-    handler, runs = flaky(1)
+def test_a_local_retry_does_not_wait_beyond_the_deadline() -> None:  # SPEC I5
+    handler, runs = failing_at_first(1)
     wire = orders()
     with wire:
         response = consumer(backoff=Fixed(60), on_failure=[LocalRetry(1, 30), RetryInPlace()])(handler)(
@@ -371,7 +372,7 @@ def test_a_local_retry_does_not_sleep_past_the_deadline() -> None:  # SPEC I5
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_what_ends_a_batch_ends_it_in_a_later_try_too(error: type[BaseException]) -> None:  # SPEC A5, I5
+def test_an_exit_in_a_local_retry_ends_the_batch(error: type[BaseException]) -> None:  # SPEC A5, I5
     runs: list[str] = []
 
     @consumer(backoff=Fixed(60), on_failure=[LocalRetry(5), RetryInPlace()])
@@ -389,47 +390,47 @@ def test_what_ends_a_batch_ends_it_in_a_later_try_too(error: type[BaseException]
 # custom steps
 
 
-def test_a_custom_step_reads_what_it_wrote_on_an_earlier_copy() -> None:  # SPEC E5
+def test_a_custom_failure_step_reads_its_note_from_the_earlier_copy() -> None:  # SPEC E5
     seen: list[int] = []
 
-    class Thrice:
+    class ResendsThrice:
         def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
             seen.append(failure.note("thrice"))
             if failure.note("thrice") < 3:
                 return Outcome.resend(delay=1, note={"thrice": failure.note("thrice") + 1})
             return next_step(failure)
 
-    life(consumer(on_failure=[Thrice(), DeadLetter()])(fails), orders(), record("{}", "m1"))
+    run_with_copies(consumer(on_failure=[ResendsThrice(), DeadLetter()])(fails), orders(), record("{}", "m1"))
     assert seen == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
     "note", [{"mine": "x" * 257}, {"mine": -1}, {"mine": 1_001}, {"mine": True}, {"mine": None}, {7: 1}, "mine", 7]
 )
-def test_a_note_that_could_not_be_read_again_leaves_the_message_where_it_is(
+def test_a_resend_with_an_invalid_note_leaves_the_message_in_its_queue(
     note: Any, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC E5, E6
-    """Sent with it, the copy would begin anew, and go round for ever."""
+    """A copy whose note cannot be read would be sent again forever."""
 
-    class Noting:
+    class ResendsWithNote:
         def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
             return Outcome.resend(note=note)
 
     wire = orders()
     with wire:
-        assert failed(consumer(on_failure=[Noting()])(fails)(batch_of(1), Context())) == ["m0"]
-    assert wire.letters() == []
+        assert failed(consumer(on_failure=[ResendsWithNote()])(fails)(batch_of(1), Context())) == ["m0"]
+    assert wire.sent_entries() == []
     assert wire.visibilities() == {"handle-m0": 900}
     assert lines(caplog, "step_failed")
 
 
 @pytest.mark.parametrize("error", [ValueError("out of order"), Reject("never mind")])
-def test_a_step_that_wants_a_message_back_after_its_last_delivery_has_it_dead_lettered(
+def test_a_message_that_a_step_retries_at_its_last_delivery_is_dead_lettered(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC C8, E5
-    """SQS would move it to the same dead-letter queue, but would not say why."""
+    """Otherwise, SQS would move it to the same dead-letter queue without a failure record."""
 
-    class Stubborn:
+    class AlwaysRetries:
         def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
             return Outcome.retry(60)
 
@@ -437,46 +438,46 @@ def test_a_step_that_wants_a_message_back_after_its_last_delivery_has_it_dead_le
         raise error
 
     wire = orders(orders=Queue(dead_letter="orders-dlq", max_receive_count=3))
-    stubborn = consumer(on_failure=[Stubborn()])(handler)
+    handler_that_retries = consumer(on_failure=[AlwaysRetries()])(handler)
     with wire:
-        assert failed(stubborn(event(record("{}", "m1", receives=2)), Context())) == ["m1"]
-        assert failed(stubborn(event(record("{}", "m1", receives=3)), Context())) == []
-    assert [each["failure"]["attempts"] for each in wire.records()] == [3]
+        assert failed(handler_that_retries(event(record("{}", "m1", receives=2)), Context())) == ["m1"]
+        assert failed(handler_that_retries(event(record("{}", "m1", receives=3)), Context())) == []
+    assert [each["failure"]["attempts"] for each in wire.envelopes()] == [3]
     assert "Raise the queue's maxReceiveCount" in field(lines(caplog, "no_delivery_left")[0], "text")
 
 
-def test_enrich_adds_to_the_record() -> None:  # SPEC F6
+def test_enrich_adds_to_the_tarry_attribute() -> None:  # SPEC F6
     wire = orders()
     with wire:
         consumer(on_failure=[DeadLetter(enrich=lambda failure: {"tenant": failure.message.body})])(fails)(
             event(record("acme", "m1")), Context()
         )
-    assert wire.records()[0]["extra"] == {"tenant": "acme"}
+    assert wire.envelopes()[0]["extra"] == {"tenant": "acme"}
 
 
 @pytest.mark.parametrize("enrich", [lambda _: 1 / 0, lambda _: {"x": object()}, lambda _: 7])
-def test_an_enrich_that_fails_adds_nothing(enrich: Any, caplog: pytest.LogCaptureFixture) -> None:  # SPEC F6, A2
+def test_a_failing_enrich_adds_nothing_and_is_logged(
+    enrich: Any, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC F6, A2
     wire = orders()
     with wire:
         assert failed(consumer(on_failure=[DeadLetter(enrich=enrich)])(fails)(batch_of(1), Context())) == []
-    assert "extra" not in wire.records()[0]
+    assert "extra" not in wire.envelopes()[0]
     assert lines(caplog, "enrich_failed")
 
 
 def test_the_dead_letter_queue_may_depend_on_the_failure() -> None:  # SPEC F6
     wire = orders()
     with wire:
-        consumer(on_failure=[DeadLetter(queue=lambda failure: f"{failure.reason}-letters")])(fails)(
-            batch_of(1), Context()
-        )
-    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["error-letters"]
+        consumer(on_failure=[DeadLetter(queue=lambda failure: f"{failure.reason}-dlq")])(fails)(batch_of(1), Context())
+    assert [request.queue for request in wire.sent("SendMessageBatch")] == ["error-dlq"]
 
 
 # retry_when, causes
 
 
 def outcome_of(error: BaseException, **settings: Any) -> str:
-    """What becomes of a message whose handler raises ``error``."""
+    """Return the outcome of a message whose handler raises ``error``."""
 
     def handler(message: Message) -> None:
         raise error
@@ -484,13 +485,13 @@ def outcome_of(error: BaseException, **settings: Any) -> str:
     wire = orders()
     with wire:
         consumer(backoff=Fixed(60), **settings)(handler)(batch_of(1), Context())
-    if wire.letters():
-        return wire.records()[0]["failure"]["reason"]
+    if wire.sent_entries():
+        return wire.envelopes()[0]["failure"]["reason"]
     return f"retry {wire.visibilities()['handle-m0']}"
 
 
 @pytest.mark.parametrize(
-    ("answer", "becomes"),
+    ("answer", "outcome"),
     [
         (True, "retry 60"),
         (False, "fatal"),
@@ -505,22 +506,22 @@ def outcome_of(error: BaseException, **settings: Any) -> str:
     ],
     ids=repr,
 )
-def test_retry_when_has_the_last_word(answer: Any, becomes: str) -> None:  # SPEC D3
-    assert outcome_of(ValueError(), retry_when=lambda _: answer) == becomes
+def test_retry_when_decides_on_the_retry_and_its_delay(answer: Any, outcome: str) -> None:  # SPEC D3
+    assert outcome_of(ValueError(), retry_when=lambda _: answer) == outcome
 
 
-def test_retry_when_overrules_the_classes() -> None:  # SPEC D3
+def test_retry_when_overrides_fatal() -> None:  # SPEC D3
     assert outcome_of(ValueError(), fatal=ValueError, retry_when=lambda _: 5) == "retry 5"
 
 
-def raises(_: Failure) -> None:
+def raise_reject(_: Failure) -> None:
     raise Reject("no verdict, but a hook that fails")
 
 
 @pytest.mark.parametrize(
     "answer", ["soon", "60", -1, float("nan"), float("inf"), timedelta(-1), [5], object(), Retry(5), Outcome.retry(5)]
 )
-def test_an_answer_of_retry_when_that_is_none_is_no_opinion(
+def test_an_invalid_answer_of_retry_when_is_ignored_and_logged(
     answer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC D3
     assert outcome_of(ValueError(), retry_when=lambda _: answer) == "retry 60"
@@ -528,18 +529,18 @@ def test_an_answer_of_retry_when_that_is_none_is_no_opinion(
     assert len(lines(caplog, "retry_when_failed")) == 2
 
 
-@pytest.mark.parametrize("hook", [lambda _: 1 / 0, lambda: True, raises])
-def test_a_retry_when_that_fails_had_no_opinion(hook: Any, caplog: pytest.LogCaptureFixture) -> None:  # SPEC D3
+@pytest.mark.parametrize("hook", [lambda _: 1 / 0, lambda: True, raise_reject])
+def test_a_failing_retry_when_is_ignored_and_logged(hook: Any, caplog: pytest.LogCaptureFixture) -> None:  # SPEC D3
     assert outcome_of(ValueError(), retry_when=hook) == "retry 60"
     assert lines(caplog, "retry_when_failed")
 
 
 @pytest.mark.parametrize("answer", [True, 0, 5])
-def test_retry_when_gives_no_attempt_beyond_the_last(answer: Any) -> None:  # SPEC D3, C8
+def test_retry_when_does_not_allow_more_than_max_attempts(answer: Any) -> None:  # SPEC D3, C8
     assert outcome_of(ValueError(), retry_when=lambda _: answer, max_attempts=1) == "exhausted"
 
 
-def test_retry_when_is_not_asked_of_verdicts() -> None:  # SPEC D3, B3
+def test_retry_when_is_not_called_for_verdicts() -> None:  # SPEC D3, B3
     assert outcome_of(Retry(9), retry_when=lambda _: False) == "retry 9"
 
 
@@ -558,7 +559,7 @@ def cycle() -> BaseException:
 
 
 @pytest.mark.parametrize(
-    ("error", "becomes"),
+    ("error", "outcome"),
     [
         (chain(ValueError(), KeyError(), explicit=True), "fatal"),
         (chain(ValueError(), KeyError(), explicit=False), "fatal"),
@@ -568,23 +569,23 @@ def cycle() -> BaseException:
     ],
     ids=["a cause", "a context", "a group", "another cause", "a cycle"],
 )
-def test_causes_are_looked_along_when_asked_for(error: BaseException, becomes: str) -> None:  # SPEC D2
-    assert outcome_of(error, fatal=KeyError, traverse_causes=True) == becomes
+def test_traverse_causes_classifies_an_error_by_its_causes(error: BaseException, outcome: str) -> None:  # SPEC D2
+    assert outcome_of(error, fatal=KeyError, traverse_causes=True) == outcome
     assert outcome_of(error, fatal=KeyError) == "retry 60"
 
 
-def test_a_suppressed_context_is_not_looked_at() -> None:  # SPEC D2
+def test_traverse_causes_ignores_a_suppressed_context() -> None:  # SPEC D2
     error = chain(ValueError(), KeyError(), explicit=False)
     error.__suppress_context__ = True
     assert outcome_of(error, fatal=KeyError, traverse_causes=True) == "retry 60"
 
 
-def test_the_nearest_named_class_along_the_causes_wins() -> None:  # SPEC D1, D2
+def test_traverse_causes_uses_the_nearest_class_that_the_settings_name() -> None:  # SPEC D1, D2
     error = chain(ConnectionError(), KeyError(), explicit=True)
     assert outcome_of(error, fatal=KeyError, retry_on=ConnectionError, traverse_causes=True) == "retry 60"
 
 
-def test_a_batch_handlers_failures_may_be_sent_again() -> None:  # SPEC E3, B2
+def test_send_again_works_for_failures_of_a_batch_handler() -> None:  # SPEC E3, B2
     wire = orders()
 
     @batch_consumer(on_failure=[SendAgain("slow"), DeadLetter()])
@@ -593,4 +594,4 @@ def test_a_batch_handlers_failures_may_be_sent_again() -> None:  # SPEC E3, B2
 
     with wire:
         assert failed(handler(batch_of(3), Context())) == []
-    assert [entry["MessageBody"] for entry in wire.letters()] == ["1"]
+    assert [entry["MessageBody"] for entry in wire.sent_entries()] == ["1"]

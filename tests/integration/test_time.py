@@ -1,4 +1,4 @@
-"""The deadline: what is started before it, and what becomes of the rest."""
+"""The deadline: messages that start before it, and messages that are released."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ def orders() -> Wire:
     return Wire(queues={name: Queue(dead_letter="dead") for name in ("orders", "orders.fifo")})
 
 
-def takes(seconds: dict[str, float] | float, ran: list[str], **settings: Any) -> Consumer[Any]:
-    """A consumer whose handler takes so long, by message id or for each."""
+def consumer_that_takes(seconds: dict[str, float] | float, ran: list[str], **settings: Any) -> Consumer[Any]:
+    """Return a consumer whose handler takes these seconds, by message id or for each message."""
 
     @consumer(backoff=Fixed(60))
     def handler(message: Message) -> None:
@@ -26,37 +26,39 @@ def takes(seconds: dict[str, float] | float, ran: list[str], **settings: Any) ->
     return handler.replace(**settings)
 
 
-def test_what_there_is_no_time_for_is_given_back_and_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I2
+def test_a_message_released_for_lack_of_time_does_not_count_as_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC I2
     ran: list[str] = []
     with orders() as wire:
-        answer = takes(7, ran)(batch_of(10), Context(remaining=30))
+        answer = consumer_that_takes(7, ran)(batch_of(10), Context(remaining=30))
     assert ran == ["m0", "m1", "m2", "m3"]
     assert failed(answer) == ["m4", "m5", "m6", "m7", "m8", "m9"]
     assert wire.visibilities() == {f"handle-{message_id}": 0 for message_id in failed(answer)}
     assert not lines(caplog, "waiting_retry")
 
 
-def test_one_warning_says_what_batch_size_would_have_fitted(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I2
+def test_a_warning_names_the_batch_size_that_would_have_fitted(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I2
     with orders():
-        takes(7, [])(batch_of(10), Context(remaining=30))
+        consumer_that_takes(7, [])(batch_of(10), Context(remaining=30))
     [line] = lines(caplog, "out_of_time")
     assert line.levelname == "WARNING"
     assert "6 of 10 messages were not started" in field(line, "text")
     assert "BatchSize of 4 would have fitted" in field(line, "text")
 
 
-def test_the_first_message_is_started_however_little_time_there_is() -> None:  # SPEC I2
+def test_the_first_message_starts_however_short_the_time_is() -> None:  # SPEC I2
     ran: list[str] = []
     with orders():
-        assert failed(takes(0.15, ran)(batch_of(3), Context(remaining=0.3))) == ["m1", "m2"]
+        assert failed(consumer_that_takes(0.15, ran)(batch_of(3), Context(remaining=0.3))) == ["m1", "m2"]
     assert ran == ["m0"]
 
 
-def test_a_slow_message_after_many_fast_ones_is_seen() -> None:  # SPEC I2
-    """The clock is asked seldom, and yet no message is started too late."""
+def test_no_message_starts_too_late_after_many_fast_ones_and_a_slow_one() -> None:  # SPEC I2
+    """The clock is not read for each message."""
     ran: list[str] = []
     with orders():
-        answer = takes({"m500": 28}, ran)(batch_of(600), Context(remaining=30))
+        answer = consumer_that_takes({"m500": 28}, ran)(batch_of(600), Context(remaining=30))
     assert ran[-1] == "m500"
     assert len(failed(answer)) == 99
 
@@ -64,11 +66,11 @@ def test_a_slow_message_after_many_fast_ones_is_seen() -> None:  # SPEC I2
 def test_fast_messages_run_until_only_the_margin_is_left() -> None:  # SPEC I2
     ran: list[str] = []
     with orders():
-        takes(0.01, ran)(batch_of(4_000), Context(remaining=30))
+        consumer_that_takes(0.01, ran)(batch_of(4_000), Context(remaining=30))
     assert len(ran) == pytest.approx(2_899, abs=2)
 
 
-def test_an_invocation_that_begins_too_late_touches_nothing(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I2
+def test_an_invocation_that_begins_too_late_runs_no_message(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I2
     ran: list[str] = []
 
     @batch_consumer
@@ -76,7 +78,7 @@ def test_an_invocation_that_begins_too_late_touches_nothing(caplog: pytest.LogCa
         ran.append("batch")
 
     with orders() as wire:
-        for handler in (takes(0, ran), of_batch):
+        for handler in (consumer_that_takes(0, ran), of_batch):
             assert failed(handler(batch_of(3), Context(remaining=0.19))) == ["m0", "m1", "m2"]
     assert ran == wire.requests == []
     assert [line.levelname for line in lines(caplog)] == ["WARNING", "WARNING"]
@@ -86,21 +88,21 @@ def test_an_invocation_that_begins_too_late_touches_nothing(caplog: pytest.LogCa
 def test_without_a_context_there_is_no_deadline() -> None:  # SPEC I2
     ran: list[str] = []
     with orders():
-        assert failed(takes(3_600, ran)(batch_of(3))) == []
+        assert failed(consumer_that_takes(3_600, ran)(batch_of(3))) == []
     assert ran == ["m0", "m1", "m2"]
 
 
-def test_on_fifo_what_was_not_started_comes_back_behind_its_head() -> None:  # SPEC I2, H1
+def test_on_fifo_messages_without_time_to_run_are_released() -> None:  # SPEC I2, H1
     ran: list[str] = []
     records = [record("{}", f"m{index}", "orders.fifo", group=f"g{index % 2}") for index in range(6)]
     with orders() as wire:
-        answer = takes(12, ran)(event(*records), Context(remaining=30))
+        answer = consumer_that_takes(12, ran)(event(*records), Context(remaining=30))
     assert ran == ["m0", "m1"]
     assert failed(answer) == ["m2", "m3", "m4", "m5"]
     assert wire.visibilities() == {f"handle-m{index}": 0 for index in range(2, 6)}
 
 
-def test_what_has_failed_before_the_time_was_up_still_waits_for_its_delay() -> None:  # SPEC I2, G1
+def test_a_message_that_failed_before_time_ran_out_waits_for_its_delay() -> None:  # SPEC I2, G1
     @consumer(backoff=Fixed(60))
     def handler(message: Message) -> None:
         current().clock.sleep(20)
@@ -111,7 +113,7 @@ def test_what_has_failed_before_the_time_was_up_still_waits_for_its_delay() -> N
     assert wire.visibilities() == {"handle-m0": 60, "handle-m1": 0}
 
 
-def test_a_local_retry_needs_time_too() -> None:  # SPEC I2, I5
+def test_a_local_retry_without_time_is_not_made() -> None:  # SPEC I2, I5
     ran: list[str] = []
 
     @consumer(on_failure=[LocalRetry(5), RetryInPlace()])

@@ -1,4 +1,4 @@
-"""Handlers that take too long: what is really interrupted is so for real, in fractions of a second."""
+"""Handlers that take too long, interrupted in real time after fractions of a second."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, RunningClock, Wire
 
 LONG = 120
-"""Seconds that nothing here really takes."""
+"""A number of seconds that no test really takes."""
 
 
 def orders() -> Wire:
@@ -40,7 +40,7 @@ def orders() -> Wire:
 
 
 def slow(work: Callable[[Message], Any], **settings: Any) -> Consumer[Any]:
-    """A consumer for whose message m1 ``work`` is done, and nothing for the others."""
+    """Return a consumer that does ``work`` for message m1 only."""
 
     @consumer(**{"timeout": 0.4, "backoff": Fixed(60), **settings})
     def handler(message: Message) -> None:
@@ -54,7 +54,7 @@ def sleeps(_: Message) -> None:
     time.sleep(LONG)
 
 
-def tries_again_at_any_exception(_: Message) -> None:
+def sleeps_after_any_exception(_: Message) -> None:
     while True:
         with contextlib.suppress(Exception):
             time.sleep(LONG)
@@ -65,20 +65,20 @@ def computes(_: Message) -> None:
         sum(range(1_000))
 
 
-def swallows_it_twice_and_returns(_: Message) -> None:
-    for _again in range(2):
+def suppresses_it_twice_and_returns(_: Message) -> None:
+    for _ in range(2):
         with contextlib.suppress(BaseException):
             time.sleep(LONG)
 
 
-def makes_it_a_verdict(_: Message) -> None:
+def converts_it_to_a_verdict(_: Message) -> None:
     try:
         time.sleep(LONG)
     except BaseException as error:
         raise Reject("too slow") from error
 
 
-def acknowledges_then(message: Message) -> None:
+def acknowledges_after_it(message: Message) -> None:
     try:
         time.sleep(LONG)
     except BaseException:  # noqa: BLE001
@@ -94,17 +94,17 @@ def exits(_: Message) -> None:
 
 WORKS = [
     sleeps,
-    tries_again_at_any_exception,
+    sleeps_after_any_exception,
     computes,
-    swallows_it_twice_and_returns,
-    makes_it_a_verdict,
-    acknowledges_then,
+    suppresses_it_twice_and_returns,
+    converts_it_to_a_verdict,
+    acknowledges_after_it,
     exits,
 ]
 
 
 @pytest.mark.parametrize("work", WORKS, ids=lambda work: work.__name__)
-def test_a_sync_handler_is_interrupted_and_has_failed_whatever_it_does(
+def test_a_sync_handler_is_interrupted_at_its_timeout_and_has_failed(
     work: Any, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC I3
     began = time.monotonic()
@@ -116,43 +116,43 @@ def test_a_sync_handler_is_interrupted_and_has_failed_whatever_it_does(
     assert time.monotonic() - began < LONG / 2
 
 
-def test_the_error_says_after_how_long_and_what_to_set() -> None:  # SPEC I3
+def test_the_timeout_error_names_the_timeout_and_the_setting() -> None:  # SPEC I3
     with orders() as wire:
         slow(sleeps, max_attempts=1)(batch_of(2), Context())
-    [kept] = wire.records()
-    assert kept["failure"]["type"] == "TimeoutError"
-    assert kept["failure"]["message"] == (
+    [envelope] = wire.envelopes()
+    assert envelope["failure"]["type"] == "TimeoutError"
+    assert envelope["failure"]["message"] == (
         "the handler took longer than its timeout of 0.4 s: raise timeout=, or make it faster"
     )
 
 
-def test_the_traceback_ends_where_the_handler_stood() -> None:  # SPEC I3, F2
+def test_the_traceback_of_a_timeout_ends_where_the_handler_was_interrupted() -> None:  # SPEC I3, F2
     with orders() as wire:
         slow(sleeps, max_attempts=1)(batch_of(2), Context())
-    frames = [line for line in wire.records()[0]["failure"]["traceback"].splitlines() if "File" in line]
+    frames = [line for line in wire.envelopes()[0]["failure"]["traceback"].splitlines() if "File" in line]
     assert "in handler" in frames[0]
     assert "in sleeps" in frames[-1]
 
 
-@pytest.mark.parametrize("say", ["ack", "reject", "discard"])
-def test_a_word_said_before_holds(say: str) -> None:  # SPEC I3, B5
+@pytest.mark.parametrize("verdict", ["ack", "reject", "discard"])
+def test_a_verdict_given_before_the_timeout_holds(verdict: str) -> None:  # SPEC I3, B5
     def work(message: Message) -> None:
-        getattr(message, say)()
+        getattr(message, verdict)()
         time.sleep(LONG)
 
     with orders() as wire:
         assert failed(slow(work)(batch_of(3), Context())) == []
-    assert len(wire.letters()) == (say == "reject")
+    assert len(wire.sent_entries()) == (verdict == "reject")
 
 
-def test_the_same_interruption_comes_before_the_deadline_without_a_timeout() -> None:  # SPEC I3
+def test_a_handler_without_a_timeout_is_interrupted_before_the_deadline() -> None:  # SPEC I3
     with orders() as wire:
         answer = slow(sleeps, timeout=None)(batch_of(4), Context(remaining=3))
     assert failed(answer) == ["m1", "m2", "m3"]
     assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 0, "handle-m3": 0}
 
 
-def test_a_timeout_is_each_messages_own() -> None:  # SPEC I3
+def test_the_timeout_counts_for_each_message() -> None:  # SPEC I3
     ran: list[str] = []
 
     @consumer(timeout=0.6)
@@ -165,7 +165,7 @@ def test_a_timeout_is_each_messages_own() -> None:  # SPEC I3
     assert len(ran) == 6
 
 
-def test_a_batch_handler_is_interrupted_with_what_it_has_said_so_far() -> None:  # SPEC I3, B5
+def test_an_interrupted_batch_handler_keeps_the_verdicts_it_has_given() -> None:  # SPEC I3, B5
     @batch_consumer(timeout=0.4, backoff=Fixed(60))
     def handler(batch: Batch) -> None:
         batch[0].ack()
@@ -189,7 +189,7 @@ def test_a_batch_handler_is_interrupted_before_the_deadline() -> None:  # SPEC I
     assert wire.rounded_visibilities() == {"handle-m0": 60, "handle-m1": 60}
 
 
-def test_what_the_user_has_set_for_sigalrm_is_put_back() -> None:  # SPEC I3
+def test_the_users_handler_for_sigalrm_is_restored() -> None:  # SPEC I3
     def own(*_: Any) -> None: ...
 
     before = signal.signal(signal.SIGALRM, own)
@@ -203,8 +203,8 @@ def test_what_the_user_has_set_for_sigalrm_is_put_back() -> None:  # SPEC I3
 
 
 @pytest.mark.parametrize("timeout", [None, 5])
-def test_between_invocations_there_is_neither_a_timer_nor_a_handler_of_tarrys(timeout: float | None) -> None:
-    """SPEC A6, I3. Frozen and thawed, run with exec, or using SIGALRM itself: the process meets nothing of tarry's."""
+def test_between_invocations_no_timer_or_signal_handler_of_tarry_is_set(timeout: float | None) -> None:
+    """SPEC A6, I3. The process may be frozen, call exec, or use SIGALRM itself between invocations."""
     seen: list[tuple[object, bool]] = []
 
     @consumer(timeout=timeout)
@@ -223,8 +223,8 @@ def test_between_invocations_there_is_neither_a_timer_nor_a_handler_of_tarrys(ti
     assert [(set_by_tarry is not signal.SIG_DFL, is_armed) for set_by_tarry, is_armed in seen] == [(True, True)] * 2
 
 
-@pytest.mark.parametrize("puts_back", [True, False])
-def test_a_handler_that_uses_sigalrm_itself_costs_the_next_one_no_interruption(puts_back: bool) -> None:  # SPEC I3
+@pytest.mark.parametrize("restores", [True, False])
+def test_a_message_is_interrupted_after_a_handler_has_used_sigalrm_itself(restores: bool) -> None:  # SPEC I3
     @consumer(timeout=0.4, backoff=Fixed(60))
     def handler(message: Message) -> None:
         if message.id == "m0":
@@ -232,7 +232,7 @@ def test_a_handler_that_uses_sigalrm_itself_costs_the_next_one_no_interruption(p
             signal.alarm(LONG)
             time.sleep(0.005)
             signal.alarm(0)
-            if puts_back:
+            if restores:
                 signal.signal(signal.SIGALRM, before)
         else:
             time.sleep(LONG)
@@ -245,14 +245,14 @@ def test_a_handler_that_uses_sigalrm_itself_costs_the_next_one_no_interruption(p
         signal.signal(signal.SIGALRM, before)
 
 
-def test_validating_a_batch_takes_none_of_its_messages_time() -> None:  # SPEC I3
+def test_validation_of_a_batch_does_not_count_towards_the_timeout() -> None:  # SPEC I3
     @dataclass
-    class Slow:
+    class SlowModel:
         def __post_init__(self) -> None:
             time.sleep(0.2)
 
-    @batch_consumer(timeout=0.4, model=Slow)
-    def handler(batch: Batch[Slow]) -> None: ...
+    @batch_consumer(timeout=0.4, model=SlowModel)
+    def handler(batch: Batch[SlowModel]) -> None: ...
 
     records = [record({}, f"m{index}") for index in range(3)]
     with orders() as wire:
@@ -260,7 +260,7 @@ def test_validating_a_batch_takes_none_of_its_messages_time() -> None:  # SPEC I
     assert wire.requests == []
 
 
-def test_on_another_thread_a_sync_handler_runs_to_its_end_and_the_log_says_so_once(
+def test_a_sync_handler_outside_the_main_thread_is_not_interrupted_which_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # SPEC I3
     ran: list[str] = []
@@ -285,7 +285,7 @@ def test_on_another_thread_a_sync_handler_runs_to_its_end_and_the_log_says_so_on
     assert "main thread" in field(line, "text")
 
 
-def test_a_timeout_above_the_time_left_is_cut_and_told_once(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I3
+def test_a_timeout_above_the_remaining_time_is_cut_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:  # SPEC I3
     with orders() as wire:
         handler = slow(sleeps, timeout=300)
         assert failed(handler(batch_of(3), Context(remaining=3))) == ["m1", "m2"]
@@ -295,7 +295,7 @@ def test_a_timeout_above_the_time_left_is_cut_and_told_once(caplog: pytest.LogCa
     assert "a Timeout of at least 303 s" in field(line, "text")
 
 
-def test_a_local_retry_of_what_took_too_long_has_the_timeout_anew() -> None:  # SPEC I3, I5
+def test_each_local_retry_has_the_whole_timeout() -> None:  # SPEC I3, I5
     ran: list[str] = []
 
     @consumer(timeout=0.4, on_failure=[LocalRetry(2), RetryInPlace()])
@@ -309,7 +309,7 @@ def test_a_local_retry_of_what_took_too_long_has_the_timeout_anew() -> None:  # 
     assert ran == ["m0"] * 3
 
 
-def test_a_handler_that_invokes_another_consumer_is_interrupted_all_the_same() -> None:  # SPEC I3, A6
+def test_a_handler_that_invokes_another_consumer_is_interrupted() -> None:  # SPEC I3, A6
     inner = consumer(lambda message: None)
 
     def work(message: Message) -> None:
@@ -336,19 +336,19 @@ async def waits(_: Message) -> None:
     await asyncio.sleep(LONG)
 
 
-async def waits_again_at_any_exception(_: Message) -> None:
+async def waits_after_any_exception(_: Message) -> None:
     while True:
         with contextlib.suppress(Exception):
             await asyncio.sleep(LONG)
 
 
-async def swallows_the_cancellation_twice(_: Message) -> None:
-    for _again in range(2):
+async def suppresses_the_cancellation_twice(_: Message) -> None:
+    for _ in range(2):
         with contextlib.suppress(BaseException):
             await asyncio.sleep(LONG)
 
 
-async def makes_the_cancellation_a_verdict(_: Message) -> None:
+async def converts_the_cancellation_to_a_verdict(_: Message) -> None:
     try:
         await asyncio.sleep(LONG)
     except BaseException as error:
@@ -356,7 +356,7 @@ async def makes_the_cancellation_a_verdict(_: Message) -> None:
 
 
 async def blocks_the_loop(_: Message) -> None:
-    time.sleep(LONG)  # noqa: ASYNC251 what is tested
+    time.sleep(LONG)  # noqa: ASYNC251 blocking is the point
 
 
 async def blocks_the_loop_in_a_task(_: Message) -> None:
@@ -371,9 +371,9 @@ async def waits_in_a_group(message: Message) -> None:
 
 ASYNC_WORKS = [
     waits,
-    waits_again_at_any_exception,
-    swallows_the_cancellation_twice,
-    makes_the_cancellation_a_verdict,
+    waits_after_any_exception,
+    suppresses_the_cancellation_twice,
+    converts_the_cancellation_to_a_verdict,
     blocks_the_loop,
     blocks_the_loop_in_a_task,
     waits_in_a_group,
@@ -382,7 +382,7 @@ ASYNC_WORKS = [
 
 @pytest.mark.parametrize("concurrency", [1, 3])
 @pytest.mark.parametrize("work", ASYNC_WORKS, ids=lambda work: work.__name__)
-def test_an_async_handler_is_ended_and_has_failed_whatever_it_does(
+def test_an_async_handler_is_cancelled_at_its_timeout_and_has_failed(
     work: Any, concurrency: int, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC I3
     began = time.monotonic()
@@ -395,15 +395,15 @@ def test_an_async_handler_is_ended_and_has_failed_whatever_it_does(
 
 
 @pytest.mark.parametrize("work", [waits, blocks_the_loop])
-def test_async_handlers_end_before_the_deadline_without_a_timeout(work: Any) -> None:  # SPEC I3
+def test_an_async_handler_without_a_timeout_is_cancelled_before_the_deadline(work: Any) -> None:  # SPEC I3
     with orders() as wire:
         answer = slow_async(work, timeout=None)(batch_of(3), Context(remaining=3))
     assert failed(answer) == ["m1", "m2"]
     assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 0}
 
 
-@pytest.mark.parametrize("work", [waits, swallows_the_cancellation_twice, blocks_the_loop])
-def test_an_async_batch_handler_is_ended_with_what_it_has_said_so_far(work: Any) -> None:  # SPEC I3
+@pytest.mark.parametrize("work", [waits, suppresses_the_cancellation_twice, blocks_the_loop])
+def test_a_cancelled_async_batch_handler_keeps_the_verdicts_it_has_given(work: Any) -> None:  # SPEC I3
     @batch_consumer(timeout=0.4, backoff=Fixed(60))
     async def handler(batch: Batch) -> None:
         batch[0].ack()
@@ -415,7 +415,7 @@ def test_an_async_batch_handler_is_ended_with_what_it_has_said_so_far(work: Any)
     assert wire.rounded_visibilities() == {"handle-m1": 60, "handle-m2": 60}
 
 
-def test_an_awaitable_that_a_sync_handler_returns_is_ended_too() -> None:  # SPEC I3, A4
+def test_an_awaitable_that_a_sync_handler_returns_is_cancelled_at_the_timeout() -> None:  # SPEC I3, A4
     @consumer(timeout=0.4, backoff=Fixed(60))
     def handler(message: Message) -> Any:
         return waits(message)
@@ -425,8 +425,8 @@ def test_an_awaitable_that_a_sync_handler_returns_is_ended_too() -> None:  # SPE
     assert wire.rounded_visibilities() == {"handle-m0": 60}
 
 
-def test_the_cancellation_of_a_timeout_is_not_taken_for_the_handlers_own() -> None:  # SPEC I3, A5
-    """The next message runs on the same loop, and nothing is left of it."""
+def test_the_cancellation_by_a_timeout_does_not_affect_the_next_message() -> None:  # SPEC I3, A5
+    """The next message runs on the same event loop."""
     seen: list[int] = []
 
     @consumer(timeout=0.4)
@@ -452,8 +452,8 @@ def never_ends() -> tuple[Callable[[Message], Any], asyncio.Event]:
     return work, over
 
 
-def test_a_task_that_never_ends_is_left_behind_and_the_process_ends(caplog: pytest.LogCaptureFixture) -> None:
-    """SPEC I3. What is settled is settled before: nothing is lost by it, and nothing done twice."""
+def test_a_task_that_never_ends_is_abandoned_and_the_process_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """SPEC I3. All messages are settled first, so none is lost or runs twice."""
     work, over = never_ends()
     with orders() as wire, pytest.raises(SystemExit):
         slow_async(work, timeout=None)(batch_of(4), Context(remaining=4))
@@ -467,7 +467,7 @@ def test_a_task_that_never_ends_is_left_behind_and_the_process_ends(caplog: pyte
 # in virtual time
 
 
-def test_hours_of_waiting_are_interrupted_in_virtual_time(sandbox: Sandbox) -> None:  # SPEC I3
+def test_a_long_sleep_is_interrupted_in_virtual_time(sandbox: Sandbox) -> None:  # SPEC I3
     tries = 3
 
     @consumer(timeout=5, backoff=Fixed(60))
@@ -485,7 +485,7 @@ def test_hours_of_waiting_are_interrupted_in_virtual_time(sandbox: Sandbox) -> N
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_the_function_answers_before_its_deadline(is_async: bool, sandbox: Sandbox) -> None:  # SPEC I2, I3
+def test_a_function_returns_its_response_before_the_deadline(is_async: bool, sandbox: Sandbox) -> None:  # SPEC I2, I3
     def work(message: Message) -> None:
         if message.json() == 3 and message.receive_count == 1:
             current().clock.sleep(3_600)
@@ -507,6 +507,6 @@ def test_the_function_answers_before_its_deadline(is_async: bool, sandbox: Sandb
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), True, "5"], ids=repr)
-def test_a_timeout_that_is_none_is_refused_when_the_consumer_is_made(timeout: Any) -> None:  # SPEC I3, C5
+def test_an_invalid_timeout_is_refused_when_the_consumer_is_made(timeout: Any) -> None:  # SPEC I3, C5
     with pytest.raises(ConfigurationError, match="timeout must be a number of seconds above 0"):
         consumer(timeout=timeout)(lambda message: None)

@@ -1,4 +1,4 @@
-"""Two versions of a consumer on one queue: this one gets the messages that the released one sent."""
+"""Two versions of a consumer on one queue: this version handles messages that another version sent."""
 
 import json
 from pathlib import Path
@@ -11,18 +11,18 @@ from tarry.testing import Sandbox
 from tests.unit.test_released_attributes import RELEASED, later
 
 
-def put(sandbox: Sandbox, body: str, attribute: str) -> None:
-    """Sends a message with a `Tarry` attribute, as another version would."""
-    told = {"Tarry": {"DataType": "String", "StringValue": attribute}}
-    request = {"QueueUrl": sandbox.sqs.url("orders"), "MessageBody": body, "MessageAttributes": told}
+def send(sandbox: Sandbox, body: str, attribute: str) -> None:
+    """Send a message with a `Tarry` attribute of another version."""
+    attributes = {"Tarry": {"DataType": "String", "StringValue": attribute}}
+    request = {"QueueUrl": sandbox.sqs.url("orders"), "MessageBody": body, "MessageAttributes": attributes}
     sandbox.sqs.call("SendMessage", request)
 
 
 @pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
-def test_a_consumer_goes_on_with_what_the_released_one_sent(sandbox: Sandbox, path: Path) -> None:  # DESIGN 3
-    """The id, the attempts and the failures go on, up to the dead letter, which the command reads."""
-    kept = json.loads(path.read_text())
-    told = json.loads(kept["attribute"])
+def test_a_consumer_continues_messages_that_a_released_version_sent(sandbox: Sandbox, path: Path) -> None:  # DESIGN 3
+    """The stable id, attempts, and failures continue up to the dead letter."""
+    released = json.loads(path.read_text())
+    envelope = json.loads(released["attribute"])
     seen: list[tuple[str, int]] = []
 
     @consumer(max_attempts=4, backoff=Fixed(10))
@@ -32,18 +32,22 @@ def test_a_consumer_goes_on_with_what_the_released_one_sent(sandbox: Sandbox, pa
 
     sandbox.queue("orders", dead_letter="orders-dlq")
     sandbox.connect(handler, "orders")
-    put(sandbox, kept["body"], json.dumps({**told, "due": sandbox.now + 3_600} if "due" in told else told))
-    sandbox.run(check=False)  # the checkers did not see the attempts before
-    first = told.get("carried", 0) + 1
-    assert seen == [(told["id"], attempt) for attempt in range(first, 5)]
-    [letter] = sandbox.messages("orders-dlq")
-    assert letter.failure is not None
-    earlier = told.get("failure", {}).get("attempts", 0) - told.get("carried", 0)
-    assert (letter.id, letter.failure.attempts) == (told["id"], 4 + max(0, earlier))
-    assert letter.failure.history[-1]["error"] == "ValueError: out of order"
+    send(
+        sandbox,
+        released["body"],
+        json.dumps({**envelope, "due": sandbox.now + 3_600} if "due" in envelope else envelope),
+    )
+    sandbox.run(check=False)  # the checkers do not know the earlier attempts
+    first = envelope.get("carried", 0) + 1
+    assert seen == [(envelope["id"], attempt) for attempt in range(first, 5)]
+    [dead_letter] = sandbox.messages("orders-dlq")
+    assert dead_letter.failure is not None
+    earlier = envelope.get("failure", {}).get("attempts", 0) - envelope.get("carried", 0)
+    assert (dead_letter.id, dead_letter.failure.attempts) == (envelope["id"], 4 + max(0, earlier))
+    assert dead_letter.failure.history[-1]["error"] == "ValueError: out of order"
 
 
-def test_a_message_of_a_later_version_is_handled_and_forgets_nothing_while_it_waits(
+def test_a_message_of_a_later_version_keeps_its_failure_record_when_it_is_deferred(
     sandbox: Sandbox,
 ) -> None:  # SPEC E3, J5
     seen: list[Any] = []
@@ -57,6 +61,6 @@ def test_a_message_of_a_later_version_is_handled_and_forgets_nothing_while_it_wa
 
     sandbox.queue("orders", dead_letter="orders-dlq")
     sandbox.connect(handler, "orders")
-    put(sandbox, '{"id": 1}', json.dumps(later()))
-    sandbox.run(check=False)  # the checkers did not see the attempts before
+    send(sandbox, '{"id": 1}', json.dumps(later()))
+    sandbox.run(check=False)  # the checkers do not know the earlier attempts
     assert seen == [("m1", 2, "the customer is gone", {"tenant": "acme"})] * 2

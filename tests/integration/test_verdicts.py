@@ -1,4 +1,4 @@
-"""What a handler can say of its messages, and which of its words holds."""
+"""The verdicts of a handler on its messages, and their precedence."""
 
 import logging
 from collections.abc import Callable
@@ -32,10 +32,10 @@ from tests.records import RECEIVED_AT, Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire
 
 POLICY = 77
-"""The seconds of the policy's backoff: a wait of as many was decided by the policy."""
+"""The delay of the policy's backoff in seconds. A message with this delay was retried by the policy."""
 
 LONGEST = 43_200
-"""The longest delay that can be said: in place SQS keeps a second less, so it takes a copy."""
+"""The longest delay in seconds. It takes a copy, because the limit in place is a second shorter."""
 
 
 def orders(**more: Any) -> Wire:
@@ -43,22 +43,22 @@ def orders(**more: Any) -> Wire:
 
 
 def fate(wire: Wire, response: dict[str, list[dict[str, str]]], message_id: str = "m1") -> str:
-    """What became of a message, in a word: done, dead, or the seconds it waits, in place or as a copy of its own."""
+    """Return the fate of a message: done, dead, or the seconds until its retry, in place or as a copy."""
     is_reported = message_id in failed(response)
     seconds = wire.visibilities().get(f"handle-{message_id}")
     if is_reported:
-        return f"again in {seconds}"
+        return f"retried in {seconds}"
     assert seconds is None
     sent = [(request.queue, entry) for request in wire.sent("SendMessageBatch") for entry in request.entries]
-    for (queue, entry), kept in zip(sent, wire.records(), strict=True):
-        if kept["id"] == message_id:
-            until_due = kept.get("due", wire.clock.now) - wire.clock.now
-            return f"again in {max(int(until_due), entry['DelaySeconds'])}" if queue == "orders" else "dead"
+    for (queue, entry), envelope in zip(sent, wire.envelopes(), strict=True):
+        if envelope["id"] == message_id:
+            until_due = envelope.get("due", wire.clock.now) - wire.clock.now
+            return f"retried in {max(int(until_due), entry['DelaySeconds'])}" if queue == "orders" else "dead"
     return "done"
 
 
 def fate_of_one(handle: Callable[[Message], Any], **settings: Any) -> str:
-    """What becomes of one fresh message under a handler."""
+    """Run the handler for one fresh message; return its fate."""
     handler = consumer(backoff=Fixed(POLICY), **settings)(handle)
     with orders() as wire:
         return fate(wire, handler(event(record()), Context()))
@@ -71,55 +71,55 @@ def raising(error: BaseException | type[BaseException]) -> Callable[[Message], N
     return handler
 
 
-AGAIN_BY_POLICY = f"again in {POLICY}"
+RETRIED_BY_POLICY = f"retried in {POLICY}"
 
-# one word
+# one verdict
 
 
-WORDS: dict[str, tuple[Callable[[Message], None], str]] = {
-    "nothing": (lambda m: None, "done"),
+VERDICTS: dict[str, tuple[Callable[[Message], None], str]] = {
+    "no verdict": (lambda m: None, "done"),
     "ack()": (lambda m: m.ack(), "done"),
-    "retry()": (lambda m: m.retry(), AGAIN_BY_POLICY),
-    "retry(60)": (lambda m: m.retry(60), "again in 60"),
-    "retry(0)": (lambda m: m.retry(0), "again in 0"),
+    "retry()": (lambda m: m.retry(), RETRIED_BY_POLICY),
+    "retry(60)": (lambda m: m.retry(60), "retried in 60"),
+    "retry(0)": (lambda m: m.retry(0), "retried in 0"),
     "reject()": (lambda m: m.reject(), "dead"),
     "discard()": (lambda m: m.discard(), "done"),
-    "defer(30)": (lambda m: m.defer(30), "again in 30"),
-    "defer(0)": (lambda m: m.defer(0), "again in 1"),
-    "fail(error)": (lambda m: m.fail(ValueError()), AGAIN_BY_POLICY),
+    "defer(30)": (lambda m: m.defer(30), "retried in 30"),
+    "defer(0)": (lambda m: m.defer(0), "retried in 1"),
+    "fail(error)": (lambda m: m.fail(ValueError()), RETRIED_BY_POLICY),
     "fail(Reject())": (lambda m: m.fail(Reject()), "dead"),
-    "fail(Retry(9))": (lambda m: m.fail(Retry(9)), "again in 9"),
+    "fail(Retry(9))": (lambda m: m.fail(Retry(9)), "retried in 9"),
 }
 
 
-@pytest.mark.parametrize("word", WORDS)
-def test_a_word_decides_what_becomes_of_the_message(word: str) -> None:  # SPEC B1, B2
-    say, expected = WORDS[word]
-    assert fate_of_one(say) == expected
+@pytest.mark.parametrize("name", VERDICTS)
+def test_a_verdict_decides_on_the_message(name: str) -> None:  # SPEC B1, B2
+    give, expected = VERDICTS[name]
+    assert fate_of_one(give) == expected
 
 
-@pytest.mark.parametrize("word", [word for word in WORDS if word != "nothing"])
-def test_a_word_holds_although_the_handler_then_raises(word: str) -> None:  # SPEC B5
-    say, expected = WORDS[word]
+@pytest.mark.parametrize("name", [name for name in VERDICTS if name != "no verdict"])
+def test_a_verdict_holds_although_the_handler_then_raises_an_exception(name: str) -> None:  # SPEC B5
+    give, expected = VERDICTS[name]
 
     def handler(message: Message) -> None:
-        say(message)
+        give(message)
         raise Reject("too late") if expected != "dead" else ValueError
 
     assert fate_of_one(handler) == expected
 
 
-@pytest.mark.parametrize("later", [word for word in WORDS if word != "nothing"])
-@pytest.mark.parametrize("first", [word for word in WORDS if word != "nothing"])
-def test_the_first_word_wins(first: str, later: str) -> None:  # SPEC B4
+@pytest.mark.parametrize("later", [name for name in VERDICTS if name != "no verdict"])
+@pytest.mark.parametrize("first", [name for name in VERDICTS if name != "no verdict"])
+def test_the_first_verdict_holds(first: str, later: str) -> None:  # SPEC B4
     def handler(message: Message) -> None:
-        WORDS[first][0](message)
-        WORDS[later][0](message)
+        VERDICTS[first][0](message)
+        VERDICTS[later][0](message)
 
-    assert fate_of_one(handler) == WORDS[first][1]
+    assert fate_of_one(handler) == VERDICTS[first][1]
 
 
-def test_a_word_too_late_is_told_to_who_asks_for_debug_lines(caplog: pytest.LogCaptureFixture) -> None:  # SPEC B4
+def test_a_second_verdict_on_a_message_is_logged_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:  # SPEC B4
     caplog.set_level(logging.DEBUG, "tarry")
 
     def handler(message: Message) -> None:
@@ -132,7 +132,7 @@ def test_a_word_too_late_is_told_to_who_asks_for_debug_lines(caplog: pytest.LogC
     assert "m1" in line.getMessage()
 
 
-def test_a_word_on_the_batch_too_late_is_told_as_well(caplog: pytest.LogCaptureFixture) -> None:  # SPEC B4
+def test_a_second_verdict_on_the_batch_is_logged_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:  # SPEC B4
     caplog.set_level(logging.DEBUG, "tarry")
 
     @batch_consumer
@@ -145,7 +145,7 @@ def test_a_word_on_the_batch_too_late_is_told_as_well(caplog: pytest.LogCaptureF
     assert len(caplog.records) == 1
 
 
-def test_a_discarded_message_leaves_a_log_line_and_no_letter(caplog: pytest.LogCaptureFixture) -> None:  # SPEC B2
+def test_a_discarded_message_is_logged_and_not_dead_lettered(caplog: pytest.LogCaptureFixture) -> None:  # SPEC B2
     caplog.set_level(logging.INFO, "tarry")
     with orders() as wire:
         consumer(lambda message: message.discard("too old"))(event(record()), Context())
@@ -155,21 +155,21 @@ def test_a_discarded_message_leaves_a_log_line_and_no_letter(caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("reason", [None, "no such customer"])
-def test_a_reject_tells_its_reason_in_the_record(reason: str | None) -> None:  # SPEC B2, E1
+def test_the_failure_record_of_a_reject_contains_its_reason(reason: str | None) -> None:  # SPEC B2, E1
     with orders() as wire:
         consumer(lambda message: message.reject(reason))(event(record()), Context())
-    [kept] = wire.records()
-    assert kept["failure"]["reason"] == "rejected"
-    assert kept["failure"].get("message") == reason
+    [envelope] = wire.envelopes()
+    assert envelope["failure"]["reason"] == "rejected"
+    assert envelope["failure"].get("message") == reason
 
 
-@pytest.mark.parametrize("nothing", ["ValueError", None, ValueError, 3], ids=repr)
-def test_fail_takes_an_exception(nothing: Any) -> None:  # SPEC B2
+@pytest.mark.parametrize("value", ["ValueError", None, ValueError, 3], ids=repr)
+def test_fail_refuses_a_value_that_is_not_an_exception(value: Any) -> None:  # SPEC B2
     caught: list[Exception] = []
 
     def handler(message: Message) -> None:
         try:
-            message.fail(nothing)
+            message.fail(value)
         except TypeError as error:
             caught.append(error)
 
@@ -178,52 +178,54 @@ def test_fail_takes_an_exception(nothing: Any) -> None:  # SPEC B2
 
 
 @pytest.mark.parametrize(
-    ("say", "expected"),
+    ("give", "expected"),
     [
-        pytest.param(lambda m: None, None, id="nothing"),
+        pytest.param(lambda m: None, None, id="no verdict"),
         pytest.param(lambda m: m.ack(), Outcome.ack(), id="ack"),
         pytest.param(lambda m: m.retry(5), Outcome.retry(5), id="retry"),
         pytest.param(lambda m: m.defer(5), Outcome.defer(5), id="defer"),
         pytest.param(lambda m: m.discard("x"), Outcome.discard("x"), id="discard"),
-        pytest.param(lambda m: m.fail(ValueError()), None, id="fail: the policy is still to decide"),
+        pytest.param(lambda m: m.fail(ValueError()), None, id="fail: the policy decides later"),
     ],
 )
-def test_the_outcome_is_none_until_something_was_said(say: Any, expected: Outcome | None) -> None:  # SPEC B2
+def test_the_outcome_of_a_message_is_none_until_a_verdict_is_given(
+    give: Any, expected: Outcome | None
+) -> None:  # SPEC B2
     seen: list[Outcome | None] = []
 
     def handler(message: Message) -> None:
         assert message.outcome is None
-        say(message)
+        give(message)
         seen.append(message.outcome)
 
     fate_of_one(handler)
     assert seen == [expected]
 
 
-# a word on the message, one on the batch, and an exception
+# verdicts on the message and on the batch, and an exception
 
 
 PRECEDENCE = [
-    # said, in this order; what becomes of the message
+    # the verdicts in order; the fate of the message
     (["ack_all"], "done"),
-    (["retry_all"], AGAIN_BY_POLICY),
-    (["retry_all 600"], "again in 600"),
+    (["retry_all"], RETRIED_BY_POLICY),
+    (["retry_all 600"], "retried in 600"),
     (["ack", "retry_all 600"], "done"),
-    (["retry_all 600", "ack"], "again in 600"),
-    (["retry", "ack_all"], AGAIN_BY_POLICY),
+    (["retry_all 600", "ack"], "retried in 600"),
+    (["retry", "ack_all"], RETRIED_BY_POLICY),
     (["ack_all", "retry"], "done"),
     (["ack_all", "retry 60"], "done"),
-    (["retry_all 600", "retry 60"], "again in 60"),
-    (["retry 60", "retry_all 600"], "again in 60"),
-    (["retry_all", "retry 60"], "again in 60"),
-    (["retry_all 600", "retry"], "again in 600"),
-    (["retry", "retry_all 600"], "again in 600"),
-    (["retry_all 600", "retry 0"], "again in 0"),
-    (["retry_all 0"], "again in 0"),
+    (["retry_all 600", "retry 60"], "retried in 60"),
+    (["retry 60", "retry_all 600"], "retried in 60"),
+    (["retry_all", "retry 60"], "retried in 60"),
+    (["retry_all 600", "retry"], "retried in 600"),
+    (["retry", "retry_all 600"], "retried in 600"),
+    (["retry_all 600", "retry 0"], "retried in 0"),
+    (["retry_all 0"], "retried in 0"),
     (["ack_all", "retry_all 600"], "done"),
-    (["retry_all 600", "ack_all"], "again in 600"),
-    (["retry_all 600", "retry_all 60"], "again in 600"),
-    (["retry_all 600", "ack", "retry 60"], "again in 60"),
+    (["retry_all 600", "ack_all"], "retried in 600"),
+    (["retry_all 600", "retry_all 60"], "retried in 600"),
+    (["retry_all 600", "ack", "retry 60"], "retried in 60"),
     (["ack_all", "retry", "ack"], "done"),
     (["ack_all", "reject"], "dead"),
     (["reject", "ack_all"], "dead"),
@@ -231,28 +233,28 @@ PRECEDENCE = [
     (["reject", "retry_all 600"], "dead"),
     (["retry_all 600", "discard"], "done"),
     (["discard", "retry_all 600"], "done"),
-    (["ack_all", "defer 30"], "again in 30"),
-    (["retry_all 600", "defer 30"], "again in 30"),
-    (["ack_all", "fail"], AGAIN_BY_POLICY),
-    (["fail", "ack_all"], AGAIN_BY_POLICY),
+    (["ack_all", "defer 30"], "retried in 30"),
+    (["retry_all 600", "defer 30"], "retried in 30"),
+    (["ack_all", "fail"], RETRIED_BY_POLICY),
+    (["fail", "ack_all"], RETRIED_BY_POLICY),
     ([], "done"),
-    (["raise"], AGAIN_BY_POLICY),
+    (["raise"], RETRIED_BY_POLICY),
     (["ack", "raise"], "done"),
     (["reject", "raise"], "dead"),
     (["discard", "raise"], "done"),
-    (["retry 60", "raise"], "again in 60"),
-    (["defer 30", "raise"], "again in 30"),
-    (["fail", "raise"], AGAIN_BY_POLICY),
+    (["retry 60", "raise"], "retried in 60"),
+    (["defer 30", "raise"], "retried in 30"),
+    (["fail", "raise"], RETRIED_BY_POLICY),
     (["ack_all", "raise"], "done"),
-    (["retry_all 600", "raise"], "again in 600"),
+    (["retry_all 600", "raise"], "retried in 600"),
     (["ack_all", "retry 60", "raise"], "done"),
-    (["retry_all 600", "ack", "raise"], "again in 600"),
+    (["retry_all 600", "ack", "raise"], "retried in 600"),
 ]
 
 
-def _say(batch: Batch, message: Message, words: list[str]) -> None:
-    for word in words:
-        name, _, seconds = word.partition(" ")
+def _give(batch: Batch, message: Message, verdicts: list[str]) -> None:
+    for verdict in verdicts:
+        name, _, seconds = verdict.partition(" ")
         arguments = [int(seconds)] if seconds else []
         match name:
             case "raise":
@@ -266,18 +268,18 @@ def _say(batch: Batch, message: Message, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"), PRECEDENCE, ids=[", ".join(words) or "nothing" for words, _ in PRECEDENCE]
+    ("verdicts", "expected"), PRECEDENCE, ids=[", ".join(verdicts) or "none" for verdicts, _ in PRECEDENCE]
 )
-def test_which_word_holds(words: list[str], expected: str) -> None:  # SPEC B4, B5, B7
+def test_verdicts_have_a_defined_precedence(verdicts: list[str], expected: str) -> None:  # SPEC B4, B5, B7
     @batch_consumer(backoff=Fixed(POLICY))
     def handler(batch: Batch) -> None:
-        _say(batch, batch[0], words)
+        _give(batch, batch[0], verdicts)
 
     with orders() as wire:
         assert fate(wire, handler(event(record()), Context())) == expected
 
 
-def test_what_is_said_of_one_message_says_nothing_of_the_others() -> None:  # SPEC B1
+def test_a_verdict_on_one_message_does_not_affect_the_others() -> None:  # SPEC B1
     @batch_consumer(backoff=Fixed(POLICY))
     def handler(batch: Batch) -> None:
         batch[1].retry(60)
@@ -286,10 +288,10 @@ def test_what_is_said_of_one_message_says_nothing_of_the_others() -> None:  # SP
     with orders() as wire:
         response = handler(batch_of(4), Context())
         fates = [fate(wire, response, f"m{index}") for index in range(4)]
-    assert fates == ["done", "again in 60", "dead", "done"]
+    assert fates == ["done", "retried in 60", "dead", "done"]
 
 
-def test_when_a_batch_handler_raises_each_message_fails_with_its_own_attempt() -> None:  # SPEC B5
+def test_when_a_batch_handler_raises_an_exception_each_message_fails_at_its_own_attempt() -> None:  # SPEC B5
     @batch_consumer(backoff=Fixed(POLICY), max_attempts=3)
     def handler(batch: Batch) -> None:
         batch[0].ack()
@@ -299,11 +301,11 @@ def test_when_a_batch_handler_raises_each_message_fails_with_its_own_attempt() -
     with orders() as wire:
         response = handler(event(*records), Context())
         fates = [fate(wire, response, f"m{receives}") for receives in (1, 2, 3, 4)]
-    assert fates == ["done", AGAIN_BY_POLICY, "dead", "dead"]
-    assert [kept["failure"]["attempts"] for kept in wire.records()] == [3, 4]
+    assert fates == ["done", RETRIED_BY_POLICY, "dead", "dead"]
+    assert [envelope["failure"]["attempts"] for envelope in wire.envelopes()] == [3, 4]
 
 
-# the one that stopped a batch
+# BatchError
 
 
 def _batch_fates(stop: Callable[[Batch], None], count: int = 4) -> list[str]:
@@ -316,7 +318,7 @@ def _batch_fates(stop: Callable[[Batch], None], count: int = 4) -> list[str]:
         return [fate(wire, response, f"m{index}") for index in range(count)]
 
 
-BACK = "again in 0"
+RELEASED = "retried in 0"
 
 
 def _by_index(batch: Batch) -> None:
@@ -328,65 +330,65 @@ def _by_message(batch: Batch) -> None:
 
 
 def _by_subclass(batch: Batch) -> None:
-    class Stopped(BatchError):
+    class StoppedAtLine(BatchError):
         pass
 
-    raise Stopped("the third line", index=1)
+    raise StoppedAtLine("the third line", index=1)
 
 
 @pytest.mark.parametrize("stop", [_by_index, _by_message, _by_subclass])
-def test_a_batch_error_acknowledges_those_before_its_culprit_and_gives_back_those_after(
+def test_a_batch_error_acknowledges_the_messages_before_its_own_and_releases_those_after(
     stop: Callable[[Batch], None],
 ) -> None:  # SPEC B5
-    assert _batch_fates(stop) == ["done", AGAIN_BY_POLICY, BACK, BACK]
+    assert _batch_fates(stop) == ["done", RETRIED_BY_POLICY, RELEASED, RELEASED]
 
 
 @pytest.mark.parametrize(
     ("cause", "expected"),
     [
-        pytest.param(KeyError("x"), AGAIN_BY_POLICY, id="an error"),
-        pytest.param(Retry(9), "again in 9", id="retry"),
+        pytest.param(KeyError("x"), RETRIED_BY_POLICY, id="an error"),
+        pytest.param(Retry(9), "retried in 9", id="retry"),
         pytest.param(Reject("bad"), "dead", id="reject"),
         pytest.param(Discard(), "done", id="discard"),
-        pytest.param(Defer(12), "again in 12", id="defer"),
+        pytest.param(Defer(12), "retried in 12", id="defer"),
     ],
 )
-def test_the_cause_of_a_batch_error_is_what_its_culprit_failed_with(cause: Exception, expected: str) -> None:  # SPEC B5
+def test_the_cause_of_a_batch_error_is_the_failure_of_its_message(cause: Exception, expected: str) -> None:  # SPEC B5
     def stop(batch: Batch) -> None:
         raise BatchError(index=1) from cause
 
-    assert _batch_fates(stop) == ["done", expected, BACK, BACK]
+    assert _batch_fates(stop) == ["done", expected, RELEASED, RELEASED]
 
 
-def test_the_record_of_a_culprit_names_the_cause() -> None:  # SPEC B5, F2
+def test_the_failure_record_of_the_message_of_a_batch_error_describes_the_cause() -> None:  # SPEC B5, F2
     @batch_consumer(max_attempts=1)
     def handler(batch: Batch) -> None:
         raise BatchError(index=0) from KeyError("x")
 
     with orders() as wire:
         handler(batch_of(2), Context())
-    assert [kept["failure"]["type"] for kept in wire.records()] == ["KeyError"]
+    assert [envelope["failure"]["type"] for envelope in wire.envelopes()] == ["KeyError"]
 
 
-def test_explicit_words_hold_beside_a_batch_error() -> None:  # SPEC B5
+def test_explicit_verdicts_hold_beside_a_batch_error() -> None:  # SPEC B5
     def stop(batch: Batch) -> None:
         batch[0].retry(60)
         batch[1].ack()
         batch[2].reject()
         raise BatchError(index=1)
 
-    assert _batch_fates(stop) == ["again in 60", "done", "dead", BACK]
+    assert _batch_fates(stop) == ["retried in 60", "done", "dead", RELEASED]
 
 
 @pytest.mark.parametrize("index", [-1, 4, 10**30, True, 1.0, "1"], ids=repr)
-def test_a_batch_error_that_names_no_message_of_the_batch_fails_all(index: Any) -> None:  # SPEC B5, A2
+def test_a_batch_error_with_an_invalid_index_fails_all_messages(index: Any) -> None:  # SPEC B5, A2
     def stop(batch: Batch) -> None:
         raise BatchError(index=index)
 
-    assert _batch_fates(stop) == [AGAIN_BY_POLICY] * 4
+    assert _batch_fates(stop) == [RETRIED_BY_POLICY] * 4
 
 
-def test_a_batch_error_with_a_message_of_another_batch_fails_all() -> None:  # SPEC B5, A2
+def test_a_batch_error_with_a_message_of_another_batch_fails_all_messages() -> None:  # SPEC B5, A2
     kept: list[Message] = []
     with orders():
         consumer(kept.append)(event(record("{}", "m0")), Context())
@@ -394,35 +396,35 @@ def test_a_batch_error_with_a_message_of_another_batch_fails_all() -> None:  # S
     def stop(batch: Batch) -> None:
         raise BatchError(message=kept[0])
 
-    assert _batch_fates(stop) == [AGAIN_BY_POLICY] * 4
+    assert _batch_fates(stop) == [RETRIED_BY_POLICY] * 4
 
 
-def test_the_first_and_the_last_can_be_culprits() -> None:  # SPEC B5
+def test_a_batch_error_may_name_the_first_or_the_last_message() -> None:  # SPEC B5
     def stop_at(index: int) -> Callable[[Batch], None]:
         def stop(batch: Batch) -> None:
             raise BatchError(index=index)
 
         return stop
 
-    assert _batch_fates(stop_at(0), 3) == [AGAIN_BY_POLICY, BACK, BACK]
-    assert _batch_fates(stop_at(2), 3) == ["done", "done", AGAIN_BY_POLICY]
+    assert _batch_fates(stop_at(0), 3) == [RETRIED_BY_POLICY, RELEASED, RELEASED]
+    assert _batch_fates(stop_at(2), 3) == ["done", "done", RETRIED_BY_POLICY]
 
 
-# words that are raised
+# verdicts that are raised
 
 
-class CardDeclined(Reject):
+class PaymentRefused(Reject):
     pass
 
 
-class Forgetful(Retry):
+class RetryWithoutSuper(Retry):
     """A subclass that never calls the constructor of its base."""
 
     def __init__(self, customer: str) -> None:
         self.customer = customer
 
 
-class Later(Defer):
+class DeferTwoMinutes(Defer):
     def __init__(self) -> None:
         super().__init__(timedelta(minutes=2))
 
@@ -430,19 +432,19 @@ class Later(Defer):
 @pytest.mark.parametrize(
     ("signal", "expected"),
     [
-        (Retry(), AGAIN_BY_POLICY),
-        (Retry(60), "again in 60"),
-        (Retry(0), "again in 0"),
-        (Retry(timedelta(minutes=1)), "again in 60"),
+        (Retry(), RETRIED_BY_POLICY),
+        (Retry(60), "retried in 60"),
+        (Retry(0), "retried in 0"),
+        (Retry(timedelta(minutes=1)), "retried in 60"),
         (Reject(), "dead"),
         (Reject("reason"), "dead"),
         (Discard(), "done"),
         (Discard("reason"), "done"),
-        (Defer(30), "again in 30"),
-        (Defer(0), "again in 1"),
-        (CardDeclined("no money"), "dead"),
-        (Forgetful("Ada"), AGAIN_BY_POLICY),
-        (Later(), "again in 120"),
+        (Defer(30), "retried in 30"),
+        (Defer(0), "retried in 1"),
+        (PaymentRefused("no money"), "dead"),
+        (RetryWithoutSuper("Ada"), RETRIED_BY_POLICY),
+        (DeferTwoMinutes(), "retried in 120"),
     ],
     ids=repr,
 )
@@ -450,21 +452,21 @@ def test_a_verdict_can_be_raised(signal: Exception, expected: str) -> None:  # S
     assert fate_of_one(raising(signal)) == expected
 
 
-def test_a_class_is_a_verdict_too() -> None:  # SPEC B3
-    assert fate_of_one(raising(Retry)) == AGAIN_BY_POLICY
-    assert fate_of_one(raising(CardDeclined)) == "dead"
+def test_a_verdict_may_be_raised_as_a_class() -> None:  # SPEC B3
+    assert fate_of_one(raising(Retry)) == RETRIED_BY_POLICY
+    assert fate_of_one(raising(PaymentRefused)) == "dead"
 
 
-def test_a_verdict_is_found_from_any_depth() -> None:  # SPEC B3
+def test_a_verdict_may_be_raised_at_any_depth() -> None:  # SPEC B3
     def deep(levels: int) -> None:
         if not levels:
             raise Retry(60)
         deep(levels - 1)
 
-    assert fate_of_one(lambda message: deep(50)) == "again in 60"
+    assert fate_of_one(lambda message: deep(50)) == "retried in 60"
 
 
-def test_a_verdict_that_the_handler_caught_is_none() -> None:  # SPEC B3
+def test_a_verdict_that_the_handler_catches_does_not_count() -> None:  # SPEC B3
     def handler(message: Message) -> None:
         try:
             raise Reject
@@ -482,21 +484,21 @@ def _from(error: BaseException, *causes: BaseException) -> Any:
 
 
 def _circle() -> BaseException:
-    one, other = ValueError(1), ValueError(2)
-    one.__cause__, other.__cause__ = other, one
-    return one
+    first, second = ValueError(1), ValueError(2)
+    first.__cause__, second.__cause__ = second, first
+    return first
 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        pytest.param(_from(ValueError(), Retry(60)), "again in 60", id="error from retry"),
+        pytest.param(_from(ValueError(), Retry(60)), "retried in 60", id="error from retry"),
         pytest.param(_from(ValueError(), KeyError(), Reject()), "dead", id="two causes down"),
         pytest.param(_from(ValueError(), Discard(), Reject()), "done", id="the outermost wins"),
-        pytest.param(_from(Retry(60), Reject()), "again in 60", id="a signal before its cause"),
-        pytest.param(_from(Retry(60), ValueError()), "again in 60", id="retry from error"),
-        pytest.param(_from(SystemExit(), Retry(60)), "again in 60", id="SystemExit from retry"),
-        pytest.param(_circle(), AGAIN_BY_POLICY, id="causes in a circle"),
+        pytest.param(_from(Retry(60), Reject()), "retried in 60", id="a signal before its cause"),
+        pytest.param(_from(Retry(60), ValueError()), "retried in 60", id="retry from error"),
+        pytest.param(_from(SystemExit(), Retry(60)), "retried in 60", id="SystemExit from retry"),
+        pytest.param(_circle(), RETRIED_BY_POLICY, id="causes in a circle"),
     ],
 )
 def test_a_verdict_is_found_along_explicit_causes(error: BaseException, expected: str) -> None:  # SPEC B3
@@ -504,7 +506,7 @@ def test_a_verdict_is_found_along_explicit_causes(error: BaseException, expected
 
 
 @pytest.mark.parametrize("how", ["implicit", "from None"])
-def test_a_verdict_that_was_being_handled_is_another_error(how: str) -> None:  # SPEC B3
+def test_a_verdict_in_the_implicit_context_of_an_error_does_not_count(how: str) -> None:  # SPEC B3
     def handler(message: Message) -> None:
         try:
             raise Reject("not this")
@@ -513,7 +515,7 @@ def test_a_verdict_that_was_being_handled_is_another_error(how: str) -> None:  #
                 raise ValueError from None
             raise ValueError  # noqa: B904
 
-    assert fate_of_one(handler) == AGAIN_BY_POLICY
+    assert fate_of_one(handler) == RETRIED_BY_POLICY
 
 
 def _group(*errors: Exception) -> ExceptionGroup[Exception]:
@@ -525,28 +527,30 @@ def _group(*errors: Exception) -> ExceptionGroup[Exception]:
     [
         pytest.param(_group(Reject()), "dead", id="one signal"),
         pytest.param(_group(Discard(), Reject()), "dead", id="reject before discard"),
-        pytest.param(_group(Reject(), Defer(30), Discard()), "again in 30", id="defer before reject"),
-        pytest.param(_group(Discard(), Reject(), Defer(30), Retry(60)), "again in 60", id="retry before all"),
-        pytest.param(_group(Discard(), _group(Reject(), _group(Retry(60)))), "again in 60", id="nested"),
-        pytest.param(_group(CardDeclined(), Discard()), "dead", id="subclasses"),
-        pytest.param(_group(Reject(), ValueError()), AGAIN_BY_POLICY, id="mixed"),
-        pytest.param(_group(Reject(), _group(Reject(), ValueError())), AGAIN_BY_POLICY, id="mixed below"),
-        pytest.param(_group(ValueError(), KeyError()), AGAIN_BY_POLICY, id="no signal"),
+        pytest.param(_group(Reject(), Defer(30), Discard()), "retried in 30", id="defer before reject"),
+        pytest.param(_group(Discard(), Reject(), Defer(30), Retry(60)), "retried in 60", id="retry before all"),
+        pytest.param(_group(Discard(), _group(Reject(), _group(Retry(60)))), "retried in 60", id="nested"),
+        pytest.param(_group(PaymentRefused(), Discard()), "dead", id="subclasses"),
+        pytest.param(_group(Reject(), ValueError()), RETRIED_BY_POLICY, id="mixed"),
+        pytest.param(_group(Reject(), _group(Reject(), ValueError())), RETRIED_BY_POLICY, id="mixed below"),
+        pytest.param(_group(ValueError(), KeyError()), RETRIED_BY_POLICY, id="no verdict"),
         pytest.param(_from(ValueError(), _group(Reject())), "dead", id="as a cause"),
-        pytest.param(_from(ValueError(), _group(Reject(), KeyError())), AGAIN_BY_POLICY, id="mixed as a cause"),
+        pytest.param(_from(ValueError(), _group(Reject(), KeyError())), RETRIED_BY_POLICY, id="mixed as a cause"),
         pytest.param(_group(_from(ValueError(), Reject()), Reject()), "dead", id="a leaf from a signal"),
-        pytest.param(BaseExceptionGroup("x", [Reject(), SystemExit()]), AGAIN_BY_POLICY, id="with a SystemExit"),
+        pytest.param(BaseExceptionGroup("x", [Reject(), SystemExit()]), RETRIED_BY_POLICY, id="with a SystemExit"),
     ],
 )
-def test_in_a_group_a_verdict_counts_if_every_leaf_is_one(error: BaseException, expected: str) -> None:  # SPEC B3
+def test_a_verdict_in_an_exception_group_counts_if_every_leaf_is_a_verdict(
+    error: BaseException, expected: str
+) -> None:  # SPEC B3
     assert fate_of_one(raising(error)) == expected
 
 
-def test_a_task_group_whose_tasks_reject_is_a_reject() -> None:  # SPEC B3
+def test_a_reject_raised_in_a_task_group_counts() -> None:  # SPEC B3
     import asyncio
 
     async def reject() -> None:
-        raise CardDeclined
+        raise PaymentRefused
 
     async def handler(message: Message) -> None:
         async with asyncio.TaskGroup() as group:
@@ -585,17 +589,17 @@ DELAYS = [
 
 
 @pytest.mark.parametrize(("delay", "seconds"), DELAYS, ids=[str(delay) for delay, _ in DELAYS])
-def test_a_delay_can_be_said_in_several_ways(delay: Any, seconds: int) -> None:  # SPEC B6
-    assert fate_of_one(lambda message: message.retry(delay)) == f"again in {seconds}"
-    assert fate_of_one(lambda message: message.defer(delay)) == f"again in {max(1, seconds)}"
+def test_a_delay_may_be_a_number_a_timedelta_or_a_datetime(delay: Any, seconds: int) -> None:  # SPEC B6
+    assert fate_of_one(lambda message: message.retry(delay)) == f"retried in {seconds}"
+    assert fate_of_one(lambda message: message.defer(delay)) == f"retried in {max(1, seconds)}"
 
     def raise_it(message: Message) -> None:
         raise Retry(delay)
 
-    assert fate_of_one(raise_it) == f"again in {seconds}"
+    assert fate_of_one(raise_it) == f"retried in {seconds}"
 
 
-NO_DELAYS = [
+INVALID_DELAYS = [
     -1,
     -0.5,
     float("nan"),
@@ -612,7 +616,7 @@ NO_DELAYS = [
     Decimal("sNaN"),
     Decimal(-1),
     timedelta(seconds=-1),
-    datetime(2027, 1, 15),  # noqa: DTZ001 that it is naive is the point
+    datetime(2027, 1, 15),  # noqa: DTZ001 a naive datetime is the point
     10**400,
 ]
 
@@ -628,7 +632,7 @@ def _calls(delay: Any) -> dict[str, Callable[[Message, Batch], Any]]:
 
 
 def _caught(call: Callable[[Message, Batch], Any]) -> tuple[Exception | None, str]:
-    """What a call in a handler raised there, and what became of the message, of which nothing else was said."""
+    """Return the exception that the call raises in a handler, and the fate of the message."""
     caught: list[Exception] = []
 
     @batch_consumer(backoff=Fixed(POLICY))
@@ -639,17 +643,17 @@ def _caught(call: Callable[[Message, Batch], Any]) -> tuple[Exception | None, st
             caught.append(error)
 
     with orders() as wire:
-        became = fate(wire, handler(event(record()), Context()))
-    return (caught[0] if caught else None), became
+        found = fate(wire, handler(event(record()), Context()))
+    return (caught[0] if caught else None), found
 
 
 @pytest.mark.parametrize("call", _calls(0))
-@pytest.mark.parametrize("delay", NO_DELAYS, ids=lambda delay: repr(delay)[:20])
-def test_what_is_no_delay_is_refused_at_the_call(delay: Any, call: str) -> None:  # SPEC B6
-    error, became = _caught(_calls(delay)[call])
+@pytest.mark.parametrize("delay", INVALID_DELAYS, ids=lambda delay: repr(delay)[:20])
+def test_an_invalid_delay_raises_an_error_at_the_call(delay: Any, call: str) -> None:  # SPEC B6
+    error, found = _caught(_calls(delay)[call])
     assert isinstance(error, ValueError)
     assert not isinstance(error, DelayNotSupported)
-    assert became == "done"
+    assert found == "done"
 
 
 @pytest.mark.parametrize("delay", [None, "60"], ids=repr)
@@ -660,32 +664,32 @@ def test_defer_needs_a_delay(delay: Any) -> None:  # SPEC B2
 
 @pytest.mark.parametrize("delay", [LONGEST + 1, 50_000, timedelta(days=1), in_utc(10**6), 1e300], ids=str)
 @pytest.mark.parametrize("call", ["message.retry", "message.defer", "batch.retry_all"])
-def test_a_delay_that_sqs_cannot_keep_is_refused_at_the_call(delay: Any, call: str) -> None:  # SPEC C6, B6
-    error, became = _caught(_calls(delay)[call])
+def test_a_delay_beyond_12_hours_raises_an_error_at_the_call(delay: Any, call: str) -> None:  # SPEC C6, B6
+    error, found = _caught(_calls(delay)[call])
     assert isinstance(error, DelayNotSupported)
     assert str(43_200) in str(error)
-    assert became == "done"  # the handler went on, and nothing was said
+    assert found == "done"  # the handler continues, and no verdict is given
 
 
 @pytest.mark.parametrize("raised", [Retry(50_000), Defer(50_000), _from(ValueError(), Retry(50_000))], ids=repr)
-def test_a_raised_delay_that_sqs_cannot_keep_is_a_failure(
+def test_a_raised_verdict_with_a_delay_beyond_12_hours_is_an_ordinary_failure(
     raised: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC C6
-    assert fate_of_one(raising(raised)) == AGAIN_BY_POLICY
+    assert fate_of_one(raising(raised)) == RETRIED_BY_POLICY
     [line] = [line for line in caplog.records if getattr(line, "event", "") == "waiting_retry"]
     assert line.error_type == "tarry.DelayNotSupported"  # type: ignore[attr-defined]
     assert "50000" in line.error  # type: ignore[attr-defined]
 
 
-def test_a_delay_that_sqs_cannot_keep_is_not_cut_when_it_comes_with_fail() -> None:  # SPEC C6
+def test_a_delay_beyond_12_hours_passed_to_fail_is_not_cut() -> None:  # SPEC C6
     def handler(message: Message) -> None:
         message.fail(Retry(50_000))
 
-    assert fate_of_one(handler) == AGAIN_BY_POLICY
+    assert fate_of_one(handler) == RETRIED_BY_POLICY
 
 
-def test_the_uncaught_refusal_of_a_delay_is_a_failure_of_the_message() -> None:  # SPEC C6
-    assert fate_of_one(lambda message: message.retry(50_000)) == AGAIN_BY_POLICY
+def test_an_uncaught_error_about_a_delay_fails_the_message() -> None:  # SPEC C6
+    assert fate_of_one(lambda message: message.retry(50_000)) == RETRIED_BY_POLICY
 
 
 IN_PLACE = pytest.mark.parametrize(
@@ -693,45 +697,45 @@ IN_PLACE = pytest.mark.parametrize(
     [
         pytest.param(1, 0, 43_199, id="received just now"),
         pytest.param(1, 100, 43_099, id="received 100 s ago"),
-        pytest.param(1, 0.5, 43_198, id="parts of a second count against it"),
-        pytest.param(2, 0, 43_200 - 330 - 1, id="received before: when is not known"),
+        pytest.param(1, 0.5, 43_198, id="parts of a second count"),
+        pytest.param(2, 0, 43_200 - 330 - 1, id="redelivered: the first receive is unknown"),
     ],
 )
 
 
 @IN_PLACE
-def test_what_sqs_can_keep_in_place_waits_there(receives: int, age: float, longest: int) -> None:  # SPEC C6, E8
+def test_a_delay_within_the_limit_of_sqs_waits_in_place(receives: int, age: float, longest: int) -> None:  # SPEC C6, E8
     with orders() as wire:
         wire.clock.now += age
         consumer(lambda message: message.retry(longest))(event(record(receives=receives)), Context())
     assert wire.visibilities() == {"handle-m1": longest}
-    assert wire.letters() == []
+    assert wire.sent_entries() == []
 
 
 @IN_PLACE
-def test_a_retry_too_long_to_wait_in_place_is_sent_again(
+def test_a_retry_with_a_delay_above_the_limit_of_sqs_is_sent_as_a_copy(
     receives: int, age: float, longest: int
 ) -> None:  # SPEC C6, J4
     with orders() as wire:
         wire.clock.now += age
-        said = consumer(lambda message: message.retry(longest + 1))
-        assert failed(said(event(record(receives=receives)), Context())) == []
-    [copy], [kept] = wire.letters(), wire.records()
+        handler = consumer(lambda message: message.retry(longest + 1))
+        assert failed(handler(event(record(receives=receives)), Context())) == []
+    [copy], [envelope] = wire.sent_entries(), wire.envelopes()
     assert copy["DelaySeconds"] == 900
-    assert (kept["carried"], kept["due"]) == (receives, wire.clock.now + longest + 1)
+    assert (envelope["carried"], envelope["due"]) == (receives, wire.clock.now + longest + 1)
 
 
 @IN_PLACE
-def test_on_fifo_a_delay_too_long_to_wait_in_place_is_refused(
+def test_on_fifo_a_delay_above_the_limit_of_sqs_raises_an_error(
     receives: int, age: float, longest: int
 ) -> None:  # SPEC C6, J4
     refused: list[str] = []
 
     @consumer
     def handler(message: Message) -> None:
-        for say in (message.retry, message.defer):
+        for give in (message.retry, message.defer):
             try:
-                say(longest + 1)
+                give(longest + 1)
             except DelayNotSupported as error:
                 refused.append(str(error))
         message.retry(longest)
@@ -743,23 +747,23 @@ def test_on_fifo_a_delay_too_long_to_wait_in_place_is_refused(
     assert [str(longest) in text for text in refused] == [True, True]
 
 
-class SoonWithoutSuper(Retry):
+class RetrySoonWithoutSuper(Retry):
     delay = timedelta(seconds=5)  # type: ignore[assignment]
 
     def __init__(self, why: str) -> None:
         self.why = why
 
 
-class Later(Retry):
+class RetryInAMinute(Retry):
     delay = 60
 
 
 @pytest.mark.parametrize(
     ("signal", "seconds"),
-    [(SoonWithoutSuper("busy"), 5), (Later(), 60), (Later(7), 7)],
+    [(RetrySoonWithoutSuper("busy"), 5), (RetryInAMinute(), 60), (RetryInAMinute(7), 7)],
     ids=["no super", "own", "given"],
 )
-def test_a_signal_may_have_a_delay_of_its_own(signal: Retry, seconds: int) -> None:  # SPEC B3
+def test_a_subclass_of_a_signal_may_define_its_delay(signal: Retry, seconds: int) -> None:  # SPEC B3
     @consumer
     def handler(message: Message) -> None:
         if message.id == "m1":
@@ -770,18 +774,18 @@ def test_a_signal_may_have_a_delay_of_its_own(signal: Retry, seconds: int) -> No
     assert wire.visibilities() == {"handle-m1": seconds}
 
 
-class Nonsense(Retry):
+class RetryWithInvalidDelay(Retry):
     def __init__(self) -> None:
         self.delay = "soon"  # type: ignore[assignment]
 
 
-def test_a_signal_with_a_delay_that_is_none_is_an_ordinary_failure_of_its_message(
+def test_a_signal_with_an_invalid_delay_is_an_ordinary_failure_of_its_message(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # SPEC A2, B3
     @consumer(backoff=Fixed(60))
     def handler(message: Message) -> None:
         if message.id == "m1":
-            raise Nonsense
+            raise RetryWithInvalidDelay
 
     with orders() as wire:
         assert failed(handler(batch_of(3), Context())) == ["m1"]
@@ -789,7 +793,7 @@ def test_a_signal_with_a_delay_that_is_none_is_an_ordinary_failure_of_its_messag
     assert "soon" in caplog.text
 
 
-def test_a_retry_said_in_an_except_block_keeps_the_exception_as_its_reason() -> None:  # SPEC F2
+def test_the_failure_record_of_a_retry_in_an_except_block_describes_the_exception() -> None:  # SPEC F2
     @consumer(max_attempts=1)
     def handler(message: Message) -> None:
         try:
@@ -799,12 +803,12 @@ def test_a_retry_said_in_an_except_block_keeps_the_exception_as_its_reason() -> 
 
     with orders() as wire:
         handler(batch_of(1), Context())
-    told = wire.records()[0]["failure"]
-    assert (told["reason"], told["type"], told["message"]) == ("exhausted", "ConnectionError", "503")
-    assert "raise ConnectionError" in told["traceback"]
+    failure = wire.envelopes()[0]["failure"]
+    assert (failure["reason"], failure["type"], failure["message"]) == ("exhausted", "ConnectionError", "503")
+    assert "raise ConnectionError" in failure["traceback"]
 
 
-def test_a_retry_of_the_batch_said_in_an_except_block_keeps_the_exception_too() -> None:  # SPEC F2
+def test_the_failure_record_of_a_retry_of_the_batch_in_an_except_block_describes_the_exception() -> None:  # SPEC F2
     @batch_consumer(max_attempts=1)
     def handler(batch: Batch) -> None:
         try:
@@ -814,21 +818,21 @@ def test_a_retry_of_the_batch_said_in_an_except_block_keeps_the_exception_too() 
 
     with orders() as wire:
         handler(batch_of(2), Context())
-    told = [kept["failure"] for kept in wire.records()]
-    assert [(each["reason"], each["type"], each["message"]) for each in told] == [
+    failures = [envelope["failure"] for envelope in wire.envelopes()]
+    assert [(each["reason"], each["type"], each["message"]) for each in failures] == [
         ("exhausted", "ConnectionError", "503")
     ] * 2
 
 
-def test_a_retry_said_after_an_except_block_has_no_error() -> None:  # SPEC E1
+def test_the_failure_of_a_retry_after_an_except_block_has_no_error() -> None:  # SPEC E1
     seen: list[object] = []
 
-    class Look:
+    class RecordsErrors:
         def handle(self, failure: Failure, next_step: Any) -> Outcome:
             seen.append(failure.error)
             return next_step(failure)  # type: ignore[no-any-return]
 
-    @consumer(on_failure=[Look(), RetryInPlace()])
+    @consumer(on_failure=[RecordsErrors(), RetryInPlace()])
     def handler(message: Message) -> None:
         try:
             raise ConnectionError("503")
@@ -841,7 +845,7 @@ def test_a_retry_said_after_an_except_block_has_no_error() -> None:  # SPEC E1
     assert seen == [None]
 
 
-def test_a_rejection_said_in_an_except_block_shows_the_exception_in_its_traceback() -> None:  # SPEC F2
+def test_the_traceback_of_a_reject_in_an_except_block_contains_the_exception() -> None:  # SPEC F2
     @consumer
     def handler(message: Message) -> None:
         try:
@@ -851,12 +855,12 @@ def test_a_rejection_said_in_an_except_block_shows_the_exception_in_its_tracebac
 
     with orders() as wire:
         handler(batch_of(1), Context())
-    told = wire.records()[0]["failure"]
-    assert (told["type"], told["message"]) == ("tarry.Reject", "gone")
-    assert "raise ConnectionError" in told["traceback"]
+    failure = wire.envelopes()[0]["failure"]
+    assert (failure["type"], failure["message"]) == ("tarry.Reject", "gone")
+    assert "raise ConnectionError" in failure["traceback"]
 
 
-class AClass:
+class CallableHandler:
     def __call__(self, message: Message) -> None: ...
 
     def method(self, message: Message) -> None: ...
@@ -873,24 +877,40 @@ def of_a_keyword(*, message: Message) -> None: ...
 
 @pytest.mark.parametrize(
     "function",
-    [AClass, AClass.method, of_an_event_and_a_context, of_nothing, of_a_keyword, consumer(AClass())],
+    [
+        CallableHandler,
+        CallableHandler.method,
+        of_an_event_and_a_context,
+        of_nothing,
+        of_a_keyword,
+        consumer(CallableHandler()),
+    ],
     ids=["a class", "a method without its object", "a Lambda handler", "no argument", "a keyword", "a consumer"],
 )
-def test_a_function_that_cannot_be_called_with_a_message_is_refused_when_made(function: Any) -> None:  # SPEC C5
+def test_a_handler_that_cannot_be_called_with_a_message_is_refused_when_the_consumer_is_made(
+    function: Any,
+) -> None:  # SPEC C5
     with pytest.raises(ConfigurationError, match="cannot be a handler"):
         consumer(function)
 
 
 @pytest.mark.parametrize(
     "function",
-    [AClass(), AClass().method, lambda m, more=1: None, lambda *m: None, partial(lambda a, m: None, 1), print],
+    [
+        CallableHandler(),
+        CallableHandler().method,
+        lambda m, more=1: None,
+        lambda *m: None,
+        partial(lambda a, m: None, 1),
+        print,
+    ],
     ids=["an instance", "a bound method", "a default", "any number", "partial", "a builtin"],
 )
-def test_whatever_can_be_called_with_a_message_is_a_handler(function: Any) -> None:  # SPEC B1
+def test_any_callable_with_a_message_can_be_a_handler(function: Any) -> None:  # SPEC B1
     with orders():
         assert failed(consumer(function)(batch_of(1), Context())) == []
 
 
-def test_nothing_may_stand_behind_a_dead_letter_step() -> None:  # SPEC E1
+def test_a_failure_step_behind_dead_letter_is_refused() -> None:  # SPEC E1
     with pytest.raises(ConfigurationError, match="must be the last step"):
         consumer(on_failure=[DeadLetter(), RetryInPlace()])

@@ -110,7 +110,7 @@ def sent_by(handler: Any, **more: Any) -> dict[str, Any]:
     """The record of the copy that this version sends of a later version's message."""
     with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}) as wire:
         handler(event(record(BODY, "copy", attributes={"Tarry": attribute(json.dumps(later(**more)))})), Context())
-    [told] = wire.records()
+    [told] = wire.envelopes()
     return told
 
 

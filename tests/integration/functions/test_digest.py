@@ -1,4 +1,4 @@
-"""The digest function: one object per batch, and the scans that are not in it."""
+"""The digest function: one object per batch, and the scans that it leaves out."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -91,7 +91,7 @@ def test_a_scan_of_an_unknown_carrier_is_dead_lettered_and_the_others_are_writte
 
     [lines] = digests(s3).values()
     assert messages(lines) == ["m2"]
-    [envelope] = wire.records()
+    [envelope] = wire.envelopes()
     assert (envelope["id"], envelope["failure"]["reason"]) == ("m1", "fatal")
     assert envelope["failure"]["message"] == "parcel p-1: unknown carrier 'albatross'"
 
@@ -100,7 +100,7 @@ def test_an_invalid_scan_is_dead_lettered_with_the_validation_errors(app: Module
     invalid = record({"parcel": "p-1", "carrier": "dhl", "status": "lost", "at": "2026-07-25T08:00"}, "m1", "scans")
 
     assert deliver(app, invalid, scan("m2", "p-2")) == []
-    [envelope] = wire.records()
+    [envelope] = wire.envelopes()
     assert envelope["failure"]["reason"] == "undecodable"
     assert "status: Input should be" in envelope["failure"]["message"]
     assert "at: Input should have timezone info" in envelope["failure"]["message"]
@@ -119,7 +119,7 @@ def test_a_busy_s3_delays_the_digest_and_keeps_the_other_verdicts(app: ModuleTyp
 
         assert deliver(app, *batch) == ["m1", "m2", "m3"]
     assert wire.visibilities() == {"handle-m1": 300, "handle-m2": 300, "handle-m3": 2}
-    assert [envelope["id"] for envelope in wire.records()] == ["m4"]
+    assert [envelope["id"] for envelope in wire.envelopes()] == ["m4"]
 
 
 def test_a_digest_that_is_never_written_is_dead_lettered_with_the_error_of_s3(app: ModuleType, wire: Wire) -> None:
@@ -127,7 +127,7 @@ def test_a_digest_that_is_never_written_is_dead_lettered_with_the_error_of_s3(ap
         stub.add_client_error("put_object", "SlowDown", "Please reduce your request rate.", http_status_code=503)
 
         assert deliver(app, scan("m1", "p-1", receives=5)) == []
-    [envelope] = wire.records()
+    [envelope] = wire.envelopes()
     assert (envelope["failure"]["reason"], envelope["failure"]["attempts"]) == ("exhausted", 5)
     assert "Please reduce your request rate." in envelope["failure"]["message"]
 

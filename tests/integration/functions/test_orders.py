@@ -1,4 +1,4 @@
-"""The orders function: orders that it writes, retries and declines."""
+"""The orders function: orders that it writes, retries, and declines."""
 
 from collections.abc import Callable
 from types import ModuleType

@@ -14,7 +14,7 @@ def test_the_first_example_is_short() -> None:
     assert len([line for line in PAGE.blocks[0].text.splitlines() if line]) <= 10
 
 
-def test_the_timeline_is_what_is_printed(sandbox: Sandbox) -> None:
+def test_the_timeline_on_the_page_is_the_one_that_is_printed(sandbox: Sandbox) -> None:
     @consumer(max_attempts=5, backoff=Exponential(30, 3, maximum=900, jitter="equal"))
     def handler(message: Message) -> None:
         raise TimeoutError("the gateway does not answer")
@@ -27,16 +27,16 @@ def test_the_timeline_is_what_is_printed(sandbox: Sandbox) -> None:
 
     [shown] = [block.text for block in PAGE.blocks if block.text.startswith("1 DEAD_LETTERED")]
     assert shape(f"{report}\n") == shape(shown)
-    assert len({letter.id for letter in sandbox.messages("orders-dlq")}) == 1
+    assert len({dead_letter.id for dead_letter in sandbox.messages("orders-dlq")}) == 1
     assert len(sandbox.messages("orders-dlq")) == 2
 
 
 def shape(text: str) -> str:
-    """Without ids, times and delays, which another draw of the jitter changes."""
+    """Return the text without ids, times, and delays, which the jitter changes."""
     return re.sub(r"message \S+|after [^,]+|for [^:]+:|\d+", "_", text)
 
 
-def test_every_fault_is_in_the_table() -> None:
+def test_every_kind_of_fault_is_in_the_table() -> None:
     table = PAGE.text[PAGE.text.index("| fault | strikes |") : PAGE.text.index("- `operation` and `queue` limit")]
-    told = [name for row in table.strip().splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
-    assert sorted(told) == sorted(KINDS)
+    listed = [name for row in table.strip().splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(listed) == sorted(KINDS)

@@ -98,30 +98,30 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "template.yaml"
 
 
-def test_a_template_is_a_whole_system(project: Path) -> None:  # SPEC N4
+def test_a_sandbox_of_a_template_runs_all_its_queues_and_functions(project: Path) -> None:  # SPEC N4
     with Sandbox.from_template(project) as sandbox:
         order = sandbox.send("orders", {"id": 1})
         report = sandbox.run()
 
         assert report.state(order) == "DEAD_LETTERED"
-        [letter] = sandbox.messages("orders-dlq")
-        assert letter.failure is not None
-        assert (letter.failure.message, letter.failure.function) == ("orders", "OrdersFunction")
+        [dead_letter] = sandbox.messages("orders-dlq")
+        assert dead_letter.failure is not None
+        assert (dead_letter.failure.message, dead_letter.failure.function) == ("orders", "OrdersFunction")
         [(name, number, memory, shipment)] = sandbox.module("ShipmentsFunction").handled
         assert (name, number, memory) == ("shipments", 1, "256")
         assert (shipment["of"], shipment["number"], shipment["late"]) == ("orders", 0, "orders")
 
 
-def test_a_function_has_its_variables_while_it_runs_and_nobody_else_has_them(project: Path) -> None:
+def test_the_variables_of_a_function_are_only_set_while_it_runs(project: Path) -> None:
     before, modules, path = dict(os.environ), set(sys.modules), list(sys.path)
     with Sandbox.from_template(project, parameters={"Stage": "test"}) as sandbox:
         sandbox.send("orders", {"id": 1})
         sandbox.run()
         environment = sandbox.module("ship").handled[0][3]["environment"]
-    told = {
+    variables = {
         name: environment[name] for name in ("STAGE", "TABLE", "SHIPMENTS", "AWS_REGION", "AWS_LAMBDA_FUNCTION_NAME")
     }
-    assert told == {
+    assert variables == {
         "STAGE": "test",
         "TABLE": "orders-table",
         "SHIPMENTS": "https://sqs.us-east-1.amazonaws.com/123456789012/ShipmentsQueue",
@@ -133,8 +133,8 @@ def test_a_function_has_its_variables_while_it_runs_and_nobody_else_has_them(pro
     assert not {"app", "constants", "late"} & (set(sys.modules) - modules)
 
 
-def test_a_test_gives_variables_to_all_functions_or_to_one(project: Path) -> None:
-    environment = {"STAGE": "all", "TABLE": "nobodys", "OrdersFunction": {"TABLE": "mine"}, "ship": {"NAME": "parcels"}}
+def test_a_test_can_set_variables_of_all_functions_or_of_one(project: Path) -> None:
+    environment = {"STAGE": "all", "TABLE": "unused", "OrdersFunction": {"TABLE": "mine"}, "ship": {"NAME": "parcels"}}
     with Sandbox.from_template(project, environment=environment) as sandbox:
         sandbox.send("orders", {"id": 1})
         sandbox.run()
@@ -143,17 +143,19 @@ def test_a_test_gives_variables_to_all_functions_or_to_one(project: Path) -> Non
     assert (shipment["environment"]["STAGE"], shipment["environment"]["TABLE"]) == ("all", "mine")
 
 
-def test_queues_are_as_the_template_says_and_go_by_their_logical_ids_too(project: Path) -> None:
+def test_queues_have_the_attributes_of_the_template_and_can_be_named_by_logical_id(project: Path) -> None:
     with Sandbox.from_template(project) as sandbox:
         client = sandbox.client()
-        told = client.get_queue_attributes(QueueUrl=sandbox.sqs.url("orders"), AttributeNames=["All"])["Attributes"]
-        assert told["VisibilityTimeout"] == "120"
-        assert '"maxReceiveCount": 7' in told["RedrivePolicy"]
+        attributes = client.get_queue_attributes(QueueUrl=sandbox.sqs.url("orders"), AttributeNames=["All"])[
+            "Attributes"
+        ]
+        assert attributes["VisibilityTimeout"] == "120"
+        assert '"maxReceiveCount": 7' in attributes["RedrivePolicy"]
         sandbox.send("OrdersDeadLetters", "1")
-        assert [letter.queue for letter in sandbox.messages("OrdersDeadLetters")] == ["orders-dlq"]
+        assert [dead_letter.queue for dead_letter in sandbox.messages("OrdersDeadLetters")] == ["orders-dlq"]
 
 
-def test_the_mapping_is_as_the_template_says(project: Path) -> None:
+def test_a_mapping_has_the_settings_of_the_template(project: Path) -> None:
     with Sandbox.from_template(project) as sandbox:
         for number in range(4):
             sandbox.send("ShipmentsQueue", {"kind": "parcel" if number else "letter", "number": number})
@@ -166,7 +168,9 @@ def test_the_mapping_is_as_the_template_says(project: Path) -> None:
     assert report.count("DISCARDED") == 1
 
 
-def test_a_test_replaces_things_in_a_functions_module(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_can_replace_attributes_of_the_module_of_a_function(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Sandbox.from_template(project) as sandbox:
         monkeypatch.setattr(sandbox.module("OrdersFunction"), "NAME", "stand-in")
         sandbox.send("orders", {"id": 1})
@@ -176,18 +180,18 @@ def test_a_test_replaces_things_in_a_functions_module(project: Path, monkeypatch
             sandbox.module("Orders")
 
 
-def test_the_fixture_takes_a_template(sandbox: Sandbox, project: Path) -> None:
+def test_the_sandbox_fixture_can_add_a_template(sandbox: Sandbox, project: Path) -> None:
     sandbox.add_template(project)
     order = sandbox.send("orders", "1")
     assert sandbox.run().state(order) == "DEAD_LETTERED"
 
 
-def test_a_template_that_was_read_already_will_do(project: Path) -> None:
+def test_a_sandbox_accepts_a_template_that_was_already_read(project: Path) -> None:
     with Sandbox.from_template(read_template(project)) as sandbox:
         assert sorted(sandbox.sqs.queues()) == ["ShipmentsQueue", "orders", "orders-dlq"]
 
 
-def test_two_sandboxes_of_one_template_share_no_modules(project: Path) -> None:
+def test_two_sandboxes_of_one_template_do_not_share_modules(project: Path) -> None:
     for _ in range(2):
         with Sandbox.from_template(project) as sandbox:
             sandbox.send("orders", "1")
@@ -195,14 +199,14 @@ def test_two_sandboxes_of_one_template_share_no_modules(project: Path) -> None:
             assert len(sandbox.module("ship").handled) == 1
 
 
-def test_a_function_that_no_message_comes_to_is_not_imported(project: Path) -> None:
+def test_a_function_without_messages_is_not_imported(project: Path) -> None:
     (project.parent / "shipments" / "app.py").write_text("raise RuntimeError")
     with Sandbox.from_template(project) as sandbox:
         sandbox.send("orders-dlq", "1")
         sandbox.run()
 
 
-def test_a_function_whose_code_is_elsewhere_leaves_its_queue_alone(tmp_path: Path) -> None:
+def test_a_function_whose_code_is_not_local_is_not_connected_to_its_queue(tmp_path: Path) -> None:
     path = tmp_path / "template.yaml"
     path.write_text(TEMPLATE + SHIPMENTS.replace("CodeUri: shipments", "CodeUri: s3://bucket/code.zip"))
     with Sandbox.from_template(path) as sandbox:
@@ -210,15 +214,15 @@ def test_a_function_whose_code_is_elsewhere_leaves_its_queue_alone(tmp_path: Pat
         assert sandbox.run().state(shipment) == "READY"
 
 
-# what is refused
+# errors
 
 
-def test_a_template_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_template_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(TemplateError, match=r"template\.yaml: No such file"):
         Sandbox.from_template(tmp_path / "template.yaml")
 
 
-def test_a_handler_that_cannot_be_imported_is_an_error_when_it_is_needed(project: Path) -> None:
+def test_a_handler_that_cannot_be_imported_raises_an_error_when_it_is_needed(project: Path) -> None:
     (project.parent / "orders" / "app.py").write_text("import nothing_of_this_name\n")
     sandbox = Sandbox.from_template(project)
     sandbox.send("orders", "1")
@@ -229,7 +233,9 @@ def test_a_handler_that_cannot_be_imported_is_an_error_when_it_is_needed(project
     sandbox.close()
 
 
-def test_a_variable_without_a_name_here_is_an_error_until_the_test_gives_it(tmp_path: Path, project: Path) -> None:
+def test_a_variable_that_cannot_be_resolved_raises_an_error_unless_the_test_sets_it(
+    tmp_path: Path, project: Path
+) -> None:
     secret = "\n  Secret: {Type: AWS::SecretsManager::Secret}\n"
     project.write_text(project.read_text().replace("NAME: shipments", "NAME: !Ref Secret") + secret)
     text = r"ShipmentsFunction\.Environment\.Variables\.NAME: Ref Secret cannot be resolved: set the variable"
@@ -239,7 +245,7 @@ def test_a_variable_without_a_name_here_is_an_error_until_the_test_gives_it(tmp_
         assert sandbox.module("ship").NAME == "given"
 
 
-def test_a_mapping_that_lambda_would_refuse_is_an_error(project: Path) -> None:
+def test_a_mapping_that_lambda_would_refuse_raises_an_error(project: Path) -> None:
     project.write_text(project.read_text().replace("VisibilityTimeout: 120", "VisibilityTimeout: 10"))
     with pytest.raises(ValueError, match="visibility timeout: 10 seconds is less than Function timeout: 20 seconds"):
         Sandbox.from_template(project)

@@ -1,10 +1,10 @@
-"""The pytest plugin, as a user's test run has it."""
+"""The pytest plugin in the test run of a user."""
 
 import os
 import subprocess
 import sys
 
-import moto.sqs  # noqa: F401 each run forgets what it has loaded, and this would take it a second every time
+import moto.sqs  # noqa: F401 without it, each inner run would import it again, which takes a second
 import pytest
 
 import tarry.testing.sandbox  # noqa: F401
@@ -34,7 +34,7 @@ def run(pytester: pytest.Pytester):  # type: ignore[no-untyped-def]
     return run
 
 
-def test_a_test_has_a_sandbox_of_its_own(run) -> None:  # type: ignore[no-untyped-def]  # SPEC N4
+def test_each_test_has_its_own_sandbox(run) -> None:  # type: ignore[no-untyped-def]  # SPEC N4
     result = run("""
     @pytest.mark.parametrize("number", [1, 2])
     def test_it(sandbox, number):
@@ -47,7 +47,7 @@ def test_a_test_has_a_sandbox_of_its_own(run) -> None:  # type: ignore[no-untype
     result.assert_outcomes(passed=2)
 
 
-def test_a_failing_test_shows_the_seed_the_stories_and_how_to_repeat_it(run) -> None:  # type: ignore[no-untyped-def]
+def test_a_failing_test_shows_the_seed_the_timelines_and_the_command_to_repeat_it(run) -> None:  # type: ignore[no-untyped-def]
     result = run(
         """
     def test_it(sandbox):
@@ -77,14 +77,14 @@ def test_a_failing_test_shows_the_seed_the_stories_and_how_to_repeat_it(run) -> 
     )
 
 
-def test_a_broken_rule_shows_the_story_in_the_error(run) -> None:  # type: ignore[no-untyped-def]
+def test_the_error_of_a_checker_shows_the_timeline(run) -> None:  # type: ignore[no-untyped-def]
     result = run("""
     def test_it(sandbox):
-        def swallows_the_answer(event, context):
+        def drops_the_response(event, context):
             handler(event, context)
 
         sandbox.queue("orders", dead_letter="orders-dlq")
-        sandbox.connect(swallows_the_answer, "orders")
+        sandbox.connect(drops_the_response, "orders")
         sandbox.send("orders", {"id": 7})
         sandbox.run()
     """)
@@ -99,7 +99,7 @@ def test_a_broken_rule_shows_the_story_in_the_error(run) -> None:  # type: ignor
     )
 
 
-def test_the_marker_sets_the_sandbox_and_the_command_line_goes_before_its_seed(run) -> None:  # type: ignore[no-untyped-def]
+def test_the_marker_configures_the_sandbox_and_the_command_line_overrides_its_seed(run) -> None:  # type: ignore[no-untyped-def]
     test = """
     @pytest.mark.sandbox(seed=3, realism=Realism(reorder=True), start=1e9)
     def test_it(sandbox):
@@ -109,7 +109,7 @@ def test_the_marker_sets_the_sandbox_and_the_command_line_goes_before_its_seed(r
     run(test, "-s", "--tarry-seed=5").stdout.fnmatch_lines(["*seed 5 at 1000000000*"])
 
 
-def test_a_marker_that_a_sandbox_does_not_understand_is_an_error(run) -> None:  # type: ignore[no-untyped-def]
+def test_a_marker_with_an_unknown_argument_is_an_error(run) -> None:  # type: ignore[no-untyped-def]
     result = run("""
     @pytest.mark.sandbox(sede=3)
     def test_it(sandbox): ...
@@ -118,7 +118,7 @@ def test_a_marker_that_a_sandbox_does_not_understand_is_an_error(run) -> None:  
     result.stdout.fnmatch_lines(["*unexpected keyword argument 'sede'*"])
 
 
-def test_a_fixture_may_build_on_the_sandbox_and_its_seed_is_shown_once(run) -> None:  # type: ignore[no-untyped-def]
+def test_a_fixture_may_use_the_sandbox_and_its_seed_is_shown_once(run) -> None:  # type: ignore[no-untyped-def]
     result = run("""
     @pytest.fixture
     def system(sandbox):
@@ -133,7 +133,7 @@ def test_a_fixture_may_build_on_the_sandbox_and_its_seed_is_shown_once(run) -> N
     assert result.stdout.str().count("- sandbox, seed 0 -") == 1
 
 
-def test_what_fails_in_a_fixture_shows_the_sandbox_too(run) -> None:  # type: ignore[no-untyped-def]
+def test_an_error_in_a_fixture_shows_the_sandbox(run) -> None:  # type: ignore[no-untyped-def]
     result = run("""
     @pytest.fixture
     def system(sandbox):
@@ -147,7 +147,7 @@ def test_what_fails_in_a_fixture_shows_the_sandbox_too(run) -> None:  # type: ig
     result.stdout.fnmatch_lines(["*- sandbox, seed 0 -*", "1 READY, after 0 s, seed 0"])
 
 
-def test_a_sandbox_of_the_tests_own_is_not_told_of(run) -> None:  # type: ignore[no-untyped-def]
+def test_a_sandbox_that_the_test_makes_itself_is_not_shown(run) -> None:  # type: ignore[no-untyped-def]
     result = run("""
     def test_it():
         with Sandbox() as sandbox:
@@ -157,8 +157,8 @@ def test_a_sandbox_of_the_tests_own_is_not_told_of(run) -> None:  # type: ignore
     assert "- sandbox" not in result.stdout.str()
 
 
-def test_nothing_that_was_looked_up_outlives_its_test(run) -> None:  # type: ignore[no-untyped-def]
-    """The second test's queue has another dead-letter queue; tarry would remember the first one's for 15 minutes."""
+def test_cached_queue_attributes_do_not_outlive_their_test(run) -> None:  # type: ignore[no-untyped-def]
+    """The queue of the second test has another dead-letter queue; the cache would keep the first one for 15 minutes."""
     result = run("""
     import boto3, json
     from moto import mock_aws
@@ -177,11 +177,11 @@ def test_nothing_that_was_looked_up_outlives_its_test(run) -> None:  # type: ign
         with mock_aws():
             yield
 
-    @pytest.mark.parametrize("letters", ["first-dlq", "second-dlq"])
-    def test_it(letters):
+    @pytest.mark.parametrize("dead_letters", ["first-dlq", "second-dlq"])
+    def test_it(dead_letters):
         sqs = boto3.client("sqs")
-        dead = sqs.create_queue(QueueName=letters)["QueueUrl"]
-        policy = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:123456789012:{letters}", "maxReceiveCount": 5}
+        dead = sqs.create_queue(QueueName=dead_letters)["QueueUrl"]
+        policy = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:123456789012:{dead_letters}", "maxReceiveCount": 5}
         url = sqs.create_queue(QueueName="orders", Attributes={"RedrivePolicy": json.dumps(policy)})["QueueUrl"]
         sqs.send_message(QueueUrl=url, MessageBody="1")
         [received] = sqs.receive_message(QueueUrl=url)["Messages"]
@@ -193,8 +193,8 @@ def test_nothing_that_was_looked_up_outlives_its_test(run) -> None:  # type: ign
     result.assert_outcomes(passed=2)
 
 
-def test_loading_the_plugin_loads_neither_boto3_nor_the_simulator() -> None:
-    """pytest loads it in every run of everybody who has tarry installed."""
+def test_the_plugin_does_not_import_boto3_or_the_simulator() -> None:
+    """pytest loads the plugin in every run of every user who has tarry installed."""
     program = f"import sys, pytest; before = set(sys.modules); import {PLUGIN}; print(*set(sys.modules) - before)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = run.stdout.split()
@@ -203,10 +203,10 @@ def test_loading_the_plugin_loads_neither_boto3_nor_the_simulator() -> None:
     assert [name for name in heavy if name in loaded] == []
 
 
-def test_an_installed_tarry_and_the_plugin_named_by_hand_are_one(
+def test_the_plugin_is_loaded_once_if_it_is_installed_and_named_on_the_command_line(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The entry point has the module's own name: pytest loads a plugin of one name once."""
+    """The entry point has the name of the module, and pytest loads plugins of the same name once."""
     metadata = pytester.mkdir("site") / "installed-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: installed\nVersion: 1.0\n")
