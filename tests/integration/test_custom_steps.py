@@ -19,7 +19,7 @@ from tarry import (
     consumer,
 )
 from tarry.testing import Sandbox
-from tests.integration.test_steps import fails, last_copy, orders, run_with_copies
+from tests.integration.test_failure_steps import fails, last_copy, orders, run_with_copies
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire

@@ -8,7 +8,7 @@ from tarry import DeadLetter, Failure, Message, Outcome, Reject, Retry, RetryInP
 from tarry.cli.failed.rendering import details
 from tarry.failed.dead_letters import as_json
 from tarry.testing import Sandbox
-from tests.integration.test_steps import orders
+from tests.integration.test_failure_steps import orders
 from tests.loglines import field, lines
 from tests.records import Context, batch_of
 
