@@ -178,11 +178,11 @@ class Wire:
         return {handle: -(-seconds // 60) * 60 for handle, seconds in self.visibilities().items()}
 
     def sent_entries(self) -> list[dict[str, Any]]:
-        """Return the entries of all sends."""
+        """Return the entries of all SendMessageBatch requests."""
         return [entry for request in self.sent("SendMessageBatch") for entry in request.entries]
 
     def envelopes(self) -> list[dict[str, Any]]:
-        """Return the `Tarry` attributes of all sends."""
+        """Return the `Tarry` attributes of all SendMessageBatch requests."""
         return [json.loads(entry["MessageAttributes"]["Tarry"]["StringValue"]) for entry in self.sent_entries()]
 
     def _client(self) -> Any:

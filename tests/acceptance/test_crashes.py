@@ -82,7 +82,7 @@ def assert_only_the_poison_is_dead_lettered(played: Redelivery) -> None:
 
 
 @pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
-def test_a_message_whose_handler_exits_takes_nobody_with_it(function: Any, is_fifo: bool) -> None:  # SPEC G4
+def test_a_message_whose_handler_exits_is_dead_lettered_alone(function: Any, is_fifo: bool) -> None:  # SPEC G4
     with Redelivery(function("exits"), timeout=60, receives=RECEIVES, is_fifo=is_fifo) as queue:
         queue.send(*ten(4))
         assert_only_the_poison_is_dead_lettered(queue.play())
@@ -90,14 +90,14 @@ def test_a_message_whose_handler_exits_takes_nobody_with_it(function: Any, is_fi
 
 
 @pytest.mark.parametrize("crash", ["segfaults", "runs_out_of_memory", "is_killed"])
-def test_a_message_whose_handler_is_killed_takes_nobody_with_it(function: Any, crash: str) -> None:  # SPEC G4
+def test_a_message_whose_process_is_killed_is_dead_lettered_alone(function: Any, crash: str) -> None:  # SPEC G4
     with Redelivery(function(crash), timeout=60, receives=RECEIVES) as queue:
         queue.send(*ten(0))
         assert_only_the_poison_is_dead_lettered(queue.play())
     assert queue.exits == [-9 if crash == "is_killed" else -11] * RECEIVES
 
 
-def test_a_message_whose_handler_loops_until_the_timeout_takes_nobody_with_it(function: Any) -> None:  # SPEC G4, I3
+def test_a_message_whose_handler_loops_until_the_timeout_is_dead_lettered_alone(function: Any) -> None:  # SPEC G4, I3
     """The handler swallows every interruption; otherwise it would fail alone, before the timeout."""
     with Redelivery(function("loops", before="import boto3"), timeout=3, receives=RECEIVES) as queue:
         queue.send(*ten(9))

@@ -56,7 +56,7 @@ def invoke(tmp_path: Path, lambda_packages: Path, aws: str):  # type: ignore[no-
     return start
 
 
-def test_the_answer_is_out_before_the_deadline_and_the_process_goes_on(invoke) -> None:  # type: ignore[no-untyped-def]
+def test_the_response_comes_before_the_deadline_and_the_process_continues(invoke) -> None:  # type: ignore[no-untyped-def]
     """SPEC I2, I3. Three processes in parallel; each runs until shortly before its deadline."""
 
     def play(function: str) -> None:

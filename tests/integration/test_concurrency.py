@@ -53,7 +53,7 @@ def consumer_of(work: Callable[[Message], Any], kind: str, **settings: Any) -> C
 
 
 class RunningHandlers:
-    """A counter of the handlers that run now, and of the most that ran at once."""
+    """The number of handlers that run now, and the highest number that ran at once."""
 
     def __init__(self) -> None:
         self.now = self.most = 0

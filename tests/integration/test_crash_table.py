@@ -70,7 +70,7 @@ class ConsumerRun:
 
 
 def once(name: str, end: Callable[[], None], seconds: float = 0) -> Callable[[Message], None]:
-    """Return work that takes ``seconds``; the first run of the message ``name`` calls ``end``."""
+    """Return work of ``seconds`` for each message that calls ``end`` in the first run of the message ``name``."""
     ended: list[str] = []
 
     def work(message: Message) -> None:

@@ -229,7 +229,7 @@ def test_a_message_whose_lease_ends_before_the_batch_is_settled_before_the_lease
 
 
 def test_a_local_retry_without_time_left_goes_to_the_next_failure_step(sandbox: Sandbox) -> None:  # SPEC I5
-    """There was time started the step was asked; the other message of the batch has taken it."""
+    """The other message of the batch uses up the time that was left when the step was asked."""
 
     @consumer(on_failure=[LocalRetry(2, delay=5), DeadLetter()])
     def handler(message: Message) -> None:

@@ -297,7 +297,7 @@ def test_a_failing_request_of_ten_entries_does_not_affect_other_requests() -> No
 
 
 def slow(wire: Wire) -> Consumer[Any]:
-    """A consumer that takes more than half of the queue's visibility timeout."""
+    """Return a consumer that takes more than half of the queue's visibility timeout."""
 
     @consumer(backoff=Fixed(60))
     def handler(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""No state leaks from one invocation to the next, whether a handler, a validator, or a hook set_tenant it."""
+"""No state leaks from one invocation to the next, whether a handler, a validator, or a hook sets it."""
 
 from contextvars import ContextVar
 from typing import Any

@@ -438,11 +438,11 @@ def test_a_group_stops_at_a_message_that_a_step_wants_to_run_again_in_a_batch_ha
     """A batch handler cannot run again for one of its messages."""
     ran: list[str] = []
 
-    class RunsAtOnce:
+    class AsksForAnotherRun:
         def handle(self, failure: Failure, next_step: Any) -> Outcome:
             return Outcome.again(0)
 
-    handler: Any = batch_consumer(model=FailingModel, on_failure=[RunsAtOnce()])
+    handler: Any = batch_consumer(model=FailingModel, on_failure=[AsksForAnotherRun()])
     bodies = event(fifo({"number": 7}, "m1"), fifo({"number": 1}, "m2"), fifo({"number": 8}, "m3"))
     with orders() as wire:
         made = handler(lambda batch: ran.extend(message.id for message in batch))

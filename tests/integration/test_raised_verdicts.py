@@ -15,7 +15,7 @@ BY_POLICY = "retried in 77"
 
 
 def fates(handle: Callable[[Message], Any], count: int = 1, **settings: Any) -> tuple[list[str], Wire]:
-    """Run the handler for fresh messages; return the fate_of_one of each, and the wire."""
+    """Run the handler for fresh messages; return the fate of each, and the wire."""
     with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}) as wire:
         reported = failed(consumer(backoff=Fixed(77), **settings)(handle)(batch_of(count), Context()))
     dead = {envelope["id"] for envelope in wire.envelopes()}

@@ -71,7 +71,7 @@ def test_a_short_invocation_ends_in_time_although_its_handler_ignores_cancellati
 
 
 def extend_one(wire: Wire, *, is_given_up: bool, ended: bool) -> Delivery:
-    """Extend the lease on one message that may have ended, or whose handle SQS refuses."""
+    """Extend the lease on a message, which has ended or whose handle SQS refuses; return its delivery."""
     log = Log("handler", LogOptions())
     invocation = Invocation(wire.world, Context(), lambda _: 5, log)
     invocation.extending = LazyExtending

@@ -255,7 +255,7 @@ def test_a_response_of_a_hostile_dict_class_is_read_like_a_plain_dict() -> None:
         assert failed(answering(RefusingDict(response_with("m1")))(batch_of(3), Context())) == ["m1"]
 
 
-# unsaid
+# unsaid=
 
 
 def acknowledging(*ids: str) -> Callable[[Batch], None]:

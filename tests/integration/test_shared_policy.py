@@ -168,7 +168,7 @@ class ChangeableBackoff:
 
 
 def consumer_with_changed_backoff(make: Callable[[ChangeableBackoff], Any], answer: Any) -> Any:
-    """Return a consumer whose backoff gives ``answer`` since it was made."""
+    """Return a consumer whose backoff gives ``answer`` after the consumer was made."""
     backoff = ChangeableBackoff()
     handler = consumer(**make(backoff))(fails)
     backoff.seconds = answer
