@@ -309,7 +309,7 @@ def too_large(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def served(sqs: HttpSqs) -> ThreadingHTTPServer:
-    class Handler(BaseHTTPRequestHandler):
+    class SqsHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -324,7 +324,7 @@ def served(sqs: HttpSqs) -> ThreadingHTTPServer:
 
         def log_message(self, *_: Any) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), SqsHandler)
     server.daemon_threads = True
     return server
 
