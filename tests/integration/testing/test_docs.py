@@ -1,13 +1,15 @@
-"""The output and the lists in docs/guides/testing.md are real. Links and code: tests/acceptance/test_docs.py."""
+"""The output and the lists of the pages on testing are real. Links and code: tests/acceptance/test_docs.py."""
 
 import re
+from dataclasses import fields
 
 from tarry import Exponential, Message, consumer
-from tarry.testing import Sandbox
+from tarry.testing import Realism, Sandbox
 from tarry.testing.faults import KINDS
 from tests.pages import ROOT, Page
 
 PAGE = Page(ROOT / "docs" / "guides" / "testing.md")
+REFERENCE = Page(ROOT / "docs" / "reference" / "testing.md")
 
 
 def test_the_first_example_is_short() -> None:
@@ -37,6 +39,16 @@ def shape(text: str) -> str:
 
 
 def test_every_kind_of_fault_is_in_the_table() -> None:
-    table = PAGE.text[PAGE.text.index("| fault | strikes |") : PAGE.text.index("- `operation` and `queue` limit")]
+    text = REFERENCE.text
+    table = text[text.index("| fault | applies to |") : text.index("- `operation` and `queue` limit")]
     listed = [name for row in table.strip().splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
     assert sorted(listed) == sorted(KINDS)
+
+
+def test_every_option_of_realism_is_in_the_table() -> None:
+    table = REFERENCE.text[REFERENCE.text.index("| option | default |") : REFERENCE.text.index("## Checks")]
+    listed = dict(re.findall(r"^\| `(\w+)` \| `?(\w+)`? \|", table, re.MULTILINE))
+    defaults = {field.name: field.default for field in fields(Realism)}
+    assert listed == {
+        name: f"{default:g}" if name == "duplicate" else str(default) for name, default in defaults.items()
+    }
