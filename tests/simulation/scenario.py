@@ -87,7 +87,7 @@ def enrich(failure: Failure) -> dict[str, Any]:
 
 def redact(record: dict[str, Any]) -> dict[str, Any]:
     if record["failure"]["attempts"] % 3 == 0:
-        raise RuntimeError("nothing to hide")
+        raise RuntimeError("nothing to redact")
     return {**record, "failure": {**record["failure"], "message": "..."}}
 
 

@@ -74,7 +74,7 @@ def stages(messages: int) -> Iterator[SoakStage]:
             yield SoakStage(batch_size, concurrency, number == len(SHARES), is_async, round(share * shares))
 
 
-TEMPERS = {"calm": 900, "slow": 40, "fails once": 30, "fails": 10, "hangs once": 8, "rejects": 5, "dies once": 1}
+TEMPERS = {"calm": 900, "slow": 40, "fails once": 30, "fails": 10, "hangs once": 8, "rejects": 5, "crashes once": 1}
 MORTAL = ("fails", "rejects")
 
 
@@ -113,7 +113,7 @@ class SoakHandler:
                 raise ValueError
             case "rejects":
                 message.reject("on its own account")
-            case "dies once" if self.runs[message.body] == 1:
+            case "crashes once" if self.runs[message.body] == 1:
                 os._exit(1)  # in the sandbox, ends only the simulated process
 
 
