@@ -104,7 +104,7 @@ def opinion(failure: Failure) -> Any:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceSettings:
     """A source queue of the consumer. ``receives`` is its maxReceiveCount, None without a dead-letter queue."""
 
     name: str
@@ -154,7 +154,7 @@ class Scenario:
     """Everything that a seed determines."""
 
     seed: int
-    sources: tuple[Source, ...]
+    sources: tuple[SourceSettings, ...]
     takes_batch: bool
     is_async: bool
     settings: dict[str, Any]
@@ -271,15 +271,15 @@ def _loops(random: Random) -> RecursiveLoop:
     return random.choice(["Allow", "Terminate"])
 
 
-def _sources(random: Random, timeout: int, *, fifo: bool) -> list[Source]:
+def _sources(random: Random, timeout: int, *, fifo: bool) -> list[SourceSettings]:
     end = ".fifo" if fifo else ""
     names = [f"work{end}", f"slow{end}"] if random.random() < 0.35 else [f"work{end}"]
     return [_source(random, name, timeout) for name in names]
 
 
-def _source(random: Random, name: str, timeout: int) -> Source:
+def _source(random: Random, name: str, timeout: int) -> SourceSettings:
     short = random.random() < 0.1
-    return Source(
+    return SourceSettings(
         name=name,
         visibility=timeout * random.choice([1, 2, 6]),
         retention=random.choice([300, HOUR, 10 * HOUR]) if short else random.choice([DAY, 4 * DAY, 14 * DAY]),
@@ -306,7 +306,7 @@ BACKOFFS = [
 RESEND_DELAYS = [None, 0, 7, 900, 4_000, TWELVE_HOURS, Exponential(5, 1.5, maximum=60)]
 
 
-def _settings(random: Random, sources: tuple[Source, ...], *, takes_batch: bool) -> dict[str, Any]:
+def _settings(random: Random, sources: tuple[SourceSettings, ...], *, takes_batch: bool) -> dict[str, Any]:
     settings: dict[str, Any] = {"fatal": Fatal}
     lists = [_steps(random, sources, f"again {source.name}", takes_batch=takes_batch) for source in sources]
     if len(sources) > 1 and random.random() < 0.6:
@@ -341,7 +341,7 @@ def _running(random: Random, takes_batch: bool) -> dict[str, Any]:
     return settings
 
 
-def _steps(random: Random, sources: tuple[Source, ...], id: str, *, takes_batch: bool) -> list[Any] | None:
+def _steps(random: Random, sources: tuple[SourceSettings, ...], id: str, *, takes_batch: bool) -> list[Any] | None:
     if random.random() < 0.45:
         return None
     fifo = sources[0].is_fifo
@@ -365,13 +365,13 @@ def _steps(random: Random, sources: tuple[Source, ...], id: str, *, takes_batch:
 TEMPERS = {"calm": 4, "moody": 8, "failing": 2, "fatal": 1, "poison": 1, "decisive": 3, "patient": 2, "slow": 2}
 
 
-def _posts(random: Random, sources: tuple[Source, ...], trouble: float) -> list[Post]:
+def _posts(random: Random, sources: tuple[SourceSettings, ...], trouble: float) -> list[Post]:
     spread = random.choice([0, 30, min(trouble, 1_000)])
     keys = range(random.choice([1, 3, 8, 14, 25, 60] if random.random() < 0.1 else [1, 3, 8, 14, 25]))
     return sorted((_post(random, key, random.choice(sources), spread) for key in keys), key=lambda post: post.at)
 
 
-def _post(random: Random, key: int, source: Source, spread: float) -> Post:
+def _post(random: Random, key: int, source: SourceSettings, spread: float) -> Post:
     attributes = random.choice([0, 0, 0, 1, 3, 8, 9, 10])
     delay = None
     if not source.is_fifo and random.random() < 0.3:
@@ -391,7 +391,7 @@ def _post(random: Random, key: int, source: Source, spread: float) -> Post:
     )
 
 
-def _oddity(random: Random, source: Source) -> str | None:
+def _oddity(random: Random, source: SourceSettings) -> str | None:
     """Draw an oddity, but no spoilt body without a dead-letter queue: it would stay in the queue for ever."""
     oddity = random.choice(ODDITIES)
     return None if oddity == "spoilt" and not source.receives else oddity

@@ -11,7 +11,7 @@ from tarry import Reject
 from tarry.telemetry.diagnosis import MAX_MESSAGE_CHARACTERS, Diagnoses, Diagnosis, diagnose, one_line
 
 
-class OrderDeclined(Exception):
+class StockDeclined(Exception):
     pass
 
 
@@ -28,11 +28,11 @@ def diagnosis_of(function: Callable[[], Any]) -> Diagnosis:
 
 
 def decline(order: object = 1) -> None:
-    raise OrderDeclined(f"order {order} was declined")
+    raise StockDeclined(f"order {order} was declined")
 
 
 def decline_elsewhere() -> None:
-    raise OrderDeclined("order 1 was declined")
+    raise StockDeclined("order 1 was declined")
 
 
 # names and texts
@@ -42,7 +42,7 @@ def decline_elsewhere() -> None:
     ("error", "name"),
     [
         (ValueError("x"), "ValueError"),
-        (OrderDeclined("x"), f"{__name__}.OrderDeclined"),
+        (StockDeclined("x"), f"{__name__}.StockDeclined"),
         (asyncio.IncompleteReadError(b"", 1), "asyncio.exceptions.IncompleteReadError"),
         (Reject("x"), "tarry.Reject"),
         (ExceptionGroup("x", [ValueError()]), "ExceptionGroup"),
@@ -71,8 +71,8 @@ def test_the_message_is_the_text_of_the_error() -> None:  # SPEC F2
 
 
 def test_an_error_without_a_text_has_no_message() -> None:  # SPEC F2
-    assert diagnose(OrderDeclined()).message == ""
-    assert one_line(OrderDeclined()) == f"{__name__}.OrderDeclined"
+    assert diagnose(StockDeclined()).message == ""
+    assert one_line(StockDeclined()) == f"{__name__}.StockDeclined"
 
 
 def test_the_message_of_a_group_includes_its_errors() -> None:  # SPEC F2
@@ -116,7 +116,7 @@ def test_the_traceback_has_frames_and_type_but_not_the_message() -> None:  # SPE
     traceback = diagnosis_of(handler).traceback
     assert "in handler" in traceback
     assert "in decline" in traceback
-    assert traceback.endswith(f"{__name__}.OrderDeclined")
+    assert traceback.endswith(f"{__name__}.StockDeclined")
     assert "secret-7 was declined" not in traceback
 
 
@@ -128,28 +128,28 @@ def test_a_traceback_shows_a_chain_from_its_origin_to_the_error() -> None:  # SP
     def chain() -> None:
         try:
             decline()
-        except OrderDeclined as error:
+        except StockDeclined as error:
             raise ValueError("so it failed") from error
 
     traceback = diagnosis_of(chain).traceback
     assert traceback.index("in decline") < traceback.index("in chain\n    raise ValueError")
-    assert traceback.index(f"{__name__}.OrderDeclined") < traceback.rindex("ValueError")
+    assert traceback.index(f"{__name__}.StockDeclined") < traceback.rindex("ValueError")
 
 
 def test_a_traceback_shows_an_implicit_context_unless_it_is_suppressed() -> None:  # SPEC F2
     def handling() -> None:
         try:
             decline()
-        except OrderDeclined:
+        except StockDeclined:
             raise ValueError("while handling")  # noqa: B904 the implicit context is the point
 
     def suppressing() -> None:
         try:
             decline()
-        except OrderDeclined:
+        except StockDeclined:
             raise ValueError("instead") from None
 
-    assert "OrderDeclined" in diagnosis_of(handling).traceback
+    assert "StockDeclined" in diagnosis_of(handling).traceback
     assert "in decline" not in diagnosis_of(suppressing).traceback
 
 
@@ -170,7 +170,7 @@ def test_a_very_long_chain_is_diagnosed() -> None:  # SPEC A2
 
 def test_a_groups_traceback_shows_where_its_leaves_were_raised() -> None:  # SPEC F2
     leaf = caught(decline)
-    assert isinstance(leaf, OrderDeclined)
+    assert isinstance(leaf, StockDeclined)
 
     def handler() -> None:
         raise ExceptionGroup("some failed", [leaf])
@@ -219,8 +219,8 @@ def test_another_place_has_another_fingerprint() -> None:  # SPEC F2
 def test_another_line_of_the_same_function_has_another_fingerprint() -> None:  # SPEC F2
     def two_places(first: bool) -> None:
         if first:
-            raise OrderDeclined("x")
-        raise OrderDeclined("x")
+            raise StockDeclined("x")
+        raise StockDeclined("x")
 
     assert fingerprint(lambda: two_places(True)) != fingerprint(lambda: two_places(False))
 
