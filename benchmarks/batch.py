@@ -1,4 +1,4 @@
-"""Time a message of a batch that succeeds: tarry, Powertools' batch processor, and a bare loop, in one run.
+"""Measure the time per message of a batch that succeeds: tarry, Powertools' batch processor, and a bare loop.
 
 python benchmarks/batch.py
 """
@@ -13,12 +13,12 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, pro
 from tarry import Message, consumer
 
 SIZES = (1, 10, 1_000, 10_000)
-MESSAGES_A_SIZE = 60_000
+MESSAGES_PER_SIZE = 60_000
 
 Handler = Callable[[Any, Any], Any]
 
 
-class Context:
+class BenchmarkContext:
     function_name = "bench"
     aws_request_id = "1"
 
@@ -26,8 +26,8 @@ class Context:
         return 30_000
 
 
-def handle(record: Any) -> None:  # Powertools measures its failing path unless the parameter has this name
-    """What a handler does here: nothing."""
+def handle(record: Any) -> None:  # Powertools takes its failing path unless the parameter has this name
+    """Do nothing, so that only the framework is measured."""
 
 
 def bare(event: Any, _: Any) -> Any:
@@ -35,7 +35,7 @@ def bare(event: Any, _: Any) -> Any:
     for record in event["Records"]:
         try:
             handle(record)
-        except Exception:  # noqa: BLE001 what is measured
+        except Exception:  # noqa: BLE001 as a batch loop does
             failures.append({"itemIdentifier": record["messageId"]})
     return {"batchItemFailures": failures}
 
@@ -49,7 +49,7 @@ def powertools(event: Any, context: Any) -> Any:
 
 @consumer
 def tarry(message: Message) -> None:
-    """What a handler does here: nothing."""
+    """Do nothing, as `handle` does."""
 
 
 def event_of(size: int) -> dict[str, Any]:
@@ -77,9 +77,9 @@ def event_of(size: int) -> dict[str, Any]:
 
 
 def best_of(handler: Handler, event: dict[str, Any], size: int) -> float:
-    """Microseconds a message, in the fastest of many runs: what disturbs a run only ever makes it slower."""
-    context, best = Context(), float("inf")
-    for _ in range(max(10, min(2_000, MESSAGES_A_SIZE // size))):
+    """Return the microseconds per message in the fastest of many runs: other load only makes a run slower."""
+    context, best = BenchmarkContext(), float("inf")
+    for _ in range(max(10, min(2_000, MESSAGES_PER_SIZE // size))):
         start = time.perf_counter()
         answer = handler(event, context)
         best = min(best, time.perf_counter() - start)
@@ -89,7 +89,7 @@ def best_of(handler: Handler, event: dict[str, Any], size: int) -> float:
 
 
 def main() -> None:
-    print(f"Microseconds a message, Python {platform.python_version()}")
+    print(f"Microseconds per message, Python {platform.python_version()}")
     print(f"{'batch':>8} {'bare loop':>10} {'Powertools':>11} {'tarry':>7}")
     for size in SIZES:
         event = event_of(size)

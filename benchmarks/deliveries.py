@@ -1,6 +1,6 @@
-"""How long 100,000 deliveries take in the sandbox, to a handler that does nothing: sent, run, checked.
+"""Measure 100,000 deliveries in the sandbox to a handler that does nothing: sending, running, checking.
 
-python benchmarks/deliveries.py [how many]
+python benchmarks/deliveries.py [count]
 """
 
 import sys
@@ -18,7 +18,7 @@ def handler(message: Message) -> None: ...
 
 
 def measure(deliveries: int) -> tuple[float, ...]:
-    """Seconds of CPU for each part."""
+    """Return the seconds of CPU of each part."""
     times = [time.process_time()]
     with Sandbox() as sandbox:
         sandbox.queue("work")

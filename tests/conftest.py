@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Hooks and fixtures for all tests."""
 
 import gc
 import os
@@ -13,13 +13,13 @@ from tests.leftovers import Leftovers
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A worker of pytest-xdist is started with the mark of its run."""
+    """Register the check for leftover processes; a worker of pytest-xdist inherits the mark of its run."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Leftovers())
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
-    """One worker more than there are cores, which works while others wait: for a process, a timeout, an answer."""
+    """Return one worker more than there are cores: it works while others wait for a process or a timeout."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -27,8 +27,8 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _services_are_read_once() -> Iterator[None]:
-    """Let all boto3 sessions share what botocore reads of the services: it takes longer than most tests."""
+def _service_models_are_loaded_once() -> Iterator[None]:
+    """Let all boto3 sessions share one loader of the service models: loading them takes longer than most tests."""
     loaders: dict[str | None, Loader] = {}
 
     def shared(search_path_string: str | None = None) -> Loader:
@@ -42,14 +42,14 @@ def _services_are_read_once() -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """Take the thousands of collected tests out of each garbage collection: no Lambda process holds as much."""
+    """Exclude the thousands of collected tests from garbage collections: no Lambda process has as many objects."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, Any, Any]:
-    """Tests log hostile text on purpose; what was captured of it must get from a worker to the one that reports."""
+    """Escape captured text: tests log lone surrogates on purpose, which a worker of pytest-xdist cannot send."""
     report = yield
     report.sections = [(title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections]
     return report

@@ -1,7 +1,7 @@
 """An eighth of a core, on any machine: a world whose clock runs on the process's CPU time, eight times as fast.
 
-What a function computes takes as long as on a core an eighth as fast, however busy the machine is that runs the test.
-What it waits for outside (a request on its way) costs nothing.
+A computation takes as long as on a core an eighth as fast, however busy the machine is that runs the test. Waiting for
+something outside (a request on its way) costs no time.
 
     world, context_with = cpu_world(LightClient(attributes))
     with use(world):
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SPEED = 8
 """A function with 256 MB has a seventh of a core."""
 START = 1_800_000_000.0
-"""When the records of `records.py` were received."""
+"""The time at which the records of `records.py` were received."""
 
 
 class CpuClock:
@@ -45,7 +45,7 @@ class CpuClock:
         return (time.process_time() - self._began) * self.speed + self._slept
 
     def sleep(self, seconds: float) -> None:
-        """Skip the time in the main thread; elsewhere wait for about as long as it takes the others to compute."""
+        """Skip the time in the main thread; in other threads, wait for about as long as the main thread computes."""
         if threading.current_thread() is threading.main_thread():
             self._slept += seconds
         else:
@@ -58,7 +58,7 @@ class CpuClock:
 
 
 class CpuEvent:
-    """A `threading.Event` whose timeouts are about as long on the clock as they say."""
+    """A `threading.Event` whose timeouts are seconds of the clock, approximately."""
 
     def __init__(self, speed: float) -> None:
         self._event = threading.Event()
@@ -71,7 +71,7 @@ class CpuEvent:
 
 
 class CpuThreads(RealThreads):
-    """Real threads, whose waits are about as long on the clock as they say."""
+    """Real threads whose waits are seconds of the clock, approximately."""
 
     def __init__(self, speed: float = SPEED) -> None:
         self._speed = speed
@@ -94,7 +94,7 @@ class CpuAlarm:
         self._set(seconds)
 
     def renew(self) -> None:
-        """Nobody else has the signal."""
+        """Do nothing: no other code uses the signal."""
 
     def cancel(self) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -124,7 +124,7 @@ class CpuContext:
         self._deadline = clock.monotonic() + seconds
 
     def seconds_left(self) -> float:
-        """Negative after the deadline."""
+        """Return the seconds left, negative after the deadline."""
         return self._deadline - self._clock.monotonic()
 
     def get_remaining_time_in_millis(self) -> int:
@@ -136,11 +136,11 @@ class LightClient:
 
     def __init__(self, attributes: dict[str, str]) -> None:
         self.attributes = attributes
-        """Of each queue."""
+        """The attributes of every queue."""
         self.requests: Counter[str] = Counter()
         self.entries: Counter[str] = Counter()
         self.records: list[dict[str, Any]] = []
-        """The `Tarry` records of what was sent."""
+        """The `Tarry` records of all copies sent."""
         self.meta = _Meta()
 
     def get_queue_attributes(self, *, AttributeNames: list[str], **_: Any) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class LightClient:
 
 class _Events:
     def register(self, *_: Any, **__: Any) -> None:
-        """Nothing is sent."""
+        """Ignore the event handler: the client sends no requests."""
 
     register_first = register_last = unregister = register
 
@@ -183,7 +183,7 @@ class _Meta:
 
 
 def cpu_world(client: Any, speed: float = SPEED) -> tuple[World, Callable[[float], CpuContext]]:
-    """A world on an eighth of a core, and what makes a context in it with so many seconds left."""
+    """Return a world on an eighth of a core, and a function that makes a Lambda context with the given seconds left."""
     clock = CpuClock(speed)
     world = World(clock=clock, client_factory=lambda: client, threads=CpuThreads(speed))
     return world, lambda seconds: CpuContext(clock, seconds)

@@ -1,4 +1,4 @@
-"""A handler whose messages say by their ids what becomes of them, and the consumer of it."""
+"""A handler that succeeds or fails according to the message id, and its consumer."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from tarry import Consumer, Fixed, Message, Reject, consumer
 
 
 def behave(message: Message) -> None:
-    """``ok-1`` succeeds, ``retry-1`` fails, ``dead-1`` is rejected, ``exit-1`` ends the batch."""
+    """Succeed on ``ok-1``, fail on ``retry-1``, reject ``dead-1``, end the batch on ``exit-1``."""
     match message.delivery_id.partition("-")[0]:
         case "retry":
             raise ValueError("again")

@@ -1,4 +1,4 @@
-"""Objects of a user's that fail wherever they are touched: errors, signals and strings."""
+"""User objects that raise on every access: errors, signals and strings."""
 
 from typing import Any, NoReturn
 
@@ -10,11 +10,11 @@ def refuse(*_: object, **__: object) -> NoReturn:
 
 
 class Touched(BaseException):
-    """Somebody ran code of a hostile object's. No `Exception`, so that no ordinary guard stops it."""
+    """Code of a hostile object ran. It is not an `Exception`, so that no ordinary guard catches it."""
 
 
 class HostileClass(type):
-    """A class whose names and bases cannot be asked for."""
+    """A class whose names and bases cannot be read."""
 
     __getattribute__ = refuse
     __eq__ = refuse
@@ -32,20 +32,20 @@ PROPERTIES: dict[str, Any] = dict.fromkeys(
 HOSTILE = {**OPERATIONS, **PROPERTIES, "__hash__": refuse}
 
 HostileError: Any = HostileClass("HostileError", (Exception,), {**HOSTILE, "__module__": 7})
-"""An error of which everything raises but being raised."""
+"""An error that can be raised; every other access to it raises."""
 
 HostileGroup: Any = HostileClass("HostileGroup", (ExceptionGroup,), {**HOSTILE, "exceptions": property(refuse)})
 
 
 class HostileText(str):
-    """A string that can be made, and nothing else."""
+    """A string that can be created; every other access to it raises."""
 
     __slots__ = ()
     __str__ = __repr__ = __eq__ = __hash__ = __len__ = __getitem__ = __add__ = __format__ = refuse
     __bool__ = __iter__ = __contains__ = encode = isascii = startswith = replace = refuse
 
 
-class TextOfItsOwn(Exception):
+class ErrorWithHostileText(Exception):
     """An error whose text is a hostile string."""
 
     def __str__(self) -> str:
@@ -54,9 +54,10 @@ class TextOfItsOwn(Exception):
 
 def odd(kind: type[BaseException], *arguments: Any) -> BaseException:
     """A signal whose delay, reason, index and message cannot be read."""
-    hidden: dict[str, Any] = dict.fromkeys(["delay", "reason", "index", "message"], property(refuse, lambda *_: None))
-    made: Any = HostileClass("OddSignal", (kind,), {**HOSTILE, **hidden})
-    signal: BaseException = BaseException.__new__(made, *arguments)  # as of a subclass that forgets its base's __init__
+    names = ["delay", "reason", "index", "message"]
+    unreadable: dict[str, Any] = dict.fromkeys(names, property(refuse, lambda *_: None))
+    made: Any = HostileClass("OddSignal", (kind,), {**HOSTILE, **unreadable})
+    signal: BaseException = BaseException.__new__(made, *arguments)  # like a subclass without super().__init__
     return signal
 
 
@@ -71,7 +72,7 @@ ERRORS: dict[str, Any] = {
     "an error": lambda: HostileError("no stock"),
     "an error with a cause": lambda: caused(HostileError("inner")),
     "a group": lambda: HostileGroup("several", [HostileError("one"), ValueError("two")]),
-    "a text of its own": TextOfItsOwn,
+    "a hostile text": ErrorWithHostileText,
     "a Retry": lambda: odd(Retry),
     "a Reject": lambda: odd(Reject),
     "a Discard": lambda: odd(Discard),

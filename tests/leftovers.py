@@ -1,6 +1,6 @@
-"""No test leaves a process behind: a run that did fails, names the processes, and ends them.
+"""A check that no test leaves a process behind: otherwise the run fails, lists the processes, and ends them.
 
-Every process that a test run starts inherits a mark in its environment, by which `/proc` tells it from others.
+Every process that a test run starts inherits a mark in its environment, which identifies it in `/proc`.
 Where there is no `/proc`, nothing is checked.
 """
 
@@ -17,11 +17,11 @@ MARK = "TARRY_TEST_RUN"
 PATIENCE_SECONDS = 30.0
 """How long a process that is ending may take on a busy machine."""
 ENDS_WITH_ITS_PARENT = "from multiprocessing.resource_tracker import main"
-"""The command of a helper of `multiprocessing`, of which a process that has used that keeps one."""
+"""The command of the resource tracker, a helper process that `multiprocessing` starts."""
 
 
 class Leftovers:
-    """A pytest plugin for the process that starts the run; the workers of pytest-xdist are among what it starts."""
+    """A pytest plugin for the process that starts the run; it also sees the processes of pytest-xdist's workers."""
 
     def __init__(self) -> None:
         self._before = os.environ.get(MARK)
@@ -54,7 +54,7 @@ class Leftovers:
 
 
 def marked(mark: str) -> dict[int, str]:
-    """The commands of the other running processes whose environment holds ``mark``, by process id."""
+    """Return the commands of the other running processes whose environment contains ``mark``, by process id."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What the runtime said in the log, for tests."""
+"""Reading tarry's log lines in tests."""
 
 import logging
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 
 def lines(caplog: pytest.LogCaptureFixture, event: str | None = None, level: int = 0) -> list[logging.LogRecord]:
-    """The lines of the logger ``tarry``: of one event, or of all; of this level or above."""
+    """Return the lines of the logger ``tarry``: of one event, or of all; of this level or above."""
     return [
         line
         for line in caplog.records
@@ -16,11 +16,11 @@ def lines(caplog: pytest.LogCaptureFixture, event: str | None = None, level: int
 
 
 def field(line: logging.LogRecord, name: str) -> Any:
-    """A structured field of a line, None where the line lacks it."""
+    """Return a structured field of a line; None if the line lacks it."""
     return getattr(line, name, None)
 
 
 def everything(caplog: pytest.LogCaptureFixture) -> str:
-    """All that reaches any log: texts, fields and tracebacks."""
+    """Return everything logged, by any logger: texts, fields and tracebacks."""
     formatter = logging.Formatter("%(message)s")
     return "\n".join(f"{formatter.format(line)} {line.__dict__!r}" for line in caplog.records)

@@ -4,7 +4,7 @@ import socket
 
 
 def free_port() -> int:
-    """One at which nobody listens now."""
+    """Return a port on which no process listens now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
     return port

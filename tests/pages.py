@@ -36,23 +36,23 @@ class Block:
         return not self.comment.startswith("not run: ")
 
     def commands(self) -> Iterator[tuple[int, list[str]]]:
-        """The words of each command of a shell block, with the page's line of its first word."""
+        """Yield each command of a shell block as a list of arguments, with the line of the page it starts on."""
         joined = self.text.replace("\\\n", "\0")
         number = self.line
         for line in joined.splitlines():
             lexer = shlex.shlex(line.replace("\0", " "), posix=True, punctuation_chars=True)
             lexer.whitespace_split = True
-            for words in _split_at_operators(list(lexer)):
-                yield number, words
+            for arguments in _split_at_operators(list(lexer)):
+                yield number, arguments
             number += 1 + line.count("\0")
 
 
-def _split_at_operators(words: list[str]) -> Iterator[list[str]]:
+def _split_at_operators(tokens: list[str]) -> Iterator[list[str]]:
     command: list[str] = []
-    for word in [*words, ";"]:
-        if not set(word) <= set("();<>|&"):
-            if command or not re.match(r"\w+=", word):  # variables may stand before a command
-                command.append(word)
+    for token in [*tokens, ";"]:
+        if not set(token) <= set("();<>|&"):
+            if command or not re.match(r"\w+=", token):  # variables may stand before a command
+                command.append(token)
         elif command:
             yield command
             command = []
@@ -82,11 +82,11 @@ class Page:
 
     @property
     def prose(self) -> str:
-        """The text with its code blocks blanked, so that each line keeps its number."""
+        """The text with its code blocks blanked; each line keeps its number."""
         return _FENCED.sub(lambda match: "\n" * match[0].count("\n"), self.text)
 
     def links(self) -> Iterator[tuple[int, str]]:
-        """The links to files and headings of this repository, each with its line."""
+        """Yield the links to files and headings of this repository, each with its line."""
         prose = re.sub(r"`[^`]*`", lambda code: "\n" * code[0].count("\n"), self.prose)
         for match in re.finditer(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)", prose, re.MULTILINE):
             link = match[1] or match[2]
@@ -94,7 +94,7 @@ class Page:
                 yield prose[: match.start()].count("\n") + 1, link
 
     def broken(self, link: str) -> str | None:
-        """Say what is wrong with a link of this page, if anything is."""
+        """Return what is wrong with a link of this page; None if it is correct."""
         target, _, anchor = link.partition("#")
         path = (self.path.parent / target).resolve() if target else self.path
         if not path.exists():
@@ -106,11 +106,11 @@ class Page:
 
 @cache
 def _anchors(path: Path) -> set[str]:
-    """The anchors that GitHub gives to the headings of a page."""
+    """Return the anchors that GitHub generates for the headings of a page."""
     anchors: set[str] = set()
     for heading in re.findall(r"^#{1,6} +(.+?) *$", Page(path).prose, re.MULTILINE):
-        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
-        anchor = first = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = first = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
         number = 0
         while anchor in anchors:
             number += 1

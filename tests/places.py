@@ -1,7 +1,7 @@
-"""Places at which an error is raised, each a function, and their fingerprints: of this Python, or of another one.
+"""Functions that each raise an error at another kind of place, and the fingerprints of these errors.
 
-Only the standard library and `tarry.telemetry.diagnosis` are imported, so that any interpreter can run it. What a
-function holds decides its fingerprint; where it stands does not.
+Only the standard library and `tarry.telemetry.diagnosis` are imported, so that any interpreter can run this module. The
+names and bodies of the functions decide the fingerprints; where the functions stand in the file does not.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from tarry.telemetry.diagnosis import fingerprint
 
 
 class Declined(Exception):
-    """No."""
+    """The error that `decline` raises."""
 
 
 def decline(*_: object, **__: object) -> Any:
@@ -132,7 +132,7 @@ def a_syntax_error() -> None:
 
 
 def a_module_that_is_not_there() -> None:
-    import no_such_module_of_anybodys  # type: ignore[import-not-found] # noqa: F401
+    import no_such_module  # type: ignore[import-not-found] # noqa: F401
 
 
 def generated_code() -> None:
@@ -201,14 +201,14 @@ PLACES: tuple[Callable[[], None], ...] = (
 
 
 def fingerprints() -> dict[str, str]:
-    """By the names of the places."""
+    """Return the fingerprints by the names of the places."""
     return {place.__name__: _fingerprint_at(place) for place in PLACES}
 
 
 def _fingerprint_at(place: Callable[[], None]) -> str:
     try:
         place()
-    except BaseException as error:  # noqa: BLE001 it is what is looked at
+    except BaseException as error:  # noqa: BLE001 it is fingerprinted
         trace = error.__traceback__
         return fingerprint(error.with_traceback(trace and trace.tb_next))  # from the place on, as from a handler
     raise AssertionError(f"{place.__name__} raised nothing")

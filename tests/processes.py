@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 PATIENCE_SECONDS = 120.0
-"""How long a busy machine may take. This limit only ends what hangs."""
+"""The limit that ends a hanging process. No test needs this long, even on a busy machine."""
 
 
 @contextmanager
 def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """Start a process that writes and reads text; kill it and its whole process group at the end of the block.
+    """Start a process that writes and reads text; kill its whole process group at the end of the block.
 
     ``options`` are those of `subprocess.Popen`.
     """
@@ -25,11 +25,11 @@ def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
 
 
 def end(process: "subprocess.Popen[Any]") -> None:
-    """Kill a process that leads a process group, with the whole group, and wait for its end."""
+    """Kill the process group that a process leads, and wait for the end of the process."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(PATIENCE_SECONDS)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
-            with suppress(OSError):  # what was not written yet is lost
+            with suppress(OSError):  # text that was not written yet is lost
                 stream.close()

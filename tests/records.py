@@ -1,4 +1,4 @@
-"""SQS events as Lambda hands them over, for tests."""
+"""SQS events as Lambda passes them to a function."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ def record(
     received_at: float = RECEIVED_AT,
     system: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """One record; its receipt handle is ``handle-`` and the message id. A body that is no str becomes JSON."""
+    """Return a record; its receipt handle is ``handle-`` and the message id. A body that is not a str becomes JSON."""
     text = body if isinstance(body, str) else json.dumps(body)
     milliseconds = str(int(received_at * 1000))
     return {
@@ -47,17 +47,17 @@ def event(*records: dict[str, Any]) -> dict[str, Any]:
 
 
 def batch_of(count: int, queue: str = "orders", **more: Any) -> dict[str, Any]:
-    """An event of messages m0, m1, ... with the bodies 0, 1, ..."""
+    """Return an event with messages m0, m1, ... and the bodies 0, 1, ..."""
     return event(*(record(index, f"m{index}", queue, **more) for index in range(count)))
 
 
 def failed(response: dict[str, list[dict[str, str]]]) -> list[str]:
-    """The ids that a response reports as failed."""
+    """Return the ids that a response reports as failed."""
     return [item["itemIdentifier"] for item in response["batchItemFailures"]]
 
 
 class Context:
-    """A Lambda context with ``remaining`` seconds left, which do not pass."""
+    """A Lambda context in which ``remaining`` seconds are always left."""
 
     function_name = "orders-function"
     aws_request_id = "request-1"

@@ -1,4 +1,4 @@
-"""The model of SQS behind a real socket, served from a thread of its own."""
+"""The model of SQS over HTTP, served from a thread of its own."""
 
 import asyncio
 import threading
@@ -16,11 +16,11 @@ from tarry.simulator.sqs import Sqs
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 60.0
-"""How long a busy machine may take. This limit only ends what hangs."""
+"""The limit that ends a hanging server. No test needs this long, even on a busy machine."""
 
 
 class Served:
-    """A server, and a boto3 client of it."""
+    """A server and its boto3 client."""
 
     def __init__(self, url: str, sqs: Sqs, loop: asyncio.AbstractEventLoop) -> None:
         self.url = url
@@ -29,14 +29,14 @@ class Served:
         self._loop = loop
 
     def queue(self, name: str, **attributes: str) -> str:
-        """The URL of a queue, made now."""
+        """Create a queue and return its URL."""
         if name.endswith(".fifo"):
             attributes["FifoQueue"] = "true"
         url: str = self.client.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
         return url
 
     def on_the_loop(self, work: Callable[[], T]) -> T:
-        """What ``work`` answers, where the model lives."""
+        """Run ``work`` in the event loop of the server and return its result."""
         answer: Future[T] = Future()
         self._loop.call_soon_threadsafe(lambda: answer.set_result(work()))
         return answer.result(PATIENCE_SECONDS)
@@ -47,7 +47,7 @@ class Served:
 
 @contextmanager
 def served(seed: int = 1) -> Iterator[Served]:
-    """A server without queues, for as long as the context lasts."""
+    """Serve a model without queues until the end of the block."""
     started: Future[Served] = Future()
     ended: Future[asyncio.Event] = Future()
 

@@ -43,7 +43,7 @@ def client_error(code: str, text: str = "", status: int = 400) -> ClientError:
 
 @dataclass
 class Queue:
-    """What GetQueueAttributes tells of a queue."""
+    """The answer of GetQueueAttributes for a queue."""
 
     dead_letter: str | None = None
     max_receive_count: int = 15
@@ -52,19 +52,19 @@ class Queue:
     retention: int = 345_600
 
     def attributes(self, names: list[str]) -> dict[str, str]:
-        all_of_them = {
+        all_attributes = {
             "VisibilityTimeout": str(self.visibility_timeout),
             "MessageRetentionPeriod": str(self.retention),
             "MaximumMessageSize": str(self.maximum_message_size),
         }
         if self.dead_letter:
             policy = {"deadLetterTargetArn": arn(self.dead_letter), "maxReceiveCount": self.max_receive_count}
-            all_of_them["RedrivePolicy"] = json.dumps(policy)
-        return {name: value for name, value in all_of_them.items() if name in names}
+            all_attributes["RedrivePolicy"] = json.dumps(policy)
+        return {name: value for name, value in all_attributes.items() if name in names}
 
 
 class TestClock:
-    """A clock that stands still until it is moved. It starts when the records of `records.py` were received."""
+    """A clock that only moves when a test moves it. It starts at the time the records of `records.py` were received."""
 
     __test__ = False
 
@@ -85,9 +85,9 @@ class TestClock:
 
 
 class RunningClock(TestClock):
-    """A clock that runs as the real one does, for tests about waiting in real time.
+    """A clock that runs in real time, for tests about waiting.
 
-    It begins to run when ``begins`` is first true, so that a busy machine takes no time from a test's preparations.
+    It starts once ``begins`` returns true: however long a busy machine prepares a test, the clock stands still.
     """
 
     def __init__(self, begins: Callable[[], bool] = lambda: True) -> None:
@@ -109,7 +109,7 @@ class RunningClock(TestClock):
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it went out."""
+    """A request as it was sent."""
 
     operation: str
     parameters: dict[str, Any]
@@ -136,14 +136,14 @@ class Wire:
 
     queues: dict[str, Queue] = field(default_factory=dict)
     fails: dict[str, Exception | Callable[[Request], Exception | None]] = field(default_factory=dict)
-    """By operation: the error that the request raises, or a function that says it."""
+    """By operation: the error that the request raises, or a function that returns it."""
     refuses: dict[str, Callable[[Request, dict[str, Any]], Refusal | None]] = field(default_factory=dict)
-    """By operation: (code, text) for an entry that is to be refused in an answer of status 200; the sender is at fault
-    unless the code is one of `SERVICE_FAULTS`."""
+    """By operation: a function that returns (code, text) for an entry to refuse, in an answer of status 200. The sender
+    is at fault unless the code is one of `SERVICE_FAULTS`."""
     receipts: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any] | None] = lambda _, receipt: receipt
-    """What becomes of the receipt of an entry that was sent, given the entry; None loses it."""
+    """A function of an entry that was sent and its receipt; returns the receipt to answer with, or None to lose it."""
     accepted: list[tuple[Request, dict[str, Any]]] = field(default_factory=list)
-    """The entries that SQS has carried out, each with its request."""
+    """The entries that SQS carried out, each with its request."""
     requests: list[Request] = field(default_factory=list)
     clock: TestClock = field(default_factory=TestClock)
     wrong_md5: bool = False
@@ -169,12 +169,12 @@ class Wire:
         return [request.operation for request in self.requests]
 
     def visibilities(self) -> dict[str, int]:
-        """The last visibility asked for, by receipt handle."""
+        """Return the visibility timeout last requested, by receipt handle."""
         entries = [entry for request in self.sent("ChangeMessageVisibilityBatch") for entry in request.entries]
         return {entry["ReceiptHandle"]: entry["VisibilityTimeout"] for entry in entries}
 
     def rounded_visibilities(self) -> dict[str, int]:
-        """The same to the minute: under a clock that runs, a delay counts from the failure, seconds ago by now."""
+        """Return `visibilities`, rounded up to whole minutes: a delay counts from the failure, some seconds ago."""
         return {handle: -(-seconds // 60) * 60 for handle, seconds in self.visibilities().items()}
 
     def sent_entries(self) -> list[dict[str, Any]]:
@@ -187,11 +187,11 @@ class Wire:
 
     def _client(self) -> Any:
         client = new_client()
-        client.meta.events.register("provide-client-params.sqs.*", self._keep)
+        client.meta.events.register("provide-client-params.sqs.*", self._keep_parameters)
         client.meta.events.register("before-call.sqs", self._answer)
         return client
 
-    def _keep(self, params: dict[str, Any], **_: Any) -> None:
+    def _keep_parameters(self, params: dict[str, Any], **_: Any) -> None:
         self._calls.parameters = params
 
     def _answer(self, model: Any, **_: Any) -> Any:
@@ -202,7 +202,7 @@ class Wire:
             failure = failure(request)
         if failure is not None:
             raise failure
-        return _Answered(), self._success(request)
+        return _OkResponse(), self._success(request)
 
     def _success(self, request: Request) -> dict[str, Any]:
         if request.operation == "GetQueueAttributes":
@@ -238,7 +238,7 @@ def _first_client() -> Any:
 
 
 def new_client() -> Any:
-    """A client with event handlers of its own. It shares the rest with all others: making one takes 2 ms."""
+    """Return a client with event handlers of its own. It shares all else with the others: making one takes 2 ms."""
     first = _first_client()
     client = object.__new__(type(first))
     meta, new_meta = first.meta, cast("Any", ClientMeta)
@@ -255,8 +255,8 @@ def new_client() -> Any:
 
 
 def _accepts(*_: object) -> None:
-    """No refusal."""
+    """Refuse no entry."""
 
 
-class _Answered:
+class _OkResponse:
     status_code = 200

@@ -1,4 +1,4 @@
-"""What the handlers of the campaign do: drawn for each run from the seed, the message and the number of the run."""
+"""The handlers of the campaign: they draw their behaviour from the seed, the message and the number of the run."""
 
 import asyncio
 import os
@@ -9,10 +9,10 @@ from typing import Any
 
 from tarry import Batch, BatchError, Consumer, Defer, Discard, Message, Reject, Retry, batch_consumer, consumer, world
 from tarry.execution.timeouts import Interrupted
-from tests.simulation.scenario import TWELVE_HOURS, Fatal, Scenario, Worse
+from tests.simulation.scenario import TWELVE_HOURS, Fatal, FatalSubclass, Scenario
 
 PATIENCE_RUNS = 25
-"""Runs of one message after which it is handled without fail, so that every story ends."""
+"""The number of runs after which the handler succeeds on a message, so that every scenario ends."""
 STUBBORN_SECONDS = 0.4
 ODD_TEXT = "a text that is hard to send on: \x00 \ud800 \uffff " + "and long " * 200
 
@@ -23,14 +23,14 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Act:
-    """One run: it takes so many ``seconds``, says a ``word``, and ends."""
+    """One run of a handler: it takes ``seconds``, gives a ``verdict``, and ends."""
 
     end: str = "return"
-    word: str | None = None
+    verdict: str | None = None
     delay: float = 0
     seconds: float = 0
     is_stubborn: bool = False
-    """It goes on for a while when it is interrupted, and ends as if it had not been."""
+    """When it is interrupted, it continues for a while, and ends as if it had not been interrupted."""
 
 
 CALM = Act()
@@ -39,13 +39,13 @@ ENDS = {
     "mixed group": 2, "exit": 1, "interrupt": 1, "cancelled": 1, "odd text": 2, "no json": 1, "generator": 1,
     "awaitable": 2, "die": 2, "slow": 4, "overtime": 2,
 }  # fmt: skip
-DEADLY = ("die", "overtime")
-WORDS = {None: 30, "ack": 10, "retry": 8, "retry in": 8, "reject": 2, "discard": 3, "defer": 4, "fail": 8}
+CRASHING = ("die", "overtime")
+VERDICTS = {None: 30, "ack": 10, "retry": 8, "retry in": 8, "reject": 2, "discard": 3, "defer": 4, "fail": 8}
 DELAYS = [0, 0.2, 1, 30, 600, 3_600, TWELVE_HOURS - 20, TWELVE_HOURS]
 
 
 class Behaviour:
-    """The handler of a scenario. It remembers how often each message has run, whatever became of its process."""
+    """The handler of a scenario. It counts the runs of each message, across crashes of its process."""
 
     def __init__(self, scenario: Scenario, now: Callable[[], float]) -> None:
         self._scenario = scenario
@@ -54,14 +54,14 @@ class Behaviour:
         self._ends_at = now() + scenario.trouble_seconds
 
     def consumer(self) -> Consumer[Any]:
-        """The consumer, sync or async, of one message or a batch."""
+        """Return the consumer: sync or async, of one message or of a batch."""
         scenario = self._scenario
         decorate: Any = batch_consumer if scenario.takes_batch else consumer
         run = self._batch if scenario.takes_batch else self._message
 
         def handle(subject: Any) -> Any:
             result: Any = None
-            for step in (steps := Returning(run(subject))):
+            for step in (steps := ResultKeeping(run(subject))):
                 take(step)
             if steps.result == "generator":
                 result = (each for each in list[Any]())
@@ -70,7 +70,7 @@ class Behaviour:
             return result
 
         async def handle_async(subject: Any) -> Any:
-            for step in (steps := Returning(run(subject))):
+            for step in (steps := ResultKeeping(run(subject))):
                 await take_async(step)
             return _returned() if steps.result == "awaitable" else None
 
@@ -84,32 +84,32 @@ class Behaviour:
         random = Random(f"{self._scenario.seed} {message.id} {message.attempt} {nth}")
         if nth > PATIENCE_RUNS or temper == "calm":
             return CALM
-        return self._calmed(TEMPERS[temper](random, self._scenario))
+        return self._without_trouble(TEMPERS[temper](random, self._scenario))
 
-    def _calmed(self, act: Act) -> Act:
-        """After the time of trouble nothing deadly happens any more, nor slow."""
+    def _without_trouble(self, act: Act) -> Act:
+        """Return the act without crashes and long runs once the time of trouble is over."""
         if self._now() < self._ends_at:
             return act
-        return CALM if act.end in DEADLY else replace(act, seconds=min(act.seconds, 0.3))
+        return CALM if act.end in CRASHING else replace(act, seconds=min(act.seconds, 0.3))
 
     def _message(self, message: Message) -> Generator[Act, None, Any]:
         act = self._act(message)
         if act.seconds:
             yield act
-        say(message, act)
+        give_verdict(message, act)
         return end(message, act.end, act.delay)
 
     def _batch(self, batch: Batch) -> Generator[Act, None, Any]:
         random = Random(f"{self._scenario.seed} {len(self._runs)} {sum(self._runs.values())}")
         acts = [self._act(message) for message in batch]
         for message, act in zip(batch, acts, strict=True):
-            say(message, act)
+            give_verdict(message, act)
         match random.randrange(12):
             case 0:
                 batch.ack_all()
             case 1:
                 batch.retry_all(random.choice([None, *DELAYS]))
-        ending, index = self._calmed(random.choice(acts)), random.randrange(len(batch))
+        ending, index = self._without_trouble(random.choice(acts)), random.randrange(len(batch))
         if ending.seconds:
             yield ending
         if ending.end == "raise" and random.random() < 0.5:
@@ -118,7 +118,7 @@ class Behaviour:
 
 
 def take(act: Act) -> None:
-    """Takes its time."""
+    """Sleep for the seconds of an act."""
     try:
         world.current().clock.sleep(act.seconds)
     except Interrupted:
@@ -136,8 +136,8 @@ async def take_async(act: Act) -> None:
         await world.current().clock.asleep(STUBBORN_SECONDS)
 
 
-class Returning:
-    """A generator to iterate over, and what it returned."""
+class ResultKeeping:
+    """An iterator over a generator that keeps the generator's return value."""
 
     def __init__(self, generator: Any) -> None:
         self._generator = generator
@@ -149,23 +149,23 @@ class Returning:
 
 def _moody(random: Random, scenario: Scenario) -> Act:
     ending = random.choices(list(ENDS), list(ENDS.values()))[0]
-    word = random.choices(list(WORDS), list(WORDS.values()))[0] if random.random() < 0.3 else None
-    return _timed(random, scenario, ending, word)
+    verdict = random.choices(list(VERDICTS), list(VERDICTS.values()))[0] if random.random() < 0.3 else None
+    return _timed(random, scenario, ending, verdict)
 
 
-def _wordy(random: Random, scenario: Scenario) -> Act:
-    word = random.choices(list(WORDS), list(WORDS.values()))[0]
-    return _timed(random, scenario, random.choice(["return", "return", "raise"]), word)
+def _decisive(random: Random, scenario: Scenario) -> Act:
+    verdict = random.choices(list(VERDICTS), list(VERDICTS.values()))[0]
+    return _timed(random, scenario, random.choice(["return", "return", "raise"]), verdict)
 
 
-def _timed(random: Random, scenario: Scenario, ending: str, word: str | None) -> Act:
+def _timed(random: Random, scenario: Scenario, ending: str, verdict: str | None) -> Act:
     seconds = 0.0
     if ending in ("slow", "overtime"):
         seconds = scenario.timeout * (random.uniform(0.05, 0.5) if ending == "slow" else random.uniform(1, 2))
     elif random.random() < 0.2:
         seconds = random.uniform(0.01, 0.3)
     is_stubborn = seconds > 1 and random.random() < 0.3
-    return Act(ending, word, random.choice(DELAYS), seconds, is_stubborn)
+    return Act(ending, verdict, random.choice(DELAYS), seconds, is_stubborn)
 
 
 def _poison(random: Random, scenario: Scenario) -> Act:
@@ -174,7 +174,7 @@ def _poison(random: Random, scenario: Scenario) -> Act:
 
 TEMPERS: dict[str, Callable[[Random, Scenario], Act]] = {
     "moody": _moody,
-    "wordy": _wordy,
+    "decisive": _decisive,
     "failing": lambda random, scenario: Act("raise"),
     "fatal": lambda random, scenario: Act(random.choice(["fatal", "reject", "no json"])),
     "poison": _poison,
@@ -185,8 +185,8 @@ TEMPERS: dict[str, Callable[[Random, Scenario], Act]] = {
 }
 
 
-def say(message: Message, act: Act) -> None:
-    match act.word:
+def give_verdict(message: Message, act: Act) -> None:
+    match act.verdict:
         case "ack":
             message.ack()
         case "retry":
@@ -208,7 +208,7 @@ def end(message: Message, how: str, delay: float) -> str:  # noqa: C901 a list
         case "raise":
             raise Broken(f"attempt {message.attempt}")
         case "fatal":
-            raise Worse("no use")
+            raise FatalSubclass("no use")
         case "retry":
             raise Retry(delay)
         case "reject":
@@ -239,7 +239,7 @@ def end(message: Message, how: str, delay: float) -> str:  # noqa: C901 a list
 
 
 class _NotJson:
-    """A message whose body is no JSON."""
+    """A message whose body is not JSON."""
 
     def __init__(self, message: Message) -> None:
         self.id = message.id

@@ -1,4 +1,4 @@
-"""The campaign: scenario after scenario in the sandbox, each judged by every checker.
+"""The campaign: runs one scenario after another in the sandbox and applies every checker to each.
 
 python -m tests.simulation.campaign --seeds 20000
 python -m tests.simulation.campaign --seed 123
@@ -21,18 +21,18 @@ from tarry.sqs.outgoing import Entry, pack
 from tarry.testing import Report, Sandbox
 from tarry.testing.checkers import check
 from tarry.testing.history import RecordedHistory
-from tests.simulation import sometimes
+from tests.simulation import situations
 from tests.simulation.behaviour import Behaviour
 from tests.simulation.scenario import Post, Scenario, draw
 from tests.simulation.workers import SEED_SECONDS, judge_each, with_limit
 
 PROCESSES = 2
-MOST_RUNS = 6
+MAX_RUNS = 6
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What came of a seed. ``text`` tells what is wrong; it is empty where nothing is."""
+class SeedResult:
+    """The result of a seed. ``text`` describes the defect; it is empty if there is none."""
 
     seed: int
     text: str
@@ -40,7 +40,7 @@ class Verdict:
 
 
 def play(scenario: Scenario) -> Report:
-    """Plays a scenario to its end."""
+    """Run a scenario to its end."""
     sandbox = Sandbox(seed=scenario.seed, realism=scenario.realism)
     try:
         set_up(sandbox, scenario)
@@ -56,8 +56,8 @@ def play(scenario: Scenario) -> Report:
 
 
 def settle(sandbox: Sandbox) -> Report:
-    """Lets everything happen; waits of 12 hours, eight attempts and copies with as many may take months."""
-    for _ in range(MOST_RUNS):
+    """Run until all messages have settled: eight attempts with delays of 12 hours, and those of copies, take months."""
+    for _ in range(MAX_RUNS):
         report = sandbox.run(check=False)
         if report.settled:
             break
@@ -65,21 +65,21 @@ def settle(sandbox: Sandbox) -> Report:
 
 
 def redrive(sandbox: Sandbox, scenario: Scenario) -> None:
-    """Moves all dead letters back."""
+    """Redrive all dead letters to their sources."""
     for source in scenario.sources:
-        if source.receives and sandbox.messages(source.letters):
-            sandbox.redrive(source.letters, to=source.name)
+        if source.receives and sandbox.messages(source.dead_letter_queue):
+            sandbox.redrive(source.dead_letter_queue, to=source.name)
 
 
 def set_up(sandbox: Sandbox, scenario: Scenario) -> None:
     handler = Behaviour(scenario, lambda: sandbox.now).consumer()
     for source in scenario.sources:
-        letters = source.letters if source.receives else None
-        if letters and letters not in sandbox.sqs.queues():
-            sandbox.queue(letters, retention=14 * 86_400, maximum_message_size=source.letter_bytes)
+        dead_letter_queue = source.dead_letter_queue if source.receives else None
+        if dead_letter_queue and dead_letter_queue not in sandbox.sqs.queues():
+            sandbox.queue(dead_letter_queue, retention=14 * 86_400, maximum_message_size=source.dead_letter_bytes)
         sandbox.queue(
             source.name,
-            dead_letter=letters,
+            dead_letter=dead_letter_queue,
             max_receive_count=source.receives or 1,
             visibility_timeout=source.visibility,
             retention=source.retention,
@@ -117,61 +117,61 @@ def _send(sandbox: Sandbox, post: Post) -> None:
     sandbox.sqs.call("SendMessage", {"QueueUrl": sandbox.sqs.url(post.queue), **parameters})
 
 
-def judge(seed: int) -> Verdict:
-    """Plays a seed and says what is wrong."""
+def judge(seed: int) -> SeedResult:
+    """Run a seed and return its result."""
     scenario = draw(seed)
     try:
         report = play(scenario)
-        past = RecordedHistory(report.events, settled=report.settled)
-        if check(past):
-            report.check()  # says it with the messages' stories
+        history = RecordedHistory(report.events, settled=report.settled)
+        if check(history):
+            report.check()  # raises with the timelines of the messages
         if not report.settled:
-            raise AssertionError("it did not come to rest")
-    except Exception as error:  # noqa: BLE001 whatever it is, it is what came of this seed
+            raise AssertionError("the messages did not settle")
+    except Exception as error:  # noqa: BLE001 any error is a result of the seed
         name = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-        return Verdict(seed, _bad(seed, f"{name}{error}"))
-    return Verdict(seed, "", sometimes.count(past))
+        return SeedResult(seed, _bad(seed, f"{name}{error}"))
+    return SeedResult(seed, "", situations.count(history))
 
 
 def _bad(seed: int, text: str) -> str:
-    told = f"seed {seed}: {text}\n  to see it again: make simulate SEED={seed}"
-    return told.encode("utf-8", "backslashreplace").decode()
+    report = f"seed {seed}: {text}\n  to reproduce it: make simulate SEED={seed}"
+    return report.encode("utf-8", "backslashreplace").decode()
 
 
-def campaign(seeds: Sequence[int], processes: int = PROCESSES) -> Iterator[Verdict]:
-    """The verdicts on all seeds, as they come."""
+def campaign(seeds: Sequence[int], processes: int = PROCESSES) -> Iterator[SeedResult]:
+    """Yield the results of all seeds as they are ready."""
     return judge_each(seeds, judge_quietly, lost, processes)
 
 
-def judge_quietly(seed: int) -> Verdict:
+def judge_quietly(seed: int) -> SeedResult:
     _be_quiet()
     return judge(seed)
 
 
-def lost(seed: int) -> Verdict:
-    """On a seed that took its process with it, or had to be ended."""
-    text = f"its process ended, or did not within {SEED_SECONDS:g} s (stderr may say where it stood)"
-    return Verdict(seed, _bad(seed, text))
+def lost(seed: int) -> SeedResult:
+    """Return the result of a seed whose process crashed or was ended."""
+    text = f"its process crashed, or hung for {SEED_SECONDS:g} s (stderr may show the stacks of its threads)"
+    return SeedResult(seed, _bad(seed, text))
 
 
 def digest(seed: int) -> str:
-    """A fingerprint of the whole history of a seed."""
+    """Return a fingerprint of the whole history of a seed."""
     _be_quiet()
     report = play(draw(seed))
     return sha256("\n".join(map(repr, report.events)).encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def _be_quiet() -> None:
-    """The log is heard by the sandbox; nobody has to read it."""
+    """Print no log lines and warnings: the sandbox reads the log."""
     logging.getLogger("tarry").propagate = False
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    warnings.filterwarnings("ignore", "coroutine .* was never awaited")  # where a process died
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited")  # after the crash of a process
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", default="1000", help="how many, or FROM:TO")
-    parser.add_argument("--seed", type=int, help="this one alone")
+    parser.add_argument("--seeds", default="1000", help="the number of seeds, or FROM:TO")
+    parser.add_argument("--seed", type=int, help="run only this seed")
     parser.add_argument(
         "--digest", type=int, nargs="+", metavar="SEED", help="print the fingerprints of these histories"
     )
@@ -185,14 +185,14 @@ def main() -> int:
     first, _, last = options.seeds.rpartition(":")
     seeds = range(int(first or 0), int(last))
     began, bad, met = time.monotonic(), [], Counter[str]()
-    for done, verdict in enumerate(campaign(seeds), 1):
-        met.update(verdict.met)
-        if verdict.text:
-            bad.append(verdict)
-            print(verdict.text, flush=True)
+    for done, result in enumerate(campaign(seeds), 1):
+        met.update(result.met)
+        if result.text:
+            bad.append(result)
+            print(result.text, flush=True)
         if done % 1_000 == 0:
             print(f"{done} seeds, {len(bad)} bad, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    for situation in sometimes.SITUATIONS:
+    for situation in situations.SITUATIONS:
         print(f"{met[situation]:8} {situation}")
     print(f"{len(seeds)} seeds, {len(bad)} bad, {time.monotonic() - began:.0f} s")
     return 1 if bad else 0
@@ -201,9 +201,9 @@ def main() -> int:
 def _show(seed: int) -> int:
     print(draw(seed), flush=True)
     with_limit(SEED_SECONDS)
-    verdict = judge(seed)
-    print(verdict.text or f"seed {seed}: all well")
-    return 1 if verdict.text else 0
+    result = judge(seed)
+    print(result.text or f"seed {seed}: no defect")
+    return 1 if result.text else 0
 
 
 if __name__ == "__main__":

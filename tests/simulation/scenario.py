@@ -1,4 +1,4 @@
-"""One seed of the campaign, as data: queues, a consumer, messages with their temper, and what goes wrong meanwhile."""
+"""The scenario of a seed of the campaign: queues, a consumer, messages with their temper, and faults."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,16 +27,16 @@ TWELVE_HOURS = 43_200
 
 
 class Fatal(Exception):
-    """Told to the consumer as not worth another attempt."""
+    """An error that the consumer lists as fatal."""
 
 
-class Worse(Fatal):
-    """Fatal by its base."""
+class FatalSubclass(Fatal):
+    """An error that is fatal because its base class is."""
 
 
 @dataclass(frozen=True)
 class Body:
-    """What a body is to be, for a consumer with a model."""
+    """The body of a message, for a consumer with a model."""
 
     key: int
     temper: str
@@ -44,8 +44,8 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Whim:
-    """A failure step of a user's, which does what it likes."""
+class RandomStep:
+    """A failure step of the user that returns a random outcome."""
 
     seed: int
 
@@ -70,7 +70,7 @@ class Whim:
                 }
                 changed = {**failure.message.attributes, "mood": "changed"} if random.random() < 0.5 else None
                 return Outcome.resend(None, delay, note=note, attributes=changed)
-            case 6 if failure.attempt < 6 and failure.reason != "undecodable":  # or it would go on for ever
+            case 6 if failure.attempt < 6 and failure.reason != "undecodable":  # otherwise it would defer for ever
                 return Outcome.defer(random.choice([1, 60]))
             case 7 if failure.tries < 3:
                 return Outcome.again(0.1)
@@ -87,12 +87,12 @@ def enrich(failure: Failure) -> dict[str, Any]:
 
 def redact(record: dict[str, Any]) -> dict[str, Any]:
     if record["failure"]["attempts"] % 3 == 0:
-        raise RuntimeError("nothing to hide")
+        raise RuntimeError("nothing to redact")
     return {**record, "failure": {**record["failure"], "message": "..."}}
 
 
 def opinion(failure: Failure) -> Any:
-    """For ``retry_when``: now and then another opinion than the classes have."""
+    """Decide ``retry_when``: sometimes differently from the error classes."""
     match (failure.attempt + len(failure.message.body)) % 7:
         case 0:
             raise RuntimeError("no opinion")
@@ -104,8 +104,8 @@ def opinion(failure: Failure) -> Any:
 
 
 @dataclass(frozen=True)
-class Source:
-    """A queue that feeds the consumer. ``receives`` is its maxReceiveCount, None without a dead-letter queue."""
+class SourceSettings:
+    """A source queue of the consumer. ``receives`` is its maxReceiveCount, None without a dead-letter queue."""
 
     name: str
     visibility: int
@@ -113,12 +113,12 @@ class Source:
     delay: int
     bytes: int
     receives: int | None
-    letter_bytes: int
+    dead_letter_bytes: int
 
     @property
-    def letters(self) -> str:
-        """Its dead-letter queue."""
-        return "letters.fifo" if self.is_fifo else f"{self.name}-letters"
+    def dead_letter_queue(self) -> str:
+        """The name of its dead-letter queue."""
+        return "dlq.fifo" if self.is_fifo else f"{self.name}-dlq"
 
     @property
     def is_fifo(self) -> bool:
@@ -127,7 +127,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Post:
-    """A message: when it is sent (seconds from the beginning), where to, and how its handler takes it."""
+    """A message: when it is sent (in seconds from the start), to which queue, and how its handler behaves."""
 
     key: int
     at: float
@@ -138,8 +138,8 @@ class Post:
     attributes: int
     bytes: int
     oddity: str | None = None
-    """``spoilt``: no JSON. ``own record``: the user has an attribute of our name. ``stolen record``: that of another
-    message. ``traced``: it carries an X-Ray header."""
+    """``spoilt``: the body is not JSON. ``own record``: the user has an attribute named Tarry. ``stolen record``: the
+    `Tarry` record of another message. ``traced``: an X-Ray header."""
 
     @property
     def body(self) -> str:
@@ -151,10 +151,10 @@ class Post:
 
 @dataclass(frozen=True)
 class Scenario:
-    """All that a seed stands for."""
+    """Everything that a seed determines."""
 
     seed: int
-    sources: tuple[Source, ...]
+    sources: tuple[SourceSettings, ...]
     takes_batch: bool
     is_async: bool
     settings: dict[str, Any]
@@ -165,43 +165,43 @@ class Scenario:
     posts: tuple[Post, ...]
     faults: tuple[Fault, ...]
     trouble_seconds: float
-    """After so long nothing goes wrong any more, and no handler crashes or dawdles."""
+    """The seconds after which there are no more faults, and no handler crashes or is slow."""
     realism: Realism
     redrives: bool
-    """Whether the dead letters are moved back once all has settled, and it all begins again."""
+    """Whether the dead letters are redriven once all messages have settled."""
     model: type | None
     recursive_loop: RecursiveLoop = "Allow"
-    """Stopped without a dead-letter queue, a loop would be received every visibility timeout until it expires."""
+    """``Terminate`` needs a dead-letter queue: otherwise a message in a loop would be received until it expires."""
 
     @property
     def limits(self) -> dict[str, int | None]:
-        """The maxReceiveCount of each queue."""
+        """The maxReceiveCount of each source queue."""
         return {source.name: source.receives for source in self.sources}
 
 
 def draw(seed: int) -> Scenario:
-    """The scenario of a seed."""
+    """Draw the scenario of a seed."""
     random = Random(f"scenario {seed}")
     drawn = _draw(seed, random)
-    return _stalled(drawn) if random.random() < 0.04 else _mixed(drawn, Random(f"{seed} mix"))
+    return _stalled(drawn) if random.random() < 0.04 else _with_other_faults(drawn, Random(f"{seed} mix"))
 
 
-def _mixed(scenario: Scenario, random: Random) -> Scenario:
-    """The same, in a quarter of all scenarios with a trouble of another kind than single faults."""
-    mixes = [_denied, _all_at_once, _held, _on_slow_cpus]
-    return random.choice(mixes)(scenario, random) if random.random() < 0.25 else scenario
+def _with_other_faults(scenario: Scenario, random: Random) -> Scenario:
+    """Return the scenario, in a quarter of all cases with another kind of trouble than single faults."""
+    changes = [_denied, _all_at_once, _delivered_late, _on_slow_cpus]
+    return random.choice(changes)(scenario, random) if random.random() < 0.25 else scenario
 
 
 def _denied(scenario: Scenario, random: Random) -> Scenario:
-    """The function lacks one permission, on its own queues or on all."""
-    operation = random.choice([_SEND, _DELETE, _HIDE, _HIDE, "GetQueueAttributes"])
+    """Return the scenario of a function that lacks one permission, on its own queues or on all queues."""
+    operation = random.choice([_SEND, _DELETE, _CHANGE, _CHANGE, "GetQueueAttributes"])
     queues = [None] if random.random() < 0.5 else [source.name for source in scenario.sources]
     denied = tuple(Fault("denied", operation, queue, times=None, maybe=True) for queue in queues)
     return replace(scenario, faults=denied + scenario.faults[:1])
 
 
 def _all_at_once(scenario: Scenario, random: Random) -> Scenario:
-    """Many faults, each of which strikes often."""
+    """Return the scenario with many frequent faults."""
     drawn = (random.choice(_FAULTS) for _ in range(6))
     longest = scenario.timeout + 1
     faults = (
@@ -211,23 +211,23 @@ def _all_at_once(scenario: Scenario, random: Random) -> Scenario:
     return replace(scenario, faults=tuple(faults))
 
 
-def _held(scenario: Scenario, random: Random) -> Scenario:
-    """The poller holds batches until most of their leases have passed, so that these end while handlers run."""
+def _delivered_late(scenario: Scenario, random: Random) -> Scenario:
+    """Return the scenario of a slow poller: most of a lease has passed at the delivery, and it ends during the run."""
     seconds = min(source.visibility for source in scenario.sources) * 55 / 60
-    held = Fault("held", times=None, chance=random.choice([0.3, 0.9]), seconds=seconds, maybe=True)
+    slow_poller = Fault("held", times=None, chance=random.choice([0.3, 0.9]), seconds=seconds, maybe=True)
     posts = tuple(replace(post, temper=random.choice([post.temper, "slow"])) for post in scenario.posts)
-    return replace(scenario, window=0, batch_size=min(10, scenario.batch_size), posts=posts, faults=(held,))
+    return replace(scenario, window=0, batch_size=min(10, scenario.batch_size), posts=posts, faults=(slow_poller,))
 
 
 def _on_slow_cpus(scenario: Scenario, random: Random) -> Scenario:
-    """Whatever is computed takes time."""
+    """Return the scenario with slow CPUs: every computation takes time."""
     seconds = random.choice([0.001, 0.01, 0.05])
     slow = Fault("slow_cpu", times=None, chance=random.choice([0.5, 1]), seconds=seconds, maybe=True)
     return replace(scenario, faults=(slow, *scenario.faults[:1]))
 
 
 def _stalled(scenario: Scenario) -> Scenario:
-    """The same, so short of concurrency and time that leases end while handlers run."""
+    """Return the scenario with so little concurrency and time that leases end while handlers run."""
     return replace(
         scenario,
         timeout=30,
@@ -271,22 +271,22 @@ def _loops(random: Random) -> RecursiveLoop:
     return random.choice(["Allow", "Terminate"])
 
 
-def _sources(random: Random, timeout: int, *, fifo: bool) -> list[Source]:
+def _sources(random: Random, timeout: int, *, fifo: bool) -> list[SourceSettings]:
     end = ".fifo" if fifo else ""
     names = [f"work{end}", f"slow{end}"] if random.random() < 0.35 else [f"work{end}"]
     return [_source(random, name, timeout) for name in names]
 
 
-def _source(random: Random, name: str, timeout: int) -> Source:
+def _source(random: Random, name: str, timeout: int) -> SourceSettings:
     short = random.random() < 0.1
-    return Source(
+    return SourceSettings(
         name=name,
         visibility=timeout * random.choice([1, 2, 6]),
         retention=random.choice([300, HOUR, 10 * HOUR]) if short else random.choice([DAY, 4 * DAY, 14 * DAY]),
         delay=random.choice([0, 0, 0, 0, 5, 900]),
         bytes=random.choice([1_024, 4_096, 262_144, 1_048_576, 1_048_576]),
         receives=random.choice([None, 1, 3, 5, 15, 15, 30, 30, 100]),
-        letter_bytes=random.choice([1_024, 2_048, 1_048_576, 1_048_576, 1_048_576]),
+        dead_letter_bytes=random.choice([1_024, 2_048, 1_048_576, 1_048_576, 1_048_576]),
     )
 
 
@@ -306,7 +306,7 @@ BACKOFFS = [
 RESEND_DELAYS = [None, 0, 7, 900, 4_000, TWELVE_HOURS, Exponential(5, 1.5, maximum=60)]
 
 
-def _settings(random: Random, sources: tuple[Source, ...], *, takes_batch: bool) -> dict[str, Any]:
+def _settings(random: Random, sources: tuple[SourceSettings, ...], *, takes_batch: bool) -> dict[str, Any]:
     settings: dict[str, Any] = {"fatal": Fatal}
     lists = [_steps(random, sources, f"again {source.name}", takes_batch=takes_batch) for source in sources]
     if len(sources) > 1 and random.random() < 0.6:
@@ -326,7 +326,7 @@ def _settings(random: Random, sources: tuple[Source, ...], *, takes_batch: bool)
 
 
 def _running(random: Random, takes_batch: bool) -> dict[str, Any]:
-    """How it runs, mostly as by default."""
+    """Draw the settings for running handlers, mostly the defaults."""
     settings: dict[str, Any] = {}
     if random.random() < 0.25:
         settings["ack"] = "eager"
@@ -341,7 +341,7 @@ def _running(random: Random, takes_batch: bool) -> dict[str, Any]:
     return settings
 
 
-def _steps(random: Random, sources: tuple[Source, ...], id: str, *, takes_batch: bool) -> list[Any] | None:
+def _steps(random: Random, sources: tuple[SourceSettings, ...], id: str, *, takes_batch: bool) -> list[Any] | None:
     if random.random() < 0.45:
         return None
     fifo = sources[0].is_fifo
@@ -354,30 +354,30 @@ def _steps(random: Random, sources: tuple[Source, ...], id: str, *, takes_batch:
         breaks = random.random() < 0.6
         steps.append(SendAgain(id, random.choice([1, 2, 4]), delay, queue=queue, breaks_order=breaks))
     if random.random() < 0.85:
-        letter = DeadLetter(enrich=enrich, redact=redact) if random.random() < 0.2 else DeadLetter()
-        steps.append(DropMessage() if random.random() < 0.15 else letter)
+        dead_letter = DeadLetter(enrich=enrich, redact=redact) if random.random() < 0.2 else DeadLetter()
+        steps.append(DropMessage() if random.random() < 0.15 else dead_letter)
     if random.random() < 0.12:
         place, ends = random.randrange(len(steps) + 1), steps and isinstance(steps[-1], DeadLetter | DropMessage)
-        steps.insert(min(place, len(steps) - bool(ends)), Whim(random.randrange(1_000)))
+        steps.insert(min(place, len(steps) - bool(ends)), RandomStep(random.randrange(1_000)))
     return steps or None
 
 
-TEMPERS = {"calm": 4, "moody": 8, "failing": 2, "fatal": 1, "poison": 1, "wordy": 3, "patient": 2, "slow": 2}
+TEMPERS = {"calm": 4, "moody": 8, "failing": 2, "fatal": 1, "poison": 1, "decisive": 3, "patient": 2, "slow": 2}
 
 
-def _posts(random: Random, sources: tuple[Source, ...], trouble: float) -> list[Post]:
+def _posts(random: Random, sources: tuple[SourceSettings, ...], trouble: float) -> list[Post]:
     spread = random.choice([0, 30, min(trouble, 1_000)])
     keys = range(random.choice([1, 3, 8, 14, 25, 60] if random.random() < 0.1 else [1, 3, 8, 14, 25]))
     return sorted((_post(random, key, random.choice(sources), spread) for key in keys), key=lambda post: post.at)
 
 
-def _post(random: Random, key: int, source: Source, spread: float) -> Post:
+def _post(random: Random, key: int, source: SourceSettings, spread: float) -> Post:
     attributes = random.choice([0, 0, 0, 1, 3, 8, 9, 10])
     delay = None
     if not source.is_fifo and random.random() < 0.3:
         delay = random.choice([0, 1, 60, 900] if attributes == 10 else [0, 1, 60, 900, 901, 3_000, TWELVE_HOURS])
-    of_ours = 300 if delay is not None and delay > 900 else ODDITY_BYTES
-    full = source.bytes - 60 * attributes - of_ours
+    record_bytes = 300 if delay is not None and delay > 900 else ODDITY_BYTES
+    max_bytes = source.bytes - 60 * attributes - record_bytes
     return Post(
         key=key,
         at=round(random.uniform(0, spread), 3),
@@ -386,19 +386,19 @@ def _post(random: Random, key: int, source: Source, spread: float) -> Post:
         group=random.choice("abc") if source.is_fifo else random.choice([None, None, None, "fair"]),
         delay=delay,
         attributes=attributes,
-        bytes=min(full, 4_000) if random.random() < 0.1 else random.choice([70, 100, 200]),
+        bytes=min(max_bytes, 4_000) if random.random() < 0.1 else random.choice([70, 100, 200]),
         oddity=_oddity(random, source) if attributes < 9 and not (delay or 0) > 900 else None,
     )
 
 
-def _oddity(random: Random, source: Source) -> str | None:
-    """Spoilt is nothing where there is no dead-letter queue: it would never run, and stay for ever."""
+def _oddity(random: Random, source: SourceSettings) -> str | None:
+    """Draw an oddity, but no spoilt body without a dead-letter queue: it would stay in the queue for ever."""
     oddity = random.choice(ODDITIES)
     return None if oddity == "spoilt" and not source.receives else oddity
 
 
 ODDITY_BYTES = 150
-"""The most that an oddity's attribute takes."""
+"""The maximum size of the attribute of an oddity."""
 ODDITIES = [*[None] * 16, "spoilt", "own record", "stolen record", "traced", "traced"]
 
 
@@ -413,14 +413,14 @@ def draw_faults(random: Random, timeout: int) -> list[Fault]:
     return faults
 
 
-_SEND, _DELETE, _HIDE = "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"
+_SEND, _DELETE, _CHANGE = "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"
 _FAULTS: list[tuple[str, str | None, float]] = [
     *((kind, None, 0) for kind in ("throttle", "unavailable", "unreachable", "lost_answer", "hang", "partial_failure")),
     *((kind, _SEND, 0) for kind in ("denied", "lost_answer", "partial_failure", "crash_before", "crash_after")),
     *((kind, _DELETE, 0) for kind in ("denied", "lost_answer", "partial_failure", "crash_before", "crash_after")),
-    *((kind, _HIDE, 0) for kind in ("denied", "lost_answer", "partial_failure", "crash_before", "crash_after")),
+    *((kind, _CHANGE, 0) for kind in ("denied", "lost_answer", "partial_failure", "crash_before", "crash_after")),
     *(("garbled", _SEND, 0), ("garbled", _SEND, 0)),
-    *(("late", operation, seconds) for operation in (_SEND, _DELETE, _HIDE) for seconds in (1.0, 4.0, 20.0)),
+    *(("late", operation, seconds) for operation in (_SEND, _DELETE, _CHANGE) for seconds in (1.0, 4.0, 20.0)),
     *((kind, "GetQueueAttributes", 0) for kind in ("denied", "hang", "throttle", "crash_after")),
     ("crash", None, 0.0),
     ("crash", None, 0.02),

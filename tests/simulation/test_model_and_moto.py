@@ -1,6 +1,6 @@
-"""One script of random requests and waits, played to the model of SQS and to moto: they answer alike.
+"""A random script of requests and waits against the model of SQS and against moto: both give the same answers.
 
-Where they differ is said in `test_where_moto_differs.py`; the script stays clear of it, and says where.
+`test_where_moto_differs.py` lists the differences. The script avoids them; comments mark where.
 """
 
 from contextlib import ExitStack
@@ -18,14 +18,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.simulation.both import Both, Pair, moto_client, side_by_side
+from tests.simulation.model_beside_moto import Handles, ModelBesideMoto, moto_client, side_by_side
 
 VISIBILITY_SECONDS = 30
-A_MOMENT = 0.001  # moto shows a message a moment after its visibility has ended
+A_MOMENT = 0.001  # moto returns a message a moment after its visibility timeout has ended
 
 DEAD_LETTER_QUEUES = {"orders": "dead", "ledger.fifo": None, "single.fifo": "dead.fifo"}
-"""By source. Of the FIFO queues one has groups and one has a dead-letter queue: when a group's head goes there, moto
-goes on with the oldest message, the model with the group."""
+"""By source queue. One FIFO queue has groups and the other a dead-letter queue: after a group's head is dead-lettered,
+moto continues with the oldest message, the model with the group."""
 
 sources = st.sampled_from(tuple(DEAD_LETTER_QUEUES))
 queues = st.sampled_from((*DEAD_LETTER_QUEUES, *DEAD_LETTER_QUEUES, "dead", "dead.fifo"))
@@ -48,7 +48,7 @@ class Lease:
     """The latest receive of a message."""
 
     queue: str
-    handles: Pair
+    handles: Handles
     until: float
 
 
@@ -58,10 +58,10 @@ class ModelAndMoto(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._open = ExitStack()
-        self.both: Both = self._open.enter_context(side_by_side(self.moto))
+        self.both: ModelBesideMoto = self._open.enter_context(side_by_side(self.moto))
         self.sent = 0
         self.leases: dict[str, Lease] = {}
-        self.sent_again: set[str] = set()
+        self.duplicates: set[str] = set()
 
     def teardown(self) -> None:
         self._open.close()
@@ -74,12 +74,12 @@ class ModelAndMoto(RuleBasedStateMachine):
             default_delay = {} if queue.endswith(".fifo") else {"DelaySeconds": "5"}
             self.both.queue(queue, dead_letter, **default_delay)
             for group in ("a", "b", "a"):
-                self.both.ask("SendMessage", queue, **self._new(queue, group, 0, {}))
+                self.both.request("SendMessage", queue, **self._new(queue, group, 0, {}))
 
     # sending
 
     def _new(self, queue: str, group: str, delay: int | None, attributes: dict[str, Any]) -> dict[str, Any]:
-        """A message with a body of its own, by which it is known in both."""
+        """Return a message with a unique body, which identifies it in the model and in moto."""
         self.sent += 1
         message: dict[str, Any] = {"MessageBody": f"m{self.sent}"}
         if queue.endswith(".fifo"):
@@ -93,105 +93,107 @@ class ModelAndMoto(RuleBasedStateMachine):
 
     @rule(queue=sources, group=groups, delay=delays, attributes=attributes)
     def send(self, queue: str, group: str, delay: int | None, attributes: dict[str, Any]) -> None:
-        ours, moto = self.both.ask("SendMessage", queue, **self._new(queue, group, delay, attributes))
+        ours, moto = self.both.request("SendMessage", queue, **self._new(queue, group, delay, attributes))
         assert _digests(ours) == _digests(moto)
 
     @rule(queue=sources, count=st.integers(1, 4), group=groups, delay=delays, wrong=st.booleans())
     def send_batch(self, queue: str, count: int, group: str, delay: int | None, wrong: bool) -> None:
         entries = [{"Id": str(place), **self._new(queue, group, delay, {})} for place in range(count)]
-        if wrong and not queue.endswith(".fifo"):  # moto refuses a whole FIFO batch for it
+        if wrong and not queue.endswith(".fifo"):  # moto would refuse a whole FIFO batch
             entries[0]["DelaySeconds"] = 901
-        ours, moto = self.both.ask("SendMessageBatch", queue, Entries=entries)
+        ours, moto = self.both.request("SendMessageBatch", queue, Entries=entries)
         assert [_digests(entry) for entry in ours["Successful"]] == [_digests(entry) for entry in moto["Successful"]]
         assert _failed(ours) == _failed(moto)
 
     @rule(data=st.data(), group=groups)
-    def send_on_fifo_again(self, data: st.DataObject, group: str) -> None:
-        """With a deduplication id whose message is still in its queue: moto forgets the others."""
-        there = [message.body for message in self.both.model.peek("ledger.fifo")]
-        bodies = [body for body in there if body not in self.sent_again]
+    def send_a_fifo_duplicate(self, data: st.DataObject, group: str) -> None:
+        """Send with the deduplication id of a message that is still in the queue: moto forgets the others."""
+        present = [message.body for message in self.both.model.peek("ledger.fifo")]
+        bodies = [body for body in present if body not in self.duplicates]
         if not bodies:
             return
         body = data.draw(st.sampled_from(bodies))
         message = self._new("ledger.fifo", group, None, {}) | {"MessageDeduplicationId": body}
-        self.both.ask("SendMessage", "ledger.fifo", **message)
-        if len(self.both.model.peek("ledger.fifo")) > len(there):  # its 5 minutes were over: two have that id now
-            self.sent_again |= {body, message["MessageBody"]}
+        self.both.request("SendMessage", "ledger.fifo", **message)
+        if len(self.both.model.peek("ledger.fifo")) > len(present):  # the 5 minutes were over: two have that id now
+            self.duplicates |= {body, message["MessageBody"]}
 
     # receiving
 
-    @rule(queue=queues, most=st.integers(1, 10), visibility=st.sampled_from((None, 0, 1, 5)))
-    def receive(self, queue: str, most: int, visibility: int | None) -> None:
+    @rule(queue=queues, limit=st.integers(1, 10), visibility=st.sampled_from((None, 0, 1, 5)))
+    def receive(self, queue: str, limit: int, visibility: int | None) -> None:
         if queue.endswith(".fifo"):
-            most = 1  # of two of a group in flight, moto hides both until both are visible, and shows the last first
+            limit = 1  # moto returns two messages of a group only once both are visible, and the last one first
         more = {} if visibility is None else {"VisibilityTimeout": visibility}
-        ours, moto = self.both.receive(queue, most, **more)
-        assert [_told(message, queue) for message in ours] == [_told(message, queue) for message in moto]
+        ours, moto = self.both.receive(queue, limit, **more)
+        assert [_comparable(message, queue) for message in ours] == [_comparable(message, queue) for message in moto]
         until = self.both.now() + (VISIBILITY_SECONDS if visibility is None else visibility)
-        for mine, its in zip(ours, moto, strict=True):
-            self.leases[mine["Body"]] = Lease(queue, Pair(mine["ReceiptHandle"], its["ReceiptHandle"]), until)
+        for from_model, from_moto in zip(ours, moto, strict=True):
+            handles = Handles(from_model["ReceiptHandle"], from_moto["ReceiptHandle"])
+            self.leases[from_model["Body"]] = Lease(queue, handles, until)
 
     @rule(queue=sources, times=st.integers(1, 3))
-    def receive_in_vain(self, queue: str, times: int) -> None:
-        """As a consumer that always fails: so messages come to the dead-letter queue."""
+    def receive_and_let_expire(self, queue: str, times: int) -> None:
+        """Receive as a consumer that always fails, so that messages reach the dead-letter queue."""
         for _ in range(times):
             self.receive(queue, 10, None)
             self.both.wait(VISIBILITY_SECONDS + A_MOMENT)
 
-    # settling, with the latest handle: moto takes old ones too
+    # settling, with the latest handle: moto accepts old ones too
 
-    def _held(self) -> list[str]:
-        """The messages with a handle; on FIFO moto takes those that have expired too."""
+    def _leased(self) -> list[str]:
+        """Return the messages with a handle; on FIFO without the expired handles, which only moto accepts."""
         now = self.both.now()
-        there = {(queue, message.body) for queue in self.both.model.queues() for message in self.both.model.peek(queue)}
+        model = self.both.model
+        present = {(queue, message.body) for queue in model.queues() for message in model.peek(queue)}
         return [
             body
             for body, lease in self.leases.items()
-            if (lease.queue, body) in there and (lease.until > now or not lease.queue.endswith(".fifo"))
+            if (lease.queue, body) in present and (lease.until > now or not lease.queue.endswith(".fifo"))
         ]
 
-    def _some_held(self, data: st.DataObject, most: int) -> tuple[str, list[str]]:
-        """A queue, and some messages of it with a handle."""
-        first = data.draw(st.sampled_from(held := self._held()))
+    def _some_leased(self, data: st.DataObject, limit: int) -> tuple[str, list[str]]:
+        """Return a queue, and some of its messages with a handle."""
+        first = data.draw(st.sampled_from(leased := self._leased()))
         queue = self.leases[first].queue
-        beside = [body for body in held if self.leases[body].queue == queue]
-        return queue, data.draw(st.lists(st.sampled_from(beside), unique=True, min_size=1, max_size=most))
+        same_queue = [body for body in leased if self.leases[body].queue == queue]
+        return queue, data.draw(st.lists(st.sampled_from(same_queue), unique=True, min_size=1, max_size=limit))
 
-    @precondition(_held)
+    @precondition(_leased)
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
-        lease = self.leases[data.draw(st.sampled_from(self._held()))]
-        for _ in ("first", "and again"):
-            ours, moto = self.both.ask("DeleteMessage", lease.queue, ReceiptHandle=lease.handles)
+        lease = self.leases[data.draw(st.sampled_from(self._leased()))]
+        for _ in ("once", "twice"):
+            ours, moto = self.both.request("DeleteMessage", lease.queue, ReceiptHandle=lease.handles)
             assert ours == moto == {}
 
-    @precondition(_held)
+    @precondition(_leased)
     @rule(data=st.data())
     def delete_batch(self, data: st.DataObject) -> None:
-        queue, bodies = self._some_held(data, most=9)
+        queue, bodies = self._some_leased(data, limit=9)
         entries = [{"Id": body, "ReceiptHandle": self.leases[body].handles} for body in bodies]
         entries.append({"Id": "none", "ReceiptHandle": "no handle"})
-        ours, moto = self.both.ask("DeleteMessageBatch", queue, Entries=entries)
+        ours, moto = self.both.request("DeleteMessageBatch", queue, Entries=entries)
         assert ours["Successful"] == moto["Successful"]
         assert _failed(ours) == _failed(moto)
 
-    @precondition(_held)
+    @precondition(_leased)
     @rule(seconds=visibilities, data=st.data())
     def change_visibility(self, seconds: int, data: st.DataObject) -> None:
-        lease = self.leases[data.draw(st.sampled_from(self._held()))]
+        lease = self.leases[data.draw(st.sampled_from(self._leased()))]
         asked = {"ReceiptHandle": lease.handles, "VisibilityTimeout": seconds}
-        ours, moto = self.both.ask("ChangeMessageVisibility", lease.queue, **asked)
+        ours, moto = self.both.request("ChangeMessageVisibility", lease.queue, **asked)
         assert ours == moto == {}
         lease.until = self.both.now() + seconds
 
-    @precondition(_held)
+    @precondition(_leased)
     @rule(seconds=visibilities, data=st.data())
     def change_visibility_batch(self, seconds: int, data: st.DataObject) -> None:
-        queue, bodies = self._some_held(data, most=8)
+        queue, bodies = self._some_leased(data, limit=8)
         asked = [(body, self.leases[body].handles, seconds) for body in bodies]
         asked += [("none", "no handle", seconds), ("long", self.leases[bodies[0]].handles, 43_201)]
         entries = [{"Id": id, "ReceiptHandle": handle, "VisibilityTimeout": each} for id, handle, each in asked]
-        ours, moto = self.both.ask("ChangeMessageVisibilityBatch", queue, Entries=entries)
+        ours, moto = self.both.request("ChangeMessageVisibilityBatch", queue, Entries=entries)
         assert ours["Successful"] == moto["Successful"]
         assert _failed(ours) == _failed(moto)
         for body in bodies:
@@ -204,7 +206,7 @@ class ModelAndMoto(RuleBasedStateMachine):
         self.both.wait(seconds)
 
     @invariant()
-    def they_hold_the_same(self) -> None:
+    def both_have_the_same_messages(self) -> None:
         self.both.wait(A_MOMENT)
         for queue in self.both.model.queues():
             moto, depth = self.both.in_moto(queue), self.both.model.depth(queue)
@@ -216,7 +218,7 @@ class ModelAndMoto(RuleBasedStateMachine):
 
 
 def _digests(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer to a send, without the ids that each makes for itself."""
+    """Return the answer to a send without the generated ids."""
     return {name: value for name, value in answer.items() if name not in ("MessageId", "SequenceNumber")}
 
 
@@ -224,17 +226,17 @@ def _failed(answer: dict[str, Any]) -> list[tuple[str, str, bool]]:
     return [(entry["Id"], entry["Code"], entry["SenderFault"]) for entry in answer["Failed"]]
 
 
-def _told(message: dict[str, Any], queue: str) -> dict[str, Any]:
-    """A received message, without what each makes for itself and what moto does not know of a dead letter."""
-    unlike = {"SenderId", "SequenceNumber", "DeadLetterQueueSourceArn"}
+def _comparable(message: dict[str, Any], queue: str) -> dict[str, Any]:
+    """Return a received message without generated fields, and without those of a dead letter that moto lacks."""
+    different = {"SenderId", "SequenceNumber", "DeadLetterQueueSourceArn"}
     if queue == "dead.fifo":
-        unlike |= {"SentTimestamp", "MessageDeduplicationId"}
-    told = {name: value for name, value in message.items() if name not in ("MessageId", "ReceiptHandle")}
-    told["Attributes"] = {name: value for name, value in message["Attributes"].items() if name not in unlike}
-    return told
+        different |= {"SentTimestamp", "MessageDeduplicationId"}
+    comparable = {name: value for name, value in message.items() if name not in ("MessageId", "ReceiptHandle")}
+    comparable["Attributes"] = {name: value for name, value in message["Attributes"].items() if name not in different}
+    return comparable
 
 
-def test_they_answer_alike() -> None:
+def test_the_model_and_moto_give_the_same_answers() -> None:
     with moto_client() as ModelAndMoto.moto:
         run_state_machine_as_test(
             ModelAndMoto,

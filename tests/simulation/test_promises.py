@@ -1,4 +1,4 @@
-"""Promises of SPEC C8, C11, E6 and of verdicts, each in the smallest world that breaks it if tarry does."""
+"""Promises of SPEC C8, C11, E6 and of verdicts, each in the smallest scenario that can break it."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ from tarry.testing import Sandbox
 from tarry.world import current
 
 HOUR = 3_600
-HIDE, SEND = "ChangeMessageVisibilityBatch", "SendMessageBatch"
+CHANGE_VISIBILITY, SEND = "ChangeMessageVisibilityBatch", "SendMessageBatch"
 
 
 @pytest.fixture
@@ -34,27 +34,27 @@ def sandbox() -> Iterator[Sandbox]:
         yield made
 
 
-def letter(sandbox: Sandbox, queue: str = "orders-dlq") -> FailureRecord:
-    """The failure record of the one dead letter."""
+def failure_of_the_dead_letter(sandbox: Sandbox, queue: str = "orders-dlq") -> FailureRecord:
+    """Return the failure record of the only dead letter."""
     [found] = sandbox.messages(queue)
-    assert found.failure is not None, "SQS moved it bare"
+    assert found.failure is not None, "SQS moved it without a record"
     return found.failure
 
 
-# No bare move of a message that tarry saw fail (SPEC C8)
+# SQS never moves a message whose failure tarry knows (SPEC C8)
 
 
-class Raises:
+class RaisingStep:
     def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
         raise RuntimeError("a step that fails")
 
 
-class LeavesUnhandled:
+class UnhandledStep:
     def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
         return Outcome.unhandled()
 
 
-class Retries:
+class RetryingStep:
     def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
         return Outcome.retry(5)
 
@@ -63,17 +63,17 @@ class Retries:
     "steps",
     [
         pytest.param([RetryInPlace()], id="a list without DeadLetter"),
-        pytest.param([Raises()], id="a step that raises"),
-        pytest.param([Raises(), DeadLetter()], id="a step that raises before DeadLetter"),
-        pytest.param([LeavesUnhandled()], id="unhandled on purpose"),
-        pytest.param([Retries()], id="a step that retries past the last delivery"),
+        pytest.param([RaisingStep()], id="a step that raises"),
+        pytest.param([RaisingStep(), DeadLetter()], id="a step that raises before DeadLetter"),
+        pytest.param([UnhandledStep()], id="unhandled on purpose"),
+        pytest.param([RetryingStep()], id="a step that retries past the last delivery"),
         pytest.param([SendAgain("again", queue="nowhere")], id="SendAgain to no queue"),
         pytest.param([SendAgain("again", queue="nowhere"), DeadLetter()], id="SendAgain to no queue, then DeadLetter"),
         pytest.param([DeadLetter(queue="nowhere")], id="DeadLetter to no queue"),
     ],
 )
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-def test_a_failure_at_the_last_delivery_becomes_a_dead_letter_with_its_record(
+def test_a_message_that_fails_at_its_last_delivery_is_dead_lettered_with_its_record(
     sandbox: Sandbox, steps: list[Any], queue: str
 ) -> None:
     @consumer(on_failure=steps)
@@ -85,12 +85,12 @@ def test_a_failure_at_the_last_delivery_becomes_a_dead_letter_with_its_record(
     sandbox.connect(handler, queue, batch_size=1)
     sandbox.send(queue, "1", group_id="a" if end else None)
     sandbox.run()
-    failure = letter(sandbox, f"orders-dlq{end}")
+    failure = failure_of_the_dead_letter(sandbox, f"orders-dlq{end}")
     assert (failure.type.rpartition(".")[2], failure.message) == ("ValueError", "the handler's own error")
 
 
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-def test_a_deferral_at_the_last_delivery_becomes_a_dead_letter(sandbox: Sandbox, queue: str) -> None:
+def test_a_message_that_is_deferred_at_its_last_delivery_is_dead_lettered(sandbox: Sandbox, queue: str) -> None:
     @consumer
     def handler(message: Message) -> None:
         message.defer(60)
@@ -101,10 +101,10 @@ def test_a_deferral_at_the_last_delivery_becomes_a_dead_letter(sandbox: Sandbox,
     sandbox.faults.add("denied", operation=SEND, queue=queue, times=None, maybe=bool(end))
     sandbox.send(queue, "1", group_id="a" if end else None)
     sandbox.run()
-    assert letter(sandbox, f"orders-dlq{end}").reason == "expiring"
+    assert failure_of_the_dead_letter(sandbox, f"orders-dlq{end}").reason == "expiring"
 
 
-def test_a_parked_message_whose_visibility_may_not_be_changed_is_sent_again_and_runs_when_due(
+def test_a_parked_message_whose_visibility_cannot_be_changed_is_copied_and_runs_when_due(
     sandbox: Sandbox,
 ) -> None:
     ran_at: list[float] = []
@@ -115,28 +115,28 @@ def test_a_parked_message_whose_visibility_may_not_be_changed_is_sent_again_and_
 
     sandbox.queue("orders", dead_letter="orders-dlq")
     sandbox.connect(handler, "orders")
-    sandbox.faults.add("denied", operation=HIDE, times=None)
+    sandbox.faults.add("denied", operation=CHANGE_VISIBILITY, times=None)
     Queue("orders").send("1", delay=2 * HOUR)
     sandbox.run()
     assert sandbox.messages("orders-dlq") == []
     assert [2 * HOUR <= at < 2.5 * HOUR for at in ran_at] == [True]
 
 
-def test_a_parked_message_that_can_neither_be_hidden_nor_sent_again_becomes_a_dead_letter(sandbox: Sandbox) -> None:
+def test_a_parked_message_that_can_neither_wait_nor_be_copied_is_dead_lettered(sandbox: Sandbox) -> None:
     @consumer
     def handler(message: Message) -> None: ...
 
     sandbox.queue("orders", dead_letter="orders-dlq")
     sandbox.connect(handler, "orders")
     sandbox.send("orders", "1", delay=2 * HOUR)
-    sandbox.faults.add("denied", operation=HIDE, times=None)
+    sandbox.faults.add("denied", operation=CHANGE_VISIBILITY, times=None)
     sandbox.faults.add("denied", operation=SEND, queue="orders", times=None, maybe=True)
     sandbox.run()
-    assert letter(sandbox).reason == "expiring"
+    assert failure_of_the_dead_letter(sandbox).reason == "expiring"
 
 
-def test_a_long_deferral_whose_visibility_may_not_be_changed_is_no_hot_loop(sandbox: Sandbox) -> None:
-    """It runs when it is due, or says why it could not wait; it is not received at every visibility timeout."""
+def test_a_long_deferral_whose_visibility_cannot_be_changed_makes_no_hot_loop(sandbox: Sandbox) -> None:
+    """The message runs when it is due or is dead-lettered; it is not received at every visibility timeout."""
     runs: list[float] = []
 
     @consumer
@@ -147,11 +147,11 @@ def test_a_long_deferral_whose_visibility_may_not_be_changed_is_no_hot_loop(sand
 
     sandbox.queue("orders", dead_letter="orders-dlq", visibility_timeout=60)
     sandbox.connect(handler, "orders")
-    sandbox.faults.add("denied", operation=HIDE, times=None)
+    sandbox.faults.add("denied", operation=CHANGE_VISIBILITY, times=None)
     sandbox.send("orders", "1")
     report = sandbox.run()
     if sandbox.messages("orders-dlq"):
-        assert letter(sandbox).reason == "expiring"
+        assert failure_of_the_dead_letter(sandbox).reason == "expiring"
     else:
         assert 12 * HOUR <= runs[1] < 13 * HOUR
     assert sum(event.what == "received" for event in report.events) < 12 * HOUR / 60 / 2
@@ -160,10 +160,10 @@ def test_a_long_deferral_whose_visibility_may_not_be_changed_is_no_hot_loop(sand
 # A delay counts from the failure (SPEC C11)
 
 
-def run_beside_slow_ones(
+def run_among_slow_messages(
     sandbox: Sandbox, fail: Callable[[Message], None], seconds: float = 200, queue: str = "orders", **settings: Any
 ) -> list[float]:
-    """When the message "first" has run, of a batch whose others take so many seconds together."""
+    """Return when the message "first" ran; the other messages of its batch take ``seconds`` together."""
     ran_at: list[float] = []
 
     @consumer(**settings)
@@ -187,36 +187,38 @@ def fails_at_once(message: Message) -> None:
     raise ValueError("at once")
 
 
-def test_a_failed_message_comes_back_after_its_delay_while_its_batch_still_runs(sandbox: Sandbox) -> None:
-    first, second = run_beside_slow_ones(sandbox, fails_at_once, backoff=Fixed(10))
+def test_a_failed_message_is_redelivered_after_its_delay_while_its_batch_still_runs(sandbox: Sandbox) -> None:
+    first, second = run_among_slow_messages(sandbox, fails_at_once, backoff=Fixed(10))
     assert 10 <= second - first < 13
 
 
 @pytest.mark.parametrize("settings", [{"concurrency": 2}, {"ack": "eager"}, {"keepalive": 20}])
-def test_the_same_however_the_batch_runs(sandbox: Sandbox, settings: dict[str, Any]) -> None:
-    first, second = run_beside_slow_ones(sandbox, fails_at_once, backoff=Fixed(10), **settings)
+def test_a_failed_message_is_redelivered_after_its_delay_however_the_batch_runs(
+    sandbox: Sandbox, settings: dict[str, Any]
+) -> None:
+    first, second = run_among_slow_messages(sandbox, fails_at_once, backoff=Fixed(10), **settings)
     assert 10 <= second - first < 13
 
 
-def test_a_message_comes_back_at_the_moment_that_it_named(sandbox: Sandbox) -> None:
-    def retries_at_a_moment(message: Message) -> None:
+def test_a_message_is_redelivered_at_the_time_of_its_retry(sandbox: Sandbox) -> None:
+    def retries_at_a_time(message: Message) -> None:
         message.retry(datetime.fromtimestamp(sandbox.now, UTC) + timedelta(seconds=60))
 
-    first, second = run_beside_slow_ones(sandbox, retries_at_a_moment, seconds=115)
+    first, second = run_among_slow_messages(sandbox, retries_at_a_time, seconds=115)
     assert 60 <= second - first < 63
 
 
-def test_a_delay_longer_than_the_rest_of_the_batch_counts_from_the_failure_too(sandbox: Sandbox) -> None:
-    first, second = run_beside_slow_ones(sandbox, fails_at_once, backoff=Fixed(250))
+def test_a_delay_longer_than_the_remaining_batch_counts_from_the_failure(sandbox: Sandbox) -> None:
+    first, second = run_among_slow_messages(sandbox, fails_at_once, backoff=Fixed(250))
     assert 250 <= second - first < 253
 
 
-def test_on_fifo_a_message_comes_back_when_its_batch_has_ended_and_its_delay_is_over(sandbox: Sandbox) -> None:
-    first, second = run_beside_slow_ones(sandbox, fails_at_once, queue="orders.fifo", backoff=Fixed(210))
+def test_on_fifo_a_message_is_redelivered_after_its_batch_and_its_delay(sandbox: Sandbox) -> None:
+    first, second = run_among_slow_messages(sandbox, fails_at_once, queue="orders.fifo", backoff=Fixed(210))
     assert 210 <= second - first < 213
 
 
-def test_a_verdict_in_a_batch_handler_begins_its_own_delay(sandbox: Sandbox) -> None:
+def test_a_delay_counts_from_the_verdict_in_a_batch_handler(sandbox: Sandbox) -> None:
     ran_at: list[float] = []
 
     @batch_consumer
@@ -237,17 +239,17 @@ def test_a_verdict_in_a_batch_handler_begins_its_own_delay(sandbox: Sandbox) -> 
     assert 100 <= ran_at[1] - ran_at[0] < 103
 
 
-def test_a_wait_that_was_asked_for_survives_the_crash_of_its_process(sandbox: Sandbox) -> None:
+def test_a_requested_wait_survives_a_crash_of_the_process(sandbox: Sandbox) -> None:
     sandbox.faults.add("crash", seconds=40)
-    first, second, *_ = run_beside_slow_ones(sandbox, fails_at_once, backoff=Fixed(10))
+    first, second, *_ = run_among_slow_messages(sandbox, fails_at_once, backoff=Fixed(10))
     assert 10 <= second - first < 13
 
 
-# A lease is as old as its receive (SPEC E6)
+# A lease starts at the receive (SPEC E6)
 
 
-def held_for_55_of_60_seconds(sandbox: Sandbox, queue: str, handle: Callable[[Message, int], None]) -> list[float]:
-    """When a message has run whose first run takes 10 s, its lease ending in the middle."""
+def deliver_after_55_of_60_seconds(sandbox: Sandbox, queue: str, handle: Callable[[Message, int], None]) -> list[float]:
+    """Return when a message ran; its first run takes 10 s, and its lease ends during that run."""
     ran_at: list[float] = []
 
     @consumer
@@ -279,22 +281,21 @@ def retries_first(message: Message, run: int) -> None:
         message.retry(0)
 
 
-@pytest.mark.parametrize("wanted", [(rejects, 1), (rejects_first, 0)])
+@pytest.mark.parametrize(("handle", "dead_letters"), [(rejects, 1), (rejects_first, 0)])
 def test_an_invocation_whose_lease_has_ended_sends_no_dead_letter(
-    sandbox: Sandbox, wanted: tuple[Callable[[Message, int], None], int]
+    sandbox: Sandbox, handle: Callable[[Message, int], None], dead_letters: int
 ) -> None:
-    handle, letters = wanted
-    assert len(held_for_55_of_60_seconds(sandbox, "orders", handle)) == 2
-    assert len(sandbox.messages("dlq")) == letters
+    assert len(deliver_after_55_of_60_seconds(sandbox, "orders", handle)) == 2
+    assert len(sandbox.messages("dlq")) == dead_letters
 
 
-def test_an_invocation_whose_lease_has_ended_does_not_show_the_message_that_another_one_runs(
+def test_an_invocation_whose_lease_has_ended_does_not_release_a_message_that_another_one_runs(
     sandbox: Sandbox,
 ) -> None:
-    assert len(held_for_55_of_60_seconds(sandbox, "orders", retries_first)) == 2
+    assert len(deliver_after_55_of_60_seconds(sandbox, "orders", retries_first)) == 2
 
 
-def test_a_lease_that_sqs_confirmed_to_a_keepalive_is_not_lost(sandbox: Sandbox) -> None:
+def test_a_lease_that_keepalive_has_extended_is_not_lost(sandbox: Sandbox) -> None:
     @consumer(keepalive=2)
     def handler(message: Message) -> None:
         sandbox.sleep(10)
@@ -322,11 +323,11 @@ def test_an_ack_by_a_leftover_thread_does_not_delete_a_message_that_failed(sandb
             sandbox.sleep(5)
         elif runs.count("fails") == 1:
 
-            def acks_late() -> None:
+            def acks_after_the_failure() -> None:
                 sandbox.sleep(1)
                 message.ack()
 
-            current().threads.start(acks_late)
+            current().threads.start(acks_after_the_failure)
             raise ValueError("it has failed")
 
     sandbox.queue("orders", dead_letter="orders-dlq")
@@ -346,11 +347,11 @@ def test_an_ack_by_a_leftover_thread_does_not_delete_a_message_whose_dead_letter
             sandbox.sleep(5)
             return
 
-        def acks_late() -> None:
+        def acks_after_the_failure() -> None:
             sandbox.sleep(1)
             message.ack()
 
-        current().threads.start(acks_late)
+        current().threads.start(acks_after_the_failure)
         message.reject("it is not wanted")
 
     sandbox.queue("orders", dead_letter="orders-dlq")
@@ -359,7 +360,7 @@ def test_an_ack_by_a_leftover_thread_does_not_delete_a_message_whose_dead_letter
     order = sandbox.send("orders", "rejected")
     sandbox.send("orders", "slow")
     assert sandbox.run().state(order) == "DEAD_LETTERED"
-    assert letter(sandbox).message == "it is not wanted"
+    assert failure_of_the_dead_letter(sandbox).message == "it is not wanted"
 
 
 def test_a_verdict_of_a_leftover_thread_in_a_batch_handler_changes_nothing(sandbox: Sandbox) -> None:
@@ -370,12 +371,12 @@ def test_a_verdict_of_a_leftover_thread_in_a_batch_handler_changes_nothing(sandb
         runs.extend(message.body for message in batch)
         if runs.count("1") == 1:
 
-            def acks_late() -> None:
+            def acks_after_the_failure() -> None:
                 sandbox.sleep(0.005)
                 for message in batch:
                     message.ack()
 
-            current().threads.start(acks_late)
+            current().threads.start(acks_after_the_failure)
             raise ValueError("all have failed")
 
     sandbox.queue("orders", dead_letter="orders-dlq")
@@ -386,14 +387,14 @@ def test_a_verdict_of_a_leftover_thread_in_a_batch_handler_changes_nothing(sandb
     assert sorted(runs) == ["1", "1", "2", "2"]
 
 
-# Requests of an async batch leave its event loop free (SPEC G6, H1)
+# Requests of an async batch do not block its event loop (SPEC G6, H1)
 
 
 @pytest.mark.parametrize("operation", [SEND, "GetQueueAttributes"])
 def test_on_fifo_a_slow_request_does_not_make_the_handler_of_another_group_time_out(
     sandbox: Sandbox, operation: str
 ) -> None:
-    """A dead letter that takes three seconds, and another group whose handler has two."""
+    """Sending the dead letter takes three seconds; the handler of the other group has two."""
     took: list[float] = []
 
     @consumer(concurrency=2, timeout=2)
@@ -416,12 +417,12 @@ def test_on_fifo_a_slow_request_does_not_make_the_handler_of_another_group_time_
     assert len(sandbox.messages("orders-dlq.fifo")) == 2
 
 
-# What failed handlers held is let go (SPEC A6, I2)
+# The objects of failed handlers are freed (SPEC A6, I2)
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
-def test_the_locals_of_failed_handlers_do_not_pile_up(sandbox: Sandbox, concurrency: int) -> None:
-    """An error keeps the frames that it was raised through: of 200 failures, those of a few are alive at a time."""
+def test_the_local_variables_of_failed_handlers_are_freed(sandbox: Sandbox, concurrency: int) -> None:
+    """An error references the frames it was raised through; of 200 failures, only a few keep theirs at a time."""
     alive: WeakSet[Any] = WeakSet()
     most = 0
 
@@ -430,8 +431,8 @@ def test_the_locals_of_failed_handlers_do_not_pile_up(sandbox: Sandbox, concurre
     @consumer(backoff=Fixed(10_000), concurrency=concurrency)
     def handler(message: Message) -> None:
         nonlocal most
-        held = Blob()
-        alive.add(held)
+        blob = Blob()
+        alive.add(blob)
         most = max(most, len(alive))
         raise ValueError(message.body)
 

@@ -1,7 +1,7 @@
-"""The shipped functions, as the template deploys them, while SQS, Lambda, the network and DynamoDB or S3 fail them.
+"""The shipped functions, as the template deploys them, while SQS, Lambda, the network and DynamoDB or S3 fail.
 
-`Sandbox.run` checks what holds for any consumer. What each function is for is checked here: no order, entry or scan is
-lost, and none has an effect twice.
+`Sandbox.run` checks the rules for every consumer. These tests check the purpose of each function: no order, entry or
+scan is lost, and none takes effect twice.
 """
 
 import json
@@ -25,7 +25,7 @@ from tests.simulation.scenario import draw_faults, draw_realism
 TEMPLATE = read_template(Path(__file__).parents[2] / "template.yaml")
 TROUBLE_SECONDS = 1_800
 CLIENTS = {"orders": "dynamodb", "ledger": "dynamodb", "digest": "s3"}
-"""What each function calls its client."""
+"""The name of each function's client in its module."""
 
 Bodies = list[dict[str, Any]]
 SEEDS = range(4)
@@ -33,7 +33,7 @@ SEEDS = range(4)
 
 @contextmanager
 def deployed(name: str, seed: int) -> Iterator[Sandbox]:
-    """One function of the template with its queues, and what it writes to, in moto."""
+    """Provide one function of the template with its queues, and the resources it writes to, in moto."""
     random = Random(f"shipped {name} {seed}")
     [mapping] = [each for each in TEMPLATE.mappings if name in TEMPLATE.functions[each.function].name.lower()]
     function = TEMPLATE.functions[mapping.function]
@@ -57,7 +57,7 @@ def _throttled(random: Random) -> None:
 
 
 def play(sandbox: Sandbox, queue: str, bodies: Bodies, group: str | None = None) -> Bodies:
-    """Sends everything within some minutes, lets it happen, and gives what is dead in the end."""
+    """Send all bodies within some minutes, run until all have settled, and return the bodies of the dead letters."""
     random = Random(sandbox.seed)
     for body in bodies:
         sandbox.send(queue, body, group_id=body[group] if group else None)
@@ -65,8 +65,8 @@ def play(sandbox: Sandbox, queue: str, bodies: Bodies, group: str | None = None)
     sandbox.run(for_=TROUBLE_SECONDS)
     sandbox.faults.clear()
     assert sandbox.run().settled
-    letters = queue.replace(".fifo", "-dlq.fifo") if queue.endswith(".fifo") else f"{queue}-dlq"
-    return [json.loads(letter.body) for letter in sandbox.messages(letters)]
+    dead_letter_queue = queue.replace(".fifo", "-dlq.fifo") if queue.endswith(".fifo") else f"{queue}-dlq"
+    return [json.loads(dead_letter.body) for dead_letter in sandbox.messages(dead_letter_queue)]
 
 
 def rows(table: str) -> list[dict[str, Any]]:
@@ -105,7 +105,7 @@ def test_every_entry_is_in_its_balance_once_or_dead(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_scan_is_in_a_digest_or_dead_and_none_names_a_parcel_twice(seed: int) -> None:
+def test_every_scan_is_in_a_digest_or_dead_and_no_digest_has_a_package_twice(seed: int) -> None:
     sent = [
         {"parcel": f"p-{n % 9}", "carrier": "dhl" if n % 7 else "owl", "status": "in_transit", "at": at(n)}
         for n in range(30)

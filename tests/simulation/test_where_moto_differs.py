@@ -1,6 +1,6 @@
-"""What the model does as AWS does, and moto in another way: the only differences there may be between the two.
+"""The differences between the model, which behaves as AWS does, and moto. There are no others.
 
-Each test shows both, so that one that moto has mended is taken off the list.
+Each test shows both behaviours, so that it fails once moto has been fixed.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tarry.simulator.sqs import Realism, SqsError
-from tests.simulation.both import Both, Pair, moto_client, side_by_side
+from tests.simulation.model_beside_moto import Handles, ModelBesideMoto, moto_client, side_by_side
 
 HOURS = 3600
 
@@ -21,7 +21,7 @@ def client() -> Iterator[Any]:
 
 
 @pytest.fixture
-def both(client: Any) -> Iterator[Both]:
+def both(client: Any) -> Iterator[ModelBesideMoto]:
     with side_by_side(client, Realism()) as both:
         both.queue("dead")
         both.queue("orders", "dead")
@@ -30,49 +30,53 @@ def both(client: Any) -> Iterator[Both]:
         yield both
 
 
-def send(both: Both, queue: str, body: str, **more: Any) -> tuple[Any, Any]:
-    """On FIFO the group is the first letter of the body, and the body the deduplication id."""
+def send(both: ModelBesideMoto, queue: str, body: str, **more: Any) -> tuple[Any, Any]:
+    """Send a message; on FIFO the group is the first character of the body, and the body is the deduplication id."""
     if queue.endswith(".fifo"):
         more = {"MessageGroupId": body[0], "MessageDeduplicationId": body, **more}
-    return both.ask("SendMessage", queue, MessageBody=body, **more)
+    return both.request("SendMessage", queue, MessageBody=body, **more)
 
 
-def bodies(both: Both, queue: str, most: int = 10, **more: Any) -> tuple[list[str], list[str]]:
-    ours, moto = both.receive(queue, most, **more)
+def bodies(both: ModelBesideMoto, queue: str, limit: int = 10, **more: Any) -> tuple[list[str], list[str]]:
+    ours, moto = both.receive(queue, limit, **more)
     return [message["Body"] for message in ours], [message["Body"] for message in moto]
 
 
 # time
 
 
-def test_a_visibility_ends_when_it_is_over_in_moto_a_moment_later(both: Both) -> None:  # PLATFORM 30
+def test_a_visibility_timeout_ends_on_time_but_moto_is_a_moment_late(both: ModelBesideMoto) -> None:  # PLATFORM 30
     send(both, "orders", "x")
     bodies(both, "orders")
     both.wait(30)
     assert bodies(both, "orders") == (["x"], [])
 
 
-def test_the_12_hours_count_from_the_receive_in_moto_from_the_send(both: Both) -> None:  # PLATFORM 1, 32
+def test_the_12_hours_count_from_the_receive_but_moto_counts_from_the_send(
+    both: ModelBesideMoto,
+) -> None:  # PLATFORM 1, 32
     send(both, "orders", "x")
     both.wait(11 * HOURS)
     handle = both.lease("orders")
-    assert both.ask("ChangeMessageVisibility", "orders", ReceiptHandle=handle, VisibilityTimeout=2 * HOURS) == (
+    assert both.request("ChangeMessageVisibility", "orders", ReceiptHandle=handle, VisibilityTimeout=2 * HOURS) == (
         {},
         "InvalidParameterValue",
     )
 
 
-def test_one_visibility_that_is_too_long_fails_its_entry_in_moto_the_whole_call(both: Both) -> None:  # PLATFORM 32
+def test_a_too_long_visibility_fails_its_entry_but_moto_fails_the_whole_request(
+    both: ModelBesideMoto,
+) -> None:  # PLATFORM 32
     send(both, "orders", "x")
     handle = both.lease("orders")
     both.wait(10)
     entry = {"Id": "1", "ReceiptHandle": handle, "VisibilityTimeout": 43_200}
-    ours, moto = both.ask("ChangeMessageVisibilityBatch", "orders", Entries=[entry])
+    ours, moto = both.request("ChangeMessageVisibilityBatch", "orders", Entries=[entry])
     assert [each["Code"] for each in ours["Failed"]] == ["InvalidParameterValue"]
     assert moto == "InvalidParameterValue"
 
 
-def test_an_expired_message_is_gone_in_moto_it_is_still_counted(both: Both) -> None:
+def test_an_expired_message_is_gone_but_moto_still_counts_it(both: ModelBesideMoto) -> None:
     both.queue("short", MessageRetentionPeriod="60")
     send(both, "short", "x")
     both.wait(60)
@@ -83,44 +87,50 @@ def test_an_expired_message_is_gone_in_moto_it_is_still_counted(both: Both) -> N
 # handles
 
 
-def test_an_old_handle_deletes_nothing_in_moto_the_message(both: Both) -> None:  # PLATFORM 11
+def test_an_old_handle_does_not_delete_a_message_but_moto_deletes_it(both: ModelBesideMoto) -> None:  # PLATFORM 11
     send(both, "orders", "x")
     old = both.lease("orders")
     both.wait(31)
     bodies(both, "orders")
-    assert both.ask("DeleteMessage", "orders", ReceiptHandle=old) == ({}, {})
+    assert both.request("DeleteMessage", "orders", ReceiptHandle=old) == ({}, {})
     assert (len(both.model.peek("orders")), both.in_moto("orders")._messages) == (1, [])
 
 
-def test_a_change_after_the_visibility_timeout_hides_nothing_in_moto_the_message(both: Both) -> None:  # PLATFORM 33a
+def test_a_change_after_the_visibility_timeout_is_ignored_but_moto_applies_it(
+    both: ModelBesideMoto,
+) -> None:  # PLATFORM 33a
     send(both, "orders", "x")
     handle = both.lease("orders", VisibilityTimeout=5)
     both.wait(6)
-    assert both.ask("ChangeMessageVisibility", "orders", ReceiptHandle=handle, VisibilityTimeout=60) == ({}, {})
+    assert both.request("ChangeMessageVisibility", "orders", ReceiptHandle=handle, VisibilityTimeout=60) == ({}, {})
     assert bodies(both, "orders") == (["x"], [])
 
 
-def test_a_deleted_message_cannot_be_hidden_in_moto_its_handle_never_was_one(both: Both) -> None:  # FACTS 1.6
+def test_the_handle_of_a_deleted_message_is_expired_but_moto_calls_it_invalid(
+    both: ModelBesideMoto,
+) -> None:  # FACTS 1.6
     send(both, "orders", "x")
     handle = both.lease("orders")
-    both.ask("DeleteMessage", "orders", ReceiptHandle=handle)
-    assert both.ask("ChangeMessageVisibility", "orders", ReceiptHandle=handle, VisibilityTimeout=1) == (
+    both.request("DeleteMessage", "orders", ReceiptHandle=handle)
+    assert both.request("ChangeMessageVisibility", "orders", ReceiptHandle=handle, VisibilityTimeout=1) == (
         "InvalidParameterValue",
         "ReceiptHandleIsInvalid",
     )
 
 
-def test_an_expired_handle_of_fifo_is_refused_in_moto_it_deletes(both: Both) -> None:  # PLATFORM 14
+def test_an_expired_fifo_handle_is_refused_but_moto_deletes_the_message(both: ModelBesideMoto) -> None:  # PLATFORM 14
     send(both, "ledger.fifo", "a1")
     handle = both.lease("ledger.fifo")
     both.wait(31)
-    assert both.ask("DeleteMessage", "ledger.fifo", ReceiptHandle=handle) == ("InvalidParameterValue", {})
+    assert both.request("DeleteMessage", "ledger.fifo", ReceiptHandle=handle) == ("InvalidParameterValue", {})
 
 
-# what a message may be
+# limits of a message
 
 
-def test_sizes_are_bytes_with_attributes_in_moto_characters_of_the_body(both: Both) -> None:  # PLATFORM 17, 32
+def test_sizes_are_bytes_with_attributes_but_moto_counts_characters_of_the_body(
+    both: ModelBesideMoto,
+) -> None:  # PLATFORM 17, 32
     both.queue("small", MaximumMessageSize="1024")
     for body, attributes in (("é" * 513, {}), ("x" * 1024, {"a": {"DataType": "String", "StringValue": "b"}})):
         ours, moto = send(both, "small", body, MessageAttributes=attributes)
@@ -128,44 +138,46 @@ def test_sizes_are_bytes_with_attributes_in_moto_characters_of_the_body(both: Bo
         assert "MessageId" in moto
 
 
-def test_an_empty_body_is_refused_in_moto_sent(both: Both) -> None:  # PLATFORM 32
+def test_an_empty_body_is_refused_but_moto_accepts_it(both: ModelBesideMoto) -> None:  # PLATFORM 32
     ours, moto = send(both, "orders", "")
     assert ours == "MissingParameter"
     assert "MessageId" in moto
 
 
-def test_characters_are_checked_in_moto_not(both: Both) -> None:  # PLATFORM 19
+def test_invalid_characters_are_refused_but_moto_accepts_them(both: ModelBesideMoto) -> None:  # PLATFORM 19
     ours, moto = send(both, "orders", "\x00")
     assert ours == "InvalidMessageContents"
     assert "MessageId" in moto
 
 
-def test_eleven_attributes_are_refused_in_moto_sent(both: Both) -> None:  # PLATFORM 18
+def test_eleven_attributes_are_refused_but_moto_accepts_them(both: ModelBesideMoto) -> None:  # PLATFORM 18
     eleven = {f"a{number}": {"DataType": "String", "StringValue": "x"} for number in range(11)}
     ours, moto = send(both, "orders", "x", MessageAttributes=eleven)
     assert ours == "InvalidParameterValue"
     assert "MessageId" in moto
 
 
-def test_eleven_entries_are_refused_in_moto_only_when_sending(both: Both) -> None:  # PLATFORM 16
+def test_eleven_entries_are_refused_but_moto_refuses_them_only_when_sending(
+    both: ModelBesideMoto,
+) -> None:  # PLATFORM 16
     eleven = [{"Id": str(number), "ReceiptHandle": "x", "VisibilityTimeout": 1} for number in range(11)]
-    ours, moto = both.ask("ChangeMessageVisibilityBatch", "orders", Entries=eleven)
+    ours, moto = both.request("ChangeMessageVisibilityBatch", "orders", Entries=eleven)
     assert ours == "AWS.SimpleQueueService.TooManyEntriesInBatchRequest"
     assert len(moto["Failed"]) == 11
 
 
-def test_a_negative_visibility_is_refused_in_moto_taken(both: Both) -> None:  # PLATFORM 16
+def test_a_negative_visibility_is_refused_but_moto_accepts_it(both: ModelBesideMoto) -> None:  # PLATFORM 16
     send(both, "orders", "x")
     handle = both.lease("orders")
-    assert both.ask("ChangeMessageVisibility", "orders", ReceiptHandle=handle, VisibilityTimeout=-1) == (
+    assert both.request("ChangeMessageVisibility", "orders", ReceiptHandle=handle, VisibilityTimeout=-1) == (
         "InvalidParameterValue",
         {},
     )
 
 
-def test_a_delay_on_fifo_fails_its_entry_in_moto_the_whole_call(both: Both) -> None:
+def test_a_delay_on_fifo_fails_its_entry_but_moto_fails_the_whole_request(both: ModelBesideMoto) -> None:
     entry = {"Id": "1", "MessageBody": "x", "MessageGroupId": "a", "MessageDeduplicationId": "d", "DelaySeconds": 1}
-    ours, moto = both.ask("SendMessageBatch", "ledger.fifo", Entries=[entry])
+    ours, moto = both.request("SendMessageBatch", "ledger.fifo", Entries=[entry])
     assert [each["Code"] for each in ours["Failed"]] == ["InvalidParameterValue"]
     assert moto == "InvalidParameterValue"
 
@@ -173,15 +185,17 @@ def test_a_delay_on_fifo_fails_its_entry_in_moto_the_whole_call(both: Both) -> N
 # deduplication
 
 
-def test_a_swallowed_message_gets_the_id_of_the_first_in_moto_one_of_its_own(both: Both) -> None:
-    first, again = send(both, "ledger.fifo", "a1"), send(both, "ledger.fifo", "a1")
-    assert first[0]["MessageId"] == again[0]["MessageId"]
-    assert first[1]["MessageId"] != again[1]["MessageId"]
+def test_a_duplicate_gets_the_message_id_of_the_first_but_moto_makes_a_new_one(both: ModelBesideMoto) -> None:
+    first, second = send(both, "ledger.fifo", "a1"), send(both, "ledger.fifo", "a1")
+    assert first[0]["MessageId"] == second[0]["MessageId"]
+    assert first[1]["MessageId"] != second[1]["MessageId"]
 
 
-def test_an_id_is_taken_for_5_minutes_in_moto_until_the_message_is_deleted(both: Both) -> None:  # PLATFORM 20, 32
+def test_deduplication_lasts_5_minutes_but_in_moto_until_the_message_is_deleted(
+    both: ModelBesideMoto,
+) -> None:  # PLATFORM 20, 32
     send(both, "ledger.fifo", "a1")
-    both.ask("DeleteMessage", "ledger.fifo", ReceiptHandle=both.lease("ledger.fifo"))
+    both.request("DeleteMessage", "ledger.fifo", ReceiptHandle=both.lease("ledger.fifo"))
     send(both, "ledger.fifo", "a1")
     assert bodies(both, "ledger.fifo") == ([], ["a1"])
 
@@ -189,46 +203,52 @@ def test_an_id_is_taken_for_5_minutes_in_moto_until_the_message_is_deleted(both:
 # groups
 
 
-def test_the_messages_of_a_group_come_together_in_moto_all_in_the_order_of_their_send(both: Both) -> None:
+def test_messages_of_a_group_are_received_together_but_moto_keeps_the_order_of_sending(both: ModelBesideMoto) -> None:
     for body in ("a1", "b1", "a2"):
         send(both, "ledger.fifo", body)
     assert bodies(both, "ledger.fifo") == (["a1", "a2", "b1"], ["a1", "b1", "a2"])
 
 
-def test_a_group_goes_on_behind_a_dead_head_in_moto_the_oldest_message_comes_next(both: Both) -> None:
+def test_a_group_continues_behind_a_dead_lettered_head_but_moto_returns_the_oldest_message(
+    both: ModelBesideMoto,
+) -> None:
     for body in ("a1", "b1", "a2"):
         send(both, "ledger.fifo", body)
     for _ in range(2):
-        assert bodies(both, "ledger.fifo", most=1) == (["a1"], ["a1"])
+        assert bodies(both, "ledger.fifo", limit=1) == (["a1"], ["a1"])
         both.wait(31)
-    assert bodies(both, "ledger.fifo", most=1) == (["a2"], ["b1"])
+    assert bodies(both, "ledger.fifo", limit=1) == (["a2"], ["b1"])
 
 
-def test_a_hidden_message_hides_later_ones_alone_in_moto_the_whole_group(both: Both) -> None:  # PLATFORM 14
+def test_an_invisible_message_blocks_later_ones_but_moto_blocks_the_whole_group(
+    both: ModelBesideMoto,
+) -> None:  # PLATFORM 14
     send(both, "ledger.fifo", "a1")
     send(both, "ledger.fifo", "a2")
     [_, ours], [_, moto] = both.receive("ledger.fifo", 2, VisibilityTimeout=5)
-    tail = Pair(ours["ReceiptHandle"], moto["ReceiptHandle"])
-    both.ask("ChangeMessageVisibility", "ledger.fifo", ReceiptHandle=tail, VisibilityTimeout=60)
+    tail = Handles(ours["ReceiptHandle"], moto["ReceiptHandle"])
+    both.request("ChangeMessageVisibility", "ledger.fifo", ReceiptHandle=tail, VisibilityTimeout=60)
     both.wait(6)
     assert bodies(both, "ledger.fifo") == (["a1"], [])
 
 
-def test_a_group_that_is_shown_as_one_comes_in_order_in_moto_the_last_comes_first(both: Both) -> None:  # PLATFORM 32
+def test_a_group_that_becomes_visible_is_in_order_but_moto_returns_the_last_message_first(
+    both: ModelBesideMoto,
+) -> None:  # PLATFORM 32
     send(both, "ledger.fifo", "a1")
     send(both, "ledger.fifo", "a2")
     bodies(both, "ledger.fifo", VisibilityTimeout=5)
     both.wait(6)
-    ours, moto = bodies(both, "ledger.fifo", most=1)
+    ours, moto = bodies(both, "ledger.fifo", limit=1)
     assert ours == ["a1"]
-    assert moto == ["a2"]  # only when it comes to a2 does it see that all of the group is visible
+    assert moto == ["a2"]  # moto notices only at a2 that the whole group is visible
 
 
-def test_a_delayed_head_holds_up_its_group_in_moto_it_is_overtaken(both: Both) -> None:  # PLATFORM 14
+def test_a_delayed_head_blocks_its_group_but_moto_returns_later_messages(both: ModelBesideMoto) -> None:  # PLATFORM 14
     both.queue("slow.fifo", DelaySeconds="60")
     send(both, "slow.fifo", "a1")
     changed = {"Attributes": {"DelaySeconds": "0"}}
-    both.ask("SetQueueAttributes", "slow.fifo", **changed)
+    both.request("SetQueueAttributes", "slow.fifo", **changed)
     send(both, "slow.fifo", "a2")
     assert bodies(both, "slow.fifo") == ([], ["a2"])
 
@@ -236,8 +256,8 @@ def test_a_delayed_head_holds_up_its_group_in_moto_it_is_overtaken(both: Both) -
 # dead letters
 
 
-def dead_letter(both: Both, queue: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The system attributes of a message that has come to the dead-letter queue a minute after its send."""
+def dead_letter(both: ModelBesideMoto, queue: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the system attributes of a message that was dead-lettered a minute after it was sent."""
     send(both, queue, "a1")
     for _ in range(2):
         bodies(both, queue)
@@ -247,20 +267,22 @@ def dead_letter(both: Both, queue: str) -> tuple[dict[str, str], dict[str, str]]
     return ours["Attributes"], moto["Attributes"]
 
 
-def test_a_dead_letter_tells_its_source_in_moto_not(both: Both) -> None:  # PLATFORM 32
+def test_a_dead_letter_has_its_source_queue_but_moto_leaves_it_out(both: ModelBesideMoto) -> None:  # PLATFORM 32
     ours, moto = dead_letter(both, "orders")
     assert ours["DeadLetterQueueSourceArn"] == both.model.arn("orders")
     assert "DeadLetterQueueSourceArn" not in moto
 
 
-def test_on_fifo_it_begins_anew_in_moto_it_stays_as_it_was(both: Both) -> None:  # FACTS 1.4
+def test_a_fifo_dead_letter_has_a_new_timestamp_and_id_but_moto_keeps_the_old_ones(
+    both: ModelBesideMoto,
+) -> None:  # FACTS 1.4
     ours, moto = dead_letter(both, "ledger.fifo")
     assert int(ours["SentTimestamp"]) - int(moto["SentTimestamp"]) == 60_002
     assert moto["MessageDeduplicationId"] == "a1"
     assert ours["MessageDeduplicationId"] == both.model.peek("dead.fifo")[0].delivery_id
 
 
-def test_move_tasks_run_in_moto_they_are_missing(both: Both) -> None:  # PLATFORM 24
+def test_message_move_tasks_run_but_moto_does_not_implement_them(both: ModelBesideMoto) -> None:  # PLATFORM 24
     dead_letter(both, "orders")
     both.model.call("StartMessageMoveTask", {"SourceArn": both.model.arn("dead")})
     with pytest.raises(NotImplementedError):
@@ -270,8 +292,8 @@ def test_move_tasks_run_in_moto_they_are_missing(both: Both) -> None:  # PLATFOR
 # queues
 
 
-def test_the_name_of_a_deleted_queue_is_taken_for_a_minute_in_moto_it_is_free(both: Both) -> None:
-    both.ask("DeleteQueue", "orders")
+def test_the_name_of_a_deleted_queue_is_reserved_for_a_minute_but_moto_frees_it(both: ModelBesideMoto) -> None:
+    both.request("DeleteQueue", "orders")
     both.moto.create_queue(QueueName="orders")
     with pytest.raises(SqsError, match="QueueDeletedRecently"):
         both.model.call("CreateQueue", {"QueueName": "orders"})

@@ -1,4 +1,4 @@
-"""What the campaign makes of a seed that does not come back."""
+"""Seeds that crash or hang the process that judges them."""
 
 import os
 
@@ -20,7 +20,7 @@ def lost(seed: int) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_seed_that_ends_its_process_or_spins_is_lost_and_no_other(processes: int) -> None:
+def test_only_a_seed_that_crashes_or_hangs_its_process_is_lost(processes: int) -> None:
     verdicts = dict(judge_each(range(25), judge, lost, processes, seed_seconds=3))
     assert [seed for seed, verdict in verdicts.items() if verdict == "lost"] == [3, 12]
     assert sorted(verdicts) == list(range(25))

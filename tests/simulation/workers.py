@@ -1,4 +1,4 @@
-"""Seeds judged in processes of their own, so that one that never ends, or takes its process down, is a bad seed."""
+"""Judging seeds in worker processes, so that a seed that hangs or crashes its process counts as a bad seed."""
 
 import faulthandler
 import os
@@ -12,32 +12,32 @@ from multiprocessing.process import BaseProcess
 from typing import Generic, TypeVar
 
 CHUNK = 10
-"""Seeds a worker is given at once."""
+"""The number of seeds sent to a worker at once."""
 SEED_SECONDS = 300.0
-"""Real time for one seed. Most need some hundredths of a second, a few some seconds; the rest is for a busy machine."""
+"""The limit of real time for one seed. Most take hundredths of a second, a few take seconds."""
 
-Verdict = TypeVar("Verdict")
-Judge = Callable[[int], Verdict]
+Judgement = TypeVar("Judgement")
+Judge = Callable[[int], Judgement]
 
 
 @dataclass
-class _Worker(Generic[Verdict]):
+class _Worker(Generic[Judgement]):
     process: BaseProcess
     pipe: Connection
     seeds: deque[int] = field(default_factory=deque)
-    """What it has still to judge, the one at hand first."""
+    """The seeds that the worker has yet to judge, the current one first."""
 
 
 def judge_each(
     seeds: Sequence[int],
-    judge: Judge[Verdict],
-    lost: Judge[Verdict],
+    judge: Judge[Judgement],
+    lost: Judge[Judgement],
     processes: int,
     seed_seconds: float = SEED_SECONDS,
-) -> Iterator[Verdict]:
-    """The verdicts on all seeds, as they come. ``lost`` gives that on a seed whose process did not survive it.
+) -> Iterator[Judgement]:
+    """Yield the judgements of all seeds as they are made; ``lost`` makes that of a seed whose process crashed or hung.
 
-    A seed that takes longer than ``seed_seconds`` ends its process, which writes where it stood to stderr.
+    If a seed takes longer than ``seed_seconds``, its process writes the stacks of its threads to stderr and ends.
     """
     left = deque(seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK))
     workers = [_start(judge, seed_seconds) for _ in range(min(processes, len(left)))]
@@ -62,33 +62,33 @@ def judge_each(
             worker.process.join()
 
 
-def _start(judge: Judge[Verdict], seed_seconds: float) -> _Worker[Verdict]:
+def _start(judge: Judge[Judgement], seed_seconds: float) -> _Worker[Judgement]:
     spawn = get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=_work, args=(theirs, judge, seed_seconds), daemon=True)
     process.start()
-    theirs.close()  # or the end of the process would not be seen
+    theirs.close()  # otherwise the end of the process would go unnoticed
     return _Worker(process, ours)
 
 
-def _restarted(worker: _Worker[Verdict], judge: Judge[Verdict], seed_seconds: float) -> _Worker[Verdict]:
+def _restarted(worker: _Worker[Judgement], judge: Judge[Judgement], seed_seconds: float) -> _Worker[Judgement]:
     another = _start(judge, seed_seconds)
     another.seeds = worker.seeds
     another.pipe.send(list(another.seeds))
     return another
 
 
-def _work(pipe: Connection, judge: Judge[Verdict], seed_seconds: float) -> None:
-    os.nice(10)  # virtual time does not mind; tests beside it that hold to real time do
+def _work(pipe: Connection, judge: Judge[Judgement], seed_seconds: float) -> None:
+    os.nice(10)  # leaves the CPU to concurrent tests that depend on real time
     while True:
         for seed in pipe.recv():
             with_limit(seed_seconds)
-            verdict = judge(seed)
+            judgement = judge(seed)
             faulthandler.cancel_dump_traceback_later()
-            pipe.send(verdict)
+            pipe.send(judgement)
 
 
 def with_limit(seconds: float) -> None:
-    """From now on, the process ends after so long, and says where its threads stood."""
+    """End the process after ``seconds`` from now, with the stacks of its threads on stderr."""
     assert sys.__stderr__ is not None
     faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)

@@ -10,18 +10,18 @@ from tests.soak.soak import play, stages
 
 
 def main() -> int:
-    """0 if all went well."""
-    asked = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    asked.add_argument("--messages", type=int, default=100_000, help="through every kind of consumer")
-    asked.add_argument("--backlog", type=int, default=20_000, help="of which there is time for half of each batch")
-    asked.add_argument("--seed", type=int, default=1)
-    options = asked.parse_args()
+    """Run the soak and the backlog; return 0 if no rule was broken, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--messages", type=int, default=100_000, help="sent through every kind of consumer")
+    parser.add_argument("--backlog", type=int, default=20_000, help="sent with time for half of each batch")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     return int(not all([soak(options.messages, options.seed), backlog(options.backlog, options.seed)]))
 
 
 def soak(messages: int, seed: int) -> bool:
-    """Plays them, and tells of each stage."""
+    """Run all stages and print the result of each."""
     is_good, total, seconds = True, Counter[str](), 0.0
     for stage in stages(messages):
         result = play(stage, seed)
@@ -30,23 +30,23 @@ def soak(messages: int, seed: int) -> bool:
         seconds += result.seconds
         is_good = is_good and result.is_good
         trouble = "" if result.is_good else f"  {result.unrun} unrun, {result.untimely} untimely, {result.open} open"
-        print(f"{stage!s:52} {told(counts)} in {result.seconds:.1f} s{trouble}", flush=True)
-    print(f"{'all':52} {told(total)} in {seconds:.1f} s", flush=True)
+        print(f"{stage!s:52} {listed(counts)} in {result.seconds:.1f} s{trouble}", flush=True)
+    print(f"{'all':52} {listed(total)} in {seconds:.1f} s", flush=True)
     return is_good
 
 
-def told(counts: Counter[str] | dict[str, int]) -> str:
+def listed(counts: Counter[str] | dict[str, int]) -> str:
     return ", ".join(f"{count:,} {what}" for what, count in counts.items())
 
 
 def backlog(messages: int, seed: int) -> bool:
-    """Plays it, and tells at which deliveries its messages were run."""
+    """Run the backlog and print at which deliveries its messages ran."""
     if not messages:
         return True
-    played = half_of_each_batch(messages, seed)
-    runs = ", ".join(f"{count:,} at delivery {number}" for number, count in sorted(played.receives.items()))
-    print(f"with time for half of each batch: {runs}; {len(played.dead)} dead", flush=True)
-    return not played.dead
+    result = half_of_each_batch(messages, seed)
+    runs = ", ".join(f"{count:,} at delivery {number}" for number, count in sorted(result.receives.items()))
+    print(f"with time for half of each batch: {runs}; {len(result.dead)} dead", flush=True)
+    return not result.dead
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Many messages through consumers of every kind, while handlers fail, hang and die, and SQS does too.
+"""Many messages through consumers of every kind, while handlers fail, hang and crash, and SQS fails.
 
-Every combination of batch size and concurrency is a queue of its own. The sandbox's checkers see to it that no message
-is lost, doubled without a cause, back too early or out of order.
+Every combination of batch size and concurrency has its own queue. The checkers of the sandbox verify that no message is
+lost, doubled without a cause, redelivered too early or out of order.
 """
 
 import os
@@ -18,17 +18,17 @@ from tarry.world import current
 
 CONCURRENCIES = (1, 2, 16, 100)
 SHARES = {10: 1, 100: 1, 1_000: 1, 10_000: 3}
-"""How the messages are shared among batch sizes. FIFO takes one more share, with batches of ten."""
+"""The share of the messages for each batch size. FIFO takes one more share, with batches of ten."""
 TIMEOUT = 3
 RECEIVES, ATTEMPTS = 60, 30
-"""With room for crashes and messages given back, which SQS counts too."""
+"""With room for crashes and released messages, which SQS counts as receives too."""
 GROUPS = 40
 PATIENCE_SECONDS = 120
-"""Ten thousand messages that wait for nothing are one step of the simulation, and take real time."""
+"""Ten thousand messages that never wait are one step of the simulation, and take real time."""
 
 
 @dataclass(frozen=True)
-class Stage:
+class SoakStage:
     """One queue, and the consumer that it feeds."""
 
     batch_size: int
@@ -43,20 +43,20 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Result:
-    """What came of a stage."""
+class StageResult:
+    """The result of a stage."""
 
-    stage: Stage
+    stage: SoakStage
     report: Report
     runs: Counter[str]
     tempers: Counter[str]
-    """How many messages were of which temper."""
+    """The number of messages of each temper."""
     unrun: list[str]
-    """Dead letters that no handler has seen."""
+    """The bodies of dead letters that no handler ran."""
     untimely: list[str]
-    """Dead letters that were not bound to die."""
+    """The bodies of dead letters whose temper does not lead to the dead-letter queue."""
     open: int
-    """Messages that are still in the queue."""
+    """The number of messages that are still in the queue."""
     answers: Counter[str]
     seconds: float
 
@@ -65,23 +65,23 @@ class Result:
         return not (self.unrun or self.untimely or self.open)
 
 
-def stages(messages: int) -> Iterator[Stage]:
-    """The stages for so many messages altogether, sync and async in turn."""
+def stages(messages: int) -> Iterator[SoakStage]:
+    """Yield the stages for ``messages`` in total, sync and async in turn."""
     share = messages / (sum(SHARES.values()) + 1) / len(CONCURRENCIES)
     for number, (batch_size, shares) in enumerate([*SHARES.items(), (10, 1)]):
         for place, concurrency in enumerate(CONCURRENCIES):
             is_async = (number + place) % 2 == 1
-            yield Stage(batch_size, concurrency, number == len(SHARES), is_async, round(share * shares))
+            yield SoakStage(batch_size, concurrency, number == len(SHARES), is_async, round(share * shares))
 
 
-TEMPERS = {"calm": 900, "slow": 40, "fails once": 30, "fails": 10, "hangs once": 8, "rejects": 5, "dies once": 1}
+TEMPERS = {"calm": 900, "slow": 40, "fails once": 30, "fails": 10, "hangs once": 8, "rejects": 5, "crashes once": 1}
 MORTAL = ("fails", "rejects")
 
 
-class Handler:
-    """What a message does is in its body, and how often it was run."""
+class SoakHandler:
+    """A handler that behaves according to the message's body and how often the message has run."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: SoakStage) -> None:
         self.runs: Counter[str] = Counter()
         decorate: Any = consumer(
             concurrency=stage.concurrency, timeout=TIMEOUT, max_attempts=ATTEMPTS, backoff=Fixed(20, jitter=0.5)
@@ -113,19 +113,23 @@ class Handler:
                 raise ValueError
             case "rejects":
                 message.reject("on its own account")
-            case "dies once" if self.runs[message.body] == 1:
-                os._exit(1)  # in the sandbox the end of the simulated process alone
+            case "crashes once" if self.runs[message.body] == 1:
+                os._exit(1)  # in the sandbox, ends only the simulated process
 
 
-def play(stage: Stage, seed: int) -> Result:
-    """Plays a stage to its end. Raises `AssertionError` where a rule was broken."""
-    began, random, handler = perf_counter(), Random(f"{seed} {stage}"), Handler(stage)
+def play(stage: SoakStage, seed: int) -> StageResult:
+    """Run a stage to its end.
+
+    Raises:
+        AssertionError: a rule was broken.
+    """
+    began, random, handler = perf_counter(), Random(f"{seed} {stage}"), SoakHandler(stage)
     tempers: Counter[str] = Counter()
     end = ".fifo" if stage.is_fifo else ""
-    queue, letters = f"work{end}", f"letters{end}"
+    queue, dead_letter_queue = f"work{end}", f"dlq{end}"
     with Sandbox(seed=seed, realism=Realism(reorder=True, partial=True)) as sandbox:
         sandbox._simulation.actors.patience_seconds = PATIENCE_SECONDS
-        sandbox.queue(queue, dead_letter=letters, max_receive_count=RECEIVES, visibility_timeout=1_800)
+        sandbox.queue(queue, dead_letter=dead_letter_queue, max_receive_count=RECEIVES, visibility_timeout=1_800)
         window = 0 if stage.batch_size == 10 else 60
         sandbox.connect(handler.consumer, queue, batch_size=stage.batch_size, window=window, timeout=300)
         sandbox.faults.add("throttle", times=20, chance=0.02, maybe=True)
@@ -137,8 +141,8 @@ def play(stage: Stage, seed: int) -> Result:
             fifo: Any = {"group_id": f"g{number % GROUPS}", "deduplication_id": f"{number}"} if stage.is_fifo else {}
             sandbox.send(queue, f"{number} {temper}", **fifo)
         report = sandbox.run()
-        dead = [letter.body for letter in sandbox.messages(letters)]
-        return Result(
+        dead = [dead_letter.body for dead_letter in sandbox.messages(dead_letter_queue)]
+        return StageResult(
             stage,
             report,
             handler.runs,

@@ -36,7 +36,7 @@ assert_type(with_a_policy, Consumer[Order])
 
 
 @batch_consumer(unsaid="fail")
-def says_all(batch: Batch[Order]) -> None: ...
+def with_a_verdict_for_each(batch: Batch[Order]) -> None: ...
 
 
 @batch_consumer(model=Order, unsaid="ack")
@@ -44,9 +44,9 @@ def acknowledges(batch: Batch[Order]) -> dict[str, list[dict[str, str]]]:
     return {"batchItemFailures": [{"itemIdentifier": batch[0].delivery_id}]}
 
 
-assert_type(says_all, Consumer[Order])
+assert_type(with_a_verdict_for_each, Consumer[Order])
 assert_type(acknowledges, Consumer[Order])
-assert_type(says_all.replace(unsaid="ack"), Consumer[Order])
+assert_type(with_a_verdict_for_each.replace(unsaid="ack"), Consumer[Order])
 assert_type(bare, Consumer[Any])
 assert_type(of_orders, Consumer[Order])
 assert_type(asynchronous, Consumer[Order])
@@ -71,7 +71,7 @@ def stop(batch: Batch, index: int) -> None:
     raise BatchError(index=index) from ValueError()
 
 
-# what is refused
+# type errors
 
 
 @batch_consumer  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def refused(batch: Batch[Order]) -> None:
 
 
 @batch_consumer(unsaid="nack")  # type: ignore[call-overload, untyped-decorator]
-def says_what(batch: Batch) -> None: ...
+def with_an_invalid_setting(batch: Batch) -> None: ...
 
 
 @consumer(unsaid="fail")  # type: ignore[call-overload, untyped-decorator]

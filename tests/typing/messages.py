@@ -40,15 +40,15 @@ class Order:
     number: int
 
 
-class CardDeclined(Reject):
-    """A verdict of the user's."""
+class PaymentDeclined(Reject):
+    """A verdict defined by the user."""
 
     def __init__(self, card: str) -> None:
         super().__init__(f"card {card} declined")
         self.card = card
 
 
-# made in every way
+# every way to make a consumer
 
 
 @consumer
@@ -103,14 +103,14 @@ def that_returns(message: Message) -> dict[str, int]:
 def with_more_parameters(message: Message, retries: int = 3, *, dry_run: bool = False) -> None: ...
 
 
-class Service:
+class OrderHandlers:
     def take(self, message: Message) -> None: ...
 
     async def take_later(self, message: Message) -> None: ...
 
 
-from_a_method = consumer(Service().take)
-from_an_async_method = consumer(max_attempts=3)(Service().take_later)
+from_a_method = consumer(OrderHandlers().take)
+from_an_async_method = consumer(max_attempts=3)(OrderHandlers().take_later)
 
 assert_type(of_orders, Consumer[Order])
 assert_type(with_nothing_set, Consumer[Order])
@@ -119,7 +119,7 @@ assert_type(bare, Consumer[Any])
 assert_type(with_settings, Consumer[Any])
 
 
-# as Lambda and tests use it
+# as Lambda and tests use a consumer
 
 
 def use(event: dict[str, Any], context: object) -> None:
@@ -130,13 +130,13 @@ def use(event: dict[str, Any], context: object) -> None:
     assert_type(of_orders.replace(max_attempts=2, backoff=Fixed(1)), Consumer[Order])
     name: str = bare.name
     print(name)
-    bare.function("whatever a test hands it")
+    bare.function("any value from a test")
 
 
-# what a message has
+# attributes of a message
 
 
-def look(message: Message[Order]) -> None:
+def read(message: Message[Order]) -> None:
     assert_type(message.id, str)
     assert_type(message.delivery_id, str)
     assert_type(message.body, str)
@@ -165,10 +165,10 @@ def record_of(message: Message) -> SQSRecord:
     return message.record
 
 
-# what can be said
+# verdicts
 
 
-def say(message: Message) -> None:
+def give_verdicts(message: Message) -> None:
     message.retry()
     message.retry(60)
     message.retry(0.5)
@@ -182,14 +182,14 @@ def say(message: Message) -> None:
     message.fail(ValueError("no stock"))
 
 
-def raise_it(kind: int) -> None:
+def raise_verdicts(kind: int) -> None:
     match kind:
         case 0:
             raise Retry
         case 1:
             raise Retry(timedelta(minutes=1)) from ValueError()
         case 2:
-            raise CardDeclined("4111")
+            raise PaymentDeclined("4111")
         case 3:
             raise Discard("old")
         case _:
@@ -199,7 +199,7 @@ def raise_it(kind: int) -> None:
 # steps and hooks
 
 
-class Page:
+class PageOnCall:
     def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
         assert_type(failure.reason, str)
         assert_type(failure.error, BaseException | None)
@@ -215,31 +215,31 @@ def mask(fields: dict[str, Any]) -> Mapping[str, Any]:
     return dict.fromkeys(fields, "****")
 
 
-steps: list[FailureStep] = [Page(), RetryInPlace(), DeadLetter(queue="graveyard", redact=mask)]
+steps: list[FailureStep] = [PageOnCall(), RetryInPlace(), DeadLetter(queue="graveyard", redact=mask)]
 
 
-def to_the_slow_lane(failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
+def resend_to_slow_queue(failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
     if failure.note("lane"):
         return next_step(failure)
     return Outcome.resend("slow", timedelta(minutes=1), note={"lane": "slow", "tries": 1}, body={"id": 1})
 
 
-def lane(failure: Failure) -> str | None:
+def slow_queue_after_first_attempt(failure: Failure) -> str | None:
     return "slow" if failure.attempt > 1 else None
 
 
 with_a_function = consumer(
     on_failure=[
         LocalRetry(2, Exponential(0.1)),
-        to_the_slow_lane,
-        SendAgain("lane", queue=lane, delay=timedelta(hours=1)),
+        resend_to_slow_queue,
+        SendAgain("lane", queue=slow_queue_after_first_attempt, delay=timedelta(hours=1)),
         DeadLetter(),
     ]
-)(look)
+)(read)
 assert_type(with_a_function, Consumer[Order])
-by_queue = consumer(on_failure={"orders": [to_the_slow_lane], "default": steps})(look)
+by_queue = consumer(on_failure={"orders": [resend_to_slow_queue], "default": steps})(read)
 assert_type(by_queue, Consumer[Order])
-paged = consumer(on_failure=steps, log=LogOptions(redact=mask))(look)
+paged = consumer(on_failure=steps, log=LogOptions(redact=mask))(read)
 assert_type(paged, Consumer[Order])
 
 backoffs = [
@@ -259,7 +259,7 @@ class PerMinute:
 
 
 own: Backoff = PerMinute()
-with_its_own_backoff = consumer(backoff=PerMinute(), on_failure=[LocalRetry(1, PerMinute()), RetryInPlace()])(look)
+with_its_own_backoff = consumer(backoff=PerMinute(), on_failure=[LocalRetry(1, PerMinute()), RetryInPlace()])(read)
 assert_type(with_its_own_backoff, Consumer[Order])
 
 
@@ -272,7 +272,7 @@ assert_type(with_a_policy.replace(policy=RetryPolicy(2, own)), Consumer[Order])
 assert_type(policy.backoff, Backoff | None)
 
 
-# what is refused
+# type errors
 
 
 @consumer  # type: ignore[arg-type]
@@ -303,12 +303,12 @@ def with_a_misspelled_setting(message: Message) -> None: ...
 def with_a_number_as_backoff(message: Message) -> None: ...
 
 
-class OfTheAttemptAlone:
+class BackoffOfAttemptOnly:
     def delay(self, attempt: int) -> float:
         return 1.0
 
 
-@consumer(backoff=OfTheAttemptAlone())  # type: ignore[call-overload, untyped-decorator]
+@consumer(backoff=BackoffOfAttemptOnly())  # type: ignore[call-overload, untyped-decorator]
 def with_a_backoff_without_a_random_source(message: Message) -> None: ...
 
 

@@ -19,11 +19,11 @@ class Invoice:
     total: int
 
 
-class Parcel(TypedDict):
+class Shipment(TypedDict):
     weight: float
 
 
-# the annotation names it
+# the annotation names the model
 
 
 @consumer
@@ -39,7 +39,7 @@ def batch_by_annotation(batch: Batch[Invoice]) -> None:
     assert_type([message.payload.total for message in batch], list[int])
 
 
-# model= names it
+# model= names the model
 
 
 @consumer(model=Order, envelope="eventbridge", max_attempts=3)
@@ -52,8 +52,8 @@ def by_both(message: Message[Order]) -> None:
     assert_type(message.payload, Order)
 
 
-@consumer(model=Parcel, envelope="s3")
-async def a_typed_dict(message: Message[Parcel]) -> None:
+@consumer(model=Shipment, envelope="s3")
+async def a_typed_dict(message: Message[Shipment]) -> None:
     assert_type(message.payload["weight"], float)
 
 
@@ -71,7 +71,7 @@ assert_type(by_annotation, Consumer[Order])
 assert_type(batch_by_annotation, Consumer[Invoice])
 assert_type(by_model, Consumer[Order])
 assert_type(by_both, Consumer[Order])
-assert_type(a_typed_dict, Consumer[Parcel])
+assert_type(a_typed_dict, Consumer[Shipment])
 assert_type(a_dataclass, Consumer[Invoice])
 assert_type(without_a_model, Consumer[Any])
 assert_type(from_a_lambda, Consumer[Order])
@@ -79,7 +79,7 @@ assert_type(by_model.replace(max_attempts=1), Consumer[Order])
 assert_type(by_model.replace(model=Invoice, envelope="sns"), Consumer[Invoice])
 
 
-# what is refused
+# type errors
 
 
 @consumer(model=Order)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ def handler(message: Message[Order]) -> None: ...
 
 
 @pytest.mark.sandbox(seed=7, realism=Realism(reorder=True))
-def test_a_life(sandbox: Sandbox) -> None:
+def test_a_run(sandbox: Sandbox) -> None:
     sandbox.queue("orders", dead_letter="orders-dlq", max_receive_count=15, visibility_timeout=60)
     sandbox.connect(handler, "orders", batch_size=10, window=0, timeout=30, max_concurrency=None)
     order = assert_type(sandbox.send("orders", {"id": 1}, delay=None, group_id=None, attributes=None), str)

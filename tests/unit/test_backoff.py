@@ -1,4 +1,4 @@
-"""Backoff as pure functions of the attempt that just failed."""
+"""Backoffs: the delay after a failed attempt."""
 
 import math
 from datetime import timedelta
@@ -13,8 +13,8 @@ from tarry import ConfigurationError, Exponential, Fixed, Linear, Schedule
 from tarry.policy.backoff import Backoff
 from tarry.world import World, use
 
-MOST = 10.0**9
-seconds = st.floats(0, MOST) | st.integers(0, int(MOST))
+MAX_SECONDS = 10.0**9
+seconds = st.floats(0, MAX_SECONDS) | st.integers(0, int(MAX_SECONDS))
 jitters: st.SearchStrategy[Any] = st.sampled_from([None, "full", "equal", 0, 1]) | st.floats(0, 1)
 attempts = st.integers(1, 100) | st.sampled_from([10**6, 10**400]) | st.integers(1, 10**400)
 
@@ -73,14 +73,12 @@ def test_jitter_never_exceeds_the_cap(backoff: Backoff, attempt: int, seed: int)
 
 
 @given(backoffs, attempts, st.integers())
-def test_the_same_source_of_randomness_gives_the_same_delay(
-    backoff: Backoff, attempt: int, seed: int
-) -> None:  # SPEC C4
+def test_the_same_random_source_gives_the_same_delay(backoff: Backoff, attempt: int, seed: int) -> None:  # SPEC C4
     assert backoff.delay(attempt, Random(seed)) == backoff.delay(attempt, Random(seed))
 
 
 @given(backoffs)
-def test_the_bounds_hold_without_a_draw_of_randomness(backoff: Backoff) -> None:  # SPEC C3
+def test_reading_the_bounds_draws_no_random_number(backoff: Backoff) -> None:  # SPEC C3
     source = Random(1)
     before = source.getstate()
     with use(World(random=source)):
@@ -89,11 +87,11 @@ def test_the_bounds_hold_without_a_draw_of_randomness(backoff: Backoff) -> None:
 
 
 @given(st.one_of(linears(), exponentials()).filter(lambda b: isinstance(b, Linear) or b.multiplier >= 1), attempts)
-def test_a_growing_backoff_never_shrinks(backoff: Backoff, attempt: int) -> None:  # SPEC C3
+def test_the_delay_of_a_growing_backoff_never_decreases(backoff: Backoff, attempt: int) -> None:  # SPEC C3
     assert backoff.bounds(attempt)[1] <= backoff.bounds(attempt + 1)[1]
 
 
-def test_not_even_a_linear_backoff_of_tiny_steps_overflows() -> None:  # SPEC C3
+def test_a_linear_backoff_of_tiny_steps_does_not_overflow() -> None:  # SPEC C3
     assert Linear(0, 5e-324).delay(10**400) <= 43_200
 
 
@@ -138,11 +136,11 @@ def test_the_delays_of_the_first_attempts(backoff: Backoff, delays: list[float])
     ids=repr,
 )
 @pytest.mark.parametrize("attempt", [10**6, 10**400], ids=["a million", "10 to the 400"])
-def test_what_a_delay_comes_to_in_the_end(backoff: Backoff, delay: float, attempt: int) -> None:  # SPEC C3
+def test_the_delay_after_very_many_attempts(backoff: Backoff, delay: float, attempt: int) -> None:  # SPEC C3
     assert backoff.delay(attempt) == delay
 
 
-def test_rocketmq_s_schedule() -> None:  # SPEC C3
+def test_the_schedule_of_rocketmq() -> None:  # SPEC C3
     minutes = [60 * minute for minute in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)]
     assert [Schedule.rocketmq().delay(attempt) for attempt in range(1, 18)] == [10, 30, *minutes, 7200]
 
@@ -174,7 +172,7 @@ def test_full_jitter_keeps_a_second_unless_the_delay_is_shorter(delay: float, bo
     assert Fixed(delay, "full").bounds(1) == bounds
 
 
-def test_a_crowd_at_the_cap_still_spreads() -> None:  # SPEC C4
+def test_jitter_spreads_delays_at_the_maximum_too() -> None:  # SPEC C4
     source = Random(5)
     backoff = Exponential(30, 3, maximum=900, jitter="equal")
     delays = {backoff.delay(50, source) for _ in range(100)}
@@ -183,14 +181,14 @@ def test_a_crowd_at_the_cap_still_spreads() -> None:  # SPEC C4
     assert max(delays) > 850
 
 
-def test_without_a_source_the_world_s_is_used() -> None:  # SPEC C4
+def test_without_a_random_source_that_of_the_world_is_used() -> None:  # SPEC C4
     backoff = Fixed(1000, "full")
     with use(World(random=Random(3))):
         drawn = [backoff.delay(1) for _ in range(3)]
     assert drawn == [backoff.delay(1, source) for source in [Random(3)] for _ in range(3)]
 
 
-def test_the_world_s_source_is_made_at_its_first_use() -> None:  # SPEC C4
+def test_the_random_source_of_the_world_is_made_on_first_use() -> None:  # SPEC C4
     world = World()
     assert world._random is None
     assert world.random is world.random
@@ -220,7 +218,7 @@ SAMPLES: list[Backoff] = [
     ],
     ids=lambda backoff: type(backoff).__name__,
 )
-def test_the_repr_makes_an_equal_one(backoff: Backoff) -> None:  # SPEC C3
+def test_evaluating_the_repr_makes_an_equal_backoff(backoff: Backoff) -> None:  # SPEC C3
     names = {"Fixed": Fixed, "Linear": Linear, "Exponential": Exponential, "Schedule": Schedule}
     assert eval(repr(backoff), names) == backoff
 
@@ -243,21 +241,21 @@ def test_a_backoff_is_frozen() -> None:  # SPEC C3
     assert backoff == Fixed(60)
 
 
-def test_a_schedule_does_not_change_with_the_list_it_was_made_of() -> None:  # SPEC C3
+def test_changing_the_list_does_not_change_the_schedule_made_from_it() -> None:  # SPEC C3
     delays = [1.0, 2.0]
     backoff = Schedule(delays)
     delays.append(9)
     assert backoff.delay(3) == 2
 
 
-# what is refused
+# invalid arguments
 
 NAN, INFINITE, HUGE = float("nan"), float("inf"), 10**400
-BAD_SECONDS: list[Any] = [-1, -0.001, NAN, INFINITE, HUGE, True, "60", None, timedelta(seconds=60), 1j]
+INVALID_SECONDS: list[Any] = [-1, -0.001, NAN, INFINITE, HUGE, True, "60", None, timedelta(seconds=60), 1j]
 
 
-@pytest.mark.parametrize("value", BAD_SECONDS, ids=lambda value: repr(value)[:20])
-def test_bad_seconds_are_refused_with_the_value_in_the_text(value: Any) -> None:  # SPEC C5
+@pytest.mark.parametrize("value", INVALID_SECONDS, ids=lambda value: repr(value)[:20])
+def test_invalid_seconds_are_refused_and_the_error_names_the_value(value: Any) -> None:  # SPEC C5
     makers: list[Any] = [
         Fixed,
         lambda bad: Linear(bad, 1),
@@ -287,7 +285,7 @@ def test_a_maximum_below_initial_is_refused(make: Any) -> None:  # SPEC C5
 
 
 @pytest.mark.parametrize("jitter", [-0.1, 1.1, NAN, INFINITE, True, False, "half", "FULL", "", [0.1]], ids=repr)
-def test_a_jitter_that_is_none_is_refused(jitter: Any) -> None:  # SPEC C5
+def test_an_invalid_jitter_is_refused(jitter: Any) -> None:  # SPEC C5
     makers: list[Any] = [
         lambda: Fixed(1, jitter),
         lambda: Linear(1, 1, jitter=jitter),

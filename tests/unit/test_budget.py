@@ -1,4 +1,4 @@
-"""What tarry may cost: the modules it loads, the requests it makes."""
+"""The cost of tarry: the modules it loads, the calls and requests it makes."""
 
 import _signal
 import gc
@@ -33,7 +33,7 @@ HEAVY = [
 
 
 def heavy_modules_after(program: str) -> list[str]:
-    """Those of `HEAVY` that a fresh interpreter has loaded after ``program``, and had not before it."""
+    """Return the modules of `HEAVY` that ``program`` loads in a fresh interpreter."""
     script = f"import sys; before = set(sys.modules)\n{program}\nprint(*(set(sys.modules) - before))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = result.stdout.split()
@@ -52,11 +52,11 @@ handled = []
 """
 
 
-def clean_batch(handler: str, given_event: dict[str, Any]) -> str:
-    count = len(given_event["Records"])
+def clean_batch(handler: str, batch_event: dict[str, Any]) -> str:
+    count = len(batch_event["Records"])
     return f"""{CLEAN_BATCH}
 {handler}
-answer = handler(json.loads({json.dumps(given_event)!r}), None)
+answer = handler(json.loads({json.dumps(batch_event)!r}), None)
 assert answer == {{"batchItemFailures": []}}, answer
 assert len(handled) == {count}, handled
 """
@@ -67,7 +67,7 @@ def test_importing_tarry_loads_nothing_heavy() -> None:  # DESIGN 5
 
 
 def test_importing_every_public_name_loads_nothing_heavy() -> None:  # DESIGN 5
-    """The names are loaded lazily, and a function imports the ones it uses."""
+    """Public names are loaded lazily, and a function imports the ones it uses."""
     assert heavy_modules_after("from tarry import *") == []
 
 
@@ -76,12 +76,12 @@ def test_making_a_consumer_loads_nothing_heavy() -> None:  # DESIGN 5
     assert heavy_modules_after(f"from tarry import *\n@consumer({settings})\ndef handler(message): pass") == []
 
 
-def test_annotations_that_are_texts_and_name_no_model_load_nothing_heavy() -> None:  # DESIGN 5, SPEC K2
+def test_string_annotations_without_a_model_load_nothing_heavy() -> None:  # DESIGN 5, SPEC K2
     handler = "@consumer\ndef handler(message: 'Message', times: 'int' = 1) -> 'None': pass"
     assert heavy_modules_after(f"from tarry import *\n{handler}") == []
 
 
-def test_a_consumer_with_a_model_loads_what_reads_it_when_it_is_made_and_no_boto3() -> None:  # DESIGN 5, SPEC K2
+def test_making_a_consumer_with_a_model_loads_pydantic_and_powertools_but_not_boto3() -> None:  # DESIGN 5, SPEC K2
     order = "import typing_extensions\nclass Order(typing_extensions.TypedDict): id: int"
     handler = "@consumer(model=Order)\ndef handler(message): pass"
     loaded = heavy_modules_after(f"from tarry import *\n{order}\n{handler}")
@@ -94,27 +94,27 @@ FIFO = event(*(record({"id": index}, f"m{index}", "orders.fifo", group=f"g{index
 WITH_ATTRIBUTES = event(record(attributes={"tenant": {"stringValue": "acme", "dataType": "String"}}))
 
 SYNC = "@consumer\ndef handler(message): handled.append(message.json())"
-WORDS = "@consumer\ndef handler(message): handled.append((message.id, message.attempt, message.queue)); message.ack()"
+VERDICT = "@consumer\ndef handler(message): handled.append((message.id, message.attempt, message.queue)); message.ack()"
 BATCH = "@batch_consumer\ndef handler(batch): handled.extend(batch)"
 ATTRIBUTES = "@consumer\ndef handler(message): handled.append(message.attributes)"
 
 
 @pytest.mark.parametrize(
-    ("handler", "given_event"),
+    ("handler", "batch_event"),
     [
         (SYNC, STANDARD),
-        (WORDS, STANDARD),
+        (VERDICT, STANDARD),
         (BATCH, STANDARD),
         (SYNC, FIFO),
         (BATCH, FIFO),
         (ATTRIBUTES, WITH_ATTRIBUTES),
     ],
-    ids=["one by one", "with words", "as a batch", "fifo", "fifo as a batch", "with attributes"],
+    ids=["one by one", "with a verdict", "as a batch", "fifo", "fifo as a batch", "with attributes"],
 )
 def test_a_clean_batch_loads_nothing_heavy_and_makes_no_client(
-    handler: str, given_event: dict[str, Any]
+    handler: str, batch_event: dict[str, Any]
 ) -> None:  # SPEC G2
-    assert heavy_modules_after(clean_batch(handler, given_event)) == []
+    assert heavy_modules_after(clean_batch(handler, batch_event)) == []
 
 
 def test_a_clean_batch_of_an_async_handler_loads_asyncio_and_no_boto3() -> None:  # SPEC G2
@@ -124,7 +124,7 @@ def test_a_clean_batch_of_an_async_handler_loads_asyncio_and_no_boto3() -> None:
 
 
 def test_importing_tarry_compiles_no_annotation_and_loads_no_threading() -> None:  # DESIGN 5
-    """The first text that Python compiles costs 2 ms: `typing` compiles each annotation in quotes that it evaluates."""
+    """Compiling the first string costs 2 ms; `typing` compiles each quoted annotation that it evaluates."""
     script = """
 import sys, typing
 compiled = []
@@ -145,13 +145,13 @@ assert "threading" not in sys.modules
 def does_nothing(message: Message) -> None: ...
 
 
-def test_one_plain_message_takes_few_calls() -> None:
-    """Half of what an invocation costs is calls in Python. These are counted: time is another on each machine."""
+def test_an_invocation_with_one_plain_message_makes_few_calls() -> None:
+    """Calls in Python are half the cost of an invocation. They are counted: time differs between machines."""
     invocation, calls = event(record()), Counter[str]()
     does_nothing(invocation, Context())
 
-    def count(frame: Any, what: str, _: Any) -> None:
-        if what == "call":
+    def count(frame: Any, kind: str, _: Any) -> None:
+        if kind == "call":
             calls[frame.f_code.co_qualname] += 1
 
     before = sys.getprofile()
@@ -201,8 +201,8 @@ LOOK_UPS = {"GetQueueAttributes": 2}
 SOURCE = {"GetQueueAttributes": 1}
 
 
-def settling(sends: int = 0, hides: int = 0) -> dict[str, int]:
-    requests = {"SendMessageBatch": sends, "DeleteMessageBatch": sends, "ChangeMessageVisibilityBatch": hides}
+def settling(sends: int = 0, changes: int = 0) -> dict[str, int]:
+    requests = {"SendMessageBatch": sends, "DeleteMessageBatch": sends, "ChangeMessageVisibilityBatch": changes}
     return {operation: count for operation, count in requests.items() if count}
 
 
@@ -211,25 +211,26 @@ def settling(sends: int = 0, hides: int = 0) -> dict[str, int]:
     [
         ({"ok": 10_000}, {}),
         ({"discard": 25}, {}),
-        ({"retry": 1}, SOURCE | settling(hides=1)),
-        ({"retry": 10}, SOURCE | settling(hides=1)),
-        ({"retry": 11}, SOURCE | settling(hides=2)),
-        ({"retry": 1_000}, SOURCE | settling(hides=100)),
+        ({"retry": 1}, SOURCE | settling(changes=1)),
+        ({"retry": 10}, SOURCE | settling(changes=1)),
+        ({"retry": 11}, SOURCE | settling(changes=2)),
+        ({"retry": 1_000}, SOURCE | settling(changes=100)),
         ({"defer": 1}, SOURCE | settling(sends=1)),
         ({"defer": 25}, SOURCE | settling(sends=3)),
-        ({"retry": 5, "defer": 5}, SOURCE | settling(sends=1, hides=1)),
+        ({"retry": 5, "defer": 5}, SOURCE | settling(sends=1, changes=1)),
         ({"dead": 1}, LOOK_UPS | settling(sends=1)),
         ({"dead": 10}, LOOK_UPS | settling(sends=1)),
         ({"dead": 95}, LOOK_UPS | settling(sends=10)),
-        ({"ok": 5, "retry": 5, "dead": 5}, LOOK_UPS | settling(sends=1, hides=1)),
-        ({"exit": 1, "ok": 25}, SOURCE | settling(hides=4)),
+        ({"ok": 5, "retry": 5, "dead": 5}, LOOK_UPS | settling(sends=1, changes=1)),
+        ({"exit": 1, "ok": 25}, SOURCE | settling(changes=4)),
     ],
     ids=lambda value: " ".join(f"{count} {name}" for name, count in value.items()) or "none",
 )
 def test_a_settlement_makes_as_few_requests_as_sqs_allows(
     batch: dict[str, int], requests: dict[str, int]
 ) -> None:  # SPEC G1
-    """In tens; after a `SystemExit` the 25 that did not run are given back by three, the one that failed by one."""
+    """Entries are sent in tens. After a `SystemExit`, three requests release the 25 messages that did not run, and one
+    settles the message that failed."""
 
     @consumer(backoff=Fixed(60))
     def handler(message: Message) -> None:
@@ -245,13 +246,13 @@ def test_a_settlement_makes_as_few_requests_as_sqs_allows(
             case "exit":
                 raise SystemExit
 
-    records = [record("{}", f"{what}-{index}") for what, count in batch.items() for index in range(count)]
+    records = [record("{}", f"{kind}-{index}") for kind, count in batch.items() for index in range(count)]
     with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}) as wire:
         handler(event(*records), Context())
     assert {operation: wire.operations.count(operation) for operation in set(wire.operations)} == requests
 
 
-def test_a_second_batch_looks_nothing_up_again() -> None:  # SPEC F1
+def test_a_second_batch_makes_no_further_look_ups() -> None:  # SPEC F1
     @consumer
     def handler(message: Message) -> None:
         raise Reject

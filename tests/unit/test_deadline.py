@@ -1,4 +1,4 @@
-"""How much time there is for messages: arithmetic."""
+"""The deadline: how long messages of an invocation may still be started."""
 
 import math
 
@@ -8,7 +8,7 @@ from tarry.execution.deadline import Deadline
 
 
 def deadline(seconds: float = 30, *, is_loaded: bool = True, timeout: float | None = None) -> Deadline:
-    """Of an invocation that began at 1,000 with so many seconds."""
+    """Return the deadline of an invocation that began at 1,000 and has ``seconds``."""
     return Deadline(1_000 + seconds, seconds, is_loaded, timeout)
 
 
@@ -27,43 +27,43 @@ def test_the_first_message_is_always_started(now: float) -> None:  # SPEC I2
     assert deadline().look(now)
 
 
-def test_a_message_is_started_as_long_as_the_longest_so_far_fits_before_the_margin() -> None:  # SPEC I2
-    of_30 = deadline()
-    assert of_30.look(1_000)
-    assert of_30.look(1_008)  # the first took 8 s
-    assert of_30.look(1_012)
-    assert of_30.look(1_020)
-    assert of_30.look(1_021)  # 9 s are left: 8 and the margin
-    assert not of_30.look(1_021.1)
+def test_a_message_is_started_if_the_longest_run_so_far_fits_before_the_margin() -> None:  # SPEC I2
+    thirty_seconds = deadline()
+    assert thirty_seconds.look(1_000)
+    assert thirty_seconds.look(1_008)  # the first took 8 s
+    assert thirty_seconds.look(1_012)
+    assert thirty_seconds.look(1_020)
+    assert thirty_seconds.look(1_021)  # 9 s are left: 8 and the margin
+    assert not thirty_seconds.look(1_021.1)
 
 
-def test_with_a_timeout_a_message_is_started_as_long_as_that_fits() -> None:  # SPEC I2
-    of_30 = deadline(timeout=10)
-    assert of_30.look(1_000)
-    assert of_30.look(1_019)
-    assert not of_30.look(1_019.1)
+def test_with_a_timeout_a_message_is_started_if_the_timeout_fits() -> None:  # SPEC I2
+    thirty_seconds = deadline(timeout=10)
+    assert thirty_seconds.look(1_000)
+    assert thirty_seconds.look(1_019)
+    assert not thirty_seconds.look(1_019.1)
 
 
-def test_a_timeout_that_never_fits_is_no_reason_to_start_nothing() -> None:  # SPEC I3
-    of_30 = deadline(timeout=60)
-    assert of_30.look(1_000)
-    assert of_30.look(1_005)
+def test_a_timeout_longer_than_the_invocation_does_not_keep_messages_from_starting() -> None:  # SPEC I3
+    thirty_seconds = deadline(timeout=60)
+    assert thirty_seconds.look(1_000)
+    assert thirty_seconds.look(1_005)
 
 
-def test_a_message_gives_way_to_those_that_come_first_when_time_is_short() -> None:  # SPEC I2
-    of_30 = deadline()
-    of_30.took(5)
-    assert of_30.may_start(1_009, waiting=3)  # 21 s are left: four messages and the margin
-    assert not of_30.may_start(1_009.1, waiting=3)
-    assert of_30.may_start(1_009.1, waiting=2)
+def test_a_message_does_not_start_if_the_messages_before_it_need_the_time() -> None:  # SPEC I2
+    thirty_seconds = deadline()
+    thirty_seconds.took(5)
+    assert thirty_seconds.may_start(1_009, waiting=3)  # 21 s are left: four messages and the margin
+    assert not thirty_seconds.may_start(1_009.1, waiting=3)
+    assert thirty_seconds.may_start(1_009.1, waiting=2)
 
 
-def test_those_that_come_first_are_taken_to_need_what_messages_have_been_needing_not_a_timeout_each() -> None:
-    """SPEC I2. Else a timeout with some reserve would have nothing started before them."""
-    of_30 = deadline(timeout=10)
-    of_30.took(0.1)
-    assert of_30.may_start(1_018, waiting=9)  # 12 s are left: the timeout, nine short ones, and the margin
-    assert not of_30.may_start(1_018.2, waiting=9)
+def test_the_messages_before_it_are_expected_to_take_as_long_as_earlier_ones_and_not_a_timeout_each() -> None:
+    """SPEC I2. Otherwise a generous timeout would keep every later message from starting."""
+    thirty_seconds = deadline(timeout=10)
+    thirty_seconds.took(0.1)
+    assert thirty_seconds.may_start(1_018, waiting=9)  # 12 s are left: the timeout, nine short messages, and the margin
+    assert not thirty_seconds.may_start(1_018.2, waiting=9)
 
 
 def test_without_a_deadline_there_is_always_time() -> None:  # SPEC I2

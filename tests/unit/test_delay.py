@@ -1,4 +1,4 @@
-"""Delays as users say them, and the longest that SQS can keep."""
+"""Delays: converting them to seconds, and the longest that SQS supports."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -34,18 +34,18 @@ def test_whole_seconds_stay_as_they_are(seconds: int) -> None:  # SPEC B6
 
 
 @given(st.timedeltas(timedelta(0), timedelta(days=10_000)))
-def test_a_timedelta_is_its_seconds_rounded_up(delay: timedelta) -> None:  # SPEC B6
+def test_a_timedelta_is_rounded_up_to_whole_seconds(delay: timedelta) -> None:  # SPEC B6
     assert whole_seconds(delay) == -(-delay // timedelta(seconds=1))
 
 
 @pytest.mark.parametrize(
     ("ahead", "seconds"), [(0, 0), (90, 90), (0.5, 1), (-0.5, 0), (-(10**6), 0), (10**6, 10**6)], ids=str
 )
-def test_a_datetime_is_the_time_until_then_and_never_negative(ahead: float, seconds: int) -> None:  # SPEC B6
+def test_a_datetime_means_the_seconds_until_then_and_at_least_0(ahead: float, seconds: int) -> None:  # SPEC B6
     assert whole_seconds(datetime.fromtimestamp(NOW + ahead, UTC)) == seconds
 
 
-def test_the_ends_of_time_are_moments_too() -> None:  # SPEC B6
+def test_the_first_and_last_datetimes_are_converted() -> None:  # SPEC B6
     assert whole_seconds(datetime(1, 1, 1, tzinfo=UTC)) == 0
     last = datetime(9999, 12, 31, tzinfo=UTC)
     assert whole_seconds(last) == last.timestamp() - NOW
@@ -55,7 +55,7 @@ def test_the_ends_of_time_are_moments_too() -> None:  # SPEC B6
     "delay",
     [-1, math.nan, math.inf, True, "60", None, timedelta(-1), datetime(2030, 1, 1), 10**400],  # noqa: DTZ001
 )
-def test_what_is_no_delay_raises_a_value_error_with_the_value(delay: Any) -> None:  # SPEC B6
+def test_an_invalid_delay_raises_a_value_error_that_names_the_value(delay: Any) -> None:  # SPEC B6
     with pytest.raises(ValueError, match="delay") as caught:
         whole_seconds(delay)
     assert repr(delay) in str(caught.value)
@@ -65,7 +65,7 @@ def test_what_is_no_delay_raises_a_value_error_with_the_value(delay: Any) -> Non
     received_ago=st.none() | st.floats(-100, 10**6),
     invoked_ago=st.floats(0, 900),
 )
-def test_a_wait_and_what_has_passed_never_exceed_twelve_hours(
+def test_the_longest_wait_and_the_time_since_the_receive_never_exceed_twelve_hours(
     received_ago: float | None, invoked_ago: float
 ) -> None:  # SPEC C6
     received_at = None if received_ago is None else NOW - received_ago
@@ -73,7 +73,7 @@ def test_a_wait_and_what_has_passed_never_exceed_twelve_hours(
     assert isinstance(wait, int)
     assert 0 <= wait <= 43_199
     if received_ago is not None and 0 <= received_ago <= 43_200:
-        assert received_ago + wait <= 43_199.001  # the clock's own grain
+        assert received_ago + wait <= 43_199.001  # the resolution of the clock
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""An error in words: type, message, traceback, fingerprint."""
+"""Diagnoses: an error's type, message, traceback and fingerprint as text."""
 
 import asyncio
 import re
@@ -11,14 +11,14 @@ from tarry import Reject
 from tarry.telemetry.diagnosis import MAX_MESSAGE_CHARACTERS, Diagnoses, Diagnosis, diagnose, one_line
 
 
-class Declined(Exception):
+class StockDeclined(Exception):
     pass
 
 
 def caught(function: Callable[[], Any]) -> BaseException:
     try:
         function()
-    except BaseException as error:  # noqa: BLE001 it is what is looked at
+    except BaseException as error:  # noqa: BLE001 the tests inspect it
         return error
     raise AssertionError("nothing was raised")
 
@@ -28,11 +28,11 @@ def diagnosis_of(function: Callable[[], Any]) -> Diagnosis:
 
 
 def decline(order: object = 1) -> None:
-    raise Declined(f"order {order} was declined")
+    raise StockDeclined(f"order {order} was declined")
 
 
 def decline_elsewhere() -> None:
-    raise Declined("order 1 was declined")
+    raise StockDeclined("order 1 was declined")
 
 
 # names and texts
@@ -42,40 +42,40 @@ def decline_elsewhere() -> None:
     ("error", "name"),
     [
         (ValueError("x"), "ValueError"),
-        (Declined("x"), f"{__name__}.Declined"),
+        (StockDeclined("x"), f"{__name__}.StockDeclined"),
         (asyncio.IncompleteReadError(b"", 1), "asyncio.exceptions.IncompleteReadError"),
         (Reject("x"), "tarry.Reject"),
         (ExceptionGroup("x", [ValueError()]), "ExceptionGroup"),
     ],
     ids=["built in", "own", "library", "tarry", "group"],
 )
-def test_the_type_is_module_and_name_and_only_the_name_where_it_is_built_in(
+def test_the_type_is_the_qualified_name_and_for_built_in_errors_the_name_alone(
     error: Exception, name: str
 ) -> None:  # SPEC F2
     assert diagnose(error).type == name
 
 
-def test_a_class_within_a_function_has_its_whole_name() -> None:  # SPEC F2
+def test_the_type_of_a_local_class_includes_the_function() -> None:  # SPEC F2
     class Local(Exception):
         pass
 
     assert diagnose(Local()).type.endswith("<locals>.Local")
 
 
-def test_an_endless_type_name_is_cut() -> None:  # SPEC F3
+def test_a_very_long_type_name_is_cut() -> None:  # SPEC F3
     assert len(diagnose(type("X" * 5_000, (Exception,), {})()).type) <= 200
 
 
-def test_the_message_is_what_the_error_says() -> None:  # SPEC F2
+def test_the_message_is_the_text_of_the_error() -> None:  # SPEC F2
     assert diagnosis_of(decline).message == "order 1 was declined"
 
 
-def test_an_error_that_says_nothing_has_no_message() -> None:  # SPEC F2
-    assert diagnose(Declined()).message == ""
-    assert one_line(Declined()) == f"{__name__}.Declined"
+def test_an_error_without_a_text_has_no_message() -> None:  # SPEC F2
+    assert diagnose(StockDeclined()).message == ""
+    assert one_line(StockDeclined()) == f"{__name__}.StockDeclined"
 
 
-def test_a_groups_leaves_are_told_too() -> None:  # SPEC F2
+def test_the_message_of_a_group_includes_its_errors() -> None:  # SPEC F2
     group = ExceptionGroup("two things", [ValueError("a"), ExceptionGroup("inner", [KeyError("b")])])
     message = diagnose(group).message
     assert message.startswith("two things")
@@ -99,7 +99,7 @@ class EndlessText(Exception):
 
 
 @pytest.mark.parametrize("error", [OddText(), NotText(), EndlessText()], ids=lambda error: type(error).__name__)
-def test_an_odd_str_does_not_hide_the_error(error: Exception) -> None:  # SPEC A2, F2
+def test_an_error_whose_str_fails_is_diagnosed(error: Exception) -> None:  # SPEC A2, F2
     diagnosis = diagnose(error)
     assert diagnosis.type == f"{__name__}.{type(error).__name__}"
     assert diagnosis.message
@@ -109,47 +109,47 @@ def test_an_odd_str_does_not_hide_the_error(error: Exception) -> None:  # SPEC A
 # tracebacks
 
 
-def test_the_traceback_holds_frames_and_type_and_not_the_message() -> None:  # SPEC F3
+def test_the_traceback_has_frames_and_type_but_not_the_message() -> None:  # SPEC F3
     def handler() -> None:
         decline(order="secret-7")
 
     traceback = diagnosis_of(handler).traceback
     assert "in handler" in traceback
     assert "in decline" in traceback
-    assert traceback.endswith(f"{__name__}.Declined")
+    assert traceback.endswith(f"{__name__}.StockDeclined")
     assert "secret-7 was declined" not in traceback
 
 
-def test_an_error_that_was_only_said_has_no_traceback() -> None:  # SPEC B2, F2
-    assert diagnose(ValueError("said, not raised")).traceback == ""
+def test_an_error_that_was_never_raised_has_no_traceback() -> None:  # SPEC B2, F2
+    assert diagnose(ValueError("not raised")).traceback == ""
 
 
-def test_a_chain_is_told_from_its_origin_to_the_error() -> None:  # SPEC F2
+def test_a_traceback_shows_a_chain_from_its_origin_to_the_error() -> None:  # SPEC F2
     def chain() -> None:
         try:
             decline()
-        except Declined as error:
+        except StockDeclined as error:
             raise ValueError("so it failed") from error
 
     traceback = diagnosis_of(chain).traceback
     assert traceback.index("in decline") < traceback.index("in chain\n    raise ValueError")
-    assert traceback.index(f"{__name__}.Declined") < traceback.rindex("ValueError")
+    assert traceback.index(f"{__name__}.StockDeclined") < traceback.rindex("ValueError")
 
 
-def test_an_implicit_context_is_told_unless_it_was_suppressed() -> None:  # SPEC F2
+def test_a_traceback_shows_an_implicit_context_unless_it_is_suppressed() -> None:  # SPEC F2
     def handling() -> None:
         try:
             decline()
-        except Declined:
+        except StockDeclined:
             raise ValueError("while handling")  # noqa: B904 the implicit context is the point
 
     def suppressing() -> None:
         try:
             decline()
-        except Declined:
+        except StockDeclined:
             raise ValueError("instead") from None
 
-    assert "Declined" in diagnosis_of(handling).traceback
+    assert "StockDeclined" in diagnosis_of(handling).traceback
     assert "in decline" not in diagnosis_of(suppressing).traceback
 
 
@@ -159,18 +159,18 @@ def test_a_chain_in_a_circle_ends() -> None:  # SPEC A2
     assert diagnose(first).traceback.count("which led to") == 1
 
 
-def test_a_very_long_chain_is_told() -> None:  # SPEC A2
+def test_a_very_long_chain_is_diagnosed() -> None:  # SPEC A2
     error: BaseException = ValueError("0")
     for number in range(5_000):
-        later = ValueError(str(number))
-        later.__cause__ = error
-        error = later
+        newer = ValueError(str(number))
+        newer.__cause__ = error
+        error = newer
     assert diagnose(error).type == "ValueError"
 
 
 def test_a_groups_traceback_shows_where_its_leaves_were_raised() -> None:  # SPEC F2
     leaf = caught(decline)
-    assert isinstance(leaf, Declined)
+    assert isinstance(leaf, StockDeclined)
 
     def handler() -> None:
         raise ExceptionGroup("some failed", [leaf])
@@ -178,7 +178,7 @@ def test_a_groups_traceback_shows_where_its_leaves_were_raised() -> None:  # SPE
     assert "in decline" in diagnosis_of(handler).traceback
 
 
-def test_an_endless_recursion_is_told_briefly() -> None:  # SPEC F2, F3
+def test_the_traceback_of_an_endless_recursion_is_short() -> None:  # SPEC F2, F3
     def again() -> None:
         again()
 
@@ -188,7 +188,7 @@ def test_an_endless_recursion_is_told_briefly() -> None:  # SPEC F2, F3
     assert len(diagnosis.traceback) < 20_000
 
 
-def test_a_group_nested_without_end_is_told() -> None:  # SPEC A2
+def test_a_deeply_nested_group_is_diagnosed() -> None:  # SPEC A2
     error: Exception = ValueError("x")
     for _ in range(3_000):
         error = ExceptionGroup("nested", [error])
@@ -219,20 +219,20 @@ def test_another_place_has_another_fingerprint() -> None:  # SPEC F2
 def test_another_line_of_the_same_function_has_another_fingerprint() -> None:  # SPEC F2
     def two_places(first: bool) -> None:
         if first:
-            raise Declined("x")
-        raise Declined("x")
+            raise StockDeclined("x")
+        raise StockDeclined("x")
 
     assert fingerprint(lambda: two_places(True)) != fingerprint(lambda: two_places(False))
 
 
-def test_another_way_to_the_same_place_has_another_fingerprint() -> None:  # SPEC F2
-    def one_way() -> None:
+def test_another_call_path_to_the_same_place_has_another_fingerprint() -> None:  # SPEC F2
+    def one_path() -> None:
         decline()
 
-    def other_way() -> None:
+    def other_path() -> None:
         decline()
 
-    assert fingerprint(one_way) != fingerprint(other_way)
+    assert fingerprint(one_path) != fingerprint(other_path)
 
 
 def test_another_type_at_the_same_place_has_another_fingerprint() -> None:  # SPEC F2
@@ -267,7 +267,7 @@ def test_an_error_within_a_library_has_the_fingerprint_of_the_users_line() -> No
 
 
 def test_a_recursion_has_the_same_fingerprint_from_any_depth() -> None:  # SPEC F2
-    """A decorator more around the handler, and the endless recursion ends a frame earlier."""
+    """With one more decorator around the handler, an endless recursion ends a frame earlier."""
 
     def again() -> None:
         again()
@@ -279,7 +279,7 @@ def test_a_recursion_has_the_same_fingerprint_from_any_depth() -> None:  # SPEC 
         return below(depth - 1) if depth else caught(handler)
 
     def trimmed(error: BaseException) -> BaseException:
-        """From the handler on, as the runtime sees it."""
+        """Return the error with a traceback that begins at the handler, as the runtime sees it."""
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_name != "handler":
             trace = trace.tb_next
@@ -288,12 +288,12 @@ def test_a_recursion_has_the_same_fingerprint_from_any_depth() -> None:  # SPEC 
     assert diagnose(trimmed(below(0))).fingerprint == diagnose(trimmed(below(5))).fingerprint
 
 
-def test_errors_that_were_only_said_are_told_apart_by_their_type() -> None:  # SPEC F2, B2
+def test_the_fingerprint_of_an_error_that_was_never_raised_depends_on_its_type() -> None:  # SPEC F2, B2
     assert diagnose(ValueError("a")).fingerprint == diagnose(ValueError("b")).fingerprint
     assert diagnose(ValueError("a")).fingerprint != diagnose(KeyError("a")).fingerprint
 
 
-def test_groups_of_other_leaves_have_other_fingerprints() -> None:  # SPEC F2
+def test_the_fingerprint_of_a_group_depends_on_its_errors() -> None:  # SPEC F2
     def group(*leaves: Exception) -> None:
         raise ExceptionGroup("some failed", leaves)
 
@@ -308,24 +308,24 @@ def test_groups_of_other_leaves_have_other_fingerprints() -> None:  # SPEC F2
 # size
 
 
-class Counted(Exception):
-    """Counts how often it is asked what it says."""
+class HugeTextError(Exception):
+    """An error with a huge text that counts how often the text is read."""
 
-    asked = 0
+    reads = 0
     text = "x" * 5_000_000
 
     def __str__(self) -> str:
-        type(self).asked += 1
+        type(self).reads += 1
         return self.text
 
 
-def test_a_huge_text_is_asked_for_once_and_cut_early() -> None:  # SPEC I2
+def test_a_huge_text_is_read_once_and_cut_early() -> None:  # SPEC I2
     def raises() -> None:
-        raise Counted
+        raise HugeTextError
 
-    Counted.asked = 0
+    HugeTextError.reads = 0
     diagnosis = diagnosis_of(raises)
-    assert Counted.asked == 1
+    assert HugeTextError.reads == 1
     assert len(diagnosis.message) == MAX_MESSAGE_CHARACTERS
     assert len(diagnosis.logged_line.encode()) <= 1_024
 
@@ -346,7 +346,7 @@ def test_all_texts_of_a_chain_together_show_at_most_2_kib_in_the_log(character: 
     assert "KeyError: " in traceback
 
 
-def test_of_a_group_of_groups_a_few_errors_are_told() -> None:  # SPEC I2
+def test_the_message_of_nested_groups_includes_only_a_few_errors() -> None:  # SPEC I2
     group: Exception = ValueError("leaf")
     for _ in range(6):
         group = ExceptionGroup("many", [group] * 20)
@@ -361,7 +361,7 @@ def test_an_error_that_fails_many_messages_is_diagnosed_once() -> None:  # SPEC 
     assert "in decline" in diagnoses.of(error).traceback
 
 
-def test_an_error_that_is_raised_again_elsewhere_is_diagnosed_again() -> None:  # SPEC F2
+def test_an_error_that_is_raised_at_another_place_is_diagnosed_anew() -> None:  # SPEC F2
     error = ValueError("one object for all")
     diagnoses = Diagnoses()
 

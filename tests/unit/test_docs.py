@@ -1,4 +1,4 @@
-"""The tests, modules and folders that the docs name exist. Links and code: tests/acceptance/test_docs.py."""
+"""The tests, modules and packages that the docs name exist. For links and code, see tests/acceptance/test_docs.py."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 @pytest.fixture(scope="module")
 def tests() -> set[str]:
-    """The names of all tests."""
+    """Return the names of all tests."""
     texts = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     return {name for text in texts for name in re.findall(r"^ *(?:async )?def (test_\w+)\(", text, re.MULTILINE)}
 
@@ -21,7 +21,7 @@ def ids(path: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_every_test_that_a_page_names_is_there(page: Path, tests: set[str]) -> None:
+def test_every_test_that_a_page_names_exists(page: Path, tests: set[str]) -> None:
     named = set(re.findall(r"`(?:\S+::)?(test_\w+)`", page.read_text()))
     assert named - tests == set()
 
@@ -79,12 +79,12 @@ def test_each_row_of_the_table_of_crashes_has_its_tests(tests: set[str]) -> None
     assert {name for named in CRASHES.values() for name in named} - tests == set()
 
 
-def test_the_page_on_the_architecture_names_every_room_and_no_file_that_is_gone() -> None:
+def test_the_page_on_the_architecture_names_every_package_and_no_file_that_does_not_exist() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     package = ROOT / "layers" / "tarry" / "python" / "tarry"
     files = {path.name for path in package.rglob("*.py")} | {
         str(path.relative_to(package)) for path in package.rglob("*.py")
     }
     assert set(re.findall(r"`(?!tests/)([\w/]+\.py)`", text)) - files == set()
-    rooms = {path.parent.name for path in package.glob("*/__init__.py")}
-    assert {room for room in rooms if f"{room}/" not in text} == set()
+    subpackages = {path.parent.name for path in package.glob("*/__init__.py")}
+    assert {name for name in subpackages if f"{name}/" not in text} == set()

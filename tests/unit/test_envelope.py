@@ -1,4 +1,4 @@
-"""The `Tarry` record: what is read of it, what is refused, and how it is cut to the room there is."""
+"""The `Tarry` record: reading it, refusing it, and trimming it to a size limit."""
 
 import json
 from typing import Any
@@ -39,14 +39,14 @@ def read(**more: Any) -> Any:
 # reading
 
 
-def test_what_a_record_lacks_is_nothing_or_none() -> None:  # DESIGN 3
+def test_a_field_that_a_record_lacks_is_0_empty_or_none() -> None:  # DESIGN 3
     envelope = read()
     assert envelope.id == "m1"
     assert (envelope.carried, envelope.hops, dict(envelope.steps)) == (0, 0, {})
     assert (envelope.origin, envelope.sent, envelope.due, envelope.failure) == (None, None, None, None)
 
 
-def test_all_fields_of_the_contract_are_read() -> None:  # DESIGN 3
+def test_every_field_of_the_contract_is_read() -> None:  # DESIGN 3
     failure = {
         "reason": "exhausted", "attempts": 5, "type": "orders.CardDeclined", "message": "no", "traceback": "File ...",
         "fingerprint": "9f2c61d0a4be", "first_failed_at": "2026-01-01T00:00:00Z", "failed_at": "2026-01-01T00:01:00Z",
@@ -72,7 +72,7 @@ def test_all_fields_of_the_contract_are_read() -> None:  # DESIGN 3
     ],
     ids=str,
 )  # fmt: skip
-def test_values_within_their_ranges_are_read(fields: dict[str, Any]) -> None:  # DESIGN 3
+def test_values_within_their_ranges_are_accepted(fields: dict[str, Any]) -> None:  # DESIGN 3
     assert read(**fields).id == "m1"
 
 
@@ -121,7 +121,9 @@ def test_a_record_of_another_body_is_refused() -> None:  # DESIGN 3
     ],
     ids=lambda value: str(value)[:24],
 )
-def test_ours_is_what_has_the_shape_of_a_record_readable_or_not(text: str, ours: bool) -> None:  # SPEC F3, K1
+def test_an_attribute_with_the_shape_of_a_record_is_ours_even_if_it_is_unreadable(
+    text: str, ours: bool
+) -> None:  # SPEC F3, K1
     assert is_ours(attribute(text)) is ours
 
 
@@ -135,7 +137,7 @@ def test_an_attribute_without_text_is_not_ours(odd: dict[str, Any]) -> None:  # 
 
 
 @pytest.mark.parametrize("odd", ["text", 7, ["x"]])
-def test_an_attribute_that_is_no_object_is_not_ours(odd: Any) -> None:  # DESIGN 3
+def test_an_attribute_that_is_not_an_object_is_not_ours(odd: Any) -> None:  # DESIGN 3
     assert is_ours(odd) is False
 
 
@@ -158,7 +160,7 @@ def test_a_record_is_ascii_without_control_characters(text: str) -> None:  # DES
     assert json.loads(written)["failure"]["message"] == text
 
 
-def test_what_json_cannot_hold_is_refused() -> None:  # DESIGN 3
+def test_a_value_that_json_cannot_represent_is_refused() -> None:  # DESIGN 3
     for odd in (float("nan"), float("inf"), object(), {1, 2}):
         with pytest.raises((TypeError, ValueError)):
             dump({"odd": odd})
@@ -197,37 +199,37 @@ def long_record(message: str = "", traceback: str = TRACEBACK, **more: Any) -> d
     return {**a_record(origin="arn:aws:sqs:us-east-1:123456789012:orders", failure=failure, history=history), **more}
 
 
-anything = st.text(st.characters(), max_size=3_000) | st.sampled_from(
+any_text = st.text(st.characters(), max_size=3_000) | st.sampled_from(
     ["\x00" * 2_000, "\ud800" * 2_000, "😀" * 2_000, "\\" * 2_000, '"' * 2_000, "x" * 100_000, "é" * 5_000, ""]
 )
 
 
 @settings(max_examples=400, deadline=None)
-@given(message=anything, traceback=anything | st.just(TRACEBACK), room=st.integers(-10, 8_000) | st.just(60_000))
+@given(message=any_text, traceback=any_text | st.just(TRACEBACK), room=st.integers(-10, 8_000) | st.just(60_000))
 @example(message="x" * 100_000, traceback=TRACEBACK, room=1_500)
 @example(message="", traceback="", room=0)
-def test_the_result_is_within_the_room_and_there_is_one_whenever_the_smallest_fits(
+def test_the_result_is_within_the_room_and_exists_whenever_the_smallest_record_fits(
     message: str, traceback: str, room: int
 ) -> None:  # SPEC F3
     record = long_record(message, traceback)
     before = json.dumps(record)
     text = fit(record, room)
-    assert json.dumps(record) == before, "the record given was changed"
+    assert json.dumps(record) == before, "`fit` changed its argument"
     if text is None:
         assert len(dump(smallest(record))) > room
         return
     assert len(text) <= room
     assert all(" " <= character <= "~" for character in text)
-    told = json.loads(text)
-    assert (told["id"], told["sum"], told["failure"]["reason"]) == ("m1", record["sum"], "exhausted")
+    fitted = json.loads(text)
+    assert (fitted["id"], fitted["sum"], fitted["failure"]["reason"]) == ("m1", record["sum"], "exhausted")
     envelope = read_envelope(attribute(text), BODY, NOW)
     assert envelope.failure is not None
     assert envelope.failure.attempts == 5
 
 
 @settings(max_examples=300, deadline=None)
-@given(message=anything, traceback=anything, room=st.integers(400, 8_000))
-def test_cut_texts_are_made_of_whole_characters_of_the_originals(
+@given(message=any_text, traceback=any_text, room=st.integers(400, 8_000))
+def test_cut_texts_consist_of_whole_characters_of_the_originals(
     message: str, traceback: str, room: int
 ) -> None:  # SPEC F3
     text = fit(long_record(message, traceback), room)
@@ -243,7 +245,7 @@ def test_cut_texts_are_made_of_whole_characters_of_the_originals(
 @pytest.mark.parametrize(
     "message", ["no", "x" * 1_000, "x" * 200_000, "😀" * 50_000, "\x00" * 50_000], ids=lambda m: f"{len(m)}"
 )
-def test_the_innermost_frames_stay_whatever_the_message(message: str, room: int) -> None:  # SPEC F3
+def test_the_innermost_frames_are_kept_whatever_the_message(message: str, room: int) -> None:  # SPEC F3
     text = fit(long_record(message), room)
     assert text is not None
     failure = json.loads(text)["failure"]
@@ -252,62 +254,64 @@ def test_the_innermost_frames_stay_whatever_the_message(message: str, room: int)
     assert failure["message"][:2] == message[:2]
 
 
-def test_the_traceback_is_cut_before_the_message_and_from_its_top() -> None:  # SPEC F3
+def test_the_traceback_is_cut_before_the_message_and_from_the_top() -> None:  # SPEC F3
     record = long_record("m" * 500, history=[])
     whole = len(dump(record))
-    told = json.loads(fit(record, whole - 5_000) or "")["failure"]
-    assert told["message"] == "m" * 500
-    assert INNERMOST in told["traceback"]
-    assert "in function_0\n" not in told["traceback"]
-    assert "File" in told["traceback"].splitlines()[1], "cut within a frame"
+    failure = json.loads(fit(record, whole - 5_000) or "")["failure"]
+    assert failure["message"] == "m" * 500
+    assert INNERMOST in failure["traceback"]
+    assert "in function_0\n" not in failure["traceback"]
+    assert "File" in failure["traceback"].splitlines()[1], "the cut is within a frame"
 
 
 def test_the_message_is_cut_at_its_end() -> None:  # SPEC F3
-    told = json.loads(fit(long_record("begin" + "m" * 9_000, "", history=[]), 1_000) or "")["failure"]
-    assert told["message"].startswith("begin")
-    assert len(told["message"]) > 300
+    failure = json.loads(fit(long_record("begin" + "m" * 9_000, "", history=[]), 1_000) or "")["failure"]
+    assert failure["message"].startswith("begin")
+    assert len(failure["message"]) > 300
 
 
-def test_of_a_frame_that_is_too_long_itself_the_place_stays() -> None:  # SPEC F3
+def test_the_line_of_a_frame_is_kept_if_the_frame_itself_is_too_long() -> None:  # SPEC F3
     frame = '  File "/var/task/generated.py", line 1, in generated\n    '
-    told = json.loads(fit(long_record("", f"{FRAMES}{frame}{'é' * 9_000}\napp.Declined"), 2_000) or "")["failure"]
-    assert told["traceback"].startswith(f"{frame}éé")
+    failure = json.loads(fit(long_record("", f"{FRAMES}{frame}{'é' * 9_000}\napp.Declined"), 2_000) or "")["failure"]
+    assert failure["traceback"].startswith(f"{frame}éé")
 
 
 @pytest.mark.parametrize("room", [1_500, 3_000])
-def test_what_a_hook_has_added_does_not_push_out_the_failure(room: int) -> None:  # SPEC F3, F6
-    told = json.loads(fit(long_record("no", extra={"order": "x" * 50_000}), room) or "")
-    assert INNERMOST in told["failure"]["traceback"]
-    assert (told["failure"]["type"], told["failure"]["message"]) == ("app.Declined", "no")
-    assert "extra" not in told
+def test_the_extra_of_a_hook_does_not_displace_the_failure(room: int) -> None:  # SPEC F3, F6
+    fitted = json.loads(fit(long_record("no", extra={"order": "x" * 50_000}), room) or "")
+    assert INNERMOST in fitted["failure"]["traceback"]
+    assert (fitted["failure"]["type"], fitted["failure"]["message"]) == ("app.Declined", "no")
+    assert "extra" not in fitted
 
 
-def test_what_a_hook_has_added_stays_where_it_fits() -> None:  # SPEC F3, F6
-    told = json.loads(fit(long_record("x" * 50_000, extra={"order": 7}), 2_500) or "")
-    assert told["extra"] == {"order": 7}
+def test_the_extra_of_a_hook_is_kept_if_it_fits() -> None:  # SPEC F3, F6
+    fitted = json.loads(fit(long_record("x" * 50_000, extra={"order": 7}), 2_500) or "")
+    assert fitted["extra"] == {"order": 7}
 
 
-def test_what_fits_is_not_touched() -> None:  # SPEC F3
+def test_a_record_that_fits_is_not_changed() -> None:  # SPEC F3
     record = long_record("é\x00")
     assert fit(record, len(dump(record))) == dump(record)
 
 
-def test_as_much_is_kept_as_has_room() -> None:  # SPEC F3
+def test_as_much_is_kept_as_fits() -> None:  # SPEC F3
     for room in range(5_000, 6_000, 37):
         text = fit(long_record("x" * 100_000), room)
         assert text is not None
-        assert room - len(text) < 150, "at most a frame is given away"
+        assert room - len(text) < 150, "at most one frame more than needed is cut"
 
 
-def test_the_counters_that_travel_come_before_failure_and_history() -> None:  # SPEC E6
-    """Of a copy that is sent again the next issue needs id, attempts, due time and step counters to the last byte."""
+def test_the_counters_of_a_copy_are_kept_before_failure_and_history() -> None:  # SPEC E6
+    """The next delivery of a copy needs its id, attempts, due time and step counters unchanged."""
     record = long_record("x" * 10_000, carried=3, due=NOW, hops=2, steps={"slow": 2})
-    told = json.loads(fit(record, 600) or "")
-    assert (told["carried"], told["due"], told["hops"], told["steps"]) == (3, NOW, 2, {"slow": 2})
+    fitted = json.loads(fit(record, 600) or "")
+    assert (fitted["carried"], fitted["due"], fitted["hops"], fitted["steps"]) == (3, NOW, 2, {"slow": 2})
 
 
 @pytest.mark.parametrize("character", ["x", "é", "😀", "\\"])
-def test_fitting_a_huge_text_reads_little_of_it(character: str, monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC F3, I2
+def test_fitting_a_huge_text_encodes_little_of_it(
+    character: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC F3, I2
     written: list[int] = []
     dumps = json.dumps
 
@@ -325,7 +329,7 @@ def test_fitting_a_huge_text_reads_little_of_it(character: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("fields", "expected"),
     [
         ({"failure": {"reason": "fatal"}}, True),
         ({"failure": {}}, True),
@@ -337,9 +341,9 @@ def test_fitting_a_huge_text_reads_little_of_it(character: str, monkeypatch: pyt
         ({}, False),
     ],
     ids=[
-        "a letter",
-        "a letter that tells nothing",
-        "a letter with a count",
+        "a dead letter",
+        "a dead letter without details",
+        "a dead letter with a count",
         "a deferred copy",
         "a copy",
         "a copy that has not failed",
@@ -347,9 +351,9 @@ def test_fitting_a_huge_text_reads_little_of_it(character: str, monkeypatch: pyt
         "nothing",
     ],
 )
-def test_a_dead_letter_tells_of_a_failure_and_was_not_sent_again_since(
-    told: dict[str, Any], expected: bool
+def test_a_record_of_a_failure_without_a_copy_since_is_that_of_a_dead_letter(
+    fields: dict[str, Any], expected: bool
 ) -> None:  # SPEC F2, F7
-    assert is_dead_letter(told) is expected
-    record = {"v": 1, "sum": body_sum("body"), "id": "m1", **told}
+    assert is_dead_letter(fields) is expected
+    record = {"v": 1, "sum": body_sum("body"), "id": "m1", **fields}
     assert Envelope(record, NOW).is_dead_letter is expected

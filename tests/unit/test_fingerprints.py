@@ -1,4 +1,4 @@
-"""Fingerprints: the same for the same error at the same place, on any Python, whatever stands around the place."""
+"""Fingerprints: the same for the same error at the same place, on any Python and whatever the code around it."""
 
 import json
 import os
@@ -38,46 +38,46 @@ RECORDED = {
     "an_asynchronous_comprehension": "f7a18b04c54d",
     "an_endless_recursion": "81dc8d60431a",
 }
-"""Recorded with Python 3.11, 3.12 and 3.13 alike. A change of one of them makes two groups of the letters that lie in a
-dead-letter queue, those from before an upgrade and those from after it, though nothing in the user's code has changed.
+"""Recorded with Python 3.11, 3.12 and 3.13. If one of them changes, an upgrade of tarry splits the dead letters of one
+error in a queue into two groups, although the user's code has not changed.
 """
 
 OTHERS = [f"python3.{minor}" for minor in range(11, 20) if minor != sys.version_info.minor]
 
 
-def test_the_fingerprints_are_those_of_any_other_python() -> None:  # SPEC F2
+def test_the_fingerprints_are_the_same_on_every_python() -> None:  # SPEC F2
     assert fingerprints() == RECORDED
 
 
 def test_the_fingerprints_of_another_python_on_this_machine_are_the_same() -> None:  # SPEC F2
-    found = {name: told for name in OTHERS if (told := fingerprints_under(name)) is not None}
+    found = {name: results for name in OTHERS if (results := fingerprints_under(name)) is not None}
     if not found:
         pytest.skip("no other Python from 3.11 on is on the PATH")
     assert found == dict.fromkeys(found, RECORDED)
 
 
 def fingerprints_under(name: str) -> dict[str, str] | None:
-    """What another interpreter makes of the places; None if there is none of that name."""
+    """Return the fingerprints that another interpreter computes; None if there is no interpreter of that name."""
     if (interpreter := shutil.which(name)) is None:
         return None
     if subprocess.run([interpreter, "--version"], capture_output=True, check=False).returncode:
-        return None  # a version manager's stand-in for one that is not selected
+        return None  # the shim of a version manager for a version that is not selected
     script = "import json; from tests.places import fingerprints; print(json.dumps(fingerprints()))"
     paths = [Path(tarry.__file__).parents[1], Path(__file__).parents[2]]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
     result = subprocess.run([interpreter, "-c", script], capture_output=True, text=True, check=True, env=environment)
-    told: dict[str, str] = json.loads(result.stdout)
-    return told
+    found: dict[str, str] = json.loads(result.stdout)
+    return found
 
 
-# what stands around the place
+# the code around the place
 
 
 def fingerprint_of(handler: Callable[[], Any]) -> str:
-    """Of what a handler raises, from the handler on."""
+    """Return the fingerprint of the error that a handler raises, with a traceback that begins at the handler."""
     try:
         handler()
-    except Exception as error:  # noqa: BLE001 it is what is looked at
+    except Exception as error:  # noqa: BLE001 it is fingerprinted
         trace = error.__traceback__
         return diagnose(error.with_traceback(trace and trace.tb_next)).fingerprint
     raise AssertionError("nothing was raised")
@@ -114,7 +114,7 @@ def test_the_place_is_the_same_wherever_the_code_is_deployed() -> None:  # SPEC 
     ],
 )
 def test_another_version_of_a_library_keeps_the_fingerprint(path: str) -> None:  # SPEC F2
-    """What is generated, such as the `__init__` of a dataclass, counts as one, and tarry itself does."""
+    """Generated code, such as the `__init__` of a dataclass, counts as a library, and so does tarry."""
     libraries = (FAILS, "def handler(more=None):\n    def inner():\n        raise ValueError(7)\n\n    inner()\n")
     own = "def handler():\n    call()\n"
     found = {fingerprint_of(handler_in(own, call=handler_in(library, path))) for library in libraries}
@@ -122,7 +122,7 @@ def test_another_version_of_a_library_keeps_the_fingerprint(path: str) -> None: 
     assert found != {fingerprint_of(handler_in("def handler():\n    pass\n    call()\n", call=handler_in(FAILS, path)))}
 
 
-def test_a_directory_that_only_begins_like_a_librarys_is_the_users_own() -> None:  # SPEC F2
+def test_a_directory_whose_name_begins_with_that_of_a_library_is_user_code() -> None:  # SPEC F2
     beside = str(Path(tarry.__file__).parent) + "_extras/shop.py"
     one, other = (handler_in(f"{line}{FAILS}", beside) for line in ("", "import os\n\n"))
     elsewhere = handler_in("def handler():\n    raise ValueError(1)\n", beside)
@@ -131,7 +131,7 @@ def test_a_directory_that_only_begins_like_a_librarys_is_the_users_own() -> None
 
 
 def test_code_without_line_numbers_has_a_fingerprint() -> None:  # SPEC A2
-    """As what an instrumentation puts into functions may be."""
+    """Code that an instrumentation inserts into functions may have none."""
 
     def handler() -> None:
         raise ValueError

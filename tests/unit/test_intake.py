@@ -1,4 +1,4 @@
-"""Which batches are plain, and need no further look."""
+"""Intake: the records of a batch by id, and whether the batch is plain."""
 
 from typing import Any
 

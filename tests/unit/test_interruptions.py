@@ -1,7 +1,7 @@
-"""Interrupting the main thread by SIGALRM: the real thing, in fractions of a second.
+"""Interrupting the main thread by SIGALRM: with real signals, in fractions of a second.
 
-A timer may ring late on a busy machine, and a test may be late to wait for it: `Stops` waits for the test, and what is
-left of a timer is compared with the time that has passed.
+On a busy machine a timer may fire late, and a test may be late to wait for it. So `StopOnce` waits for the test, and
+the remaining time of a timer is compared with the time that has passed.
 """
 
 import contextlib
@@ -17,42 +17,42 @@ import pytest
 from tarry.world import RealThreads
 
 LONG = 60
-"""Seconds that nothing here really takes."""
-AGAIN_SECONDS = 0.005
+"""Seconds that no test here really waits."""
+RETRY_SECONDS = 0.005
 
 
-class Stop(BaseException):
-    """What the tests raise."""
+class StopTest(BaseException):
+    """The interruption of a test's block."""
 
 
-class Stops:
-    """Raises `Stop` once, in the block of a test; until the test is there, the interruption is to ask again."""
+class StopOnce:
+    """A callback that raises `StopTest` once, in the block of a test; before that, the interruption retries."""
 
     def __init__(self) -> None:
         self._waits = False
-        self.asked = 0
-        """How often the interruption has asked within a block."""
+        self.calls = 0
+        """How often the interruption called this object within a block."""
 
     def __call__(self, frame: FrameType | None) -> BaseException | float:
         if not self._waits or frame is None or not frame.f_code.co_name.startswith("test_"):
-            return AGAIN_SECONDS
-        self.asked += 1
+            return RETRY_SECONDS
+        self.calls += 1
         answer = self.answer(frame)
         self._waits = not isinstance(answer, BaseException)
         return answer
 
     def answer(self, _: FrameType | None) -> BaseException | float:
-        return Stop()
+        return StopTest()
 
     @contextlib.contextmanager
     def here(self) -> Iterator[None]:
         self._waits = True
-        with pytest.raises(Stop):
+        with pytest.raises(StopTest):
             yield
 
 
 @pytest.fixture(autouse=True)
-def _alarm_as_it_was() -> Iterator[None]:
+def _restore_alarm() -> Iterator[None]:
     before = signal.getsignal(signal.SIGALRM)
     yield
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -60,17 +60,17 @@ def _alarm_as_it_was() -> Iterator[None]:
 
 
 @pytest.fixture
-def stop() -> Stops:
-    return Stops()
+def stop() -> StopOnce:
+    return StopOnce()
 
 
 def interrupt(seconds: float, fire: Any = None) -> Any:
-    interruption = RealThreads().interrupt(seconds, fire or Stops())
+    interruption = RealThreads().interrupt(seconds, fire or StopOnce())
     assert interruption is not None
     return interruption
 
 
-def test_a_sleep_is_interrupted(stop: Stops) -> None:  # SPEC I3
+def test_a_sleep_is_interrupted(stop: StopOnce) -> None:  # SPEC I3
     interruption = interrupt(0.05, stop)
     began = time.monotonic()
     with stop.here():
@@ -79,68 +79,68 @@ def test_a_sleep_is_interrupted(stop: Stops) -> None:  # SPEC I3
     assert time.monotonic() - began < LONG / 2
 
 
-def test_what_swallows_an_interruption_is_interrupted_again(stop: Stops) -> None:  # SPEC I3
+def test_code_that_swallows_an_interruption_is_interrupted_repeatedly(stop: StopOnce) -> None:  # SPEC I3
     interruption = interrupt(0.01, stop)
     for _ in range(3):
         with stop.here():
             time.sleep(LONG)
     interruption.cancel()
-    assert stop.asked == 3
+    assert stop.calls == 3
 
 
-def test_who_is_asked_may_want_to_be_asked_later() -> None:
-    asked: list[float] = []
+def test_a_callback_can_postpone_the_interruption() -> None:
+    calls: list[float] = []
 
-    class Later(Stops):
+    class Postpones(StopOnce):
         def answer(self, _: FrameType | None) -> BaseException | float:
-            asked.append(time.monotonic())
-            return 0.05 if len(asked) == 1 else Stop()
+            calls.append(time.monotonic())
+            return 0.05 if len(calls) == 1 else StopTest()
 
-    later = Later()
-    interruption = interrupt(0.01, later)
-    with later.here():
+    postpones = Postpones()
+    interruption = interrupt(0.01, postpones)
+    with postpones.here():
         time.sleep(LONG)
     interruption.cancel()
-    assert len(asked) == 2
-    assert asked[1] - asked[0] >= 0.05
+    assert len(calls) == 2
+    assert calls[1] - calls[0] >= 0.05
 
 
 def test_the_frame_is_the_one_that_is_interrupted() -> None:
     seen: list[str] = []
 
-    class Looks(Stops):
+    class RecordsFrame(StopOnce):
         def answer(self, frame: FrameType | None) -> BaseException | float:
             assert frame is not None
             seen.append(frame.f_code.co_name)
-            return Stop()
+            return StopTest()
 
-    looks = Looks()
-    interruption = interrupt(0.01, looks)
-    with looks.here():
+    records_frame = RecordsFrame()
+    interruption = interrupt(0.01, records_frame)
+    with records_frame.here():
         time.sleep(LONG)
     interruption.cancel()
     assert seen == ["test_the_frame_is_the_one_that_is_interrupted"]
 
 
-def test_a_cancelled_interruption_does_not_come() -> None:
+def test_a_cancelled_interruption_does_not_happen() -> None:
     interrupt(0.02).cancel()
     time.sleep(0.05)
 
 
-def test_a_handler_of_the_users_is_put_back() -> None:  # SPEC I3
-    rung: list[int] = []
+def test_a_signal_handler_of_the_user_is_restored() -> None:  # SPEC I3
+    received: list[int] = []
 
     def own(number: int, _: FrameType | None) -> None:
-        rung.append(number)
+        received.append(number)
 
     signal.signal(signal.SIGALRM, own)
     interrupt(LONG).cancel()
     assert signal.getsignal(signal.SIGALRM) is own
     signal.raise_signal(signal.SIGALRM)
-    assert rung == [signal.SIGALRM]
+    assert received == [signal.SIGALRM]
 
 
-def test_a_timer_of_the_users_goes_on_where_it_would_be() -> None:  # SPEC I3
+def test_a_timer_of_the_user_continues_with_the_time_it_has_left() -> None:  # SPEC I3
     signal.signal(signal.SIGALRM, lambda *_: None)
     began = time.monotonic()
     signal.setitimer(signal.ITIMER_REAL, 600, 7)
@@ -153,20 +153,20 @@ def test_a_timer_of_the_users_goes_on_where_it_would_be() -> None:  # SPEC I3
     assert interval == 7
 
 
-def test_a_timer_of_the_users_that_has_run_out_meanwhile_rings_at_once() -> None:  # SPEC I3
-    rung: list[int] = []
-    signal.signal(signal.SIGALRM, lambda number, _: rung.append(number))
+def test_a_timer_of_the_user_that_expires_meanwhile_fires_at_once() -> None:  # SPEC I3
+    received: list[int] = []
+    signal.signal(signal.SIGALRM, lambda number, _: received.append(number))
     signal.setitimer(signal.ITIMER_REAL, 0.1)
     interruption = interrupt(LONG)
     time.sleep(0.15)
     interruption.cancel()
     ends_at = time.monotonic() + LONG
-    while not rung and time.monotonic() < ends_at:
+    while not received and time.monotonic() < ends_at:
         time.sleep(0.001)
-    assert rung == [signal.SIGALRM]
+    assert received == [signal.SIGALRM]
 
 
-def test_who_has_taken_the_signal_meanwhile_keeps_it() -> None:
+def test_a_signal_handler_set_meanwhile_stays() -> None:
     def own(*_: Any) -> None: ...
 
     interruption = interrupt(LONG)
@@ -177,7 +177,7 @@ def test_who_has_taken_the_signal_meanwhile_keeps_it() -> None:
     assert signal.getitimer(signal.ITIMER_REAL)[0] > 500
 
 
-def test_a_handler_of_tarrys_that_somebody_puts_back_later_interrupts_nothing() -> None:  # SPEC A6
+def test_a_handler_of_tarry_that_user_code_restores_later_does_not_interrupt() -> None:  # SPEC A6
     interruption = interrupt(LONG)
     left = signal.getsignal(signal.SIGALRM)
     interruption.cancel()
@@ -185,7 +185,9 @@ def test_a_handler_of_tarrys_that_somebody_puts_back_later_interrupts_nothing() 
     signal.raise_signal(signal.SIGALRM)
 
 
-def test_nor_does_it_in_a_later_invocation(stop: Stops) -> None:  # SPEC A6
+def test_a_handler_of_tarry_that_user_code_restores_does_not_interrupt_a_later_invocation(
+    stop: StopOnce,
+) -> None:  # SPEC A6
     earlier = interrupt(LONG)
     left = signal.getsignal(signal.SIGALRM)
     earlier.cancel()
@@ -198,7 +200,7 @@ def test_nor_does_it_in_a_later_invocation(stop: Stops) -> None:  # SPEC A6
     later.cancel()
 
 
-def test_one_within_another_puts_that_back(stop: Stops) -> None:
+def test_an_interruption_within_another_restores_it(stop: StopOnce) -> None:
     outer = interrupt(0.05, stop)
     interrupt(LONG).cancel()
     with stop.here():
@@ -206,15 +208,15 @@ def test_one_within_another_puts_that_back(stop: Stops) -> None:
     outer.cancel()
 
 
-def test_a_thread_that_is_not_the_main_one_cannot_be_interrupted() -> None:  # SPEC I3
+def test_only_the_main_thread_can_be_interrupted() -> None:  # SPEC I3
     results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(RealThreads().interrupt(0.01, Stops())))
+    thread = threading.Thread(target=lambda: results.append(RealThreads().interrupt(0.01, StopOnce())))
     thread.start()
     thread.join()
     assert results == [None]
 
 
-def test_a_timer_that_somebody_has_stopped_is_renewed(stop: Stops) -> None:  # SPEC I3
+def test_a_timer_that_user_code_has_stopped_is_renewed(stop: StopOnce) -> None:  # SPEC I3
     interruption = interrupt(LONG, stop)
     signal.alarm(0)
     interruption.renew()
@@ -223,7 +225,7 @@ def test_a_timer_that_somebody_has_stopped_is_renewed(stop: Stops) -> None:  # S
     interruption.cancel()
 
 
-def test_a_signal_that_somebody_has_taken_is_taken_back_until_the_end(stop: Stops) -> None:  # SPEC I3
+def test_a_signal_that_user_code_has_taken_is_taken_back_until_the_end(stop: StopOnce) -> None:  # SPEC I3
     def own(*_: Any) -> None: ...
 
     interruption = interrupt(LONG, stop)
@@ -237,21 +239,21 @@ def test_a_signal_that_somebody_has_taken_is_taken_back_until_the_end(stop: Stop
     assert 500 < signal.getitimer(signal.ITIMER_REAL)[0] <= 600
 
 
-def test_one_that_still_comes_is_left_as_it_is() -> None:
+def test_renewing_a_running_timer_does_not_change_it() -> None:
     interruption = interrupt(600)
     interruption.renew()
     assert 500 < signal.getitimer(signal.ITIMER_REAL)[0] <= 600
     interruption.cancel()
 
 
-def test_a_handler_of_somebody_elses_is_not_rung_by_our_timer() -> None:  # SPEC A6
+def test_cancelling_stops_the_timer_if_user_code_has_set_a_handler() -> None:  # SPEC A6
     interruption = interrupt(LONG)
     signal.signal(signal.SIGALRM, lambda *_: None)
     interruption.cancel()
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_nor_when_it_was_taken_back_meanwhile() -> None:  # SPEC A6
+def test_cancelling_stops_the_timer_if_the_signal_was_taken_back_meanwhile() -> None:  # SPEC A6
     interruption = interrupt(LONG)
     signal.signal(signal.SIGALRM, lambda *_: None)
     interruption.renew()

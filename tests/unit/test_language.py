@@ -126,7 +126,7 @@ def test_a_class_of_the_package_has_a_name_of_its_own() -> None:
 
 FOREIGN = re.compile(r"\b(nobody|somebody|suspects?|(?<!dead )(?<!dead-)(?<!dead_)letters?)\b", re.IGNORECASE)
 """Words that texts must not contain. Letters are dead letters."""
-LETTERS_OF_THE_ALPHABET = re.compile(
+ALPHABETIC = re.compile(
     r"\b(ASCII|any|lower-case|upper-case|capital|of) letters?\b|\bletters?(,| and| or) digits", re.IGNORECASE
 )
 
@@ -149,4 +149,4 @@ def test_docstrings_of_the_package_use_the_terms_of_the_glossary() -> None:
 
 def foreign_words(text: str) -> list[str]:
     without_code = re.sub(r"```.*?```|`[^`]*`|\[[^]]*\]\([^)]*\)", "", text, flags=re.DOTALL)
-    return FOREIGN.findall(LETTERS_OF_THE_ALPHABET.sub("", without_code))
+    return FOREIGN.findall(ALPHABETIC.sub("", without_code))

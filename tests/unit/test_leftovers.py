@@ -1,4 +1,4 @@
-"""The check that no test leaves a process behind, in test runs of its own."""
+"""The check that no test leaves a process behind, run on test runs of its own."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from tests.leftovers import MARK, Leftovers
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 
-LEAVES_ONE = """
+LEAVES_A_PROCESS = """
     import subprocess, sys
 
     def test_it():
@@ -29,11 +29,11 @@ def run(pytester: pytest.Pytester, test: str) -> pytest.RunResult:
 
 
 @pytest.mark.parametrize("passes", [True, False])
-def test_a_process_that_outlives_its_test_fails_the_run_and_is_ended(
+def test_a_process_that_outlives_its_test_is_ended_and_fails_the_run(
     passes: bool, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leftovers, "PATIENCE_SECONDS", 0.1)
-    result = run(pytester, LEAVES_ONE.format(passes=passes))
+    result = run(pytester, LEAVES_A_PROCESS.format(passes=passes))
     process_id = int(Path("started").read_text())
     result.assert_outcomes(passed=int(passes), failed=int(not passes))
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -41,9 +41,9 @@ def test_a_process_that_outlives_its_test_fails_the_run_and_is_ended(
     assert os.waitpid(process_id, 0)[1] == 9
 
 
-def test_a_process_that_ends_with_its_test_or_soon_after_is_none(pytester: pytest.Pytester) -> None:
+def test_a_process_that_ends_soon_after_its_test_is_not_reported(pytester: pytest.Pytester) -> None:
     before = os.environ.get(MARK)
-    result = run(pytester, LEAVES_ONE.format(passes=True).replace("600", "0.2"))
+    result = run(pytester, LEAVES_A_PROCESS.format(passes=True).replace("600", "0.2"))
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.OK
     result.stdout.no_fnmatch_line("*left behind*")

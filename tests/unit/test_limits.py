@@ -1,4 +1,4 @@
-"""What SQS allows in a request: tens, bytes."""
+"""The limits of SQS requests: ten entries, 1 MiB."""
 
 from itertools import pairwise
 from typing import Any
@@ -11,7 +11,7 @@ from tarry.sqs.limits import MAX_REQUEST_BYTES, message_size, requests_of, tens,
 
 
 @given(st.lists(st.integers(), max_size=105))
-def test_tens_hold_everything_in_order_in_as_few_requests_as_possible(entries: list[int]) -> None:  # SPEC G1
+def test_tens_split_entries_in_order_into_as_few_requests_as_possible(entries: list[int]) -> None:  # SPEC G1
     requests = list(tens(entries))
     assert [entry for request in requests for entry in request] == entries
     assert len(requests) == -(-len(entries) // 10)
@@ -19,7 +19,7 @@ def test_tens_hold_everything_in_order_in_as_few_requests_as_possible(entries: l
 
 
 @given(st.lists(st.integers(0, MAX_REQUEST_BYTES), max_size=60))
-def test_requests_hold_at_most_ten_entries_and_1_mib_in_their_order(sizes: list[int]) -> None:  # SPEC E6
+def test_requests_have_at_most_ten_entries_and_1_mib_and_keep_the_order(sizes: list[int]) -> None:  # SPEC E6
     requests = list(requests_of((index, size) for index, size in enumerate(sizes)))
     assert [entry for request in requests for entry in request] == list(range(len(sizes)))
     for request in requests:
@@ -28,14 +28,14 @@ def test_requests_hold_at_most_ten_entries_and_1_mib_in_their_order(sizes: list[
 
 
 @given(st.lists(st.integers(0, MAX_REQUEST_BYTES), max_size=60))
-def test_no_request_ends_before_it_has_to(sizes: list[int]) -> None:  # SPEC E6
+def test_a_request_ends_only_if_the_next_entry_does_not_fit(sizes: list[int]) -> None:  # SPEC E6
     requests = list(requests_of((index, size) for index, size in enumerate(sizes)))
     for request, following in pairwise(requests):
         full = len(request) == 10
         assert full or sum(sizes[entry] for entry in [*request, following[0]]) > MAX_REQUEST_BYTES
 
 
-def test_an_entry_too_large_for_any_request_goes_alone() -> None:  # SPEC E6
+def test_an_entry_that_is_too_large_for_any_request_is_sent_alone() -> None:  # SPEC E6
     assert list(requests_of([("a", 1), ("b", MAX_REQUEST_BYTES + 1), ("c", 1)])) == [["a"], ["b"], ["c"]]
 
 
@@ -46,11 +46,11 @@ def test_a_request_of_exactly_1_mib_is_one_request() -> None:  # SPEC E6
 @pytest.mark.parametrize(
     ("text", "length"), [("", 0), ("abc", 3), ("é", 2), ("€", 3), ("😀", 4), ("\ud800", 3), ("a\x00b", 3)], ids=ascii
 )
-def test_text_is_measured_in_bytes_of_utf_8(text: str, length: int) -> None:  # SPEC J2
+def test_the_length_of_a_text_is_its_bytes_in_utf_8(text: str, length: int) -> None:  # SPEC J2
     assert utf8_length(text) == length
 
 
-def test_names_types_and_values_of_attributes_count_with_the_body() -> None:  # SPEC F3
+def test_the_size_of_a_message_includes_names_types_and_values_of_attributes() -> None:  # SPEC F3
     attributes: dict[str, dict[str, Any]] = {
         "tenant": {"DataType": "String", "StringValue": "é"},
         "raw": {"DataType": "Binary.png", "BinaryValue": b"\xff\x00\x01"},

@@ -1,4 +1,4 @@
-"""What a handler sees of a message."""
+"""The public attributes of messages and batches, as a handler sees them."""
 
 import json
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from tests.wire import Wire
 
 
 def delivered(one: dict[str, Any], context: Any = None) -> Message:
-    """The message that a handler gets of a record."""
+    """Return the message that a handler receives for a record."""
     seen: list[Message] = []
     with Wire():
         consumer(seen.append)(event(one), context)
@@ -26,7 +26,7 @@ def text(value: str, data_type: str = "String") -> dict[str, str]:
     return {"stringValue": value, "dataType": data_type}
 
 
-def kept(body: str = "{}", **fields: Any) -> dict[str, Any]:
+def tarry_attribute(body: str = "{}", **fields: Any) -> dict[str, Any]:
     return {"Tarry": text(json.dumps({"v": 1, "sum": body_sum(body), "id": "stable", **fields}))}
 
 
@@ -50,7 +50,7 @@ def test_json_decodes_the_body(body: str, value: Any) -> None:  # SPEC K1
     assert delivered(record(body)).json() == value
 
 
-def test_json_gives_a_value_of_its_own_at_each_call() -> None:  # SPEC K1
+def test_json_returns_a_new_value_at_each_call() -> None:  # SPEC K1
     message = delivered(record('{"a": []}'))
     message.json()["a"].append(1)
     assert message.json() == {"a": []}
@@ -59,7 +59,7 @@ def test_json_gives_a_value_of_its_own_at_each_call() -> None:  # SPEC K1
 @pytest.mark.parametrize(
     "body", ["", "{", "{'a': 1}", "\x00", "[" * 100_000], ids=["empty", "half", "quotes", "nul", "deep"]
 )
-def test_json_of_what_is_none_raises_undecodable(body: str) -> None:  # SPEC D4
+def test_a_body_that_is_not_json_raises_undecodable(body: str) -> None:  # SPEC D4
     with pytest.raises(Undecodable) as caught:
         delivered(record(body)).json()
     assert "m1" in str(caught.value)
@@ -67,7 +67,7 @@ def test_json_of_what_is_none_raises_undecodable(body: str) -> None:  # SPEC D4
 
 
 @pytest.mark.parametrize("body", [None, 7, {"a": 1}], ids=repr)
-def test_a_body_that_is_no_text_is_undecodable(body: Any) -> None:  # SPEC D4
+def test_a_body_that_is_not_a_text_is_undecodable(body: Any) -> None:  # SPEC D4
     with pytest.raises(Undecodable):
         delivered({**record(), "body": body}).json()
 
@@ -84,36 +84,36 @@ def test_a_body_that_is_no_text_is_undecodable(body: Any) -> None:  # SPEC D4
         pytest.param(
             text("12345678901234567890123456789", "Number"), 12345678901234567890123456789, id="a large Number"
         ),
-        pytest.param(text("many", "Number"), "many", id="a Number that is none"),
+        pytest.param(text("many", "Number"), "many", id="a Number that is not a number"),
         pytest.param({"binaryValue": "AP8=", "dataType": "Binary"}, b"\x00\xff", id="Binary"),
         pytest.param({"binaryValue": "AP8=", "dataType": "Binary.png"}, b"\x00\xff", id="Binary with a label"),
     ],
 )
-def test_attributes_come_as_python_values(attribute: dict[str, str], value: Any) -> None:  # SPEC K1
+def test_attributes_are_python_values(attribute: dict[str, str], value: Any) -> None:  # SPEC K1
     found = delivered(record(attributes={"one": attribute})).attributes["one"]
     assert found == value
     assert type(found) is type(value)
 
 
-def test_a_lambda_event_has_lists_beside_the_values_of_an_attribute() -> None:  # SPEC K1
+def test_the_empty_lists_of_an_attribute_in_a_lambda_event_are_ignored() -> None:  # SPEC K1
     attribute = {**text("x"), "stringListValues": [], "binaryListValues": []}
     assert delivered(record(attributes={"one": attribute})).attributes == {"one": "x"}
 
 
 @pytest.mark.parametrize("attributes", [None, [], "x", {"one": None}], ids=repr)
-def test_attributes_that_are_none_are_no_attributes(attributes: Any) -> None:  # SPEC K1
+def test_malformed_attributes_are_ignored(attributes: Any) -> None:  # SPEC K1
     assert delivered({**record(), "messageAttributes": attributes}).attributes == {}
 
 
-def test_the_record_of_tarry_is_not_among_the_attributes() -> None:  # SPEC K1
-    assert delivered(record(attributes={**kept(), "mine": text("x")})).attributes == {"mine": "x"}
+def test_the_attributes_do_not_include_the_record_of_tarry() -> None:  # SPEC K1
+    assert delivered(record(attributes={**tarry_attribute(), "mine": text("x")})).attributes == {"mine": "x"}
 
 
-def test_an_attribute_of_that_name_that_is_the_users_own_is() -> None:  # SPEC K1
+def test_the_attributes_include_an_attribute_of_the_user_named_tarry() -> None:  # SPEC K1
     assert delivered(record(attributes={"Tarry": text("mine")})).attributes == {"Tarry": "mine"}
 
 
-def test_the_record_is_powertools_record_of_what_lambda_handed_over() -> None:  # SPEC K1
+def test_the_record_is_powertools_class_with_the_record_of_the_event() -> None:  # SPEC K1
     one = record('{"id": 7}')
     found = delivered(one).record
     assert isinstance(found, SQSRecord)
@@ -121,15 +121,15 @@ def test_the_record_is_powertools_record_of_what_lambda_handed_over() -> None:  
     assert found.raw_event == one
 
 
-def test_what_is_done_to_the_powertools_record_does_not_reach_the_message() -> None:  # SPEC F2
+def test_changing_the_powertools_record_does_not_change_the_message() -> None:  # SPEC F2
     message = delivered(record("{}"))
     message.record.raw_event["body"] = "changed"
     message.record.raw_event["attributes"]["ApproximateReceiveCount"] = "9"
     assert (message.body, message.receive_count) == ("{}", 1)
 
 
-def test_ids_are_sqs_own_until_tarry_sent_it() -> None:  # SPEC K3
-    fresh, copy = delivered(record()), delivered(record(attributes=kept()))
+def test_the_id_is_that_of_sqs_unless_tarry_sent_the_message() -> None:  # SPEC K3
+    fresh, copy = delivered(record()), delivered(record(attributes=tarry_attribute()))
     assert (fresh.id, fresh.delivery_id) == ("m1", "m1")
     assert (copy.id, copy.delivery_id) == ("stable", "m1")
 
@@ -146,7 +146,7 @@ def test_ids_are_sqs_own_until_tarry_sent_it() -> None:  # SPEC K3
         (7, ""),
     ],
 )
-def test_the_queue_is_named_by_its_arn(arn: Any, name: str) -> None:  # SPEC K1
+def test_the_name_of_the_queue_comes_from_its_arn(arn: Any, name: str) -> None:  # SPEC K1
     assert delivered({**record(), "eventSourceARN": arn}).queue == name
 
 
@@ -157,24 +157,24 @@ def test_the_group_id_is_that_of_the_message(group: str | None) -> None:  # SPEC
 
 def test_sent_at_is_when_it_was_first_sent() -> None:  # SPEC K1
     assert delivered(record()).sent_at == datetime.fromtimestamp(RECEIVED_AT, UTC)
-    copy = delivered(record(attributes=kept(sent="2026-01-01T00:00:00Z")))
+    copy = delivered(record(attributes=tarry_attribute(sent="2026-01-01T00:00:00Z")))
     assert copy.sent_at == datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("sent", [None, "", "yesterday", "9" * 30], ids=repr)
-def test_sent_at_is_none_where_the_record_does_not_say_it(sent: Any) -> None:  # SPEC K1
+def test_sent_at_is_none_if_the_record_has_no_valid_timestamp(sent: Any) -> None:  # SPEC K1
     one = record()
     one["attributes"]["SentTimestamp"] = sent
     assert delivered(one).sent_at is None
 
 
 @pytest.mark.parametrize("sent", ["yesterday", "2026-01-01T00:00:00"])
-def test_a_first_sending_that_is_no_time_in_utc_does_not_hide_sqs_own(sent: str) -> None:  # SPEC K1
-    message = delivered(record(attributes=kept(sent=sent)))
+def test_sent_at_is_the_timestamp_of_sqs_if_that_of_the_copy_is_not_a_time_in_utc(sent: str) -> None:  # SPEC K1
+    message = delivered(record(attributes=tarry_attribute(sent=sent)))
     assert message.sent_at == datetime.fromtimestamp(RECEIVED_AT, UTC)
 
 
-def test_the_context_is_lambdas_own() -> None:  # SPEC K1
+def test_the_context_is_that_of_lambda() -> None:  # SPEC K1
     context = Context()
     assert delivered(record(), context).context is context
 
@@ -183,14 +183,14 @@ def test_a_fresh_message_has_no_earlier_failure() -> None:  # SPEC K1
     assert delivered(record()).failure is None
 
 
-def test_a_dead_letter_tells_of_its_failure() -> None:  # SPEC K1, F2
+def test_a_dead_letter_has_its_failure() -> None:  # SPEC K1, F2
     failure = {"reason": "exhausted", "attempts": 5, "type": "KeyError"}
-    found = delivered(record(attributes=kept(failure=failure))).failure
+    found = delivered(record(attributes=tarry_attribute(failure=failure))).failure
     assert found is not None
     assert (found.reason, found.attempts, found.type, found.message) == ("exhausted", 5, "KeyError", None)
 
 
-def test_the_repr_names_id_queue_and_attempt_and_no_body() -> None:  # SPEC K1, L2
+def test_the_repr_shows_id_queue_and_attempt_but_not_the_body() -> None:  # SPEC K1, L2
     shown = repr(delivered(record("secret", receives=3)))
     assert "m1" in shown
     assert "orders" in shown
@@ -199,7 +199,7 @@ def test_the_repr_names_id_queue_and_attempt_and_no_body() -> None:  # SPEC K1, 
 
 
 def test_the_repr_is_one_line_whatever_the_id() -> None:  # SPEC K1, L2
-    shown = repr(delivered(record(attributes=kept(id="x\nERROR forged"))))
+    shown = repr(delivered(record(attributes=tarry_attribute(id="x\nERROR forged"))))
     assert len(shown.splitlines()) == 1
 
 

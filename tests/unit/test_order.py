@@ -1,4 +1,4 @@
-"""The order in which a batch runs: what was delivered before comes last."""
+"""The order in which a batch runs: redelivered messages come last."""
 
 from itertools import chain
 from typing import Any
@@ -15,7 +15,7 @@ counts = st.one_of(st.just(1), st.integers(1, 4))
 
 
 def records_of(receives: list[Any], queue: str = "orders", groups: list[str | None] | None = None) -> Records:
-    """Messages m0, m1, ... that were received so often."""
+    """Return the records of messages m0, m1, ... with the given receive counts."""
     return {
         f"m{index}": record(
             message_id=f"m{index}", queue=queue, receives=count, group=groups[index] if groups else None
@@ -25,8 +25,8 @@ def records_of(receives: list[Any], queue: str = "orders", groups: list[str | No
 
 
 def order_of(records: Records) -> tuple[list[str], list[str]]:
-    first, suspects = fresh_first(records)
-    return [message_id for message_id, _ in first], [message_id for items in suspects for message_id, _ in items]
+    first, redelivered = fresh_first(records)
+    return [message_id for message_id, _ in first], [message_id for items in redelivered for message_id, _ in items]
 
 
 @st.composite
@@ -47,83 +47,85 @@ def count_of(records: Records, message_id: str) -> int:
 
 
 @given(st.one_of(standard_batches, fifo_batches()))
-def test_every_message_is_in_the_order_once_with_its_record(records: Records) -> None:  # SPEC G4
-    first, suspects = fresh_first(records)
-    in_order = [*first, *chain.from_iterable(suspects)]
+def test_the_order_has_every_message_once_with_its_record(records: Records) -> None:  # SPEC G4
+    first, redelivered = fresh_first(records)
+    in_order = [*first, *chain.from_iterable(redelivered)]
     assert dict(in_order) == records
     assert len(in_order) == len(records)
 
 
 @given(standard_batches)
 def test_fresh_messages_come_first_in_the_order_of_the_batch(records: Records) -> None:  # SPEC G4
-    first, suspects = order_of(records)
+    first, redelivered = order_of(records)
     assert first == [message_id for message_id in records if count_of(records, message_id) == 1]
-    assert all(count_of(records, message_id) > 1 for message_id in suspects)
+    assert all(count_of(records, message_id) > 1 for message_id in redelivered)
 
 
 @given(standard_batches)
-def test_of_the_suspects_those_with_the_fewest_deliveries_come_first(records: Records) -> None:  # SPEC G4
-    _, suspects = order_of(records)
-    deliveries = [count_of(records, message_id) for message_id in suspects]
+def test_redelivered_messages_with_the_fewest_deliveries_come_first(records: Records) -> None:  # SPEC G4
+    _, redelivered = order_of(records)
+    deliveries = [count_of(records, message_id) for message_id in redelivered]
     assert deliveries == sorted(deliveries)
 
 
 @given(standard_batches, st.randoms())
-def test_the_order_of_the_suspects_does_not_hang_on_that_of_the_batch(records: Records, random: Any) -> None:  # SPEC G4
+def test_the_order_of_redelivered_messages_does_not_depend_on_that_of_the_batch(
+    records: Records, random: Any
+) -> None:  # SPEC G4
     shuffled = list(records.items())
     random.shuffle(shuffled)
     assert order_of(dict(shuffled))[1] == order_of(records)[1]
 
 
-def test_equals_have_another_order_at_each_delivery() -> None:  # SPEC G4
-    """Of ten that always come back together, over many deliveries each one is the first about as often as any."""
+def test_messages_with_equal_counts_have_another_order_at_each_delivery() -> None:  # SPEC G4
+    """If ten messages are always redelivered together, each is the first about as often as the others."""
     firsts = [order_of(records_of([delivery] * 10))[1][0] for delivery in range(2, 502)]
     assert {message_id: firsts.count(message_id) > 25 for message_id in firsts} == {f"m{i}": True for i in range(10)}
 
 
 @given(fifo_batches())
-def test_within_a_fifo_group_the_order_is_kept(records: Records) -> None:  # SPEC G4, H1
-    first, suspects = order_of(records)
+def test_the_order_within_a_fifo_group_is_kept(records: Records) -> None:  # SPEC G4, H1
+    first, redelivered = order_of(records)
     for group in ("a", "b", "c", None):
         in_batch = [message_id for message_id in records if group_of(records, message_id) == group]
-        assert [each for each in first + suspects if group_of(records, each) == group] == in_batch
+        assert [each for each in first + redelivered if group_of(records, each) == group] == in_batch
 
 
 @given(fifo_batches())
-def test_a_fifo_group_is_a_suspect_as_a_whole_if_its_first_message_here_was_delivered_before(
+def test_a_whole_fifo_group_counts_as_redelivered_if_its_first_message_in_the_batch_is(
     records: Records,
 ) -> None:  # SPEC G4
     heads: dict[Any, str] = {}
     for message_id in records:
         heads.setdefault(group_of(records, message_id), message_id)
-    first, suspects = order_of(records)
+    first, redelivered = order_of(records)
     assert all(count_of(records, heads[group_of(records, message_id)]) == 1 for message_id in first)
-    assert all(count_of(records, heads[group_of(records, message_id)]) > 1 for message_id in suspects)
+    assert all(count_of(records, heads[group_of(records, message_id)]) > 1 for message_id in redelivered)
     assert first == [message_id for message_id in records if message_id in first]
 
 
 @given(fifo_batches())
-def test_a_suspected_group_runs_in_one_go(records: Records) -> None:  # SPEC G4
-    _, suspects = fresh_first(records)
-    groups = [{group_of(records, message_id) for message_id, _ in items} for items in suspects]
+def test_the_messages_of_a_redelivered_group_run_one_after_the_other(records: Records) -> None:  # SPEC G4
+    _, redelivered = fresh_first(records)
+    groups = [{group_of(records, message_id) for message_id, _ in items} for items in redelivered]
     assert all(len(of_one) == 1 for of_one in groups)
     assert len(groups) == len(set().union(*groups))
 
 
-def test_a_group_id_on_a_standard_queue_is_no_order() -> None:  # SPEC H3, G4
+def test_a_group_id_on_a_standard_queue_does_not_order_messages() -> None:  # SPEC H3, G4
     records = records_of([2, 1, 3], groups=["tenant", "tenant", "tenant"])
     assert order_of(records) == (["m1"], ["m0", "m2"])
 
 
 @pytest.mark.parametrize("receives", [None, "", "many", "0", "-3", "01", [2], {}])
-def test_a_count_that_says_nothing_is_that_of_a_fresh_message(receives: Any) -> None:  # SPEC C2, G4
+def test_a_message_with_an_invalid_receive_count_is_fresh(receives: Any) -> None:  # SPEC C2, G4
     records = records_of([2, 1])
     records["m1"]["attributes"]["ApproximateReceiveCount"] = receives
     assert order_of(records) == (["m1"], ["m0"])
 
 
 @pytest.mark.parametrize("attributes", [None, "text", [], 7])
-def test_a_record_without_attributes_is_a_fresh_message(attributes: Any) -> None:  # SPEC A2, G4
+def test_a_message_without_attributes_is_fresh(attributes: Any) -> None:  # SPEC A2, G4
     records = records_of([2, 1])
     records["m1"]["attributes"] = attributes
     assert order_of(records) == (["m1"], ["m0"])

@@ -1,4 +1,4 @@
-"""Decisions as values, and the states they lead to."""
+"""Outcomes as values, and their states."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ from tarry import Outcome, State
     ],
     ids=repr,
 )
-def test_an_outcome_knows_the_state_it_leads_to(outcome: Outcome, state: State) -> None:  # SPEC L1
+def test_each_outcome_has_a_state(outcome: Outcome, state: State) -> None:  # SPEC L1
     assert outcome.state is state
 
 
@@ -41,13 +41,15 @@ def test_an_outcome_knows_the_state_it_leads_to(outcome: Outcome, state: State) 
     ],
     ids=repr,
 )
-def test_delays_are_whole_seconds_and_0_is_not_unset(outcome: Outcome, delay: int | None) -> None:  # SPEC B6, J5
+def test_a_delay_is_in_whole_seconds_and_0_differs_from_none(
+    outcome: Outcome, delay: int | None
+) -> None:  # SPEC B6, J5
     assert outcome.delay == delay
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), True, "60"], ids=repr)
 @pytest.mark.parametrize("make", [Outcome.retry, Outcome.defer], ids=["retry", "defer"])
-def test_what_is_no_delay_is_refused(make: Any, delay: Any) -> None:  # SPEC B6
+def test_an_invalid_delay_is_refused(make: Any, delay: Any) -> None:  # SPEC B6
     with pytest.raises(ValueError, match="delay"):
         make(delay)
 

@@ -1,4 +1,4 @@
-"""What a message may be when it is sent: bodies, attributes, ids, delays."""
+"""Packing a message for `Queue.send`: its body, attributes, ids and delay."""
 
 import json
 from dataclasses import dataclass, field
@@ -46,26 +46,26 @@ class Colour(Enum):
 
 
 @dataclass
-class Order:
+class OrderWithLines:
     id: int
     lines: list[Line] = field(default_factory=list)
     kind: ClassVar[str] = "order"
 
 
 def type_name(value: object) -> str:
-    """The id of a value in a test's name: the same in every process."""
+    """Return the type's name as the id of a test's parameter: it is the same in every process."""
     return type(value).__name__
 
 
 @pytest.mark.parametrize("body", ["text", "{not json", "é€😀", " ", "\t\n\r", '{"a": 1}'])
-def test_a_str_goes_as_it_is(body: str) -> None:  # SPEC J1
+def test_a_str_is_sent_as_it_is(body: str) -> None:  # SPEC J1
     assert body_of(body) == body
 
 
 @pytest.mark.parametrize(
     "body", [{}, [], {"id": 1}, [1, None, True, "é\x00\ud800"], {"deep": [{"x": (1, 2)}]}], ids=repr
 )
-def test_a_dict_or_list_becomes_json_that_sqs_can_refuse_no_character_of(body: Any) -> None:  # SPEC J1, J2
+def test_a_dict_or_list_becomes_json_without_a_character_that_sqs_refuses(body: Any) -> None:  # SPEC J1, J2
     text = body_of(body)
     assert json.loads(text) == json.loads(json.dumps(body))
     assert text.isascii()
@@ -73,7 +73,7 @@ def test_a_dict_or_list_becomes_json_that_sqs_can_refuse_no_character_of(body: A
 
 
 def test_a_dataclass_becomes_json_of_its_fields() -> None:  # SPEC J1
-    order = Order(1, [Line(sku="a", unitPrice=Decimal("1.50"))])
+    order = OrderWithLines(1, [Line(sku="a", unitPrice=Decimal("1.50"))])
     assert json.loads(body_of(order)) == {"id": 1, "lines": [{"sku": "a", "unitPrice": "1.50"}]}
 
 
@@ -82,7 +82,7 @@ def test_a_pydantic_model_becomes_json_that_the_same_model_reads() -> None:  # S
     assert Line.model_validate_json(body_of(line)) == line
 
 
-def test_what_json_has_no_word_for_is_said_as_pydantic_does() -> None:  # SPEC J1
+def test_types_without_a_json_form_are_written_as_pydantic_writes_them() -> None:  # SPEC J1
     body = {
         "moment": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
         "day": date(2026, 1, 2),
@@ -99,18 +99,20 @@ def test_what_json_has_no_word_for_is_said_as_pydantic_does() -> None:  # SPEC J
     }
 
 
-@pytest.mark.parametrize("body", [None, 1, 1.5, True, b"bytes", (1, 2), {1, 2}, object(), Order], ids=type_name)
-def test_any_other_body_is_refused_by_its_type(body: Any) -> None:  # SPEC J1
+@pytest.mark.parametrize(
+    "body", [None, 1, 1.5, True, b"bytes", (1, 2), {1, 2}, object(), OrderWithLines], ids=type_name
+)
+def test_any_other_type_of_body_is_refused(body: Any) -> None:  # SPEC J1
     with pytest.raises(TypeError, match=rf"a body is a str, dict, list, .*, got {type(body).__name__}"):
         packed_message(body)
 
 
-def test_a_body_that_holds_what_json_cannot_says_what() -> None:  # SPEC J1
+def test_a_body_with_a_type_that_json_cannot_represent_is_refused_with_the_type() -> None:  # SPEC J1
     with pytest.raises(TypeError, match="the body contains a bytes"):
         packed_message({"raw": b"x"})
 
 
-def test_a_number_that_is_none_in_json_is_refused() -> None:  # SPEC J2
+def test_a_number_that_json_cannot_represent_is_refused() -> None:  # SPEC J2
     with pytest.raises(ValueError, match="JSON"):
         packed_message({"price": float("nan")})
 
@@ -121,7 +123,7 @@ def test_an_empty_body_is_refused() -> None:  # SPEC J2
 
 
 @pytest.mark.parametrize("character", ["\x00", "\x0b", "\x1f", "\ud800", "\ufffe", "\uffff"], ids=ascii)
-def test_a_character_that_sqs_refuses_is_named_with_its_place(character: str) -> None:  # SPEC J2
+def test_a_character_that_sqs_refuses_is_refused_with_its_index(character: str) -> None:  # SPEC J2
     with pytest.raises(ValueError, match=rf"the body holds U\+{ord(character):04X} at index 2"):
         packed_message(f"ab{character}")
     with pytest.raises(ValueError, match=rf"attribute 'note' holds U\+{ord(character):04X} at index 0"):
@@ -131,25 +133,25 @@ def test_a_character_that_sqs_refuses_is_named_with_its_place(character: str) ->
 @pytest.mark.parametrize(
     "character", ["\t", "\n", "\r", " ", "\x7f", "\ud7ff", "\ue000", "\ufffd", "\U00010000", "\U0010ffff"]
 )
-def test_the_others_are_not(character: str) -> None:  # SPEC J2
+def test_all_other_characters_are_accepted(character: str) -> None:  # SPEC J2
     assert body_of(character) == character
 
 
 # size
 
 
-def test_a_message_may_have_1_mib_and_no_byte_more() -> None:  # SPEC J2
+def test_a_message_may_have_1_mib_and_not_a_byte_more() -> None:  # SPEC J2
     assert packed_message("x" * MIB).size == MIB
     with pytest.raises(ValueError, match=r"1048577 bytes, .* at most 1048576"):
         packed_message("x" * (MIB + 1))
 
 
-def test_bytes_count_and_not_characters() -> None:  # SPEC J2
+def test_the_size_is_counted_in_bytes_not_in_characters() -> None:  # SPEC J2
     with pytest.raises(ValueError, match="1048578 bytes"):
         packed_message("€" * (MIB // 3 + 1))
 
 
-def test_attributes_count_with_the_body() -> None:  # SPEC J2
+def test_the_size_includes_the_attributes() -> None:  # SPEC J2
     attribute = len("tenant") + len("String") + len("acme")
     assert packed_message("x" * (MIB - attribute), attributes={"tenant": "acme"}).size == MIB
     with pytest.raises(ValueError, match="1048577 bytes"):
@@ -181,7 +183,7 @@ def test_an_attribute_of_another_type_is_refused(value: Any) -> None:  # SPEC J2
 
 
 @pytest.mark.parametrize("value", ["", b"", float("nan"), float("inf"), Decimal("NaN")], ids=repr)
-def test_an_attribute_value_that_sqs_has_no_form_for_is_refused(value: Any) -> None:  # SPEC J2
+def test_an_attribute_value_that_sqs_cannot_represent_is_refused(value: Any) -> None:  # SPEC J2
     with pytest.raises(ValueError, match="attribute 'it'"):
         packed_message(attributes={"it": value})
 
@@ -194,7 +196,7 @@ def test_ten_attributes_are_allowed_and_eleven_are_not() -> None:  # SPEC J2
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "x" * 256, "aws", "awsome.x", "Tarry"])
-def test_a_name_may_be_of_letters_digits_and_single_dots(name: str) -> None:  # SPEC J2
+def test_a_name_of_alphanumeric_characters_and_single_dots_is_accepted(name: str) -> None:  # SPEC J2
     assert name in packed_message(attributes={name: 1}).parameters["MessageAttributes"]
 
 
@@ -220,7 +222,7 @@ def test_any_other_name_is_refused(name: str, text: str) -> None:  # SPEC J2
 
 
 @pytest.mark.parametrize("attributes", [["a"], "a", 5], ids=repr)
-def test_attributes_that_are_no_dict_are_refused(attributes: Any) -> None:  # SPEC J2
+def test_attributes_that_are_not_a_dict_are_refused(attributes: Any) -> None:  # SPEC J2
     with pytest.raises(TypeError, match="a dict of names and values"):
         packed_message(attributes=attributes)
 
@@ -230,7 +232,7 @@ def test_attributes_that_are_no_dict_are_refused(attributes: Any) -> None:  # SP
 
 @pytest.mark.parametrize("name", ["group_id", "deduplication_id"])
 @pytest.mark.parametrize("value", ["a", "x" * 128, "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"])
-def test_ids_may_have_128_letters_digits_and_punctuation(name: str, value: str) -> None:  # SPEC J2
+def test_ids_may_have_128_alphanumeric_characters_and_punctuation(name: str, value: str) -> None:  # SPEC J2
     assert getattr(packed_message(fifo=True, **{"group_id": "g", name: value}).entry, name) == value
 
 
@@ -252,7 +254,7 @@ def test_a_standard_queue_takes_a_group_id_and_no_deduplication_id() -> None:  #
         packed_message(deduplication_id="1")
 
 
-def test_on_fifo_a_missing_deduplication_id_is_made_for_each_message() -> None:  # SPEC J1
+def test_on_fifo_a_missing_deduplication_id_is_generated_for_each_message() -> None:  # SPEC J1
     ids = {packed_message(fifo=True, group_id="g").parameters["MessageDeduplicationId"] for _ in range(100)}
     assert len(ids) == 100
     assert (
@@ -281,7 +283,7 @@ def test_sqs_parks_a_message_for_at_most_900_seconds(delay: Any, seconds: int) -
     assert packed_message(delay=delay).parameters["DelaySeconds"] == seconds
 
 
-def test_without_a_delay_the_queue_has_its_own() -> None:  # SPEC J3
+def test_without_a_delay_that_of_the_queue_applies() -> None:  # SPEC J3
     assert "DelaySeconds" not in packed_message().parameters
 
 
@@ -292,7 +294,7 @@ def test_up_to_900_seconds_there_is_no_record(delay: Any) -> None:  # SPEC J4, K
 
 
 @pytest.mark.parametrize("delay", [901, 43_200])
-def test_beyond_900_seconds_the_record_says_when_the_message_is_due(delay: int) -> None:  # SPEC J4, K3
+def test_beyond_900_seconds_the_record_has_the_time_at_which_the_message_is_due(delay: int) -> None:  # SPEC J4, K3
     packed = packed_message('{"id": 1}', delay=delay)
     record = json.loads(packed.parameters["MessageAttributes"]["Tarry"]["StringValue"])
     assert record == {
@@ -318,7 +320,7 @@ def test_on_fifo_every_delay_is_refused(delay: int) -> None:  # SPEC J4
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), True, "60"], ids=repr)
 @pytest.mark.parametrize("fifo", [False, True])
-def test_what_is_no_delay_is_refused(delay: Any, fifo: bool) -> None:  # SPEC B6
+def test_an_invalid_delay_is_refused(delay: Any, fifo: bool) -> None:  # SPEC B6
     with pytest.raises(ValueError, match="a delay"):
         packed_message(fifo=fifo, group_id="g", delay=delay)
 
@@ -330,7 +332,7 @@ def test_a_long_delay_leaves_room_for_nine_attributes() -> None:  # SPEC J4
         packed_message(delay=901, attributes={**nine, "more": 1})
 
 
-def test_the_record_counts_with_the_body() -> None:  # SPEC J4
+def test_the_size_includes_the_record() -> None:  # SPEC J4
     record = packed_message("x", delay=901).size - 1
     assert 100 < record < 250
     assert packed_message("x" * (MIB - record), delay=901).size == MIB

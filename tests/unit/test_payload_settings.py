@@ -1,6 +1,6 @@
-"""`model=` and `envelope=`, and the model that an annotation names: what a consumer is made of."""
+"""The settings `model=` and `envelope=`, and the model that an annotation names."""
 
-from __future__ import annotations  # as in many a handler's file: all annotations here are strings
+from __future__ import annotations  # as in many files of handlers, all annotations here are strings
 
 import sys
 from functools import partial, wraps
@@ -23,7 +23,7 @@ class Order(BaseModel):
     number: int
 
 
-class Odd:
+class NotAModel:
     number: int
 
 
@@ -31,7 +31,7 @@ Orders = Message[Order]
 
 
 def reads_orders(handler: Consumer[Any]) -> bool:
-    """Whether it makes an `Order` of each body: then one that is none reaches no handler."""
+    """Return whether the consumer parses each body as an `Order`, so that no other body reaches the handler."""
     return handler._payload_reader is not None and handler._payload_reader._name == "Order"
 
 
@@ -56,7 +56,7 @@ def with_more(message: Message[Order], other: Unknown | None = None) -> Unknown 
 async def asynchronous(message: Message[Order]) -> None: ...
 
 
-class Service:
+class OrderService:
     def take(self, message: Message[Order]) -> None: ...
 
     def __call__(self, message: Message[Order]) -> None: ...
@@ -91,8 +91,8 @@ with_an_evaluated_annotation.__annotations__ = {"message": Message["Order"]}
         by_alias,
         with_more,
         asynchronous,
-        Service().take,
-        Service(),
+        OrderService().take,
+        OrderService(),
         decorated(of_one),
         partial(of_one),
         with_an_evaluated_annotation,
@@ -132,11 +132,11 @@ def not_annotated(message):  # type: ignore[no-untyped-def]
     [bare, of_anything, of_an_object, of_a_variable, of_something_unknown, not_annotated, without_wraps(of_one), print],
     ids=lambda function: function.__name__,
 )
-def test_an_annotation_that_names_no_model_asks_for_none(function: Any) -> None:  # SPEC K2
+def test_an_annotation_without_a_model_sets_none(function: Any) -> None:  # SPEC K2
     assert consumer(function)._payload_reader is None
 
 
-def test_message_itself_may_be_imported_for_type_checkers_only() -> None:  # SPEC K2
+def test_message_may_be_imported_for_type_checkers_only() -> None:  # SPEC K2
     scope: dict[str, Any] = {"Order": Order, "__name__": "app"}
     exec("def handler(message: 'Message[Order]'): ...", scope)
     assert reads_orders(consumer(scope["handler"]))
@@ -145,18 +145,18 @@ def test_message_itself_may_be_imported_for_type_checkers_only() -> None:  # SPE
 def of_an_unknown_model(message: Message[Unknown]) -> None: ...
 
 
-def test_an_annotation_that_cannot_be_resolved_is_refused_where_the_model_is_needed() -> None:  # SPEC K2
+def test_an_annotation_that_cannot_be_resolved_is_refused_if_it_names_a_model() -> None:  # SPEC K2
     with pytest.raises(ConfigurationError, match=r"Message\[Unknown\].*cannot be resolved.*'Unknown'.*set model="):
         consumer(of_an_unknown_model)
     assert reads_orders(consumer(model=Order)(of_an_unknown_model))
 
 
-def test_a_model_that_is_set_goes_before_the_annotation() -> None:  # SPEC K2
+def test_the_setting_model_takes_precedence_over_the_annotation() -> None:  # SPEC K2
     made: Any = consumer(model=Order)
     assert reads_orders(made(bare))
 
 
-# what is refused
+# invalid settings
 
 
 @pytest.mark.parametrize("envelope", ["sqs", "", 7, ["sns"], "SNS"], ids=repr)
@@ -171,34 +171,36 @@ def test_an_envelope_without_a_model_is_refused() -> None:  # SPEC K2
     assert reads_orders(consumer(envelope="sns")(of_one))
 
 
-class Raising:
+class ModelWithFailingSchema:
     @classmethod
     def __get_pydantic_core_schema__(cls, *_: Any) -> Any:
         raise KeyError("no schema today")
 
 
 @pytest.mark.parametrize(
-    ("model", "says"),
+    ("model", "text"),
     [
-        (Odd, "Odd"),
+        (NotAModel, "NotAModel"),
         (5, "5"),
         ({}, "{}"),
         (Order(number=1), "Order"),
-        (Raising, "no schema today"),
+        (ModelWithFailingSchema, "no schema today"),
         (str, "message.body"),
         (bytes, "message.body"),
     ],
     ids=lambda value: repr(value)[:30],
 )
 @pytest.mark.parametrize("envelope", [None, "sns"])
-def test_what_is_no_model_is_refused_where_it_stands(model: Any, says: str, envelope: Any) -> None:  # SPEC K2
+def test_an_invalid_model_is_refused_when_the_setting_is_given(model: Any, text: str, envelope: Any) -> None:  # SPEC K2
     with pytest.raises(ConfigurationError, match="model takes a pydantic model, a dataclass or a TypedDict") as refusal:
         consumer(model=model, envelope=envelope)
-    assert says in str(refusal.value)
+    assert text in str(refusal.value)
 
 
 @pytest.mark.parametrize("missing", ["pydantic", "aws_lambda_powertools.utilities.parser"])
-def test_without_powertools_or_pydantic_the_extra_is_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_powertools_or_pydantic_the_error_names_the_extra(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # SPEC K2
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ConfigurationError, match=r"tarry\[powertools\]"):

@@ -1,4 +1,4 @@
-"""Planning has no effects: what a message's verdict leads to is a function of what is handed in."""
+"""Planning has no effects: the settlement plan is a pure function of the verdict and the facts passed in."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ DEAD = queue_arn("arn:aws:sqs:us-east-1:123456789012:dead")
 SLOW = queue_arn("arn:aws:sqs:us-east-1:123456789012:slow")
 
 
-class Untouchable:
-    """Fails the test at any use."""
+class NotToBeUsed:
+    """An object that fails the test on any use."""
 
     def __init__(self, name: str) -> None:
         self.__dict__["name"] = name
@@ -44,17 +44,17 @@ class Untouchable:
         raise AssertionError(f"planning calls {self.__dict__['name']}")
 
 
-def untouchable_delivery(**fields: Any) -> Delivery:
-    """A delivery whose clock, log and client must not be used."""
-    log: Any = Untouchable("log")
+def delivery_with_unusable_world(**fields: Any) -> Delivery:
+    """Return a delivery whose clock, log and client must not be used."""
+    log: Any = NotToBeUsed("log")
     invocation = Invocation(World(), None, lambda _: 5, log)
     invocation.started_at = NOW
-    untouchable: Any = Untouchable("world")
-    invocation.world = untouchable
+    unusable: Any = NotToBeUsed("world")
+    invocation.world = unusable
     for name in ("now", "time_left", "elapsed"):
-        setattr(invocation, name, Untouchable(name))
-    given = record(**fields)
-    return delivery_of(Message(given, given["messageId"], invocation))
+        setattr(invocation, name, NotToBeUsed(name))
+    sqs_record = record(**fields)
+    return delivery_of(Message(sqs_record, sqs_record["messageId"], invocation))
 
 
 def situation(limits: dict[Any, SizeLimit]) -> Situation:
@@ -63,7 +63,7 @@ def situation(limits: dict[Any, SizeLimit]) -> Situation:
 
 
 def planned(delivery: Delivery, raised: BaseException, steps: FailureSteps, error: Exception | None) -> list[Any]:
-    """All that is decided and planned for a message: until the copy is refused with ``error``, and what follows."""
+    """Return all plans for a message, including the one that follows if the copy is refused with ``error``."""
     policy, planner = RetryPolicy(3, Exponential(10, jitter="full")), None
     decided = decide(delivery, None, raised, policy, NOW, diagnose=diagnose)
     if isinstance(decided, Failure):
@@ -93,30 +93,30 @@ STEPS = FailureSteps([SendAgain("slow-lane", times=1, queue="slow", delay=60), R
 def test_planning_uses_no_clock_log_or_client_and_changes_no_message(
     raised: Exception, receives: int, error: Exception | None
 ) -> None:
-    delivery = untouchable_delivery(receives=receives)
+    delivery = delivery_with_unusable_world(receives=receives)
     before = copy(delivery.__dict__)
     first = planned(delivery, raised, STEPS, error)
     assert delivery.__dict__ == before
-    again = planned(untouchable_delivery(receives=receives), raised, STEPS, error)
-    assert [plan.decision.outcome for plan in first] == [plan.decision.outcome for plan in again]
-    assert [plan.copy and plan.copy.variants for plan in first] == [plan.copy and plan.copy.variants for plan in again]
+    second = planned(delivery_with_unusable_world(receives=receives), raised, STEPS, error)
+    assert [plan.decision.outcome for plan in first] == [plan.decision.outcome for plan in second]
+    assert [plan.copy and plan.copy.variants for plan in first] == [plan.copy and plan.copy.variants for plan in second]
 
 
-def test_a_plan_names_the_queue_whose_facts_it_needs_and_asks_no_step_twice() -> None:
-    asked: list[str] = []
+def test_a_plan_names_the_queue_whose_facts_it_needs_and_calls_no_step_twice() -> None:
+    calls: list[str] = []
 
     def step(failure: Failure, next_step: Any) -> Outcome:
-        asked.append(failure.reason)
+        calls.append(failure.reason)
         return Outcome.resend("slow", 60)
 
-    plans = planned(untouchable_delivery(), ValueError("no"), FailureSteps([step]), None)
+    plans = planned(delivery_with_unusable_world(), ValueError("no"), FailureSteps([step]), None)
     assert [plan.needs for plan in plans] == [SLOW, None]
     assert plans[-1].copy is not None
     assert plans[-1].copy.target == SLOW
-    assert asked == ["error"]
+    assert calls == ["error"]
 
 
-def test_the_hooks_of_a_dead_letter_are_called_once_it_is_known_how_large_it_may_be() -> None:
+def test_the_hooks_of_a_dead_letter_are_called_once_the_size_limit_is_known() -> None:
     enriched: list[Failure] = []
 
     def enrich(failure: Failure) -> dict[str, Any]:
@@ -124,15 +124,15 @@ def test_the_hooks_of_a_dead_letter_are_called_once_it_is_known_how_large_it_may
         return {}
 
     steps = FailureSteps([DeadLetter(enrich=enrich)])
-    plans = planned(untouchable_delivery(), ValueError("no"), steps, None)
+    plans = planned(delivery_with_unusable_world(), ValueError("no"), steps, None)
     assert [plan.needs for plan in plans] == [DEAD, None]
     assert len(enriched) == 1
 
 
-def test_what_follows_a_refusal_is_planned_from_it() -> None:
-    """At the queue's last delivery SQS would move the message without a record, so it is dead-lettered instead."""
+def test_the_plan_after_a_refusal_depends_on_the_refusal() -> None:
+    """At its last delivery, SQS would move the message without a record, so tarry dead-letters it instead."""
     steps = FailureSteps([SendAgain("slow-lane", queue="slow")])
-    *_, sent, next_plan = planned(untouchable_delivery(receives=10), ValueError("no"), steps, OSError("no"))
+    *_, sent, next_plan = planned(delivery_with_unusable_world(receives=10), ValueError("no"), steps, OSError("no"))
     assert (sent.copy.target, sent.needs) == (SLOW, None)
     assert (next_plan.needs, next_plan.copy) == (DEAD, None)
     assert next_plan.not_sent == ("slow: no (it may be there all the same)",)

@@ -1,4 +1,4 @@
-"""The retry policy: limits, classes of errors, and the backoff in force."""
+"""The retry policy: limits, classes of errors, and the effective backoff."""
 
 from typing import Any
 
@@ -18,15 +18,15 @@ from tarry import (
 )
 
 
-class Oops(Exception):
+class Parent(Exception):
     pass
 
 
-class Worse(Oops):
+class Child(Parent):
     pass
 
 
-class Both(Worse, KeyError):
+class ChildKeyError(Child, KeyError):
     pass
 
 
@@ -43,14 +43,14 @@ def test_max_attempts_may_be_1_to_1000(limit: int) -> None:  # SPEC C1
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1001, 2.0, "5", None, True, 10**400], ids=lambda limit: repr(limit)[:20])
-def test_another_max_attempts_is_refused_with_its_value(limit: Any) -> None:  # SPEC C1, C5
+def test_any_other_max_attempts_is_refused_and_the_error_names_the_value(limit: Any) -> None:  # SPEC C1, C5
     with pytest.raises(ConfigurationError, match="max_attempts") as caught:
         RetryPolicy(limit)
     assert repr(limit) in str(caught.value)
 
 
 @pytest.mark.parametrize("backoff", [60, "fixed", Fixed, lambda attempt: 1, [1, 2]])
-def test_a_backoff_that_is_none_is_refused(backoff: Any) -> None:  # SPEC C5
+def test_an_invalid_backoff_is_refused(backoff: Any) -> None:  # SPEC C5
     with pytest.raises(ConfigurationError, match="backoff"):
         RetryPolicy(backoff=backoff)
 
@@ -59,33 +59,33 @@ def test_a_backoff_that_is_none_is_refused(backoff: Any) -> None:  # SPEC C5
 @pytest.mark.parametrize(
     "classes", ["ValueError", [ValueError], ValueError(), int, (ValueError, int), {ValueError}], ids=repr
 )
-def test_what_is_no_class_of_exceptions_is_refused(name: str, classes: Any) -> None:  # SPEC D1, C5
+def test_a_value_that_is_not_an_exception_class_is_refused(name: str, classes: Any) -> None:  # SPEC D1, C5
     with pytest.raises(ConfigurationError, match=name):
         RetryPolicy(**{name: classes})
 
 
 def test_a_class_in_both_lists_is_refused() -> None:  # SPEC C5
-    with pytest.raises(ConfigurationError, match="Oops"):
-        RetryPolicy(fatal=(KeyError, Oops), retry_on=Oops)
+    with pytest.raises(ConfigurationError, match="Parent"):
+        RetryPolicy(fatal=(KeyError, Parent), retry_on=Parent)
 
 
 @pytest.mark.parametrize(
     ("settings", "error", "reason"),
     [
-        ({}, Oops(), "error"),
+        ({}, Parent(), "error"),
         ({}, Undecodable("x"), "undecodable"),
         ({"retry_on": Undecodable}, Undecodable("x"), "undecodable"),
         ({"fatal": ValueError}, Undecodable("x"), "undecodable"),
         ({}, Reject(), "rejected"),
         ({"fatal": Exception}, Retry(), "error"),
-        ({"retry_on": Oops}, Reject(), "rejected"),
-        ({"fatal": Oops}, Worse(), "fatal"),
-        ({"fatal": Oops, "retry_on": KeyError}, Both(), "fatal"),
-        ({"fatal": KeyError, "retry_on": Oops}, Both(), "error"),
-        ({"fatal": (Oops,), "retry_on": (Worse,)}, Both(), "error"),
-        ({"retry_on": Oops}, SystemExit(), "error"),
+        ({"retry_on": Parent}, Reject(), "rejected"),
+        ({"fatal": Parent}, Child(), "fatal"),
+        ({"fatal": Parent, "retry_on": KeyError}, ChildKeyError(), "fatal"),
+        ({"fatal": KeyError, "retry_on": Parent}, ChildKeyError(), "error"),
+        ({"fatal": (Parent,), "retry_on": (Child,)}, ChildKeyError(), "error"),
+        ({"retry_on": Parent}, SystemExit(), "error"),
         ({"fatal": SystemExit}, SystemExit(), "fatal"),
-        ({"retry_on": ()}, Oops(), "fatal"),
+        ({"retry_on": ()}, Parent(), "fatal"),
         ({"fatal": BaseException}, KeyboardInterrupt(), "fatal"),
     ],
 )
@@ -97,7 +97,7 @@ def test_the_most_specific_class_wins(settings: Any, error: BaseException, reaso
 
 
 def linked(error: BaseException, cause: BaseException | None = None, context: BaseException | None = None) -> Any:
-    """``error`` with what it was raised from, and what was being handled."""
+    """Set the cause and the context of ``error`` and return it."""
     error.__context__ = context
     if cause is not None:
         error.__cause__ = cause
@@ -105,7 +105,7 @@ def linked(error: BaseException, cause: BaseException | None = None, context: Ba
 
 
 def suppressing(error: BaseException) -> Any:
-    """As ``raise error from None`` does."""
+    """Suppress the context of ``error``, as ``raise error from None`` does, and return it."""
     error.__suppress_context__ = True
     return error
 
@@ -132,38 +132,40 @@ def group_in_a_circle(*leaves: Exception) -> Any:
     return whole
 
 
-OOPS = {"fatal": Oops}
-BOTH = {"fatal": Oops, "retry_on": KeyError}
+FATAL = {"fatal": Parent}
+BOTH = {"fatal": Parent, "retry_on": KeyError}
 
 
 @pytest.mark.parametrize(
     ("settings", "error", "reason"),
     [
-        pytest.param(OOPS, chain(2_000, Oops(), explicit=True), "fatal", id="2,000 causes down"),
-        pytest.param(OOPS, chain(2_000, Oops(), explicit=False), "fatal", id="2,000 contexts down"),
-        pytest.param(OOPS, chain(2_000, KeyError(), explicit=True), "error", id="2,000 causes without one"),
-        pytest.param(OOPS, linked(OSError(), cause=group(OSError(), Worse())), "fatal", id="a group as cause"),
-        pytest.param(OOPS, linked(OSError(), context=group(OSError(), Worse())), "fatal", id="a group as context"),
-        pytest.param(OOPS, group(OSError(), linked(OSError(), cause=Oops())), "fatal", id="the cause of a leaf"),
-        pytest.param(OOPS, group(OSError(), group(OSError(), Oops())), "fatal", id="a nested group"),
-        pytest.param(OOPS, linked(OSError(), cause=KeyError(), context=Oops()), "error", id="a context behind a cause"),
-        pytest.param(OOPS, suppressing(linked(OSError(), context=Oops())), "error", id="from None"),
-        pytest.param(OOPS, linked(OSError(), cause=suppressing(linked(OSError(), context=Oops()))), "error", id="deep"),
-        pytest.param(OOPS, circle(OSError(), KeyError(), explicit=True), "error", id="causes in a circle"),
-        pytest.param(OOPS, circle(OSError(), KeyError(), Oops(), explicit=True), "fatal", id="a circle with one"),
-        pytest.param(OOPS, circle(OSError(), KeyError(), explicit=False), "error", id="contexts in a circle"),
-        pytest.param(OOPS, group_in_a_circle(KeyError()), "error", id="a group in a circle"),
-        pytest.param(OOPS, group_in_a_circle(Oops()), "fatal", id="a group in a circle with one"),
-        pytest.param({"retry_on": Oops}, linked(OSError(), cause=group(Oops())), "error", id="retry_on below"),
-        pytest.param({"retry_on": Oops}, linked(OSError(), cause=KeyError()), "fatal", id="retry_on nowhere"),
-        pytest.param({"retry_on": Oops}, suppressing(linked(OSError(), context=Oops())), "fatal", id="retry_on hidden"),
-        pytest.param(BOTH, linked(KeyError(), cause=Oops()), "error", id="the error before its cause"),
-        pytest.param(BOTH, linked(Oops(), cause=KeyError()), "fatal", id="and the other way round"),
-        pytest.param(BOTH, group(OSError(), KeyError(), Oops()), "error", id="the first leaf that is named"),
-        pytest.param(BOTH, linked(group(OSError(), Oops()), cause=KeyError()), "fatal", id="a leaf before a cause"),
+        pytest.param(FATAL, chain(2_000, Parent(), explicit=True), "fatal", id="2,000 causes down"),
+        pytest.param(FATAL, chain(2_000, Parent(), explicit=False), "fatal", id="2,000 contexts down"),
+        pytest.param(FATAL, chain(2_000, KeyError(), explicit=True), "error", id="2,000 causes without one"),
+        pytest.param(FATAL, linked(OSError(), cause=group(OSError(), Child())), "fatal", id="a group as cause"),
+        pytest.param(FATAL, linked(OSError(), context=group(OSError(), Child())), "fatal", id="a group as context"),
+        pytest.param(FATAL, group(OSError(), linked(OSError(), cause=Parent())), "fatal", id="the cause of a leaf"),
+        pytest.param(FATAL, group(OSError(), group(OSError(), Parent())), "fatal", id="a nested group"),
+        pytest.param(FATAL, linked(OSError(), cause=KeyError(), context=Parent()), "error", id="a context and a cause"),
+        pytest.param(FATAL, suppressing(linked(OSError(), context=Parent())), "error", id="from None"),
+        pytest.param(
+            FATAL, linked(OSError(), cause=suppressing(linked(OSError(), context=Parent()))), "error", id="deep"
+        ),
+        pytest.param(FATAL, circle(OSError(), KeyError(), explicit=True), "error", id="causes in a circle"),
+        pytest.param(FATAL, circle(OSError(), KeyError(), Parent(), explicit=True), "fatal", id="a circle with one"),
+        pytest.param(FATAL, circle(OSError(), KeyError(), explicit=False), "error", id="contexts in a circle"),
+        pytest.param(FATAL, group_in_a_circle(KeyError()), "error", id="a group in a circle"),
+        pytest.param(FATAL, group_in_a_circle(Parent()), "fatal", id="a group in a circle with one"),
+        pytest.param({"retry_on": Parent}, linked(OSError(), cause=group(Parent())), "error", id="retry_on below"),
+        pytest.param({"retry_on": Parent}, linked(OSError(), cause=KeyError()), "fatal", id="retry_on nowhere"),
+        pytest.param({"retry_on": Parent}, suppressing(linked(OSError(), context=Parent())), "fatal", id="suppressed"),
+        pytest.param(BOTH, linked(KeyError(), cause=Parent()), "error", id="the error before its cause"),
+        pytest.param(BOTH, linked(Parent(), cause=KeyError()), "fatal", id="the error before its cause, reversed"),
+        pytest.param(BOTH, group(OSError(), KeyError(), Parent()), "error", id="the first listed leaf"),
+        pytest.param(BOTH, linked(group(OSError(), Parent()), cause=KeyError()), "fatal", id="a leaf before a cause"),
     ],
 )  # fmt: skip
-def test_causes_are_walked_to_the_first_that_is_named(settings: Any, error: Any, reason: str) -> None:  # SPEC D1, D2
+def test_the_first_listed_class_among_the_causes_decides(settings: Any, error: Any, reason: str) -> None:  # SPEC D1, D2
     assert RetryPolicy(**settings, traverse_causes=True).reason(error) == reason
 
 
@@ -183,18 +185,18 @@ def test_causes_are_walked_to_the_first_that_is_named(settings: Any, error: Any,
     ],
     ids=repr,
 )
-def test_the_longest_delay_is_that_of_all_attempts_and_at_least_a_quarter_of_an_hour(
+def test_the_longest_delay_is_that_of_all_attempts_and_at_least_15_minutes(
     policy: RetryPolicy, seconds: float
 ) -> None:  # SPEC E4
     assert policy.longest_delay(fifo=False) == seconds
 
 
 def test_policies_are_equal_by_value() -> None:  # SPEC C5
-    assert RetryPolicy(3, Fixed(1), fatal=Oops) == RetryPolicy(3, Fixed(1.0), fatal=(Oops,))
+    assert RetryPolicy(3, Fixed(1), fatal=Parent) == RetryPolicy(3, Fixed(1.0), fatal=(Parent,))
     assert RetryPolicy(3) != RetryPolicy(4)
     assert "max_attempts=3" in repr(RetryPolicy(3))
     assert len({RetryPolicy(3), RetryPolicy(3)}) == 1
 
 
-def test_a_discard_is_not_the_policy_s_business() -> None:  # SPEC E1
+def test_the_policy_does_not_classify_a_discard() -> None:  # SPEC E1
     assert RetryPolicy(fatal=Exception).reason(Discard()) != "fatal"

@@ -1,4 +1,4 @@
-"""The pages of docs/reference/ say what the code has: generated ones are up to date, written ones are complete."""
+"""The pages of docs/reference/: generated pages are up to date, written pages are complete."""
 
 import ast
 import inspect
@@ -56,7 +56,7 @@ def test_the_generated_pages_are_up_to_date(source: Source) -> None:
     assert stale == [], "run make docs"
 
 
-def test_every_log_event_and_every_error_has_a_meaning_and_none_is_left_of_one_that_is_gone(found: Messages) -> None:
+def test_every_log_event_and_every_error_has_a_meaning_and_every_meaning_is_in_use(found: Messages) -> None:
     assert list(problems(found, read_meanings())) == []
 
 
@@ -64,22 +64,22 @@ NO_MEANINGS = Meanings({}, {}, {})
 EVENT, ERROR = Text("sneezed", "consumer.sneeze", "bless you"), Text("ValueError", "consumer.sneeze", "got {value}")
 
 
-def test_what_is_new_or_gone_is_told_in_a_sentence(found: Messages) -> None:
-    told = list(problems(Messages([EVENT], [ERROR]), NO_MEANINGS))
-    assert "The log event 'sneezed' has no meaning: add it to [events]" in "\n".join(told)
-    assert "The text 'got {value}' has no meaning: add the key 'ValueError consumer.sneeze'" in "\n".join(told)
+def test_a_missing_or_unused_meaning_is_reported_in_a_sentence(found: Messages) -> None:
+    sentences = list(problems(Messages([EVENT], [ERROR]), NO_MEANINGS))
+    assert "The log event 'sneezed' has no meaning: add it to [events]" in "\n".join(sentences)
+    assert "The text 'got {value}' has no meaning: add the key 'ValueError consumer.sneeze'" in "\n".join(sentences)
     meanings = read_meanings()
     meanings.events["sneezed"] = meanings.errors["Settings"][ERROR.key] = ("A sneeze.", "Rest.")
     meanings.left_out["consumer.sneeze"] = "private"
-    told = list(problems(found, meanings))
-    assert [each.partition(":")[0] for each in told] == [
+    sentences = list(problems(found, meanings))
+    assert [each.partition(":")[0] for each in sentences] == [
         "The log event 'sneezed' is not in the code any more",
         "No error has the key 'ValueError consumer.sneeze' any more",
         "[left_out] names 'consumer.sneeze', which is not in the code any more",
     ]
 
 
-def test_what_is_left_out_has_a_reason_and_no_meaning(found: Messages) -> None:
+def test_a_text_that_is_left_out_has_a_reason_and_no_meaning(found: Messages) -> None:
     meanings = read_meanings()
     assert all(meanings.left_out.values())
     assert [each.key for each in found.errors if each.key in meanings.keys and each.key in meanings.left_out] == []
@@ -89,7 +89,7 @@ def test_texts_are_read_with_their_variants_and_constants(found: Messages) -> No
     templates = {(each.name, each.template) for each in [*found.events, *found.errors]}
     assert ("ConfigurationError", "concurrency must be a whole number from 1 to 1000, got {concurrency}") in templates
     lost = {each.template for each in found.events if each.name == "lease_lost"}
-    assert len(lost) >= 4, "the consequence that a caller hands in is part of the text"
+    assert len(lost) >= 4, "the consequence that a caller passes is part of the text"
     no_dead_letter_queue = {text for name, text in templates if name == "NoDeadLetterQueue"}
     assert len({text for text in no_dead_letter_queue if text.startswith("its dead-letter queue {target} is")}) == 2
     assert {each.level for each in found.events if each.name == "suspect_started"} == {"INFO"}
@@ -103,7 +103,7 @@ def test_every_field_of_a_line_is_in_the_table() -> None:
 
 
 def fields_in_code() -> set[str]:
-    """The names that the log and the executor give to fields."""
+    """Return the names of fields in the log and the executor."""
     fields = set[str]()
     for name in ("telemetry/logs.py", "settlement/executor.py"):
         for node in ast.walk(ast.parse((PACKAGE / name).read_text("utf-8"))):
@@ -122,9 +122,9 @@ def test_every_command_and_option_is_on_its_page() -> None:
     todo = [("tarry", typer.main.get_command(app))]
     while todo:
         name, command = todo.pop()
-        below = getattr(command, "commands", {})
-        todo += [(f"{name} {each}", sub) for each, sub in below.items()]
-        if not below:
+        subcommands = getattr(command, "commands", {})
+        todo += [(f"{name} {each}", sub) for each, sub in subcommands.items()]
+        if not subcommands:
             section = page[page.index(f"## `{name}`") :].partition("\n## ")[0]
             options = {each for parameter in command.params for each in parameter.opts if each.startswith("-")}
             assert {each for each in options - {"--help", "-h"} if f"`{each}`" not in section} == set()
@@ -140,7 +140,7 @@ def test_every_environment_variable_is_on_a_page() -> None:
 
 
 def section(page: str, heading: str) -> str:
-    """What stands below a heading, up to the next heading of any level."""
+    """Return the text below a heading, up to the next heading of any level."""
     text = (DOCS / page).read_text("utf-8")
     found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found is not None, f"{page} has no heading {heading!r}"
@@ -148,19 +148,19 @@ def section(page: str, heading: str) -> str:
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    """The rows of tables by the names in their first cells."""
+    """Return the rows of tables by the names in their first cells."""
     cells = (re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line.startswith("|"))
     named = ((row, re.findall(r"`([\w.]+)", row[0])) for row in cells)
     return {name: [each.strip() for each in row] for row, names in named for name in names}
 
 
 def parameters(function: Callable[..., object]) -> dict[str, str]:
-    """The parameters of a function with their defaults, as a table has them."""
-    given = signature(function).parameters.values()
+    """Return the parameters of a function with their defaults as a table shows them."""
+    signature_parameters = signature(function).parameters.values()
     required = Parameter.empty
     return {
         each.name: "required" if each.default is required else f"`{each.default!r}`"
-        for each in given
+        for each in signature_parameters
         if each.name != "self"
     }
 
@@ -190,8 +190,8 @@ def test_a_table_has_every_parameter_with_its_default(function: Callable[..., ob
 def test_every_setting_of_a_consumer_is_on_the_page() -> None:
     table = rows(section("settings.md", "`@consumer` and `@batch_consumer`"))
     assert set(SETTINGS) == table.keys() - {"setting"}
-    told = {name: row[2] for name, row in table.items()}
-    assert (told["concurrency"], told["ack"], told["unsaid"], told["isolate"]) == (
+    defaults = {name: row[2] for name, row in table.items()}
+    assert (defaults["concurrency"], defaults["ack"], defaults["unsaid"], defaults["isolate"]) == (
         "`1`",
         '`"on_return"`',
         '`"ack"`',
@@ -201,7 +201,7 @@ def test_every_setting_of_a_consumer_is_on_the_page() -> None:
 
 
 def public(kind: type) -> set[str]:
-    """The public attributes of a class: those of its instances are annotated, or named in its constructor."""
+    """Return the public attributes of a class: its members, and the annotated attributes of its instances."""
     own = [each for each in kind.__mro__ if each.__module__.startswith("tarry") and each is not Value]
     return {name for each in own for name in (*vars(each), *inspect.get_annotations(each)) if not name.startswith("_")}
 
@@ -234,10 +234,11 @@ def test_every_public_name_is_on_a_page() -> None:
 
 
 @pytest.mark.parametrize("signal", [tarry.Retry, tarry.Reject, tarry.Discard, tarry.Defer, tarry.BatchError])
-def test_signals_are_shown_with_their_parameters(signal: type[Exception]) -> None:
-    given = signature(signal).parameters.values()
+def test_the_page_shows_signals_with_their_parameters(signal: type[Exception]) -> None:
+    parameters_of_signal = signature(signal).parameters.values()
     shown = ", ".join(
-        each.name if each.default is Parameter.empty else f"{each.name}={each.default!r}" for each in given
+        each.name if each.default is Parameter.empty else f"{each.name}={each.default!r}"
+        for each in parameters_of_signal
     )
     assert f"`{signal.__name__}({shown})`".replace("''", '""') in section("message.md", "Signals")
 
@@ -246,7 +247,7 @@ def test_signals_are_shown_with_their_parameters(signal: type[Exception]) -> Non
 
 
 BODY, NOW = '{"order": 7}', 1_795_000_000.0
-"""The body of the example on the page, and a time at which it may be read."""
+"""The body of the page's example, and a time at which it is valid."""
 
 
 def examples(heading: str) -> dict[str, Any]:
@@ -289,7 +290,7 @@ def test_the_limits_of_the_attribute_are_on_the_page() -> None:
     assert f"down to {traceback:,} and {message} bytes" in section("tarry-attribute.md", "Size")
 
 
-def test_pages_are_links_away_from_each_other() -> None:
+def test_the_pages_link_only_to_each_other() -> None:
     names = {path.name for path in DOCS.glob("*.md")}
     assert names == {
         "settings.md",

@@ -1,4 +1,4 @@
-"""What SQS's refusals mean: one rule for each question, used everywhere."""
+"""The classification of SQS errors: one function for each question."""
 
 import pytest
 
@@ -20,7 +20,7 @@ NO_QUEUE = ["AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "Inv
 
 
 @pytest.mark.parametrize("code", THROTTLES)
-def test_a_throttle_is_one_to_every_question(code: str) -> None:  # SPEC F4, G1, M5
+def test_every_function_recognizes_a_throttled_request(code: str) -> None:  # SPEC F4, G1, M5
     error = client_error(code)
     assert is_throttle(code)
     assert is_refused_for_now(error)
@@ -31,7 +31,7 @@ def test_a_throttle_is_one_to_every_question(code: str) -> None:  # SPEC F4, G1,
 
 
 @pytest.mark.parametrize("code", NO_QUEUE)
-def test_a_queue_that_does_not_exist_is_one_to_every_question(code: str) -> None:  # SPEC F4, M1
+def test_every_function_recognizes_a_queue_that_does_not_exist(code: str) -> None:  # SPEC F4, M1
     error = client_error(code)
     assert is_no_queue(code)
     assert is_refused_for_good(error)
@@ -40,6 +40,6 @@ def test_a_queue_that_does_not_exist_is_one_to_every_question(code: str) -> None
 
 
 @pytest.mark.parametrize("code", ["OverLimit", "AccessDenied", "InvalidParameterValue", ""])
-def test_other_refusals_are_neither(code: str) -> None:  # SPEC F4
+def test_other_errors_are_neither_throttled_nor_of_a_missing_queue(code: str) -> None:  # SPEC F4
     assert not is_throttle(code)
     assert not is_no_queue(code)

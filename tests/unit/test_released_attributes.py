@@ -1,4 +1,4 @@
-"""Attributes of the released form, and of later versions: two versions of a consumer work on one queue."""
+"""`Tarry` attributes of released and of later versions: two versions of a consumer share one queue."""
 
 import json
 from pathlib import Path
@@ -23,12 +23,12 @@ def attribute(text: str) -> dict[str, Any]:
 
 
 def released(path: Path) -> tuple[str, dict[str, Any]]:
-    """The body, and the record of its attribute."""
-    kept = json.loads(path.read_text())
-    return kept["body"], json.loads(kept["attribute"])
+    """Return the body and the record of a file."""
+    message = json.loads(path.read_text())
+    return message["body"], json.loads(message["attribute"])
 
 
-def test_an_attribute_of_each_kind_is_kept() -> None:  # DESIGN 3
+def test_there_is_a_released_attribute_of_each_kind() -> None:  # DESIGN 3
     assert [path.stem for path in RELEASED] == [
         "copy-deferred", "copy-deferred-after-failure", "copy-with-due", "copy-with-steps", "dead-letter-exhausted",
         "dead-letter-fatal", "dead-letter-rejected", "dead-letter-undecodable", "dead-letter-with-extra",
@@ -37,30 +37,30 @@ def test_an_attribute_of_each_kind_is_kept() -> None:  # DESIGN 3
 
 
 @pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
-def test_the_released_form_is_read_whole(path: Path) -> None:  # DESIGN 3
-    body, told = released(path)
-    envelope = read_envelope(attribute(json.dumps(told)), body, NOW)
+def test_a_released_attribute_is_read_completely(path: Path) -> None:  # DESIGN 3
+    body, written = released(path)
+    envelope = read_envelope(attribute(json.dumps(written)), body, NOW)
     for name in ("id", "origin", "sent", "edited", "due"):
-        assert getattr(envelope, name) == told.get(name)
-    assert (envelope.carried, envelope.hops) == (told.get("carried", 0), told.get("hops", 0))
-    assert dict(envelope.steps) == told.get("steps", {})
-    if "failure" not in told:
+        assert getattr(envelope, name) == written.get(name)
+    assert (envelope.carried, envelope.hops) == (written.get("carried", 0), written.get("hops", 0))
+    assert dict(envelope.steps) == written.get("steps", {})
+    if "failure" not in written:
         assert envelope.failure is None
         return
     assert envelope.failure is not None
-    assert {name: getattr(envelope.failure, name) for name in told["failure"]} == told["failure"]
-    assert [dict(entry) for entry in envelope.failure.history] == told["history"]
+    assert {name: getattr(envelope.failure, name) for name in written["failure"]} == written["failure"]
+    assert [dict(entry) for entry in envelope.failure.history] == written["history"]
 
 
 @pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
-def test_the_command_reads_the_released_form_too(path: Path) -> None:  # DESIGN 3, M2
-    body, told = released(path)
-    dead = dead_letter(body, told)
-    assert (dead.id, dead.edited) == (told["id"], told.get("edited"))
-    assert (dead.failure is None) == ("failure" not in told)
-    again = fresh_envelope(dead)
-    assert {name: again[name] for name in told if name not in BEGINS_ANEW} == {
-        name: value for name, value in told.items() if name not in BEGINS_ANEW
+def test_the_command_reads_a_released_attribute(path: Path) -> None:  # DESIGN 3, M2
+    body, written = released(path)
+    dead = dead_letter(body, written)
+    assert (dead.id, dead.edited) == (written["id"], written.get("edited"))
+    assert (dead.failure is None) == ("failure" not in written)
+    fresh = fresh_envelope(dead)
+    assert {name: fresh[name] for name in written if name not in BEGINS_ANEW} == {
+        name: value for name, value in written.items() if name not in BEGINS_ANEW
     }
 
 
@@ -77,11 +77,11 @@ LATER = {
 
 
 def later(**more: Any) -> dict[str, Any]:
-    """A record of a later version, with keys that this one does not know."""
+    """Return a record of a later version, with keys that this version does not know."""
     return {"v": 1, "sum": body_sum(BODY), "id": "m1", "origin": arn("orders"), "carried": 1, **LATER, **more}
 
 
-def test_keys_of_a_later_version_are_ignored_wherever_they_are() -> None:  # SPEC E3
+def test_unknown_keys_of_a_later_version_are_ignored() -> None:  # SPEC E3
     envelope = read_envelope(attribute(json.dumps(later())), BODY, NOW)
     assert (envelope.id, envelope.carried, dict(envelope.notes)) == ("m1", 1, {"lane": "slow"})
     assert envelope.failure is not None
@@ -107,38 +107,38 @@ def test_an_extra_that_is_not_an_object_is_none(extra: Any) -> None:  # SPEC F6
 
 
 def sent_by(handler: Any, **more: Any) -> dict[str, Any]:
-    """The record of the copy that this version sends of a later version's message."""
+    """Return the record of the copy that this version sends of a message from a later version."""
     with Wire(queues={"orders": Queue(dead_letter="orders-dlq")}) as wire:
         handler(event(record(BODY, "copy", attributes={"Tarry": attribute(json.dumps(later(**more)))})), Context())
-    [told] = wire.envelopes()
-    return told
+    [written] = wire.envelopes()
+    return written
 
 
 def test_a_deferred_copy_keeps_everything_that_a_later_version_wrote() -> None:  # SPEC E3, J5
-    told = sent_by(consumer(lambda message: message.defer(60)))
+    written = sent_by(consumer(lambda message: message.defer(60)))
     for name in ("future", "notes", "extra"):
-        assert told[name] == LATER[name]
-    assert told["failure"] == LATER["failure"]
+        assert written[name] == LATER[name]
+    assert written["failure"] == LATER["failure"]
 
 
 def fails(message: Message) -> None:
     raise ValueError("out of order")
 
 
-def test_a_re_sent_copy_keeps_unknown_keys_and_notes() -> None:  # SPEC E3, E6
-    told = sent_by(consumer(on_failure=[SendAgain("slow", delay=60)])(fails))
-    assert (told["future"], told["notes"], told["steps"]) == (LATER["future"], {"lane": "slow"}, {"slow": 1})
-    assert (told["failure"]["type"], "extra" in told) == ("ValueError", False)
-    assert [entry.get("delay") for entry in told["history"]] == [30, 60]
+def test_a_copy_sent_by_send_again_keeps_unknown_keys_and_notes() -> None:  # SPEC E3, E6
+    written = sent_by(consumer(on_failure=[SendAgain("slow", delay=60)])(fails))
+    assert (written["future"], written["notes"], written["steps"]) == (LATER["future"], {"lane": "slow"}, {"slow": 1})
+    assert (written["failure"]["type"], "extra" in written) == ("ValueError", False)
+    assert [entry.get("delay") for entry in written["history"]] == [30, 60]
 
 
-def test_a_dead_letter_begins_anew() -> None:  # SPEC F2
-    told = sent_by(consumer(on_failure=[DeadLetter()])(fails))
-    assert {"future", "notes", "extra", "carried", "steps"}.isdisjoint(told)
-    assert told["failure"]["attempts"] == 2
+def test_a_dead_letter_keeps_no_keys_of_earlier_copies() -> None:  # SPEC F2
+    written = sent_by(consumer(on_failure=[DeadLetter()])(fails))
+    assert {"future", "notes", "extra", "carried", "steps"}.isdisjoint(written)
+    assert written["failure"]["attempts"] == 2
 
 
-def test_a_dead_letter_that_is_sent_back_keeps_the_keys_of_a_later_version() -> None:  # SPEC F2
-    again = fresh_envelope(dead_letter(BODY, later()))
-    assert (again["future"], again["failure"], again["extra"]) == (LATER["future"], LATER["failure"], LATER["extra"])
-    assert {"carried", "notes"}.isdisjoint(again)
+def test_a_retried_dead_letter_keeps_the_keys_of_a_later_version() -> None:  # SPEC F2
+    fresh = fresh_envelope(dead_letter(BODY, later()))
+    assert (fresh["future"], fresh["failure"], fresh["extra"]) == (LATER["future"], LATER["failure"], LATER["extra"])
+    assert {"carried", "notes"}.isdisjoint(fresh)

@@ -1,4 +1,4 @@
-"""Verdicts as exceptions."""
+"""Signals: exceptions that a handler raises as its verdict."""
 
 import copy
 import pickle
@@ -13,7 +13,7 @@ from tarry.signals import find_signal
 
 
 @pytest.mark.parametrize("name", ["Retry", "Reject", "Discard", "Defer", "BatchError"])
-def test_a_signal_goes_by_its_public_name(name: str) -> None:  # SPEC B3
+def test_a_signal_has_its_public_name(name: str) -> None:  # SPEC B3
     kind = getattr(tarry, name)
     assert (kind.__module__, kind.__qualname__) == ("tarry", name)
 
@@ -43,13 +43,13 @@ def test_a_signal_keeps_its_reason(kind: Any, reason: str | None) -> None:  # SP
 
 @pytest.mark.parametrize("delay", [-1, True, "60", float("nan")], ids=repr)
 @pytest.mark.parametrize("kind", [Retry, Defer])
-def test_a_signal_refuses_what_is_no_delay(kind: Any, delay: Any) -> None:  # SPEC B6
+def test_a_signal_refuses_an_invalid_delay(kind: Any, delay: Any) -> None:  # SPEC B6
     with pytest.raises(ValueError, match="delay"):
         kind(delay)
 
 
 @pytest.mark.parametrize("signal", [Retry(60), Retry(), Reject("x"), Discard("x"), Defer(30)], ids=repr)
-def test_a_signal_survives_the_way_from_another_process(signal: Any) -> None:  # SPEC B3
+def test_a_signal_can_be_copied_and_pickled(signal: Any) -> None:  # SPEC B3
     for other in (copy.copy(signal), pickle.loads(pickle.dumps(signal))):
         assert type(other) is type(signal)
         assert vars(other) == vars(signal)
@@ -61,13 +61,13 @@ def test_a_batch_error_names_one_message(arguments: Any) -> None:  # SPEC B5
         BatchError(**arguments)
 
 
-def test_a_batch_error_has_a_text_of_its_own_or_the_users() -> None:  # SPEC B5
+def test_a_batch_error_has_the_text_of_the_user_or_a_default() -> None:  # SPEC B5
     assert "3" in str(BatchError(index=3))
     assert str(BatchError("the third line", index=3)) == "the third line"
     assert BatchError(index=0).index == 0
 
 
-def test_an_error_without_a_signal_carries_none() -> None:  # SPEC B3
+def test_no_signal_is_found_in_an_error_without_one() -> None:  # SPEC B3
     assert find_signal(ValueError()) is None
     assert find_signal(ExceptionGroup("x", [ValueError()])) is None
 
@@ -78,11 +78,11 @@ def test_the_outermost_of_two_signals_is_found() -> None:  # SPEC B3
     assert find_signal(outer) is outer
 
 
-def test_a_long_chain_of_causes_is_walked_to_its_end() -> None:  # SPEC B3
+def test_a_signal_is_found_at_the_end_of_a_long_chain_of_causes() -> None:  # SPEC B3
     deepest = Reject()
     error: BaseException = deepest
     for _ in range(5000):
-        above = ValueError()
-        above.__cause__ = error
-        error = above
+        effect = ValueError()
+        effect.__cause__ = error
+        error = effect
     assert find_signal(error) is deepest

@@ -14,7 +14,7 @@ class Point(Value):
     y: int = 0
 
 
-class Place(Point):
+class DerivedPoint(Point):
     pass
 
 
@@ -27,18 +27,18 @@ def test_annotations_make_the_constructor() -> None:
             point(*values, **fields)
 
 
-def test_a_subclass_of_the_users_may_annotate_anything() -> None:
-    class Counted(RetryInPlace):
+def test_a_subclass_of_the_user_may_have_any_annotations() -> None:
+    class Noted(RetryInPlace):
         hits: ClassVar[dict[str, int]] = {}
         note: str
 
-    assert (repr(Counted()), Counted() == Counted(), hash(Counted()) == hash(Counted())) == ("Counted()", True, True)
+    assert (repr(Noted()), Noted() == Noted(), hash(Noted()) == hash(Noted())) == ("Noted()", True, True)
 
 
-def test_values_are_equal_if_type_and_fields_are() -> None:
+def test_values_are_equal_if_their_types_and_fields_are_equal() -> None:
     assert Point(1, 2) == Point(1, 2)
     assert Point(1, 2) != Point(2, 1)
-    assert Point(1, 2) != Place(1, 2)
+    assert Point(1, 2) != DerivedPoint(1, 2)
     assert Point(1, 2) != (1, 2)
 
 

@@ -1,4 +1,4 @@
-"""The world a consumer runs in."""
+"""The world: the clock, random source and client factory of a consumer."""
 
 from random import Random
 from typing import Any
@@ -8,22 +8,22 @@ from tarry.world import WallClock, World, use
 from tests.records import Context, batch_of
 
 
-def test_a_world_after_a_cold_start_has_what_it_was_made_of_and_nothing_that_it_kept() -> None:
+def test_a_world_after_a_cold_start_keeps_its_settings_and_none_of_its_cached_values() -> None:
     clock, random = WallClock(), Random(1)
     world = World(clock, random, client_factory=object)
     kept = world.keep(lambda here: object())
-    assert world.first_time("said")
+    assert world.first_time("warned")
 
     fresh = world.afresh()
     assert (fresh.clock, fresh.random, fresh.client_factory) == (clock, random, object)
     assert fresh.keep(lambda here: "new") == "new" != kept
-    assert fresh.first_time("said")
-    assert not world.first_time("said")
+    assert fresh.first_time("warned")
+    assert not world.first_time("warned")
 
 
-def test_a_world_may_run_another_consumer_in_the_place_of_the_one_that_was_called() -> None:
-    """So a simulation sees the runs of a consumer that is called below a decorator."""
-    asked: list[Any] = []
+def test_a_world_may_run_another_consumer_instead_of_the_one_that_was_called() -> None:
+    """So a simulation sees the runs of a consumer that a decorator wraps."""
+    called_consumers: list[Any] = []
     ran: list[str] = []
 
     @consumer
@@ -35,9 +35,9 @@ def test_a_world_may_run_another_consumer_in_the_place_of_the_one_that_was_calle
         ran.append("watched")
 
     def watch(called: Any) -> Any:
-        asked.append(called)
+        called_consumers.append(called)
         return watched
 
     with use(World(watch=watch)):
         assert handler(batch_of(2), Context()) == {"batchItemFailures": []}
-    assert (asked, ran) == ([handler], ["watched", "watched"])
+    assert (called_consumers, ran) == ([handler], ["watched", "watched"])

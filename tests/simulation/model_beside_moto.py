@@ -1,4 +1,4 @@
-"""The model of SQS and moto side by side, under one clock that is moved by hand."""
+"""The model of SQS and moto side by side, with one clock that tests move."""
 
 import json
 from collections.abc import Iterator
@@ -21,23 +21,23 @@ from tests.wire import ACCOUNT
 
 REGION = "us-east-1"
 AS_MOTO = Realism(late_changes_are_ignored=False)
-"""In moto a handle hides a message whose lease has expired (PLATFORM 33a)."""
-ASK_FOR_ALL = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"], "WaitTimeSeconds": 0}
+"""In moto, a visibility change takes effect after the lease has expired (PLATFORM 33a)."""
+ALL_ATTRIBUTES = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"], "WaitTimeSeconds": 0}
 
 
 @dataclass(frozen=True)
-class Pair:
-    """What each of the two calls the same thing: a receipt handle."""
+class Handles:
+    """The receipt handles of one message, in the model and in moto."""
 
     model: str
     moto: str
 
 
-class Both:
-    """Each request goes to the model and to moto."""
+class ModelBesideMoto:
+    """The model and moto; each request goes to both."""
 
     def __init__(self, moto_client: Any, realism: Realism) -> None:
-        self.milliseconds = 1_800_000_000_000  # whole, so that both round alike
+        self.milliseconds = 1_800_000_000_000  # whole, so that both round the same way
         self.model = Sqs(self.now, Random(1), History(self.now), realism=realism)
         self.moto = moto_client
 
@@ -47,8 +47,8 @@ class Both:
     def wait(self, seconds: float) -> None:
         self.milliseconds += round(seconds * 1000)
 
-    def ask(self, operation: str, queue: str, **parameters: Any) -> tuple[Any, Any]:
-        """The two answers, or the codes with which the request was refused."""
+    def request(self, operation: str, queue: str, **parameters: Any) -> tuple[Any, Any]:
+        """Return the two answers, or the error codes if the request was refused."""
         try:
             ours: Any = self.model.call(operation, {"QueueUrl": self.model.url(queue), **_side("model", parameters)})
         except SqsError as error:
@@ -61,14 +61,14 @@ class Both:
             moto = error.response["Error"]["Code"]
         return ours, moto
 
-    def receive(self, queue: str, most: int, **parameters: Any) -> tuple[list[Any], list[Any]]:
-        ours, moto = self.ask("ReceiveMessage", queue, MaxNumberOfMessages=most, **ASK_FOR_ALL, **parameters)
+    def receive(self, queue: str, limit: int, **parameters: Any) -> tuple[list[Any], list[Any]]:
+        ours, moto = self.request("ReceiveMessage", queue, MaxNumberOfMessages=limit, **ALL_ATTRIBUTES, **parameters)
         return ours.get("Messages", []), moto.get("Messages", [])
 
-    def lease(self, queue: str, **parameters: Any) -> Pair:
-        """The handles of the first message that can be received."""
+    def lease(self, queue: str, **parameters: Any) -> Handles:
+        """Receive one message and return its handles."""
         [ours], [moto] = self.receive(queue, 1, **parameters)
-        return Pair(ours["ReceiptHandle"], moto["ReceiptHandle"])
+        return Handles(ours["ReceiptHandle"], moto["ReceiptHandle"])
 
     def queue(self, name: str, dead_letter: str | None = None, **attributes: str) -> None:
         if name.endswith(".fifo"):
@@ -80,13 +80,13 @@ class Both:
         self.moto.create_queue(QueueName=name, Attributes=attributes)
 
     def in_moto(self, queue: str) -> Any:
-        """moto's own object for a queue."""
+        """Return moto's object for a queue."""
         return sqs_backends[ACCOUNT][REGION].queues[queue]
 
 
 def _side(name: str, value: Any) -> Any:
-    """The parameters with one side's part of all pairs."""
-    if isinstance(value, Pair):
+    """Return the parameters with the handles of one side."""
+    if isinstance(value, Handles):
         return getattr(value, name)
     if isinstance(value, dict):
         return {key: _side(name, each) for key, each in value.items()}
@@ -97,17 +97,17 @@ def _side(name: str, value: Any) -> Any:
 
 @contextmanager
 def moto_client() -> Iterator[Any]:
-    """A client of moto that leaves it to moto to find fault with requests."""
+    """Provide a client of moto that does not validate requests, so that moto does."""
     config = Config(parameter_validation=False, signature_version=UNSIGNED)
     with mock_aws():
         yield boto3.client("sqs", region_name=REGION, config=config)
 
 
 @contextmanager
-def side_by_side(client: Any, realism: Realism = AS_MOTO) -> Iterator[Both]:
-    """Both without a queue. moto reads the time through two functions, which are put on the clock of both."""
+def side_by_side(client: Any, realism: Realism = AS_MOTO) -> Iterator[ModelBesideMoto]:
+    """Provide both without a queue; two functions of moto are patched so that it uses the same clock."""
     sqs_backends[ACCOUNT][REGION].reset()
-    both = Both(client, realism)
+    both = ModelBesideMoto(client, realism)
     with (
         patch("moto.sqs.models.unix_time", both.now),
         patch("moto.sqs.models.unix_time_millis", lambda: both.milliseconds),

@@ -1,4 +1,4 @@
-"""What a redesign of the settlement broke, or nearly, each found by a review: hooks, clocks and notices (SPEC E)."""
+"""Regressions of a redesign of the settlement that a review found: hooks, clocks and log lines (SPEC E)."""
 
 import asyncio
 import threading
@@ -24,8 +24,8 @@ from tarry.world import current
 
 
 @pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
-def test_a_local_retry_behind_a_slow_step_leaves_time_to_settle(queue: str, sandbox: Sandbox) -> None:  # SPEC E2, I2
-    """The time left counts when `LocalRetry` is asked, not when the first step was."""
+def test_a_local_retry_after_a_slow_step_leaves_time_to_settle(queue: str, sandbox: Sandbox) -> None:  # SPEC E2, I2
+    """`LocalRetry` uses the time left when it is called, not when the first step was called."""
     runs: list[str] = []
 
     def slow(failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
@@ -47,7 +47,7 @@ def test_a_local_retry_behind_a_slow_step_leaves_time_to_settle(queue: str, sand
 
 
 def test_redact_sees_each_record_once(sandbox: Sandbox) -> None:  # SPEC F3
-    """Planning needs the size limit of the message's own queue; it asks for it before any hook is called."""
+    """Planning needs the size limit of the source queue; tarry looks it up before it calls a hook."""
     seen: list[str] = []
 
     def redact(record: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def test_redact_sees_each_record_once(sandbox: Sandbox) -> None:  # SPEC F3
     @consumer(on_failure=[RetryInPlace(), DeadLetter(redact=redact)])
     def handler(message: Message) -> None:
         if message.attempt == 1:
-            message.retry(43_200)  # more than SQS can hide it for by now: a copy waits in its place
+            message.retry(43_200)  # longer than the visibility timeout can still be: a copy waits instead
 
     sandbox.queue("orders", dead_letter="dead")
     sandbox.connect(handler, "orders")
@@ -67,7 +67,7 @@ def test_redact_sees_each_record_once(sandbox: Sandbox) -> None:  # SPEC F3
     assert len(seen) == len(set(seen)) == 3
 
 
-def test_a_step_that_makes_a_failure_of_its_own_loses_no_line_of_the_steps_behind_it(
+def test_a_step_that_makes_a_new_failure_loses_no_log_line_of_the_steps_after_it(
     sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC E3
     def translate(failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
@@ -86,7 +86,7 @@ def test_a_step_that_makes_a_failure_of_its_own_loses_no_line_of_the_steps_behin
 
 
 def test_the_hooks_of_an_async_consumer_run_on_its_event_loop(sandbox: Sandbox) -> None:  # SPEC A3
-    """Its dead-letter queue is looked up in the background, and what that was needed for goes on where it decides."""
+    """The dead-letter queue is looked up in a background thread; deciding continues on the event loop."""
     loops: list[bool] = []
     threads: set[int] = set()
 
@@ -112,7 +112,7 @@ def test_the_hooks_of_an_async_consumer_run_on_its_event_loop(sandbox: Sandbox) 
     assert len(sandbox.messages("dead")) == 2
 
 
-def test_a_verdict_with_an_error_is_heard_as_a_failure(sandbox: Sandbox) -> None:
+def test_a_verdict_with_an_error_is_recorded_as_a_failure(sandbox: Sandbox) -> None:
     @batch_consumer(max_attempts=1)
     def handler(batch: Batch) -> None:
         batch[0].fail(ValueError("no"))

@@ -1,4 +1,4 @@
-"""Defects that a hostile review found, each in the smallest world that shows it."""
+"""Defects that a review found, each in the smallest scenario that shows it."""
 
 import traceback
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from tarry.testing import Sandbox
 from tarry.world import current
 from tests.simulation.campaign import judge_quietly
 
-HIDE, SEND = "ChangeMessageVisibilityBatch", "SendMessageBatch"
+CHANGE_VISIBILITY, SEND = "ChangeMessageVisibilityBatch", "SendMessageBatch"
 
 
 @pytest.fixture
@@ -33,12 +33,12 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 def requests(sandbox: Sandbox, operation: str) -> list[float]:
-    """When such requests were made, in epoch seconds."""
+    """Return when requests of this operation were made, in epoch seconds."""
     made = (event for event in sandbox.history.events if event.what == "request")
     return [event.at for event in made if event.fields["operation"] == operation]
 
 
-def test_a_copy_whose_early_send_is_under_way_is_not_sent_again_at_the_end(sandbox: Sandbox) -> None:  # SPEC C11, E6
+def test_a_copy_whose_early_send_is_in_progress_is_not_sent_twice(sandbox: Sandbox) -> None:  # SPEC C11, E6
     @consumer(on_failure=[SendAgain("again", delay=10), RetryInPlace()])
     def handler(message: Message) -> None:
         if message.body == "long":
@@ -56,10 +56,10 @@ def test_a_copy_whose_early_send_is_under_way_is_not_sent_again_at_the_end(sandb
 
 
 @pytest.mark.parametrize("delay", [5, 30])
-def test_keepalive_leaves_alone_what_was_settled_while_the_batch_runs(
+def test_keepalive_does_not_extend_messages_settled_while_the_batch_runs(
     delay: int, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC C11, I4
-    again: list[float] = []
+    redelivered_at: list[float] = []
 
     @consumer(backoff=Fixed(delay), keepalive=20)
     def handler(message: Message) -> None:
@@ -68,7 +68,7 @@ def test_keepalive_leaves_alone_what_was_settled_while_the_batch_runs(
         elif message.receive_count == 1:
             raise ValueError
         else:
-            again.append(sandbox.elapsed)
+            redelivered_at.append(sandbox.elapsed)
 
     sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
     sandbox.connect(handler, "orders", timeout=300, batch_size=200, window=1)
@@ -76,11 +76,11 @@ def test_keepalive_leaves_alone_what_was_settled_while_the_batch_runs(
         sandbox.send("orders", str(index))
     sandbox.send("orders", "long")
     sandbox.run()
-    assert max(again) < delay + 10
+    assert max(redelivered_at) < delay + 10
     assert not [record for record in caplog.records if record.__dict__.get("event") == "lease_lost"]
 
 
-def test_messages_left_for_want_of_time_are_counted_once(
+def test_messages_that_are_not_settled_in_time_are_counted_once(
     sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC I2
     count = 99
@@ -98,13 +98,13 @@ def test_messages_left_for_want_of_time_are_counted_once(
     sandbox.faults.add("late", operation="GetQueueAttributes", seconds=0.25, times=2)
     sandbox.faults.add("late", operation=SEND, seconds=1, times=None)
     sandbox.run(for_=60)
-    [said] = [record for record in caplog.records if record.__dict__.get("event") == "out_of_time"]
-    left = int(said.__dict__["text"].split()[0])
+    [line] = [record for record in caplog.records if record.__dict__.get("event") == "out_of_time"]
+    left = int(line.__dict__["text"].split()[0])
     settled = {record.__dict__["message_id"] for record in caplog.records if "state" in record.__dict__}
     assert left + len(settled) == count
 
 
-def retries_all_just_in_time(sandbox: Sandbox) -> Consumer[Any]:
+def retries_all_just_before_its_timeout(sandbox: Sandbox) -> Consumer[Any]:
     @batch_consumer(timeout=2)
     def handler(batch: Batch) -> None:
         if batch[0].receive_count == 1:
@@ -115,12 +115,12 @@ def retries_all_just_in_time(sandbox: Sandbox) -> Consumer[Any]:
     return handler
 
 
-def test_time_that_runs_out_while_a_verdict_is_dealt_with_leaves_nothing_undone(
+def test_a_timeout_while_tarry_settles_a_verdict_leaves_nothing_unsettled(
     sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC I3, C11
-    """The handler is told to end after tarry has dealt with its verdict, not in the middle of it."""
+    """The handler is interrupted after tarry has settled its verdict, not meanwhile."""
     sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
-    sandbox.connect(retries_all_just_in_time(sandbox), "orders", timeout=300)
+    sandbox.connect(retries_all_just_before_its_timeout(sandbox), "orders", timeout=300)
     sandbox.send("orders", "{}")
     sandbox.faults.add("late", operation="GetQueueAttributes", seconds=3)
     sandbox.run()
@@ -129,14 +129,14 @@ def test_time_that_runs_out_while_a_verdict_is_dealt_with_leaves_nothing_undone(
     assert sandbox.elapsed < 60
 
 
-def test_time_that_runs_out_in_the_middle_of_a_slice_leaves_nothing_undone(
+def test_a_timeout_while_tarry_settles_a_slice_leaves_nothing_unsettled(
     sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC I3, C11
     sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
-    sandbox.connect(retries_all_just_in_time(sandbox), "orders", timeout=300, batch_size=200, window=1)
+    sandbox.connect(retries_all_just_before_its_timeout(sandbox), "orders", timeout=300, batch_size=200, window=1)
     for index in range(101):
         sandbox.send("orders", str(index))
-    sandbox.faults.add("late", operation=HIDE, seconds=3, times=10)
+    sandbox.faults.add("late", operation=CHANGE_VISIBILITY, seconds=3, times=10)
     sandbox.run()
     waits = [record for record in caplog.records if record.__dict__.get("event") == "waiting_retry"]
     assert len(waits) == 101
@@ -144,13 +144,13 @@ def test_time_that_runs_out_in_the_middle_of_a_slice_leaves_nothing_undone(
 
 
 class Load:
-    """What a handler holds while it works on one message."""
+    """An object that a handler creates for each message; counts the living objects."""
 
-    alive = most = 0
+    alive = peak = 0
 
     def __init__(self) -> None:
         Load.alive += 1
-        Load.most = max(Load.most, Load.alive)
+        Load.peak = max(Load.peak, Load.alive)
 
     def __del__(self) -> None:
         Load.alive -= 1
@@ -171,10 +171,10 @@ VERDICTS: dict[str, Callable[[Message, Exception], None]] = {
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
-def test_a_batch_handler_holds_the_frames_of_its_last_failure_alone(verdict: str, sandbox: Sandbox) -> None:
-    """400 failures of 2 MB would be 800 MB. But in its `except` block the handler still sees the traceback."""
-    Load.alive = Load.most = 0
-    told: list[str] = []
+def test_a_batch_handler_keeps_only_the_frames_of_its_last_failure(verdict: str, sandbox: Sandbox) -> None:
+    """400 failures of 2 MB would take 800 MB. In its `except` block the handler still sees the traceback."""
+    Load.alive = Load.peak = 0
+    tracebacks: list[str] = []
 
     @batch_consumer(backoff=Fixed(1_000))
     def handler(batch: Batch) -> None:
@@ -183,21 +183,21 @@ def test_a_batch_handler_holds_the_frames_of_its_last_failure_alone(verdict: str
                 fails()
             except ValueError as error:
                 VERDICTS[verdict](message, error)
-                told.append("".join(traceback.format_exception(error)))
+                tracebacks.append("".join(traceback.format_exception(error)))
 
     sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
     sandbox.connect(handler, "orders", timeout=300, batch_size=60, window=1)
     for index in range(60):
         sandbox.send("orders", str(index))
     sandbox.run(for_=30)
-    assert len(told) == 60
-    assert all("in fails" in each for each in told)
-    assert Load.most <= 3
+    assert len(tracebacks) == 60
+    assert all("in fails" in each for each in tracebacks)
+    assert Load.peak <= 3
 
 
-def test_a_failure_waits_for_a_slow_look_up_no_longer_than_that_takes(sandbox: Sandbox) -> None:  # SPEC C11
-    """Messages that succeed meanwhile give no verdict, after which it would go on."""
-    again: list[float] = []
+def test_a_failure_is_settled_as_soon_as_a_slow_look_up_has_ended(sandbox: Sandbox) -> None:  # SPEC C11
+    """Messages that succeed meanwhile give no verdict that would continue the settlement."""
+    redelivered_at: list[float] = []
     failed_at: list[float] = []
 
     @consumer(backoff=Fixed(10))
@@ -208,7 +208,7 @@ def test_a_failure_waits_for_a_slow_look_up_no_longer_than_that_takes(sandbox: S
             failed_at.append(sandbox.elapsed)
             raise ValueError
         else:
-            again.append(sandbox.elapsed)
+            redelivered_at.append(sandbox.elapsed)
 
     sandbox.queue("orders", dead_letter="dead", visibility_timeout=1_800)
     sandbox.connect(handler, "orders", timeout=300, batch_size=20, window=1)
@@ -217,7 +217,7 @@ def test_a_failure_waits_for_a_slow_look_up_no_longer_than_that_takes(sandbox: S
         sandbox.send("orders", "good")
     sandbox.faults.add("late", operation="GetQueueAttributes", seconds=3)
     sandbox.run()
-    assert again[0] - failed_at[0] == pytest.approx(10, abs=3)
+    assert redelivered_at[0] - failed_at[0] == pytest.approx(10, abs=3)
 
 
 def test_a_failure_is_settled_while_another_message_waits_for_its_local_retry(sandbox: Sandbox) -> None:  # SPEC C11
@@ -241,19 +241,19 @@ def test_a_failure_is_settled_while_another_message_waits_for_its_local_retry(sa
     assert third - second == pytest.approx(5, abs=2)
 
 
-def test_extend_leaves_alone_what_was_dead_lettered_before_the_batch_ran(
+def test_extend_skips_messages_that_were_dead_lettered_before_the_batch_ran(
     sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:  # SPEC I6, H1
-    """SQS refuses the handle of a message that is gone, and the group would be lost for it."""
+    """SQS refuses the handle of a deleted message, which would end the lease of its group."""
 
     @dataclass
-    class Order:
+    class NumberedOrder:
         number: int
 
     runs: list[list[str]] = []
 
-    @batch_consumer(model=Order, backoff=Fixed(5))
-    def handler(batch: Batch[Order]) -> None:
+    @batch_consumer(model=NumberedOrder, backoff=Fixed(5))
+    def handler(batch: Batch[NumberedOrder]) -> None:
         runs.append([message.body for message in batch])
         batch[0].extend(60)
         if len(runs) == 1:
@@ -268,7 +268,7 @@ def test_extend_leaves_alone_what_was_dead_lettered_before_the_batch_ran(
     assert sandbox.elapsed < 60
 
 
-def test_a_slow_look_up_of_the_dead_letter_queue_holds_up_no_async_handler(sandbox: Sandbox) -> None:  # SPEC I1, I3
+def test_a_slow_look_up_of_the_dead_letter_queue_delays_no_async_handler(sandbox: Sandbox) -> None:  # SPEC I1, I3
     runs: list[str] = []
 
     @consumer(concurrency=2, timeout=2, max_attempts=1, on_failure=[RetryInPlace(), DeadLetter()])
@@ -288,8 +288,8 @@ def test_a_slow_look_up_of_the_dead_letter_queue_holds_up_no_async_handler(sandb
     assert [message.body for message in sandbox.messages("dead")] == ["bad"]
 
 
-def test_an_async_batch_handler_waits_for_the_slice_that_is_under_way(sandbox: Sandbox) -> None:  # SPEC A6, E6
-    """A copy that SQS has when the answer is out already is a double: its original is reported as failed."""
+def test_an_async_batch_handler_waits_for_the_slice_in_progress(sandbox: Sandbox) -> None:  # SPEC A6, E6
+    """If SQS accepts a copy after the response, the message is doubled: its original is reported as failed."""
 
     @batch_consumer(fatal=ValueError)
     async def handler(batch: Batch) -> None:
