@@ -24,30 +24,30 @@ def test_the_margin_is_a_second_and_two_more_for_loading_boto3_but_at_most_a_thi
 
 @pytest.mark.parametrize("now", [1_000, 1_029.9, 2_000])
 def test_the_first_message_is_always_started(now: float) -> None:  # SPEC I2
-    assert deadline().look(now)
+    assert deadline().check(now)
 
 
 def test_a_message_is_started_if_the_longest_run_so_far_fits_before_the_margin() -> None:  # SPEC I2
     thirty_seconds = deadline()
-    assert thirty_seconds.look(1_000)
-    assert thirty_seconds.look(1_008)  # the first took 8 s
-    assert thirty_seconds.look(1_012)
-    assert thirty_seconds.look(1_020)
-    assert thirty_seconds.look(1_021)  # 9 s are left: 8 and the margin
-    assert not thirty_seconds.look(1_021.1)
+    assert thirty_seconds.check(1_000)
+    assert thirty_seconds.check(1_008)  # the first took 8 s
+    assert thirty_seconds.check(1_012)
+    assert thirty_seconds.check(1_020)
+    assert thirty_seconds.check(1_021)  # 9 s are left: 8 and the margin
+    assert not thirty_seconds.check(1_021.1)
 
 
 def test_with_a_timeout_a_message_is_started_if_the_timeout_fits() -> None:  # SPEC I2
     thirty_seconds = deadline(timeout=10)
-    assert thirty_seconds.look(1_000)
-    assert thirty_seconds.look(1_019)
-    assert not thirty_seconds.look(1_019.1)
+    assert thirty_seconds.check(1_000)
+    assert thirty_seconds.check(1_019)
+    assert not thirty_seconds.check(1_019.1)
 
 
 def test_a_timeout_longer_than_the_invocation_does_not_keep_messages_from_starting() -> None:  # SPEC I3
     thirty_seconds = deadline(timeout=60)
-    assert thirty_seconds.look(1_000)
-    assert thirty_seconds.look(1_005)
+    assert thirty_seconds.check(1_000)
+    assert thirty_seconds.check(1_005)
 
 
 def test_a_message_does_not_start_if_the_messages_before_it_need_the_time() -> None:  # SPEC I2
@@ -68,6 +68,6 @@ def test_the_messages_before_it_are_expected_to_take_as_long_as_earlier_ones_and
 
 def test_without_a_deadline_there_is_always_time() -> None:  # SPEC I2
     endless = Deadline(math.inf, math.inf, is_loaded=False)
-    assert endless.look_at == math.inf
+    assert endless.check_at == math.inf
     assert endless.may_start(1e9, waiting=1_000)
     assert endless.interrupt_at == math.inf

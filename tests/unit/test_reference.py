@@ -17,12 +17,12 @@ from tarry.cli.app import app
 from tarry.envelope.attribute import (
     ERROR_IN_HISTORY_CHARACTERS,
     ESSENTIAL,
+    FAILURE_KEYS,
     HISTORY_LENGTH,
     MAX_COUNT,
     MAX_DUE_AHEAD_SECONDS,
     MAX_NOTE_LENGTH,
     MAX_TOTAL,
-    TOLD,
     FailureRecord,
     dump,
     next_history,
@@ -260,7 +260,7 @@ def test_every_key_of_the_attribute_is_on_the_page_and_no_other() -> None:
     def keys(heading: str) -> set[str]:
         return set(rows(section("tarry-attribute.md", heading)))
 
-    assert keys("Keys") == {*ESSENTIAL, *TOLD}
+    assert keys("Keys") == {*ESSENTIAL, *FAILURE_KEYS}
     assert keys("`failure`") == {*FailureRecord._names} - {"history", "extra"}
     [entry] = next_history((), 1, "2026-11-21T08:21:40.112Z", "error", 600)
     assert keys("`history`") == set(entry)
@@ -268,7 +268,7 @@ def test_every_key_of_the_attribute_is_on_the_page_and_no_other() -> None:
 
 def test_the_examples_of_the_attribute_can_be_read() -> None:
     whole = json.loads(re.findall(r"```json\n(.*?)```", (DOCS / "tarry-attribute.md").read_text("utf-8"), re.DOTALL)[0])
-    assert read_envelope({"stringValue": dump(whole)}, BODY, NOW).told == whole
+    assert read_envelope({"stringValue": dump(whole)}, BODY, NOW).fields == whole
     record = {**examples("Keys"), "failure": examples("`failure`"), "history": [examples("`history`")]}
     envelope = read_envelope({"stringValue": dump(record)}, BODY, NOW)
     assert (envelope.carried, envelope.hops, envelope.steps, envelope.notes) == (3, 1, {"slow": 2}, {"lane": "eu"})

@@ -52,7 +52,7 @@ class Batch(Sequence[Message[T]]):
         verdict = Retry(delay)
         for message in self._messages:
             delivery_of(message).check_delay(verdict)
-        verdict.__cause__ = sys.exception()  # in an `except` block, the exception is why
+        verdict.__cause__ = sys.exception()  # in an `except` block, the exception is the cause
         self._give(verdict)
 
     def _give(self, verdict: Verdict) -> None:

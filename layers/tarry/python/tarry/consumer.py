@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from tarry import world
 from tarry.errors import ConfigurationError
-from tarry.execution.deadline import TOO_LATE_SECONDS, too_late
+from tarry.execution.deadline import MINIMUM_SECONDS, too_little_time
 from tarry.execution.handlers import cannot_take_one, is_async
 from tarry.execution.intake import records_of
 from tarry.execution.run import Run
@@ -27,10 +27,10 @@ from tarry.settings import (
     settings_of,
     with_policy,
 )
-from tarry.support.forks import leave_if_forked
+from tarry.support.forks import exit_if_forked
 from tarry.telemetry.logs import WARNING, Log, LogOptions
 
-P = TypeVar("P")  # no default as T has: it must be inferred, or the function is refused
+P = TypeVar("P")  # without T's default: P must be inferred, or type checkers reject the function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,7 +64,7 @@ class Consumer(Generic[T]):
     ``handler(event, context)`` is the Lambda entry point. ``handler.function`` is the plain function, for tests.
     """
 
-    # In slots, since functools.wraps copies a __dict__ over that of the wrapper; the dunders are in one.
+    # Slots, because functools.wraps would copy a __dict__ into the wrapper; __dict__ is for __name__ and the like.
     __slots__ = (
         "__dict__", "_payload_reader", "_settings", "_takes_batch", "acks_eagerly", "concurrency",
         "fails_without_verdict", "function", "is_async", "isolate", "keepalive", "log", "name", "policy", "steps",
@@ -87,11 +87,11 @@ class Consumer(Generic[T]):
         """The retry policy: the ``policy=`` that was given, or one made of the single settings."""
         self._settings = with_policy(settings, self.policy)
         self.concurrency = concurrency_of(settings.get("concurrency", 1), takes_batch)
-        """How many messages run at once."""
+        """The number of messages that run at once."""
         self.timeout = seconds_of("timeout", settings.get("timeout"))
-        """Seconds for one run of the handler."""
+        """The time limit of one run of the handler, in seconds; None is no limit."""
         self.keepalive = seconds_of("keepalive", settings.get("keepalive"))
-        """Seconds between two extensions of visibility."""
+        """The seconds between two extensions of visibility; None is no extension."""
         self._payload_reader = payload_reader_of(function, settings)
         self.is_async = is_async(function)
         self.isolate = bool(settings.get("isolate", True))
@@ -143,7 +143,7 @@ class Consumer(Generic[T]):
         """
         pending, are_plain = records_of(event)
         if pending:
-            # In a context of its own: what a hook sets there, the next invocation does not see.
+            # In a separate context, so that context variables set by a hook are not seen by the next invocation.
             must_end_process = copy_context().run(self._handle, pending, are_plain, context)
             if must_end_process is not None:
                 self.log.problem("process_ends", f"{must_end_process}. This process ends, and Lambda starts another.")
@@ -151,16 +151,16 @@ class Consumer(Generic[T]):
         return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in pending]}
 
     def _handle(self, pending: Records, are_plain: bool, context: Any) -> str | None:
-        """Runs and settles a batch. What is done leaves ``pending``; all else counts as failed.
+        """Run and settle a batch; remove messages that are done from ``pending``, which are not reported as failed.
 
-        Why the process is to end now, if it is.
+        Return why the process must end now; None if it need not.
         """
         here = world.current()
         invocation = Invocation(here, context, self._max_attempts_of, self.log, self._payload_reader, are_plain)
         run = Run(self if here.watch is None else here.watch(self), invocation, pending)
         try:
-            if invocation.began_with < TOO_LATE_SECONDS:
-                self.log.problem("out_of_time", too_late(invocation.began_with), level=WARNING)
+            if invocation.began_with < MINIMUM_SECONDS:
+                self.log.problem("out_of_time", too_little_time(invocation.began_with), level=WARNING)
                 return None
             if self.acks_eagerly:
                 from tarry.sqs.acks import Acks
@@ -175,8 +175,8 @@ class Consumer(Generic[T]):
                 run.made_verdicts.finish()
             if invocation.must_end_process is not None:
                 run.verdicts.outcomes.settlement.delete(run.acknowledged())
-        except BaseException as error:  # noqa: BLE001 a fault of our own must not lose or double a message
-            leave_if_forked(invocation.began_in, error)
+        except BaseException as error:  # noqa: BLE001 a defect of tarry must not lose or duplicate a message
+            exit_if_forked(invocation.began_in, error)
             text = "tarry itself failed. Messages that are not settled are reported as failed."
             self.log.problem("runtime_failed", text, error=error)
         finally:
@@ -186,7 +186,7 @@ class Consumer(Generic[T]):
             if run.made_verdicts is not None:
                 run.made_verdicts.outcomes.stop()
             if invocation.deliveries:
-                invocation.let_go()
+                invocation.clear()
         return invocation.must_end_process
 
     def _runner(self, run: Run) -> Sequential | Concurrent | WholeBatch:
@@ -284,7 +284,7 @@ def _made(function: Any, takes_batch: bool, settings: Any) -> Any:
     refuse_unknown(settings)
     if function is not None:
         return Consumer(function, takes_batch, settings)
-    # A wrong setting is refused where it stands; whether an envelope has its model, only the handler can tell.
+    # Settings are checked at the decorator; only with the handler is it known whether an envelope has a model.
     without_handler: Any = settings if settings.get("model") is not None else {**settings, "envelope": None}
     checked = Consumer(lambda _: None, takes_batch, without_handler)
     return lambda handler: Consumer(handler, takes_batch, with_policy(settings, checked.policy))

@@ -1,4 +1,4 @@
-"""Delays: how a user may say one, and how long SQS can keep a message waiting in place.
+"""Delays: the types that users may pass, and how long SQS can hide a message.
 
 Limits: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-visibility-timeout.html
 """
@@ -15,26 +15,27 @@ if TYPE_CHECKING:
 
 Delay: TypeAlias = "float | timedelta | datetime"
 
-END_OF_TIME = 253_402_300_800  # the year 10000, where datetime ends
+END_OF_TIME = 253_402_300_800  # the year 10000, beyond the range of datetime
 
 MAX_VISIBILITY_SECONDS = 43_200
-"""SQS hides a message for at most 12 hours in all since this receive; more is refused, not cut."""
+"""The longest visibility timeout, counted from the receive: 12 hours. SQS refuses more; it does not cut it."""
 
 MAX_DELAY_SECONDS = 900
 """SQS's longest ``DelaySeconds``."""
 
 MOMENT_SECONDS = 0.001
-"""How much earlier than its time a message may come back, rather than a second later: times are floats."""
+"""How early a message may come back, so that float errors do not round its delay up by a second."""
 
 UNKNOWN_RECEIVE_SECONDS = 330
-"""How long before an invocation its messages may have been received, when the record does not say it: the longest
-batching window (300 s) and half a minute. A record tells only its *first* receive."""
+"""The assumed time between a receive and its invocation, if the record does not have the time of the receive: the
+longest batching window (300 s) and 30 s. A record has only the time of the *first* receive."""
 
 
 def whole_seconds(delay: Delay) -> int:
-    """``delay`` as whole seconds from now, rounded up; a past ``datetime`` is 0.
+    """Return ``delay`` as whole seconds from now, rounded up; 0 for a past ``datetime``.
 
-    Raises `ValueError` if it is negative, not finite, a naive ``datetime`` or not a delay at all.
+    Raises:
+        ValueError: The delay is negative, not finite, a naive ``datetime``, or of another type.
     """
     seconds = _as_seconds(delay)
     if not math.isfinite(seconds) or seconds < 0:
@@ -43,7 +44,7 @@ def whole_seconds(delay: Delay) -> int:
 
 
 def moment_of(delay: object) -> float | None:
-    """The epoch seconds of a delay given as a ``datetime``; None for one that counts from the failure (SPEC C11)."""
+    """Return the epoch seconds of a delay given as a ``datetime``; None for a delay from the failure (SPEC C11)."""
     if delay is None or isinstance(delay, (int, float)):
         return None
     from datetime import datetime
@@ -79,7 +80,7 @@ def _as_float(number: SupportsFloat) -> float:
 
 
 def epoch_seconds(milliseconds: object) -> float | None:
-    """SQS's timestamps, which are milliseconds as text, as epoch seconds; None for what is none."""
+    """Return a timestamp of SQS (milliseconds as text) in epoch seconds; None if it is invalid."""
     try:
         seconds = int(milliseconds) / 1000  # type: ignore[call-overload]
     except (TypeError, ValueError, OverflowError):
@@ -88,10 +89,12 @@ def epoch_seconds(milliseconds: object) -> float | None:
 
 
 def longest_wait(*, received_at: float | None, invoked_at: float, now: float) -> int:
-    """For how many whole seconds from ``now`` SQS lets a message be hidden that it delivered at ``received_at``.
+    """Return for how many whole seconds from ``now`` SQS can hide a message that it delivered at ``received_at``.
 
-    ``received_at`` is the time of *this* receive, None if unknown (any but the first). All times are epoch seconds.
+    ``received_at``: the time of *this* receive, known only for the first one, else None. Times are epoch seconds.
     """
-    if received_at is None or now - received_at > MAX_VISIBILITY_SECONDS:  # no lease is that old: an old sample event
+    if (
+        received_at is None or now - received_at > MAX_VISIBILITY_SECONDS
+    ):  # no lease is that old: an old sample event
         received_at = invoked_at - UNKNOWN_RECEIVE_SECONDS
     return max(0, math.floor(MAX_VISIBILITY_SECONDS - max(0.0, now - received_at) - 1))

@@ -1,6 +1,6 @@
-"""One delivery of a message: what its record says of it, and what has become of it in this invocation.
+"""One delivery of a message: its record, and its state in this invocation.
 
-`Message` is the public face of a delivery. Most messages succeed without one: it is made at the first use.
+`Message` is the public interface of a delivery. Most messages succeed without one: it is made at the first use.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 
 
 class Delivery:
-    """One receive of a message by Lambda. There is one for a delivery id in an invocation."""
+    """One receive of a message by Lambda. An invocation has one object per delivery id."""
 
     # Defaults of the class, and no __slots__: most deliveries never set any of these.
     envelope: Envelope | None = None
-    """What its `Tarry` attribute says of earlier deliveries."""
+    """The `Tarry` attribute; None if the message has none."""
     is_behind = False
-    """Whether another message of its FIFO group stands before it in this batch."""
+    """Whether an earlier message of its FIFO group is in this batch."""
     verdict: Verdict | None = None
     verdict_at: float | None = None
     """When a batch handler gave its verdict, in epoch seconds (SPEC C11)."""
     is_closed = False
     """Whether its handler has ended: a later verdict is ignored."""
     outcome: Outcome | None = None
-    """What tarry decided."""
+    """The outcome that tarry decided on."""
     is_settled = False
-    """Whether nothing is left to do with it at SQS."""
+    """Whether no request is left to make for the message."""
     is_done = False
-    """Whether it is settled for good, so that it must not be reported as failed."""
+    """Whether the message is sent on or deleted, so that it must not be reported as failed."""
     visible_at: float | None = None
-    """When its lease ends, in epoch seconds, as SQS last confirmed it in this invocation."""
+    """When the lease ends, in epoch seconds, as SQS last confirmed in this invocation."""
     is_lost = False
-    """Whether its lease is lost: another consumer may have the message."""
+    """Whether the lease is lost: another consumer may have the message."""
     is_given_up = False
-    """Whether it is being deleted, sent on, or returned to its queue: its lease is not extended any more, and a refusal
-    of its receipt handle means nothing."""
+    """Whether the lease is given up, because the message is being deleted, sent on, or returned to its queue: the lease
+    is not extended any more, and a refused receipt handle does not count as lost."""
 
     def __init__(self, record: dict[str, Any], delivery_id: str, invocation: Invocation) -> None:
         self.record = record
@@ -58,9 +58,9 @@ class Delivery:
         """SQS's own ``messageId``."""
         self.invocation = invocation
         self.source: QueueArn = queue_arn(record.get("eventSourceARN"))
-        """The queue it came from."""
+        """The queue of the message."""
         self.message: Message[Any]
-        """The same to its handler, its failure steps and hooks; set where there is one."""
+        """The message of the handler, failure steps and hooks; set if one was made."""
 
     def __repr__(self) -> str:
         return f"<Delivery of {self.id!r} from {self.queue}>"
@@ -68,7 +68,7 @@ class Delivery:
     # the record
 
     def system_attribute(self, name: str) -> Any:
-        """An attribute that SQS sets, such as ``SentTimestamp``; None if the record does not have it."""
+        """Return an attribute that SQS sets, such as ``SentTimestamp``; None if the record does not have it."""
         attributes = self.record.get("attributes")
         return attributes.get(name) if isinstance(attributes, Mapping) else None
 
@@ -96,7 +96,7 @@ class Delivery:
 
     @property
     def queue(self) -> str:
-        """The name of the queue it came from."""
+        """The name of the queue."""
         return self.source.name
 
     @property
@@ -107,7 +107,7 @@ class Delivery:
 
     @property
     def group(self) -> tuple[str, str | None]:
-        """Its FIFO group: one without a group id belongs to the one group of all such messages of its queue."""
+        """The FIFO group; the messages of a queue without a group id form one group."""
         return self.source.text, self.group_id
 
     @property
@@ -123,7 +123,7 @@ class Delivery:
 
     @property
     def received_at(self) -> float | None:
-        """When SQS delivered it this time, in epoch seconds; None for all but a first receive."""
+        """When SQS delivered the message this time, in epoch seconds; known only for a first receive, else None."""
         return self.first_received_at if self.receive_count == 1 else None
 
     @property
@@ -162,32 +162,32 @@ class Delivery:
 
     @property
     def failure(self) -> FailureRecord | None:
-        """The record of its earlier failures."""
+        """The failure record of earlier failures; None if there is none."""
         return self.envelope.failure if self.envelope else None
 
     # waiting
 
     @property
     def due(self) -> float | None:
-        """When it is to run at the earliest, in epoch seconds; None on FIFO, where waiting would hold up its group."""
+        """When the message may run, in epoch seconds; None on FIFO, where waiting would block its group."""
         return None if self.envelope is None or self.source.is_fifo else self.envelope.due
 
     def seconds_until_due(self) -> int | None:
-        """For how many seconds it is to wait before it runs; None if it may run."""
+        """Return for how many seconds to hide the message before it runs; None if it may run."""
         now = self.invocation.world.clock.time()
         receives = self.system_attribute("ApproximateReceiveCount")
         return seconds_until_due(self.due, self.first_received_at, receives, now)
 
     def longest_wait(self, now: float | None = None) -> int:
-        """For how many whole seconds from ``now`` SQS lets it wait in its queue (12 hours in all since its receive)."""
+        """Return for how many whole seconds from ``now`` SQS can hide the message: 12 hours since its receive."""
         invocation = self.invocation
         now = invocation.now() if now is None else now
         return longest_wait(received_at=self.received_at, invoked_at=invocation.started_at, now=now)
 
     def check_delay(self, signal: Retry | Defer, now: float | None = None) -> None:
-        """Raise `DelayNotSupported` for a delay that cannot be kept (SPEC J4).
+        """Raise `DelayNotSupported` for a delay that SQS cannot keep (SPEC J4).
 
-        On FIFO a message can only wait in place; elsewhere a copy waits for what is too long for that.
+        On FIFO, a message can only wait in place. On a standard queue, a copy waits if the delay is too long for that.
         """
         seconds = delay_of(signal) or 0
         is_fifo = self.source.is_fifo
@@ -201,7 +201,7 @@ class Delivery:
     # the verdict
 
     def take_verdict(self, verdict: Verdict) -> None:
-        """Take a verdict from the handler. The first one counts, and none after the handler has ended."""
+        """Take a verdict from the handler. The first one counts, and only before the handler has ended."""
         if self.is_closed or self.verdict is not None:
             self.ignore(verdict, None if self.is_closed else self.verdict)
             return
@@ -214,9 +214,9 @@ class Delivery:
                 self.invocation.on_verdict(self)
 
     def ack_eagerly(self) -> None:
-        """Have it deleted while its handler runs, with ``ack="eager"``.
+        """Delete the message while its handler runs, with ``ack="eager"``.
 
-        On FIFO that waits until the handler has returned: the next message of its group must not come before.
+        On FIFO it is deleted after the handler has returned: the next message of its group must not come before.
         """
         if self.can_be_deleted_now and (acks := self.invocation.acks) is not None:
             self.verdict = ACK
@@ -224,7 +224,7 @@ class Delivery:
 
     @property
     def can_be_deleted_now(self) -> bool:
-        """Whether an acknowledgement may delete it while its handler still runs."""
+        """Whether an acknowledgement may delete the message while its handler still runs."""
         is_free = not self.is_closed and (self.verdict is None or self.verdict is ACK)
         return is_free and not self.source.is_fifo and self.invocation.acks is not None
 

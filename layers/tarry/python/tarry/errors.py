@@ -58,11 +58,11 @@ class Unsent(Value):
     index: int
     """The position among the messages, from 0."""
     message: Any
-    """As it was given to `Queue.send_batch`."""
+    """The message as it was given to `Queue.send_batch`."""
     reason: Exception
     """The error of SQS or botocore; for a message beyond a limit, a `ValueError` or `TypeError`."""
     entry: Any = None
-    """For another ``queue.send_batch([unsent.entry])``, with the same deduplication id; None for a message that can
+    """The entry for another ``queue.send_batch([unsent.entry])``, with the same deduplication id; None if the message can
     never be sent."""
 
 
@@ -76,13 +76,13 @@ class SendError(TarryError):
     def __init__(self, failed: Sequence[Unsent], message_ids: Sequence[str | None]) -> None:
         self.failed = tuple(failed)
         self.message_ids = list(message_ids)
-        told = "; ".join(f"message {unsent.index}: {unsent.reason}" for unsent in self.failed[:REASONS_TOLD])
-        more = f"; and {len(self.failed) - REASONS_TOLD} more" if len(self.failed) > REASONS_TOLD else ""
-        super().__init__(f"{len(self.failed)} of {len(self.message_ids)} messages were not sent: {told}{more}")
+        shown = "; ".join(f"message {unsent.index}: {unsent.reason}" for unsent in self.failed[:MAX_REASONS_SHOWN])
+        more = f"; and {len(self.failed) - MAX_REASONS_SHOWN} more" if len(self.failed) > MAX_REASONS_SHOWN else ""
+        super().__init__(f"{len(self.failed)} of {len(self.message_ids)} messages were not sent: {shown}{more}")
 
 
-REASONS_TOLD = 5
-"""In the text of a `SendError`; all are in its ``failed``."""
+MAX_REASONS_SHOWN = 5
+"""The most reasons in the text of a `SendError`; all are in its ``failed``."""
 
 
 class Undecodable(TarryError):

@@ -309,7 +309,7 @@ def delivery_of(message: Message[Any]) -> Delivery:
 
 
 def attribute_value(attribute: Mapping[str, Any]) -> Any:
-    """The value of an attribute as an event has it."""
+    """Return the value of an attribute as an event has it."""
     data_type = str(attribute.get("dataType", "String")).partition(".")[0]
     if data_type == "Binary":
         from base64 import b64decode

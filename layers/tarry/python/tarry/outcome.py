@@ -1,4 +1,4 @@
-"""Outcomes: what is to be done with a message; and the states of a message."""
+"""Outcomes, which say what to do with a message, and the states of a message."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _STATES: dict[Kind, State] = {
 }
 
 STOPS_ITS_GROUP = frozenset[Kind]({"retry", "defer", "wait", "release", "unhandled"})
-"""On FIFO these leave the message in the queue, so that nothing behind it in its group may run (SPEC H1)."""
+"""Outcomes that leave the message in the queue: on FIFO, no message behind it in its group may run (SPEC H1)."""
 
 
 class Outcome(Value):
@@ -74,18 +74,18 @@ class Outcome(Value):
             )
         seconds: float | None = None if delay is None else whole_seconds(delay)
         if kind == "again" and isinstance(delay, (int, float)):
-            seconds = delay  # it never reaches SQS
+            seconds = delay  # this delay is not sent to SQS, so it need not be whole seconds
         self._freeze(
             kind=kind, delay=seconds, reason=reason, queue=queue or None, note=note, body=body, attributes=attributes
         )
 
     def __repr__(self) -> str:
-        names = ("kind", "delay", "reason", "queue", "note")  # not the body, which no log shows unasked
+        names = ("kind", "delay", "reason", "queue", "note")  # without the body, which logs must not show by default
         return f"Outcome({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     @property
     def state(self) -> State:
-        """The state this outcome leads to."""
+        """The state that this outcome leads to."""
         return _STATES[self.kind]
 
     @classmethod

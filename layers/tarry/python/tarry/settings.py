@@ -1,4 +1,4 @@
-"""The settings of consumers: what they mean, and how they are checked when a consumer is made."""
+"""The settings of consumers, and their checks when a consumer is made."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
 
     class TypedDict:
-        """What stands for `typing.TypedDict` at run time, which compiles each annotation: half a millisecond."""
+        """A stand-in for `typing.TypedDict` at run time, which would take half a millisecond to compile annotations."""
 
         def __init_subclass__(cls, total: bool = True) -> None: ...
 
@@ -45,8 +45,8 @@ class Settings(TypedDict, total=False):
     FIFO, messages of different groups only. ``timeout``: seconds that one run of the handler may take; a handler that
     takes longer fails with `TimeoutError`.
 
-    ``keepalive``: extend the visibility of all unfinished messages of the batch every so many seconds, to three times
-    as long. For queues whose visibility timeout is shorter than the handler takes.
+    ``keepalive``: the interval in seconds at which tarry extends the visibility of all unfinished messages of the batch, to
+    three intervals. For queues whose visibility timeout is shorter than the handler takes.
 
     ``ack="eager"``: delete acknowledged messages during the invocation, ten at a time or after one second, so that they
     stay deleted if the process dies later. `Message.ack` deletes before the handler returns (not on FIFO). By default,
@@ -88,7 +88,7 @@ class BatchSettings(Settings, total=False):
 
 
 class AllSettings(BatchSettings, total=False):
-    """With ``model``, which the overloads name by itself, since it gives the payload its type."""
+    """All settings with ``model``, which the overloads name separately because it sets the type of the payload."""
 
     model: Any
 
@@ -186,7 +186,7 @@ def settings_of(policy: RetryPolicy) -> dict[str, Any]:
 
 
 def with_policy(settings: AllSettings, policy: RetryPolicy) -> AllSettings:
-    """Return the settings with a policy in place of single ones: a backoff of the user's is checked only once."""
+    """Return the settings with a policy instead of single ones, so that a user's backoff is checked only once."""
     others = {name: value for name, value in settings.items() if name not in POLICY_SETTINGS}
     return cast("AllSettings", {**others, "policy": policy})
 
@@ -205,12 +205,12 @@ def payload_reader_of(function: Callable[..., Any], settings: AllSettings) -> Pa
 
 
 def _is_plain(function: Callable[..., Any]) -> bool:
-    """Whether its annotations cannot name a model: told without loading anything, for the sake of the cold start."""
+    """Return whether no annotation can name a model, without importing anything, to keep the cold start short."""
     if not isinstance(function, FunctionType) or hasattr(function, "__wrapped__"):
         return False
     try:
         return all(each is None or isinstance(each, type) for each in function.__annotations__.values())
-    except NameError:  # Python 3.14 evaluates them only here
+    except NameError:  # Python 3.14 evaluates annotations here
         return False
 
 

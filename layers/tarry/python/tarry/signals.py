@@ -3,7 +3,7 @@
 class CardDeclined(Reject):
     pass
 
-raise Retry(60) from error       # the error is kept in the record
+raise Retry(60) from error       # the failure record has the error
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Retry(Signal):
         ValueError: ``delay`` is not a delay.
     """
 
-    delay: int | None = None  # a subclass may set its own, or forget super().__init__
+    delay: int | None = None  # for a subclass that sets its own, or does not call super().__init__
     until: float | None = None
     """The epoch seconds of a delay that was given as a ``datetime``."""
 
@@ -114,11 +114,11 @@ _MOST_CAUTIOUS_FIRST = (Retry, Defer, Reject, Discard)
 
 
 def find_signal(error: BaseException) -> Signal | None:
-    """The verdict that ``error`` carries, if any.
+    """Return the signal that ``error`` is or was raised from; None if there is none.
 
-    It is looked for along explicit causes (``raise ... from signal``), the outermost winning, and in exception
-    groups, where it counts only if every leaf carries one; then the most cautious wins. Never along an implicit
-    ``__context__``: that is another error, one that was being handled.
+    Explicit causes (``raise ... from signal``) are searched, and the outermost signal wins. An exception group counts
+    only if every leaf has a signal; then the most cautious one wins. An implicit ``__context__`` is not searched: it is
+    another error, which was being handled.
     """
     found: list[Signal] = []
     groups = set[int]()
@@ -129,19 +129,19 @@ def find_signal(error: BaseException) -> Signal | None:
             return None
         if is_a(link, Signal):
             found.append(link)
-        elif id(link) not in groups:  # many errors may be from one group, and a group from itself
+        elif id(link) not in groups:  # several errors may share a group, and groups may form a cycle
             groups.add(id(link))
-            todo += reversed(leaves_of(link))  # type: ignore[arg-type]  # a group, since it is no signal
+            todo += reversed(leaves_of(link))  # type: ignore[arg-type]  # it is a group
     return next((signal for kind in _MOST_CAUTIOUS_FIRST for signal in found if is_a(signal, kind)), None)
 
 
 def reason_beside(verdict: BaseException, error: BaseException | None) -> str | None:
-    """Return the reason of a `Reject` whose record tells another error: ``raise Reject("text") from error``."""
+    """Return the reason of a `Reject` if another error is recorded: ``raise Reject("text") from error``."""
     return reason_of(verdict) if is_a(verdict, Reject) and verdict is not error else None
 
 
 def _first_of_causes(error: BaseException) -> Signal | BaseExceptionGroup[BaseException] | None:
-    """The first signal or group among an error and its explicit causes."""
+    """Return the first signal or group among an error and its explicit causes."""
     seen = set[int]()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
@@ -153,21 +153,22 @@ def _first_of_causes(error: BaseException) -> Signal | BaseExceptionGroup[BaseEx
 
 
 def delay_of(signal: Retry | Defer) -> int | None:
-    """The delay that a signal asks for, in whole seconds; None if it leaves that to the policy.
+    """Return the delay that a signal asks for, in whole seconds; None if the policy sets it.
 
-    Raises `ValueError` for a value that is no delay, and whatever an odd subclass raises.
+    Raises:
+        ValueError: The value is not a delay. A broken subclass may raise anything.
     """
     delay: object = signal.delay
     return None if delay is None else whole_seconds(delay)  # type: ignore[arg-type]
 
 
 def until_of(signal: Retry | Defer) -> float | None:
-    """The epoch seconds of a delay given as a ``datetime``; None for any other. Raises what an odd subclass raises."""
+    """Return the epoch seconds of a delay given as a ``datetime``, else None. A broken subclass may raise anything."""
     until: object = signal.until
     return until if isinstance(until, float) else None
 
 
 def reason_of(signal: Reject | Discard) -> str | None:
-    """The reason that a signal gives, as text; None if it gives none. Raises whatever an odd subclass raises."""
+    """Return the reason of a signal as text; None if it has none. A broken subclass may raise anything."""
     reason: object = signal.reason
     return None if reason is None else text_of(reason, MAX_REASON_CHARACTERS) or None

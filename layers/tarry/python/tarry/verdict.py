@@ -1,4 +1,4 @@
-"""The verdict on a message: what its handler asked for, or the error with which it failed."""
+"""The verdict on a message: the handler's request, such as `ACK` or a signal, or the error that it raised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Ack:
-    """The verdict of an acknowledged message; the only one that is not an exception, since no handler raises it."""
+    """The verdict of an acknowledged message; the only verdict that is not an exception, since no handler raises it."""
 
     def __repr__(self) -> str:
         return "ACK"
@@ -21,11 +21,11 @@ class Ack:
 
 ACK = Ack()
 Verdict = Ack | BaseException
-"""`ACK`, a `Signal`, or the error with which the handler failed."""
+"""`ACK`, a `Signal`, or the error that the handler raised."""
 
 
 class BatchVerdict:
-    """The verdict of a batch handler on its batch as a whole, and the answer it returned."""
+    """A batch handler's verdict on the whole batch, and its return value."""
 
     __slots__ = ("answer", "deletes_at_once", "verdict")
 
@@ -33,22 +33,22 @@ class BatchVerdict:
         self.deletes_at_once = deletes_at_once
         """Whether `Batch.ack_all` deletes the messages while the handler runs (``ack="eager"``)."""
         self.verdict: Verdict | None = None
-        """By `Batch.ack_all` or `Batch.retry_all`. It holds for each message without a verdict of its own."""
+        """The verdict of `Batch.ack_all` or `Batch.retry_all`, for each message without a verdict of its own."""
         self.answer: Answer | None = None
         """The ``batchItemFailures`` that the handler returned."""
 
 
 class Answer(Value):
-    """The messages that a batch handler has named as failed."""
+    """The messages that a batch handler's ``batchItemFailures`` name."""
 
     named: frozenset[str] = frozenset()
-    """Their delivery ids."""
+    """The delivery ids of the messages."""
     refusal: str | None = None
-    """Why Lambda would reject the answer, and with it the whole batch; None if it would not."""
+    """Why Lambda would reject the answer and return the whole batch; None if it would not."""
 
 
 def outcome_of(verdict: Verdict) -> Outcome | None:
-    """The outcome that a verdict asks for; None for an error, whose outcome the policy decides."""
+    """Return the outcome that a verdict asks for; None for an error, whose outcome the policy decides."""
     from tarry.outcome import Outcome
 
     if verdict is ACK:
@@ -56,7 +56,7 @@ def outcome_of(verdict: Verdict) -> Outcome | None:
     if is_a(verdict, Retry):
         return Outcome.retry(delay_of(verdict))
     if is_a(verdict, Defer):
-        return Outcome.defer(delay_of(verdict))  # type: ignore[arg-type]  # None is no delay: refused
+        return Outcome.defer(delay_of(verdict))  # type: ignore[arg-type]  # None is refused
     if is_a(verdict, Reject):
         return Outcome.dead_letter(reason_of(verdict) or "rejected")
     if is_a(verdict, Discard):
@@ -65,5 +65,5 @@ def outcome_of(verdict: Verdict) -> Outcome | None:
 
 
 def name_of_verdict(verdict: Verdict) -> str:
-    """The class name of a verdict, for the log."""
+    """Return the class name of a verdict, for the log."""
     return name_of(type(verdict)).rpartition(".")[2]

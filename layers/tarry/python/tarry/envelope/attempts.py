@@ -1,4 +1,4 @@
-"""Which attempt a delivery is, or whether it is one at all: functions of SQS's count and the message's record."""
+"""The attempt number of a delivery, and whether it is due, from the receive count and the `Tarry` attribute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def receive_count(text: object) -> int:
-    """SQS's ``ApproximateReceiveCount``; 1 where it is missing, unreadable or not positive."""
+    """Return SQS's ``ApproximateReceiveCount`` as a number; 1 if it is missing, unreadable or not positive."""
     try:
         return max(1, int(text))  # type: ignore[call-overload, no-any-return]
     except (TypeError, ValueError, OverflowError):
@@ -20,25 +20,25 @@ def receive_count(text: object) -> int:
 def attempt_number(
     receives: int, envelope: Envelope | None, first_received_at: float | None, *, due: float | None, behind: bool
 ) -> int:
-    """The number of this run of the handler, from 1, an upper bound: SQS counts receives, not runs.
+    """Return the number of this run of the handler, from 1; an upper bound, since SQS counts receives, not runs.
 
-    ``behind``: on FIFO, behind another message of its group in this batch. Such a message has not run before, however
-    often it was received, since what stopped its head stopped it too.
+    ``behind``: whether, on FIFO, the message is behind another message of its group in this batch. It has then never
+    run, however often it was received: each time, the message before it stopped the group.
     """
     carried = envelope.carried if envelope else 0
     if behind:
         return carried + 1
     if due is not None and first_received_at is not None and first_received_at < due:
-        receives -= 1  # the first receive only hid it until its due time
+        receives -= 1  # the first receive only hid the message until its due time
     return max(1, carried + receives)
 
 
 def seconds_until_due(due: float | None, first_received_at: float | None, receives: object, now: float) -> int | None:
-    """For how many whole seconds a message is to be hidden instead of run; None if it may run.
+    """Return for how many whole seconds to hide a message instead of running it; None if it may run.
 
-    A first receive before ``due`` only hides it, as `attempt_number` counts on: where its invocation began after
-    ``due``, behind a batching window, that is for 0 seconds. ``receives`` is SQS's count as the event has it: without
-    one, no receive is known to be the first.
+    A first receive before ``due`` never runs the message, because `attempt_number` does not count that receive: if
+    ``due`` passed before the invocation began (a batching window), the message is hidden for 0 seconds. ``receives`` is
+    the receive count as the event has it; if it is missing, the receive is not taken for the first.
     """
     if due is None:
         return None

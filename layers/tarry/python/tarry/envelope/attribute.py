@@ -1,7 +1,6 @@
-"""The `Tarry` attribute, which travels with a message: what earlier deliveries learned of it.
+"""The `Tarry` attribute, which carries a message's id, attempts and failures from copy to copy.
 
-JSON in ASCII, so that SQS can refuse no character of it. This module reads it, writes it and fits it into the room
-there is; `docs/reference/tarry-attribute.md` describes it.
+It is JSON in ASCII, so that SQS accepts every character. `docs/reference/tarry-attribute.md` describes its keys.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ HISTORY_LENGTH = 10
 ERROR_IN_HISTORY_CHARACTERS = 300
 MAX_COUNT = 1_000
 MAX_NOTE_LENGTH = 256
-MAX_TOTAL = 1_000_000  # attempts over all lives of a message that was redriven again and again
+MAX_TOTAL = 1_000_000  # attempts of a message over all its redrives
 MAX_DUE_AHEAD_SECONDS = 366 * 86_400
 
 
 class UnreadableRecord(ValueError):
-    """A `Tarry` attribute that is not a record of this message. It is treated as absent."""
+    """A `Tarry` attribute that cannot be read, or belongs to another message. tarry treats it as absent."""
 
 
 NOT_TEXT = frozenset({"attempts", "history", "first_failed_at", "failed_at", "extra"})
 
 
 class FailureRecord(Value):
-    """Why a message failed when it was last sent on, as its record says it. What the record lacks is None."""
+    """The failure of a message when it was last sent on. A missing key is None."""
 
     reason: str | None
     attempts: int | None
     type: str | None
     message: str | None
     said: str | None
-    """The text of the verdict that was raised from the error: ``raise Reject("text") from error``."""
+    """The text of ``raise Reject("text") from error``."""
     traceback: str | None
     fingerprint: str | None
     first_failed_at: str | None
@@ -48,10 +47,10 @@ class FailureRecord(Value):
     function: str | None
     request_id: str | None
     extra: Mapping[str, Any] | None
-    """What `DeadLetter`'s ``enrich`` added to the record of the dead letter."""
+    """The dict that `DeadLetter`'s ``enrich`` returned."""
     history: tuple[Mapping[str, Any], ...]
-    """The failures that are recorded, the first and the last nine: ``attempt``, ``at``, ``error``, and ``delay``, the
-    seconds of the wait that followed."""
+    """The first failure and the last nine: ``attempt``, ``at``, ``error``, and ``delay``, the seconds until the next
+    attempt."""
 
     def __init__(
         self, fields: Mapping[str, Any], history: tuple[Mapping[str, Any], ...] = (), extra: object = None
@@ -65,25 +64,25 @@ class FailureRecord(Value):
 
 
 class Envelope(Value):
-    """A `Tarry` attribute that was read."""
+    """A `Tarry` attribute, read and checked."""
 
     id: str
     origin: str | None
     sent: str | None
     edited: str | None
-    """When its body or attributes were last changed, by `tarry failed retry --edit` or a failure step."""
+    """When the body or the attributes were last changed, by `tarry failed retry --edit` or a failure step."""
     carried: int
     due: float | None
     hops: int
     steps: Mapping[str, int]
     notes: Mapping[str, str]
     failure: FailureRecord | None
-    told: Mapping[str, Any]
-    """The record itself, which may hold more: a later version wrote it."""
+    fields: Mapping[str, Any]
+    """The JSON object as it was read, with keys that a later version of tarry may have added."""
 
     @property
     def is_dead_letter(self) -> bool:
-        """Whether it is the record of a dead letter (`is_dead_letter`)."""
+        """Whether the attribute is that of a dead letter (`is_dead_letter`)."""
         return is_dead_letter({"failure": self.failure, "hops": self.hops})
 
     def __init__(self, record: Mapping[str, Any], now: float) -> None:
@@ -108,14 +107,15 @@ class Envelope(Value):
             steps={name: _whole(f"steps.{name}", count) for name, count in (steps or {}).items()},
             notes={name: _note(name, text) for name, text in (notes or {}).items()},
             failure=None if failure is None else FailureRecord(failure, _entries(history), record.get("extra")),
-            told=record,
+            fields=record,
         )
 
 
 def read_envelope(attribute: Mapping[str, Any], body: str, now: float) -> Envelope:
-    """The record in a message's `Tarry` attribute, as the event has it.
+    """Return the envelope in a `Tarry` attribute as the event has it.
 
-    Raises `UnreadableRecord` if it is not ours, damaged, out of range, or was copied from another message.
+    Raises:
+        UnreadableRecord: tarry did not write the attribute, or it is damaged, out of range, or that of another message.
     """
     record = _parse(attribute)
     if record is None:
@@ -128,22 +128,22 @@ def read_envelope(attribute: Mapping[str, Any], body: str, now: float) -> Envelo
 
 
 def is_dead_letter(record: Mapping[str, Any]) -> bool:
-    """Whether a record is that of a dead letter: it tells of a failure, and the message was not sent again since.
+    """Return whether an attribute is that of a dead letter: it has a failure, and counts no hops.
 
-    A copy that waits may tell of an earlier failure too; what makes it a copy is that it counts its hops.
+    A copy that waits may have an earlier failure as well, but it counts its hops.
     """
     return record.get("failure") is not None and not record.get("hops")
 
 
 def is_ours(attribute: Mapping[str, Any] | None) -> bool:
-    """Whether an attribute of our name is one that tarry wrote, readable or not, and not a user's own."""
+    """Return whether tarry wrote an attribute named `Tarry`, readable or not; a user may have one of that name."""
     return attribute is not None and _parse(attribute) is not None
 
 
 def _parse(attribute: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
         record = json.loads(attribute["stringValue"])
-    except (KeyError, TypeError, ValueError, RecursionError):  # an attribute may be any JSON in a hand-made event
+    except (KeyError, TypeError, ValueError, RecursionError):  # in a hand-made event, an attribute may be any JSON
         return None
     return record if isinstance(record, dict) and "v" in record and "sum" in record else None
 
@@ -156,7 +156,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str | None:
 
 
 def _moment(fields: Mapping[str, Any], name: str) -> str | None:
-    """A time in UTC, None if it is none: what says when is no reason to forget who."""
+    """Return a time with an offset; None if it is invalid, which must not make the attribute unreadable."""
     from datetime import datetime
 
     text = _text(fields, name)
@@ -186,7 +186,7 @@ def _entries(history: object) -> tuple[Mapping[str, Any], ...]:
 
 
 def _entry(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is known of an entry, as far as it is what it should be."""
+    """Return the keys of a history entry whose values have the right type."""
     kinds: dict[str, type] = {"attempt": int, "at": str, "error": str, "delay": int}
     return {name: entry[name] for name, kind in kinds.items() if type(entry.get(name)) is kind}
 
@@ -205,36 +205,37 @@ def _due(value: object, now: float) -> float | None:
 
 
 def body_sum(body: str) -> str:
-    """What ties a record to its message: a record copied to another message must not speak for it."""
+    """Return the checksum that ties a `Tarry` attribute to its body: copied to another message, it is not valid."""
     import hashlib
 
     return hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def timestamp(epoch_seconds: float) -> str:
-    """ISO 8601 in UTC, to the millisecond: ``2026-01-01T00:00:00.000Z``."""
+    """Return a time in ISO 8601, in UTC, to the millisecond: ``2026-01-01T00:00:00.000Z``."""
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(epoch_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def dump(record: Mapping[str, Any]) -> str:
-    """The record as it is sent: compact JSON, ASCII only.
+    """Return a `Tarry` attribute as compact JSON in ASCII.
 
-    Raises `TypeError` or `ValueError` for what JSON cannot hold (a hook may have put it there).
+    Raises:
+        TypeError, ValueError: A value, possibly from a hook, cannot be represented in JSON.
     """
     return json.dumps(record, separators=(",", ":"), allow_nan=False)
 
 
 ESSENTIAL = ("v", "sum", "id", "origin", "sent", "edited", "carried", "due", "hops", "steps", "notes")
-TOLD = ("failure", "history", "extra")
-"""The rest of a record: why the message failed."""
+FAILURE_KEYS = ("failure", "history", "extra")
+"""The other keys: the failure record, the history, and the dict of ``enrich``."""
 
 
 def next_history(
     earlier: tuple[Mapping[str, Any], ...], attempt: int, failed_at: str, error: str | None, delay: int | None = None
 ) -> list[Mapping[str, Any]]:
-    """The history with this failure: the first, and the last nine."""
+    """Return the history with this failure: the first entry and the last nine."""
     entry = {
         "attempt": attempt,
         "at": failed_at,

@@ -1,4 +1,4 @@
-"""Cutting a record so that it fits beside its message: what goes first, and what is never cut (SPEC F3)."""
+"""Cutting a `Tarry` attribute so that it fits beside its message, the least important keys first (SPEC F3)."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 MAX_CHARACTER_BYTES = 12
-"""Of one character in JSON of ASCII: two escapes of six for one beyond U+FFFF."""
+"""The longest escape of one character in ASCII JSON: two of six bytes for a character beyond U+FFFF."""
 FLOORS_BYTES = ((1_024, 256), (512, 128), (256, 64), (0, 0))
-"""Down to which the traceback and the message are cut, so that neither pushes out the other."""
+"""The sizes down to which the traceback and the message are cut, so that both keep a part."""
 
 
 def fit(record: Mapping[str, Any], room_bytes: int) -> str | None:
-    """``record`` as JSON of at most ``room_bytes``, None where not even the smallest has room.
+    """Return ``record`` as JSON of at most ``room_bytes``; None if even the smallest version does not fit.
 
-    Cut first is the top of the traceback, so that the innermost frames stay, then the end of the message and of a
-    verdict's text, each down to a floor, so that a huge text does not push out the frames; then the history goes, then
-    what a hook has added, then the floors.
+    First the top of the traceback is cut, so that the innermost frames stay; then the end of the message and of a
+    verdict's text. Each keeps a minimum size, so that a huge text does not displace the frames. Then the history is
+    left out, then the dict of ``enrich``; then the minimum sizes shrink.
     """
-    record = _within_reach(record, room_bytes)
+    record = _without_excess(record, room_bytes)
     text = dump(record)
     if len(text) <= room_bytes:
         return text
     return next((text for shorter in _cut(record, room_bytes) if len(text := dump(shorter)) <= room_bytes), None)
 
 
-def _within_reach(record: Mapping[str, Any], room_bytes: int) -> Mapping[str, Any]:
-    """The record without the characters that could not fit even if nothing else were in it.
+def _without_excess(record: Mapping[str, Any], room_bytes: int) -> Mapping[str, Any]:
+    """Return the record with its message cut to the characters that would fit if nothing else were in the record.
 
-    An error's message may be many times the room, and each step below writes it as JSON.
+    An error's message may be far larger than the room, and each of the next steps writes it as JSON.
     """
     failure = record.get("failure")
     if not isinstance(failure, dict) or room_bytes <= 0:
@@ -41,12 +41,12 @@ def _within_reach(record: Mapping[str, Any], room_bytes: int) -> Mapping[str, An
     message = failure.get("message")
     if not isinstance(message, str) or len(message) * MAX_CHARACTER_BYTES <= room_bytes:
         return record
-    most = _most(message, room_bytes) + 1  # still too long, so that it shows where it was cut
+    most = _most(message, room_bytes) + 1  # one too many, so that a later step cuts it and adds an ellipsis
     return record if len(message) <= most else {**record, "failure": {**failure, "message": message[:most]}}
 
 
 def _cut(record: Mapping[str, Any], room_bytes: int) -> Iterator[Mapping[str, Any]]:
-    """The record with less and less in it."""
+    """Yield smaller and smaller versions of the record."""
     without_history = {name: value for name, value in record.items() if name != "history"}
     bare = {name: record[name] for name in (*ESSENTIAL, "failure") if name in record}
     for kept in (record, without_history, bare):
@@ -57,7 +57,7 @@ def _cut(record: Mapping[str, Any], room_bytes: int) -> Iterator[Mapping[str, An
 
 
 def smallest(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a record where hardly anything fits: which message, from where, how often, the bare reason."""
+    """Return the smallest version of a record: id, origin, counters, and the reason without texts."""
     failure = record.get("failure") or {}
     kept = {name: failure[name] for name in ("reason", "attempts", "failed_at") if name in failure}
     return {name: record[name] for name in ESSENTIAL if name in record} | {"failure": kept}
@@ -66,7 +66,7 @@ def smallest(record: Mapping[str, Any]) -> dict[str, Any]:
 def _shortened(
     record: Mapping[str, Any], traceback_floor: int, message_floor: int, room_bytes: int
 ) -> Mapping[str, Any]:
-    """The record with its traceback, then its message, cut as far as is needed, down to their floors."""
+    """Return the record with its traceback, then its message, cut as far as needed, at most to their floors."""
     failure = dict(record.get("failure") or {})
     shorter = {**record, "failure": failure}
     for field, floor, cut in (
@@ -98,7 +98,7 @@ _FRAME = '  File "'
 
 
 def _last_frames(text: str, budget_bytes: int) -> str:
-    """The innermost frames; of one that is too long itself its beginning, as far as that says where it is."""
+    """Return the innermost frames; of a single frame that is too long, the beginning if it contains the place."""
     if len(text) <= budget_bytes and _json_bytes(text) <= budget_bytes:
         return text
     kept = _most(text[::-1], budget_bytes - _json_bytes("...\n"))
@@ -112,7 +112,7 @@ def _last_frames(text: str, budget_bytes: int) -> str:
 
 
 def _most(text: str, budget_bytes: int) -> int:
-    """How many characters from its beginning have a JSON within the budget: each is read once, in blocks."""
+    """Return how many characters from the beginning fit the budget as JSON; the text is read once, in blocks."""
     kept = 0
     while kept < len(text) and (size := _json_bytes(text[kept : kept + BLOCK_CHARACTERS])) <= budget_bytes:
         budget_bytes -= size

@@ -1,4 +1,4 @@
-"""The records that travel with messages sent on: why one died, what a copy brings along."""
+"""Writing the `Tarry` attribute of a dead letter, of a copy, and of a copy that waits."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from tarry.envelope.attribute import (
     ERROR_IN_HISTORY_CHARACTERS,
     ESSENTIAL,
+    FAILURE_KEYS,
     MAX_COUNT,
     MAX_TOTAL,
-    TOLD,
     VERSION,
     body_sum,
     next_history,
@@ -32,29 +32,29 @@ def dead_letter_record(
     origin: str | None = None,
     text: str | None = None,
 ) -> dict[str, Any]:
-    """The record of a death, whole. Without what was carried: redriven by whatever means, the message begins anew.
+    """Return the attribute of a dead letter, uncut. It carries no attempts: once redriven, the message starts anew.
 
-    ``origin``: the ARN of the queue it goes back to, where that is not the one it came from now. ``text``: what is told
-    of a message that no error of its handler's ended.
+    ``origin``: the ARN of the queue to which a retry sends it; by default the source queue. ``text``: the message of
+    the failure record if there was no error.
     """
-    told = _told(failure, reason, died_at, failure.attempt, include_traceback)
-    if text is not None and "message" not in told["failure"]:
-        told["failure"]["message"] = text
-    return _base(failure.delivery, origin or failure.delivery.source.text) | told
+    part = _failure_part(failure, reason, died_at, failure.attempt, include_traceback)
+    if text is not None and "message" not in part["failure"]:
+        part["failure"]["message"] = text
+    return _base(failure.delivery, origin or failure.delivery.source.text) | part
 
 
 def waiting_record(delivery: Delivery, carried: int, *, due: float | None) -> dict[str, Any]:
-    """The record of a copy that only waits: it has not failed, and keeps what is known of earlier failures."""
+    """Return the attribute of a copy that only waits: it has not failed now, and keeps its earlier failures."""
     envelope = delivery.envelope
-    told: dict[str, Any] = {}
+    part: dict[str, Any] = {}
     if envelope is not None and envelope.failure is not None:
         earlier = envelope.failure
-        told = {name: envelope.told[name] for name in TOLD if name in envelope.told}
-        told |= {"failure": dict(told["failure"]), "history": list(earlier.history)}
-        if earlier.attempts is not None:  # those of this copy's life begin where the copy's do
+        part = {name: envelope.fields[name] for name in FAILURE_KEYS if name in envelope.fields}
+        part |= {"failure": dict(part["failure"]), "history": list(earlier.history)}
+        if earlier.attempts is not None:  # with the attempts that this copy carries, not those of earlier copies
             total = max(0, earlier.attempts - envelope.carried) + carried
-            told["failure"]["attempts"] = min(MAX_TOTAL, total)
-    return _travelling(delivery, carried, due, {}) | told
+            part["failure"]["attempts"] = min(MAX_TOTAL, total)
+    return _copy_base(delivery, carried, due, {}) | part
 
 
 def copy_record(
@@ -67,31 +67,31 @@ def copy_record(
     delay: int | None,
     include_traceback: bool,
 ) -> dict[str, Any]:
-    """The record of a copy of a message that failed: with the attempts so far, and the notes of the steps.
+    """Return the attribute of a copy of a failed message, with the attempts so far and the notes of failure steps.
 
-    ``delay``: the seconds that the copy waits, None if the queue sets them.
+    ``delay``: the seconds that the copy waits; None if the queue sets the delay.
     """
-    travelling = _travelling(failure.delivery, carried, due, note)
-    return travelling | _told(failure, failure.reason, failed_at, carried, include_traceback, delay)
+    base = _copy_base(failure.delivery, carried, due, note)
+    return base | _failure_part(failure, failure.reason, failed_at, carried, include_traceback, delay)
 
 
 def edited(record: dict[str, Any], body: str, now: float) -> dict[str, Any]:
-    """The record of a copy whose body is ``body``, or whose attributes are not the message's."""
+    """Return the attribute of a copy that has another body, ``body``, or other attributes than its message."""
     return {**record, "sum": body_sum(body), "edited": timestamp(now)}
 
 
-def _travelling(delivery: Delivery, carried: int, due: float | None, note: Mapping[str, int | str]) -> dict[str, Any]:
-    """What a copy lives on: whose it is, how often it was tried and sent, what the steps wrote, until when it waits.
+def _copy_base(delivery: Delivery, carried: int, due: float | None, note: Mapping[str, int | str]) -> dict[str, Any]:
+    """Return the keys of every copy: identity, counters, notes of failure steps, due time.
 
-    A key that this version does not know travels along: a later version of the consumer wrote it.
+    Unknown keys are kept: a later version of tarry wrote them.
     """
     envelope = delivery.envelope
     origin = (envelope.origin if envelope else None) or delivery.source.text
     written: dict[str, int | str] = {**envelope.steps, **envelope.notes, **note} if envelope else {**note}
     steps = {name: value for name, value in written.items() if isinstance(value, int)}
     notes = {name: value for name, value in written.items() if isinstance(value, str)}
-    read = envelope.told if envelope else {}
-    unknown = {name: value for name, value in read.items() if name not in ESSENTIAL and name not in TOLD}
+    read = envelope.fields if envelope else {}
+    unknown = {name: value for name, value in read.items() if name not in ESSENTIAL and name not in FAILURE_KEYS}
     return {
         **unknown,
         **_base(delivery, origin),
@@ -104,7 +104,7 @@ def _travelling(delivery: Delivery, carried: int, due: float | None, note: Mappi
 
 
 def hops_of(delivery: Delivery) -> int:
-    """How often it was sent again so far."""
+    """Return how often the message was sent again so far."""
     return min(MAX_COUNT - 1, delivery.envelope.hops) if delivery.envelope else 0
 
 
@@ -121,7 +121,7 @@ def _base(delivery: Delivery, origin: str) -> dict[str, Any]:
     }
 
 
-def _told(
+def _failure_part(
     failure: Failure,
     reason: str,
     failed_at: float,
@@ -129,21 +129,21 @@ def _told(
     include_traceback: bool,
     delay: int | None = None,
 ) -> dict[str, Any]:
-    """The latest failure, when the first one was, and the history with this one.
+    """Return the keys ``failure`` and ``history`` with this failure.
 
-    ``attempts`` are those of this life: one that was deferred after all is none. ``delay``: the seconds before the next
-    attempt, None if there is none or the queue sets them.
+    ``attempts``: the attempts since the message was last redriven; a deferral is not one. ``delay``: the seconds before
+    the next attempt; None if there is none, or the queue sets the delay.
     """
     delivery, earlier = failure.delivery, failure.delivery.failure
     carried = delivery.envelope.carried if delivery.envelope else 0
-    lives_before = max(0, ((earlier.attempts if earlier else 0) or 0) - carried)
-    told: dict[str, Any] = {"reason": reason[:200], "attempts": min(MAX_TOTAL, lives_before + attempts)}
+    attempts_before = max(0, ((earlier.attempts if earlier else 0) or 0) - carried)
+    part: dict[str, Any] = {"reason": reason[:200], "attempts": min(MAX_TOTAL, attempts_before + attempts)}
     diagnosis = failure.diagnosis
     if diagnosis is not None:
-        told |= {"type": diagnosis.type, "message": diagnosis.message, "fingerprint": diagnosis.fingerprint}
+        part |= {"type": diagnosis.type, "message": diagnosis.message, "fingerprint": diagnosis.fingerprint}
         if include_traceback:
-            told["traceback"] = diagnosis.traceback
-    told |= {
+            part["traceback"] = diagnosis.traceback
+    part |= {
         "said": failure.said,
         "first_failed_at": (earlier.first_failed_at if earlier else None) or _first_failed_at(delivery, failed_at),
         "failed_at": timestamp(failed_at),
@@ -153,13 +153,13 @@ def _told(
     error = None if diagnosis is None else diagnosis.line(ERROR_IN_HISTORY_CHARACTERS)
     history = earlier.history if earlier else ()
     return {
-        "failure": {name: value for name, value in told.items() if value not in (None, "")},
+        "failure": {name: value for name, value in part.items() if value not in (None, "")},
         "history": next_history(history, failure.attempt, timestamp(failed_at), error, delay),
     }
 
 
 def _first_failed_at(delivery: Delivery, failed_at: float) -> str:
-    """The moment itself on a first attempt; later the first delivery, the nearest to it that SQS remembers."""
+    """Return ``failed_at`` for a first delivery, else the time of the first receive, which is the nearest SQS knows."""
     received_at = delivery.first_received_at
     if delivery.receive_count == 1 or received_at is None or received_at > failed_at:
         return timestamp(failed_at)

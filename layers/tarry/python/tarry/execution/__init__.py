@@ -1,1 +1,1 @@
-"""Running the handler over a batch: each message comes out with a decision."""
+"""Running the handler over a batch, and deciding on each message."""

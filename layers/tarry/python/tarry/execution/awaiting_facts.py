@@ -1,7 +1,7 @@
-"""Messages that cannot be decided on before the attributes of their queue are known.
+"""Messages that wait for the attributes of their queue before tarry can decide on them.
 
-The look-up runs in a thread of its own, and handlers run on meanwhile. This module only keeps the messages and begins
-the look-ups; `tarry.execution.verdicts` decides on each message when its queue is known.
+Another thread looks up the queue while handlers run. This module keeps the messages and starts the look-ups;
+`tarry.execution.verdicts` decides on each message when its queue is known.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tarry.settlement.settlement import Settlement
 
 PATIENCE_SECONDS = 1.0
-"""How long the first failure of a batch waits for the look-up of its queue, which goes on if it takes longer."""
+"""How long the first failure of a batch waits for the look-up of its queue; a longer look-up continues."""
 PATIENCE_SHARE = 0.05
 """The share of the time left that the first failure waits at most."""
 
@@ -40,16 +40,16 @@ class AwaitingFacts:
 
     def __init__(self, *, may_wait: bool) -> None:
         self._may_wait = may_wait
-        """Whether `is_known` may wait for a look-up: not if that holds up other handlers."""
+        """Whether `is_known` may wait for a look-up: not if that delays other handlers."""
         self.messages: deque[Awaiting] = deque()
         self._has_ended: dict[str, bool] = {}
-        """By queue: whether its look-up, which was begun, has ended."""
+        """Whether the look-up of each queue has ended; a queue without a look-up is missing."""
         self.wake: Callable[[], None] = nothing
         """Called, in any thread, when a look-up has ended."""
 
     @property
     def has_fifo(self) -> bool:
-        """Whether a FIFO message waits, and with it its group."""
+        """Whether a FIFO message, and with it its group, waits."""
         return any(waiting.delivery.source.is_fifo for waiting in self.messages)
 
     def sort(self, place: Callable[[str], int]) -> None:
@@ -57,9 +57,9 @@ class AwaitingFacts:
         self.messages = deque(sorted(self.messages, key=lambda waiting: place(waiting.delivery.delivery_id)))
 
     def is_known(self, delivery: Delivery, settlement: Settlement) -> bool:
-        """Return whether the queue of a message was looked up, also if SQS refused to tell.
+        """Return whether the queue of a message was looked up, with or without success.
 
-        Otherwise, begin the look-up and wait for it for a moment.
+        Otherwise, start the look-up and wait for it briefly.
         """
         if settlement.knows(delivery):
             return True

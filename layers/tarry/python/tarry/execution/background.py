@@ -1,4 +1,4 @@
-"""Requests that are made in threads of their own, so that async handlers on the event loop run on."""
+"""Requests made in other threads, so that they do not block async handlers on the event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Background:
-    """The requests of one run. Their answers are dealt with by the coordinator, whenever it waits for its jobs."""
+    """The background requests of one run. The coordinator handles their answers whenever it waits for its jobs."""
 
     def __init__(self, run: Run, jobs: Jobs, settled: Callable[[Delivery, Rerun | None], None] | None = None) -> None:
         self._run = run
@@ -25,11 +25,11 @@ class Background:
         self._settled = settled
         self._answers: deque[tuple[Callable[[object], None], object]] = deque()
         self.under_way = 0
-        """How many requests have no answer yet, or one that was not dealt with."""
+        """The number of requests whose answer has not come, or was not handled yet."""
         jobs.between = self._advance
 
     def connect(self, verdicts: Verdicts) -> None:
-        """Have `verdicts` make its requests here, if the handler is async."""
+        """Have ``verdicts`` make its requests here if the handler is async."""
         verdicts.awaiting.wake = self._jobs.wake
         if self._run.handling.is_async:
             verdicts.outcomes.in_background = self._make
@@ -37,7 +37,7 @@ class Background:
                 verdicts.outcomes.settled = self._settled
 
     def _make(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
-        """`tarry.execution.outcomes.InBackground`."""
+        """Implement `tarry.execution.outcomes.InBackground`."""
 
         def make() -> None:
             answer = result_of(work)
@@ -54,7 +54,7 @@ class Background:
             make()
 
     def _advance(self) -> bool:
-        """Go on with messages that waited for a request; return whether there were any."""
+        """Continue with messages that waited for a request; return whether there were any."""
         has_progress = False
         while self._answers:
             then, answer = self._answers.popleft()

@@ -27,35 +27,35 @@ if TYPE_CHECKING:
     from tarry.world import Event
 
 LAST_SECONDS = 0.5
-"""Kept of the time left where the end of a batch handler waits for a thread of its own."""
+"""Kept of the time left when the end of a batch handler waits for one of the handler's threads."""
 
 
 class BatchVerdicts:
-    """Decides on the messages of a batch handler: on some when it gives a verdict on them, on the others at its end."""
+    """The decisions on a batch handler's messages: on some when it gives a verdict, on the others at its end."""
 
     def __init__(self, verdicts: Verdicts, handling: Handling) -> None:
         self._verdicts = verdicts
         self._log = handling.log
         self._fails_without_verdict = handling.fails_without_verdict
         self._is_free = threading.Lock()
-        """Taken while a verdict is dealt with below the handler that gave it, and for good at the handler's end."""
+        """Acquired while tarry decides on a verdict inside the handler, and for good when the handler has ended."""
         self._is_over: Event | None = None
-        """Set when the last verdict that was dealt with below the handler has been."""
+        """Set when tarry has decided on the last verdict inside the handler."""
         self._last: Verdict | None = None
-        """The last verdict that the handler gave on a message: it may still handle the exception."""
+        """The last verdict on a message: the handler may still use its exception."""
 
     def on_verdict(self, delivery: Delivery) -> None:
         """Decide on a message as soon as its handler has given a verdict on it alone (SPEC C11).
 
-        It is left for the end where a later verdict on the batch still counts, or where another thread of the handler
-        is in here.
+        The decision is left for the end if a later verdict on the batch still counts, or if tarry is deciding on a
+        verdict of another thread of the handler.
         """
         if generation() != delivery.invocation.began_in:
-            return  # a forked child, which settles nothing
+            return  # a forked child must not settle anything
         verdict = delivery.verdict
         before, self._last = self._last, verdict
         if is_a(before, BaseException) and before is not verdict:
-            clear_frames(before)  # its traceback stays: the handler may still tell of it
+            clear_frames(before)  # keeps the traceback: the handler may still show it
         is_open = is_a(verdict, Retry) and leaves_delay_open(verdict)
         if delivery.source.is_fifo or is_open or is_a(verdict, (Reject, Discard)) or not self._is_free.acquire(False):
             return
@@ -63,7 +63,7 @@ class BatchVerdicts:
         try:
             self._verdicts.keeps_frames = True
             self._verdicts.on_message(delivery, verdict, None)
-        except Exception as error:  # noqa: BLE001 a fault of our own must not reach the handler
+        except Exception as error:  # noqa: BLE001 a defect of tarry must not reach the handler
             self._log.problem(
                 "runtime_failed", "tarry itself failed to decide on the message early.", delivery, error=error
             )
@@ -73,7 +73,7 @@ class BatchVerdicts:
             over.set()
 
     def on_end(self, batch: Batch[Any], raised: BaseException | None) -> None:
-        """Decide on all messages that are not decided yet; their handler has ended (SPEC B4, B5, H2)."""
+        """Decide on all other messages when the handler has ended (SPEC B4, B5, H2)."""
         verdicts, outcomes, groups = self._verdicts, self._verdicts.outcomes, self._verdicts.groups
         deliveries, whole = [delivery_of(message) for message in batch], batch_verdict_of(batch)
         invocation = deliveries[0].invocation
@@ -82,7 +82,7 @@ class BatchVerdicts:
         outcomes.settle_here()
         groups.go_on()
         todo = [(index, delivery) for index, delivery in enumerate(deliveries) if not delivery.is_closed]
-        for _, delivery in todo:  # the others were decided on when their own verdicts fell
+        for _, delivery in todo:  # the others were decided when they got their verdicts
             delivery.is_closed = True
         culprit = culprit_of(batch, raised)
         effective = [effective_verdict(delivery.verdict, whole.verdict) for delivery in deliveries]
@@ -108,14 +108,14 @@ class BatchVerdicts:
                 outcomes.settlement.report_only()
 
     def _wait_for_verdict(self, invocation: Invocation) -> None:
-        """Wait for the verdict that a thread of the handler has given; no other is dealt with from now on."""
+        """Wait until tarry has decided on a verdict in another thread; from then on, `on_verdict` does nothing."""
         while not self._is_free.acquire(False):
             left = invocation.time_left() - LAST_SECONDS
             if self._is_over is None or left <= 0 or not self._is_over.wait(None if left == math.inf else left):
                 return
 
     def _on_no_verdict(self, delivery: Delivery, without_verdict: WithoutVerdict, ended_at: float) -> None:
-        """Decide on a message on which the handler gave no verdict, and did not raise (SPEC A4, B8)."""
+        """Decide on a message without a verdict when the handler has returned (SPEC A4, B8)."""
         if without_verdict.is_behind_named(delivery):
             self._verdicts.release(delivery)
         else:
@@ -124,20 +124,20 @@ class BatchVerdicts:
 
 
 class WithoutVerdict:
-    """The messages of a batch without a verdict of their own, after the handler has returned."""
+    """The messages without a verdict of their own, when the handler has returned."""
 
     def __init__(self, answer: Answer | None, fails: bool) -> None:
         self._named: frozenset[str] = frozenset() if answer is None else answer.named
         self._groups: set[Group] = set()
-        """The FIFO groups of those named so far."""
+        """The FIFO groups of the messages named so far."""
         others = NO_VERDICT if fails else None
         if answer is not None and answer.refusal is not None:
             others = f"Lambda would reject the response of the batch handler: {answer.refusal}"
         self._others = None if others is None else UnexplainedFailure(others)
-        self._of_named = UnexplainedFailure(NAMED)  # one error for all, so that it is diagnosed once
+        self._of_named = UnexplainedFailure(NAMED)  # one error for all messages, so that it is diagnosed once
 
     def is_behind_named(self, delivery: Delivery) -> bool:
-        """On FIFO, whether the answer names both the message and one before it in its group: only the first failed."""
+        """Return whether the answer names a FIFO message and an earlier one of its group: only the first failed."""
         if delivery.delivery_id not in self._named or not delivery.source.is_fifo:
             return False
         is_behind = delivery.group in self._groups
@@ -145,7 +145,7 @@ class WithoutVerdict:
         return is_behind
 
     def error_of(self, delivery: Delivery) -> UnexplainedFailure | None:
-        """The error of a message; None if it is acknowledged."""
+        """Return the error of a message; None if it is acknowledged."""
         return self._of_named if delivery.delivery_id in self._named else self._others
 
 
@@ -159,22 +159,22 @@ def effective_verdict(verdict: Verdict | None, of_batch: Verdict | None) -> Verd
 def leaves_delay_open(signal: Retry) -> bool:
     try:
         return signal.delay is None
-    except BaseException:  # noqa: BLE001 an odd subclass: what it wants is read again, and refused, with its message
+    except BaseException:  # noqa: BLE001 a broken subclass: deciding on its message reads the delay again, and handles the error
         return False
 
 
 def stands_alone(verdict: Verdict | None) -> bool:
-    """Return whether a verdict holds behind a message of its group that stays in the queue: it takes this one out."""
+    """Return whether a verdict removes its message from the queue, so that it holds in a stopped FIFO group."""
     return verdict is ACK or is_a(verdict, (Discard, Reject))
 
 
 def culprit_of(batch: Batch[Any], raised: BaseException | None) -> int | None:
-    """The index of the message that a `BatchError` names, if it names one of this batch."""
+    """Return the index of the message that a `BatchError` names; None if it names none of this batch."""
     if not is_a(raised, BatchError):
         return None
     try:
         named, index = raised.message, raised.index
-    except BaseException:  # noqa: BLE001 an odd subclass names no message
+    except BaseException:  # noqa: BLE001 a broken subclass names no message
         return None
     if named is not None:
         return next((index for index, message in enumerate(batch) if message is named), None)

@@ -1,7 +1,7 @@
-"""A handler of one message over a batch, several messages at once: sync ones in threads, async ones as tasks.
+"""Running a handler for several messages of a batch at once: sync handlers in threads, async handlers as tasks.
 
-One coordinator starts the runs and decides how each of them ended; a thread or a task only runs the handler. So nothing
-depends on which of them ends first, and the verdicts of a batch need no locks.
+One coordinator starts the runs and decides on each message when its run has ended; a thread or task only runs the
+handler. So the verdicts of a batch need no locks.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 
 class Concurrent:
-    """Coordinates the runs of one batch: which message starts next, and what becomes of one whose run has ended."""
+    """The coordinator of one batch: it starts the next message, and decides on a message whose run has ended."""
 
     _jobs: Jobs
-    """What runs at the moment, in threads or as tasks."""
+    """The runs in progress, in threads or as tasks."""
     _background: Background
-    """The requests that are made beside async handlers."""
+    """The requests that are made while async handlers run."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._not_started = NotStarted(run)
         self._queue = MessageQueue(iter(()))
         self._reruns: deque[Rerun] = deque()
-        """Messages that are to run again within this delivery."""
+        """Messages to run again within this delivery."""
         self._handler = run.validating()
         self._has_started = self._is_last_part = self._have_all_run = self._is_out_of_time = False
         self._has_ended = False
@@ -64,7 +64,7 @@ class Concurrent:
                 from tarry.execution.threads import run_in_threads
 
                 run_in_threads(self._coordinate, run)
-        except BaseException as error:  # noqa: BLE001 a fault of our own
+        except BaseException as error:  # noqa: BLE001 a defect of tarry
             self._end_by_fault(error)
         if self._not_started.out_of_time:
             self._not_started.log_out_of_time()
@@ -83,25 +83,25 @@ class Concurrent:
         self._sort()
 
     async def _run_current(self) -> None:
-        """Run the messages that are current: all of them, or the fresh or the redelivered ones."""
+        """Run the current messages: all of them, or first the fresh and then the redelivered ones."""
         messages = self._messages()
         self._queue = self._not_started.queue = GroupQueues(messages) if self._run.is_fifo else MessageQueue(messages)
         while self._start_jobs():
             for job in await self._jobs.ended():
                 try:
                     self._on_end(job)
-                except BaseException as error:  # noqa: BLE001 a fault of our own, or of a hook: the others still end
+                except BaseException as error:  # noqa: BLE001 a defect of tarry or a hook: the other runs still end
                     self._end_by_fault(error)
 
     def _turn_to_redelivered(self, isolation: Isolation) -> None:
-        """Go on with the redelivered messages; no other runs any more."""
+        """Continue with the redelivered messages; all others have run."""
         self._not_started.turn_to_redelivered()
         self._is_out_of_time = False
         if not isolation.is_done and self._run.deadline.may_start(self._run.monotonic()):
             isolation.isolate()
 
     def _messages(self) -> Iterator[Message[Any]]:
-        """The current messages that are due, in order; each is made when it is asked for."""
+        """Yield the current messages that are due, in order, each made when it is needed."""
         run = self._run
         for message_id, record in self._not_started.current:
             message = message_of(record, message_id, run.invocation, run.handling.log)
@@ -114,20 +114,20 @@ class Concurrent:
     # the next run
 
     def _start_jobs(self) -> bool:
-        """Start as many runs as there are places for; return whether there is anything to wait for."""
+        """Start runs up to the limit of ``concurrency``; return whether there is anything to wait for."""
         jobs = self._jobs
         while jobs.taken < self._run.handling.concurrency and (job := self._next()) is not None:
             jobs.start(job)
-        return len(jobs) > 0 or self._background.under_way > 0 or self._holds_groups
+        return len(jobs) > 0 or self._background.under_way > 0 or self._has_waiting_groups
 
     @property
-    def _holds_groups(self) -> bool:
+    def _has_waiting_groups(self) -> bool:
         """Whether a FIFO group waits for the look-up of its queue."""
         verdicts = self._run.made_verdicts
         return self._run.is_fifo and verdicts is not None and verdicts.awaiting.has_fifo
 
     def _next(self) -> Job | None:
-        """The next run of the handler; None if none may start now."""
+        """Return the next run of the handler; None if none may start now."""
         if self._has_ended:
             return None
         rerun = self._reruns.popleft() if self._reruns else None
@@ -157,14 +157,14 @@ class Concurrent:
         return None
 
     def _waiting_behind(self, message: Message[Any]) -> int:
-        """The number of runs, one after the other, for which a message must leave the time."""
+        """Return for how many successive runs of waiting messages a message must leave time."""
         isolation = self._not_started.isolation
         waiting = 0 if isolation is None else isolation.waiting_behind(message.delivery_id)
         return -(-waiting // self._run.handling.concurrency)
 
     def _may_ask_for_reruns(self) -> bool:
-        """Whether all messages have run, so that those that wait for their look-up are decided (`next_rerun`)."""
-        if self._background.under_way or self._holds_groups:
+        """Return whether all messages have run, so that `next_rerun` may decide on those that wait for a look-up."""
+        if self._background.under_way or self._has_waiting_groups:
             return False
         if self._is_last_part and not self._have_all_run and not len(self._jobs):
             self._have_all_run = True
@@ -174,7 +174,7 @@ class Concurrent:
     # the end of a run
 
     def _on_end(self, job: Job) -> None:
-        """Decide on a message whose run has ended, or was left behind."""
+        """Decide on a message whose run has ended or was abandoned."""
         run, message, raised = self._run, job.subject, job.outcome()
         if raised is not None:
             free_memory_of(raised)
@@ -188,16 +188,18 @@ class Concurrent:
             self._not_started.release_all()
         else:
             self._background.connect(run.verdicts)
-            rerun = run.decide(message, raised, job.tries, ended_at=job.ended_at or None, early=not job.is_left)
+            rerun = run.decide(message, raised, job.tries, ended_at=job.ended_at or None, early=not job.is_abandoned)
             if rerun is not None:
                 return self._reruns.append(rerun)
         verdicts = run.made_verdicts
         is_under_way = verdicts is not None and verdicts.outcomes.is_under_way(message.delivery_id)
-        if run.is_fifo and not (job.is_left or is_under_way):  # else the next of its group would run beside it
+        if run.is_fifo and not (
+            job.is_abandoned or is_under_way
+        ):  # otherwise the next message of its group would run at the same time
             self._queue.free(delivery_of(message))
 
     def _settled(self, delivery: Delivery, rerun: Rerun | None) -> None:
-        """A request for a FIFO message has ended: its group goes on, or it runs again."""
+        """Continue after a request for a FIFO message: its group may run on, or it runs again."""
         if rerun is not None:
             self._reruns.append(rerun)
         else:

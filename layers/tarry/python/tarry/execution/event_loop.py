@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
 CLEAN_UP_SECONDS = 1.0
-"""For handlers whose event loop was ended below them, to end."""
+"""The time for handlers to end after a `SystemExit` has ended their event loop."""
 
 _local = threading.local()
 _dropped: list[object] = []
-"""Kept: a coroutine that ignores its cancellation may ignore its collection too, and never let go of the collector."""
+"""Tasks that ignore their cancellation, kept alive: such a task may also block the garbage collector."""
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
-    """The event loop of this thread, kept between invocations."""
+    """Return the event loop of this thread, which is kept between invocations."""
     threads = world.current().threads
     loop: asyncio.AbstractEventLoop | None = getattr(_local, "loop", None)
     if loop is not None and _local.threads is not threads:
-        loop.close()  # of another world, whose time is not this one's
+        loop.close()  # it belongs to another world, with another clock
     if loop is None or loop.is_closed():
         loop = _local.loop = threads.new_event_loop()
         _local.threads = threads
@@ -32,21 +32,21 @@ def event_loop() -> asyncio.AbstractEventLoop:
 
 
 def drop_event_loop(tasks: Iterable[object]) -> None:
-    """Drop this thread's loop, since tasks of it do not end: they must never wake up in another invocation."""
+    """Drop this thread's loop with the tasks that do not end, which must never run in another invocation."""
     _dropped.extend(tasks)
     _local.loop = None
 
 
 def run_in_event_loop(steps: Coroutine[Any, Any, None], on_exit: Callable[[BaseException], None]) -> None:
-    """Run a coroutine on the event loop, to its end.
+    """Run a coroutine on the event loop until it has ended.
 
-    ``on_exit`` is called with an error that ends the loop meanwhile: a `SystemExit` in a task that the handler made.
+    ``on_exit`` is called with an error that ends the loop earlier: a `SystemExit` in a task that the handler made.
     """
 
     def run() -> None:
         loop = event_loop()
         earlier = asyncio.all_tasks(loop)
-        task = asyncio.Task(steps, loop=loop)  # by no factory that a handler has set on the loop
+        task = asyncio.Task(steps, loop=loop)  # ignores a task factory that a handler has set
         while not task.done():
             try:
                 loop.run_until_complete(task)
@@ -54,7 +54,7 @@ def run_in_event_loop(steps: Coroutine[Any, Any, None], on_exit: Callable[[BaseE
                 if task.done():
                     raise
                 if not any(_ended_with(other, error) for other in earlier):
-                    on_exit(error)  # else it is of a task of an earlier invocation
+                    on_exit(error)  # otherwise the error is that of a task from an earlier invocation
 
     _where_no_loop_runs(run)
 
@@ -64,7 +64,7 @@ def _ended_with(task: asyncio.Task[Any], error: BaseException) -> bool:
 
 
 def _where_no_loop_runs(run: Callable[[], None]) -> None:
-    """Call ``run`` here, or in a thread where the caller is itself in an event loop, as in an async test."""
+    """Call ``run`` here, or in another thread if the caller is in an event loop, as in an async test."""
     if asyncio._get_running_loop() is None:
         return run()
     errors: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""Messages that wait to run beside each other: in the order of the batch, and of a FIFO group one at a time."""
+"""Queues of messages that wait to run: in the order of the batch, and one at a time of each FIFO group."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 
 
 class MessageQueue:
-    """Messages of standard queues: any number of them may run at once."""
+    """The messages of standard queues, any number of which may run at once."""
 
     def __init__(self, messages: Iterator[Message[Any]]) -> None:
         self._messages = messages
 
     def next(self) -> Message[Any] | None:
-        """Remove the next message that may start; None if there is none now."""
+        """Remove and return the next message that may start; None if there is none now."""
         return next(self._messages, None)
 
     def free(self, delivery: Delivery) -> None:
-        """Let the next message of a group start: the one before it is decided."""
+        """Let the next message of a group start, after ``delivery`` was decided."""
 
     def remove_all(self) -> Iterable[Message[Any]]:
-        """Remove the messages that were taken in and have not started. None are here: they are made when they start."""
+        """Remove and return the queued messages; on standard queues there are none, since `next` makes them."""
         return ()
 
 
 class GroupQueues(MessageQueue):
-    """Messages of FIFO queues, in a queue for each group: the next one waits until the one before it is decided."""
+    """The messages of FIFO queues, in one queue per group: the next one waits until the one before is decided."""
 
     def __init__(self, messages: Iterator[Message[Any]]) -> None:
         self._queues: dict[Group, deque[Message[Any]]] = {}
         for message in messages:
             self._queues.setdefault(delivery_of(message).group, deque()).append(message)
         self._free = deque(self._queues)
-        """The groups of which a message may start."""
+        """The groups whose next message may start."""
 
     def next(self) -> Message[Any] | None:
         return self._queues[self._free.popleft()].popleft() if self._free else None

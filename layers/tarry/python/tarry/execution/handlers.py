@@ -1,4 +1,4 @@
-"""What can be told of a handler and its results: sync or async, and whether it can be called at all."""
+"""Inspecting a handler and its results: whether it is async, and whether it takes one argument."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import sys
 from functools import partial
 from types import CodeType, GeneratorType
 
-# inspect's flags, without inspect
+# the flags of the inspect module, without its import
 _CO_VARARGS, _CO_COROUTINE, _CO_ITERABLE_COROUTINE = 0x4, 0x80, 0x100
 
 
 def is_async(function: object) -> bool:
-    """Whether calling ``function`` makes a coroutine: an ``async def``, also below ``partial`` or as ``__call__``."""
+    """Return whether ``function`` is an ``async def``, also below ``partial`` or as ``__call__``."""
     while isinstance(function, partial):
         function = function.func
-    for candidate in (function, getattr(type(function), "__call__", None)):  # noqa: B004 its code, not whether it is there
+    for candidate in (function, getattr(type(function), "__call__", None)):  # noqa: B004 read for its code, not to test if it is callable
         code = getattr(candidate, "__code__", None)
         if isinstance(code, CodeType) and code.co_flags & (_CO_COROUTINE | _CO_ITERABLE_COROUTINE):
             return True
@@ -22,14 +22,14 @@ def is_async(function: object) -> bool:
 
 
 def is_awaitable(result: object) -> bool:
-    """Whether a result of a handler can be awaited."""
+    """Return whether a handler's result can be awaited."""
     if isinstance(result, GeneratorType):
         return bool(result.gi_code.co_flags & _CO_ITERABLE_COROUTINE)  # made by types.coroutine
     return hasattr(type(result), "__await__")
 
 
 def cannot_take_one(function: object) -> str | None:
-    """Why a call with one argument, the message or the batch, cannot work, as far as can be told; None if it can."""
+    """Return why a handler cannot be called with one argument, the message or the batch; None if it can."""
     if isinstance(function, type):
         return "it is a class: decorate a function, or an instance with __call__"
     code = getattr(function, "__code__", None)
@@ -47,6 +47,6 @@ def cannot_take_one(function: object) -> str | None:
 
 
 def is_cancelled_error(error: BaseException) -> bool:
-    """Whether it is asyncio's ``CancelledError``, without importing asyncio."""
+    """Return whether an error is asyncio's ``CancelledError``, without importing asyncio."""
     exceptions = sys.modules.get("asyncio.exceptions")
     return exceptions is not None and issubclass(type(error), exceptions.CancelledError)

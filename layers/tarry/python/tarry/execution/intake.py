@@ -1,4 +1,4 @@
-"""From the Lambda event to the messages of a batch."""
+"""Reading the messages of a batch from the Lambda event."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _source_of, _user_attributes_of = itemgetter("eventSourceARN"), itemgetter("mess
 def records_of(event: object) -> tuple[Records, bool]:
     """Return the event's records, each message once, and whether all of them are plain.
 
-    Plain messages are fresh, without message attributes, and from a standard queue: most batches hold no others, and
-    need no further look. Of a message that is in the batch twice, the later receive is returned.
+    Plain messages are fresh, without message attributes, and from a standard queue: most batches have no others, and
+    skip further checks. If a message is in the batch twice, the later receive is returned.
 
     Raises:
         InvalidEvent: The messages cannot be known.
@@ -41,7 +41,7 @@ def records_of(event: object) -> tuple[Records, bool]:
 
 
 def _read(listed: list[Any]) -> tuple[Records, bool] | None:
-    """Read the records in one pass without calls, since it runs for every message; None where something is odd."""
+    """Read the records in one pass, with few calls since it runs for every message; None if a record is irregular."""
     records: Records = {}
     are_plain, source, unread = False, None, iter(listed)
     type_of, a_dict, a_str = type, dict, str
@@ -68,7 +68,7 @@ def _read(listed: list[Any]) -> tuple[Records, bool] | None:
 
 
 def _one_by_one(listed: list[Any]) -> Records:
-    """The same where something is odd: a message that is there twice, or what is no record."""
+    """Read records one by one if a message is in the batch twice, or a record is invalid."""
     records: Records = {}
     for index, record in enumerate(listed):
         if not isinstance(record, dict):
@@ -82,30 +82,30 @@ def _one_by_one(listed: list[Any]) -> Records:
 
 
 def any_attributes(records: Records) -> bool:
-    """Whether any of them has message attributes."""
+    """Return whether any record has message attributes."""
     try:
         return any(map(_user_attributes_of, records.values()))
-    except KeyError:  # an odd record
+    except KeyError:  # an incomplete record
         return True
 
 
 def any_fifo(records: Records) -> bool:
-    """Whether any of them came from a FIFO queue."""
+    """Return whether any record is from a FIFO queue."""
     try:
         sources = set(map(_source_of, records.values()))
-    except (KeyError, TypeError):  # an odd record
+    except (KeyError, TypeError):  # an incomplete record
         sources = {str(record.get("eventSourceARN")) for record in records.values()}
     return any(str(source).endswith(".fifo") for source in sources)
 
 
 def receives(record: dict[str, Any]) -> int:
-    """How often SQS has delivered it; 1 where the record does not say it."""
+    """Return the receive count of a record; 1 if it has none."""
     attributes = record.get("attributes")
     return receive_count(attributes.get("ApproximateReceiveCount") if isinstance(attributes, dict) else None)
 
 
 def message_of(record: dict[str, Any], delivery_id: str, invocation: Invocation, log: Log) -> Message[Any]:
-    """Return the message of a record, with what its `Tarry` attribute says of earlier deliveries."""
+    """Return the message of a record, with its `Tarry` attribute read."""
     message: Message[Any] = Message(record, delivery_id, invocation)
     if record.get("messageAttributes"):
         read_attributes(message, record, log)
@@ -113,7 +113,7 @@ def message_of(record: dict[str, Any], delivery_id: str, invocation: Invocation,
 
 
 def read_attributes(message: Message[Any], record: dict[str, Any], log: Log) -> bool:
-    """Read the `Tarry` attribute of a message; return whether it has one that can be read."""
+    """Read the `Tarry` attribute of a message; return whether it has a readable one."""
     from tarry.envelope.attribute import ATTRIBUTE, UnreadableRecord, is_ours, read_envelope
 
     attributes = record["messageAttributes"]

@@ -1,9 +1,9 @@
-"""Isolation: redelivered messages run last, each with a visibility of its own (SPEC G4).
+"""Isolation: redelivered messages run last, each with its own visibility (SPEC G4).
 
-A message that kills its process is among them. Before the first of them starts, acknowledged messages are deleted, and
-the redelivered ones get visibilities that end one after the other (on FIFO group by group, when their leases are
-renewed: `tarry.visibility.renewal`). After a crash they come back one by one, and the one that crashes comes back
-alone: it takes no other message with it to the dead-letter queue.
+A message that kills its process is one of them. Before the first redelivered message starts, acknowledged messages are
+deleted, and the redelivered ones get visibilities that end one after the other (on FIFO group by group, when their
+leases are renewed: `tarry.visibility.renewal`). After a crash they come back one by one, so the message that crashes
+the process comes back alone, and takes no other message with it to the dead-letter queue.
 """
 
 from __future__ import annotations
@@ -29,49 +29,49 @@ if TYPE_CHECKING:
     from tarry.execution.run import Run
 
 SHARE = 0.1
-"""Of the time left, for isolating them."""
+"""The share of the time left for isolating messages."""
 
 IF_LOST = "Unless its handler succeeds, it is only reported as failed."
 NOT_ISOLATED = "Redelivered messages could not be isolated. If the process dies, they come back together."
 
 
 class Isolation:
-    """The redelivered messages of one batch. ``groups`` run in their order, and each comes back by itself."""
+    """The redelivered messages of one batch. ``groups`` run in order; after a crash, each comes back on its own."""
 
     def __init__(self, groups: Sequence[Sequence[Item]], run: Run) -> None:
         self._run = run
         self._left = {message_id: record for items in groups for message_id, record in items}
         self._deliveries = {message_id: receives(items[0][1]) for items in groups for message_id, _ in items}
-        """How often each was delivered; on FIFO, how often the first one of its group here was."""
+        """The receive count of each message; on FIFO, that of the first message of its group in the batch."""
         self._left_with = Counter(self._deliveries.values())
-        """How many are left with each number of deliveries."""
+        """The number of messages not started, by receive count."""
         self._deletes = MAX_ENTRIES, MAX_ENTRIES
-        """After how many of them acknowledged messages are deleted, the first time and from then on."""
+        """After how many messages the acknowledged ones are deleted: the first time, and from then on."""
         self._started = 0
         self.is_done = len(run.records) == 1 or run.invocation.deadline == math.inf
-        """Whether `isolate` was called, or has nothing to do."""
+        """Whether `isolate` was called, or is not needed."""
         self.has_whole_batch = len(self._left) == len(run.records)
-        """Whether no message runs before them."""
+        """Whether all messages of the batch are redelivered."""
 
     def __contains__(self, message_id: str) -> bool:
-        """Whether a message is one of them that has not started."""
+        """Return whether a message is redelivered and has not started."""
         return message_id in self._left
 
     def waiting_behind(self, message_id: str) -> int:
-        """How many messages with more deliveries wait behind a message: if time is short, it gives way to them.
+        """Return how many messages with more deliveries wait behind a message; if time is short, it gives way to them.
 
-        Otherwise they, last in the order, would be released at each delivery until they reach maxReceiveCount.
+        Otherwise those messages, last in the order, would be released each time until they reach maxReceiveCount.
         """
         own = self._deliveries.get(message_id, 0)
         return sum(left for count, left in self._left_with.items() if count > own)
 
     def remove(self, message_id: str) -> None:
-        """Remove a message that starts, or is released."""
+        """Remove a message that starts or is released."""
         del self._left[message_id]
         self._left_with[self._deliveries[message_id]] -= 1
 
     def isolate(self) -> None:
-        """Delete acknowledged messages, and have the others come back one by one, from beyond the deadline on."""
+        """Delete acknowledged messages, and have the redelivered ones come back one by one, after the deadline."""
         self.is_done = True
         run, invocation = self._run, self._run.invocation
         beyond = invocation.time_left() + run.deadline.margin
@@ -88,10 +88,10 @@ class Isolation:
             self._spread(on_standard, beyond)
 
     def start(self, delivery: Delivery) -> None:
-        """Log that one of them starts: if the process dies now, this is its last line."""
+        """Log that a redelivered message starts: if it kills the process, this is the last line."""
         self.remove(delivery.delivery_id)
         first, others = self._deletes
-        if (acks := self._run.invocation.acks) is not None:  # after the last one Lambda deletes them as soon
+        if (acks := self._run.invocation.acks) is not None:  # after the last message, Lambda deletes them as early
             acks.together = MAX_ENTRIES if not self._left else first if self._started < first else others
         self._started += 1
         count = delivery.receive_count
@@ -104,22 +104,22 @@ class Isolation:
     def _spread(self, deliveries: Sequence[Delivery], beyond: float) -> None:
         requests, log = Requests(self._run.invocation), self._run.handling.log
         try:
-            apart = spread([[delivery] for delivery in deliveries], beyond)
-            held = extend_leases(apart, Lookups(requests, log), log, SHARE, IF_LOST)
+            changes = spread([[delivery] for delivery in deliveries], beyond)
+            results = extend_leases(changes, Lookups(requests, log), log, SHARE, IF_LOST)
         finally:
-            requests.close()  # a late one would undo what is decided of them from now on
-        errors = {str(each.error): each.error for each in held if each.error is not None and not each.is_lost}
+            requests.close()  # a late change would undo the visibility that a decision asks for
+        errors = {str(each.error): each.error for each in results if each.error is not None and not each.is_lost}
         for error in errors.values():
             if not is_denied(error_code(error)):
                 log.problem("not_set_apart", NOT_ISOLATED, error=error, level=WARNING)
 
 
 def deletes_on_fifo(done: int, left: int, receive_count: int) -> tuple[int, int]:
-    """After how many redelivered messages of a FIFO batch acknowledged ones are deleted: first, and from then on.
+    """Return after how many redelivered messages of a FIFO batch to delete acknowledged ones: first, and from then on.
 
-    A message that is done comes back with its group if a later one of the group crashes, and would run each time until
-    it reaches maxReceiveCount. So they are deleted meanwhile, with as many requests as isolating them would take, and
-    at other places each time.
+    If a later message of its group crashes the process, an acknowledged message comes back with the group, and would
+    run each time until it reaches maxReceiveCount. So acknowledged messages are deleted in between, with as many
+    requests as isolating the messages would take, and at other points at each delivery.
     """
     requests = _tens(done + left) + _tens(left) - _tens(done)
     every = min(MAX_ENTRIES, math.ceil(left / requests))

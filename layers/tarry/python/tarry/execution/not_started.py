@@ -1,4 +1,4 @@
-"""The messages of a batch that have not started: which are next, and how they are released if they cannot start."""
+"""The messages of a batch that have not started: which ones are next, and releasing them if they cannot start."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class NotStarted:
 
     # Defaults of the class: most batches have no redelivered messages.
     redelivered: Iterator[Item] = iter(())
-    """Messages that start after all of `current`."""
+    """The messages that start after all of `current`."""
     isolation: Isolation | None = None
-    """What is done before the first redelivered message starts; None if there are none."""
+    """The isolation of the redelivered messages; None if there are none."""
     queue: MessageQueue | None = None
-    """Where messages taken from `current` wait, if they are to run beside each other."""
+    """The queue for messages from `current` if several may run at once."""
     out_of_time = 0
-    """How many messages were released for lack of time."""
+    """The number of messages released for lack of time."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self.current: Iterator[Item] = iter(run.records.items())
 
     def prepare(self) -> None:
-        """Put redelivered messages last (SPEC G4), and on FIFO make sure of the leases. A plain batch needs neither."""
+        """Put redelivered messages last (SPEC G4), and on FIFO renew leases. A plain batch needs neither."""
         run = self._run
         if not run.handling.isolate:
             return run.renew_leases()
@@ -57,9 +57,9 @@ class NotStarted:
         self.current, self.redelivered = self.redelivered, iter(())
 
     def release_out_of_time(self, message: Message[Any]) -> bool:
-        """Release a message for which there is no time; return whether the current ones were released with it.
+        """Release a message for lack of time; return whether the other current messages were released too.
 
-        They are not where it gave way to messages with more deliveries, which still have the time to run.
+        They are not if the message gave way to messages with more deliveries, for which there is still time.
         """
         isolation, message_id = self.isolation, message.delivery_id
         self._run.verdicts.release(delivery_of(message))
@@ -93,7 +93,7 @@ class NotStarted:
         return released + self._release(self.current)
 
     def _release(self, items: Iterator[Item]) -> int:
-        """Release messages as far as there is time; the others are only reported as failed. Return how many."""
+        """Release messages as far as there is time; report the others only as failed. Return the number of both."""
         run, released = self._run, 0
         until = run.deadline.release_until(run.monotonic())
         for message_id, record in items:

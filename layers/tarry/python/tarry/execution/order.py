@@ -1,7 +1,7 @@
-"""The order in which the messages of a batch run: redelivered ones, which were delivered before, come last (SPEC G4).
+"""The order in which the messages of a batch run: redelivered messages come last (SPEC G4).
 
-A message that kills its process is a redelivered one from its second delivery on. So the fresh messages have run before
-it starts. Each delivery puts the messages redelivered with it in another order, so that they are not always behind it.
+From its second delivery on, a message that kills the process is redelivered. So all fresh messages have run before it
+starts. Redelivered messages run in another order at each delivery, so that the same ones are not always behind it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def fresh_first(records: Records) -> tuple[Iterator[Item], list[list[Item]]]:
     On a standard queue each redelivered message is a group. On FIFO a whole group is redelivered if its first message
     here is; it keeps its order.
     """
-    try:  # for a batch of thousands, all of them fresh
+    try:  # the fast path for thousands of fresh messages
         if set(map(_count_of, map(_attributes_of, records.values()))) == {"1"}:
             return iter(records.items()), []
     except (KeyError, TypeError):
-        pass  # an odd record: looked at one by one
+        pass  # an incomplete record: check the records one by one
     return _by_group(records)
 
 
@@ -48,7 +48,7 @@ def _by_group(records: Records) -> tuple[Iterator[Item], list[list[Item]]]:
 
 
 def _group_of(item: Item) -> object:
-    """A key of its FIFO group, or of the message itself on a standard queue, where a group id means no order."""
+    """Return a key of the FIFO group; on a standard queue, where a group id implies no order, of the message."""
     message_id, record = item
     source = record.get("eventSourceARN")
     if not isinstance(source, str) or not source.endswith(".fifo"):
@@ -59,7 +59,7 @@ def _group_of(item: Item) -> object:
 
 
 def _rank(items: list[Item]) -> tuple[int, bytes]:
-    """Fewest deliveries first; equals in an order that changes with each delivery."""
+    """Return a sort key: fewest deliveries first; equal counts in an order that changes with each delivery."""
     from hashlib import sha256
 
     message_id, record = items[0]

@@ -1,7 +1,6 @@
-"""The outcomes of the messages of one batch: each is handed to the settlement, unless its message is done already.
+"""The outcomes of a batch's messages, handed to the settlement unless a message is already done.
 
-This module makes the settlement when the first message needs it: a batch in which everything succeeds loads nothing
-of it.
+The settlement is made and loaded when the first message needs it, so not in a batch without failures.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ if TYPE_CHECKING:
     from tarry.support.arn import QueueArn
 
     class InBackground(Protocol):
-        """Call ``work``, and then ``then`` with its result, in the thread that decides."""
+        """Call ``work``, then ``then`` with its result in the thread that decides."""
 
         def __call__(self, work: Callable[[], object], then: Callable[[object], None]) -> None: ...
 
 
 DONE = frozenset({"ack", "discard"})
-"""Outcomes with nothing to carry out: Lambda deletes what is not reported as failed."""
+"""Outcomes that need no request: Lambda deletes messages that are not reported as failed."""
 
 
 class Outcomes:
     """The outcomes of one batch. A message that is done leaves ``pending``; the others are settled."""
 
     made_settlement: Settlement | None = None
-    """`settlement`, if it was needed."""
+    """The `settlement` if it was made."""
 
     def __init__(
         self, handling: Handling, invocation: Invocation, pending: Records, groups: Groups, *, may_block: bool
@@ -50,30 +49,30 @@ class Outcomes:
         self._pending = pending
         self._groups = groups
         self.may_block = may_block
-        """Whether a request of a FIFO message may be made in this thread: not where that holds up other handlers."""
+        """Whether this thread may make the requests of a FIFO message: not if that delays other handlers."""
         self._ended: dict[str, bool] = {}
-        """By delivery id, the messages in ``pending`` that have run or will not: whether the FIFO group of each still
-        waits for its look-up or its send."""
+        """The pending messages that have run or will not run, by delivery id: whether the FIFO group of each waits for
+        its look-up or its send."""
         self._of_targets: dict[QueueArn, list[tuple[Delivery, bool]]] = {}
-        """By target queue: messages that need its size limit, and whether each may be settled early."""
+        """The messages that need the size limit of a target queue, and whether each may be settled early."""
         self.in_background: InBackground = _at_once
-        """Makes a request: in this thread, or in one of its own so that handlers run on."""
+        """Makes a request: in this thread, or in another one if handlers must continue."""
         self.settled: Callable[[Delivery, Rerun | None], None] = nothing
-        """Called for a FIFO message that was under way: its group may go on, or it runs again."""
+        """Called after the request of a FIFO message: its group may continue, or the message runs again."""
 
-    # which messages have run
+    # messages that have run
 
     @property
     def others_run(self) -> bool:
-        """Whether other messages are still to run, or run now."""
+        """Whether other messages run or have not started."""
         return len(self._pending) > len(self._ended)
 
-    def hold(self, delivery: Delivery) -> None:
-        """Note that a message has run, or will not, and that its outcome is open; on FIFO its group waits."""
+    def note_open(self, delivery: Delivery) -> None:
+        """Note that a message has run, or will not run, and has no outcome yet; on FIFO its group waits."""
         self._ended[delivery.delivery_id] = delivery.source.is_fifo
 
-    def let_group_go(self, delivery: Delivery) -> None:
-        """Note that the group of a FIFO message waits for it no longer."""
+    def free_group(self, delivery: Delivery) -> None:
+        """Note that the group of a FIFO message no longer waits for it."""
         self._ended[delivery.delivery_id] = False
 
     def reopen(self, delivery: Delivery) -> None:
@@ -127,7 +126,7 @@ class Outcomes:
         """Note whether the copy of a FIFO message was sent; if not, the message stops its group."""
         if sent is not True:
             self._groups.note(delivery, Outcome.unhandled())
-        self.let_group_go(delivery)
+        self.free_group(delivery)
         self.settled(delivery, None)
 
     def _log_end(self, decision: Decision) -> None:
@@ -152,12 +151,12 @@ class Outcomes:
         return self.made_settlement
 
     def owed_seconds(self) -> float:
-        """Return the estimated cost of settling the messages that failed so far."""
+        """Return the estimated time to settle the messages that have failed so far."""
         made = self.made_settlement
         return 0.0 if made is None else made.owed_seconds()
 
     def settle_here(self) -> None:
-        """From now on, make requests in this thread: there are no more handlers that they would hold up."""
+        """Make all further requests in this thread: no handler runs any more that they would delay."""
         self.may_block, self.in_background, self.settled = True, _at_once, nothing
 
     def sort(self, place: Callable[[str], int]) -> None:

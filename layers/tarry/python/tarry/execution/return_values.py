@@ -25,11 +25,13 @@ class HandlerNeverRan(TypeError):
     """The handler returned a generator, so no line of it has run."""
 
 
-def take(result: Any, subject: Message[Any] | Batch[Any]) -> None:
+def apply_result(result: Any, subject: Message[Any] | Batch[Any]) -> None:
     """Apply the return value of a handler.
 
-    Raises the verdict that it returned, `HandlerNeverRan` for a generator, and `UnexplainedFailure` for a handler of
-    one message that returned an answer with failures.
+    Raises:
+        BaseException: The verdict that the handler returned.
+        HandlerNeverRan: The handler returned a generator.
+        UnexplainedFailure: The handler of one message returned an answer with failures.
     """
     _refuse_generator(result)
     if is_a(result, BaseException):
@@ -43,13 +45,13 @@ def take(result: Any, subject: Message[Any] | Batch[Any]) -> None:
 
 
 def _refuse_generator(result: object) -> None:
-    """A handler with a ``yield`` in it runs no line when it is called: that must not pass for success."""
+    """Raise `HandlerNeverRan` for a generator: a handler with a ``yield`` has run none of its code."""
     if isinstance(result, (GeneratorType, AsyncGeneratorType)):
         raise HandlerNeverRan("the handler contains yield, so calling it ran none of its code: remove the yield")
 
 
 def _answer(failures: object, batch: Batch[Any]) -> Answer | None:
-    """The answer; None if it names no message."""
+    """Return the answer; None if it names no message."""
     if not is_a(failures, (list, tuple)):
         return Answer(refusal=f"{KEY} is not a list")
     by_id: dict[str, list[str]] = {}

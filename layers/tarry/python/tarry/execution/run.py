@@ -1,7 +1,7 @@
-"""The run of a handler over one batch: what its runner, whichever it is, works with.
+"""The run of a handler over one batch: the state that all three runners share.
 
-Three runners hold a `Run`: one message after the other (`sequential`), messages beside each other (`concurrent`), and
-a handler of the whole batch (`whole_batch`).
+The runners are `sequential` (one message after the other), `concurrent` (several messages at once), and `whole_batch`
+(a batch handler).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tarry.execution.intake import Records, any_fifo, read_attributes
 from tarry.execution.timeouts import Watch
 from tarry.message import delivery_of
 from tarry.support.causes import is_a
-from tarry.support.forks import leave_if_forked, watches
+from tarry.support.forks import exit_if_forked, watches
 from tarry.verdict import ACK
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tarry.telemetry.logs import Log
 
     class Handling(Protocol):
-        """How a consumer handles messages: its frozen settings, as far as running them needs to know."""
+        """A consumer's settings, as far as running its handler needs them."""
 
         function: Callable[[Any], Any]
         is_async: bool
@@ -53,12 +53,12 @@ CANNOT_INTERRUPT = (
 
 
 def is_acknowledged(delivery: Delivery | None) -> bool:
-    """Whether a message whose handler has returned is acknowledged: by a verdict, or without one."""
+    """Return whether a message is acknowledged, by a verdict or without one, after its handler has returned."""
     return delivery is None or delivery.verdict is None or delivery.verdict is ACK
 
 
 def ends_batch(raised: BaseException) -> bool:
-    """Whether an error ends the whole batch, as `SystemExit` does, and not only its message's run (SPEC A5)."""
+    """Return whether an error ends the whole batch, as `SystemExit` does, not only its message's run (SPEC A5)."""
     return not (is_a(raised, Exception) or is_cancelled_error(raised))
 
 
@@ -67,18 +67,18 @@ class Run:
 
     # Defaults of the class: most runs never set any of these.
     may_wait = True
-    """Whether deciding on a message may wait for the look-up of its queue: not while other handlers run."""
+    """Whether a decision may wait for the look-up of a queue: not while other handlers run."""
     may_block = True
-    """Whether deciding on a FIFO message may make its request in this thread: not if that blocks other handlers."""
+    """Whether this thread may make the requests of a FIFO message: not if that blocks other handlers."""
     made_verdicts: Verdicts | None = None
-    """`verdicts`, if they were needed."""
+    """The `verdicts` if they were made."""
 
     def __init__(self, handling: Handling, invocation: Invocation, pending: Records) -> None:
         self.handling = handling
         self.invocation = invocation
         self.pending = pending
         self.records = invocation.records = pending.copy()
-        """The whole batch, as it came."""
+        """The records of the whole batch."""
         self.is_fifo = not invocation.are_plain and any_fifo(pending)
         self.monotonic = invocation.world.clock.monotonic
         is_loaded = invocation.world.is_loaded
@@ -88,7 +88,7 @@ class Run:
 
     @property
     def verdicts(self) -> Verdicts:
-        """The decisions on messages that did not simply succeed; a clean batch does not even load the class."""
+        """The decisions on messages that did not simply succeed; a clean batch does not load the class."""
         if self.made_verdicts is None:
             from tarry.execution.verdicts import Verdicts
 
@@ -109,7 +109,7 @@ class Run:
         ended_at: float | None = None,
         early: bool = True,
     ) -> Rerun | None:
-        """Decide on a message that has run; return when to run it again, if that is within this delivery.
+        """Decide on a message that has run; return a `Rerun` if it runs again within this delivery.
 
         ``ended_at`` and ``early``: see `Verdicts.on_message`.
         """
@@ -119,7 +119,7 @@ class Run:
         return rerun
 
     def decide_last(self, message: Message[Any], error: BaseException) -> None:
-        """Decide on the message whose run has ended the batch: it does not run again within this delivery."""
+        """Decide on the message whose error has ended the batch; it does not run again within this delivery."""
         if message.delivery_id in self.pending:
             delivery = delivery_of(message)
             rerun = self.verdicts.on_message(delivery, delivery.verdict, error)
@@ -127,33 +127,33 @@ class Run:
                 self.verdicts.cancel(rerun)
 
     def log_failure(self, error: BaseException) -> None:
-        """Log a fault of tarry itself, after which its runner releases the messages that have not started."""
-        leave_if_forked(self.invocation.began_in, error)
+        """Log a defect of tarry, after which the runner releases the messages that have not started."""
+        exit_if_forked(self.invocation.began_in, error)
         text = "tarry itself failed. Messages that were not started are released."
         self.handling.log.problem("runtime_failed", text, error=error)
 
     def close(self) -> None:
-        """Decide on the messages that are not decided yet."""
+        """Decide on the remaining messages."""
         if self.made_verdicts is not None:
             self.made_verdicts.close()
 
     def acknowledged(self) -> list[Delivery]:
-        """The messages that are done and still in their queue, until Lambda deletes them after the answer."""
+        """Return the acknowledged messages, which stay in their queue until Lambda deletes them after the response."""
         done = [self.invocation.delivery(*item) for item in self.records.items() if item[0] not in self.pending]
         return [delivery for delivery in done if not delivery.is_done]
 
-    def renew_leases(self, apart: Sequence[Sequence[Item]] = ()) -> None:
+    def renew_leases(self, one_by_one: Sequence[Sequence[Item]] = ()) -> None:
         """On FIFO, extend leases that may be about to end, before anything runs.
 
-        ``apart``: the groups that are to become visible one after the other.
+        ``one_by_one``: the groups to make visible one after the other.
         """
         if self.is_fifo:
             from tarry.visibility.renewal import renew
 
-            renew(self.records, self.invocation, self.deadline.margin, self.handling.log, apart)
+            renew(self.records, self.invocation, self.deadline.margin, self.handling.log, one_by_one)
 
     def watched(self, steps: Callable[[], None]) -> None:
-        """Call ``steps``; a handler that it runs on this thread is interrupted when its time is up."""
+        """Call ``steps``, and interrupt a handler that it runs in this thread when its time is up."""
         deadline, watch, interruption = self.deadline, self.watch, None
         if deadline.is_timeout_cut:
             self.log_cut_timeout()
@@ -167,16 +167,16 @@ class Run:
         finally:
             watches.discard(watch)
             if interruption is not None:
-                watch.interruption = None  # else the two keep each other until a garbage collection
+                watch.interruption = None  # breaks a reference cycle, which only the garbage collector would free
                 interruption.cancel()
 
     def log_cut_timeout(self) -> None:
-        """Log a ``timeout=`` that is longer than an invocation has for its messages."""
+        """Log a ``timeout=`` that is longer than an invocation's time for messages."""
         if self.deadline.is_timeout_cut and self.handling.timeout is not None:
             self.handling.log.once(self.invocation.world, "timeout_cut", timeout_cut(self.handling.timeout))
 
     def validating(self) -> Callable[[Message[Any]], Any]:
-        """The handler of one message, which is called only with a message whose body fits the model, if it has one."""
+        """Return the handler of one message; with a model, it first validates the message's body."""
         function = self.handling.function
         if self.invocation.payload_reader is None:
             return function
@@ -188,25 +188,25 @@ class Run:
         return validated
 
     def waits(self, message: Message[Any]) -> bool:
-        """Whether a message is not due yet; if so, it does not run, and stays invisible until it is."""
+        """Return whether a message is not due yet; if so, hide it until then instead of running it."""
         made = self.invocation.deliveries.get(message.delivery_id)
         if made is None or made.envelope is None or (seconds := made.seconds_until_due()) is None:
             return False
         self.verdicts.wait(delivery_of(message), seconds)
         return True
 
-    def waits_by_its_record(self, message: Message[Any], record: dict[str, Any]) -> bool:
-        """The same for a message whose `Tarry` attribute was not read yet."""
+    def waits_by_attribute(self, message: Message[Any], record: dict[str, Any]) -> bool:
+        """Read the `Tarry` attribute of a message, then return `waits`."""
         return read_attributes(message, record, self.handling.log) and self.waits(message)
 
     def complete(self, result: Any, subject: Message[Any] | Batch[Any]) -> None:
-        """Apply what a sync handler returned; an awaitable is run to its end first."""
-        self.watch.running = None  # the handler has returned; an awaitable is interrupted as a task of the event loop
+        """Apply the return value of a sync handler; an awaitable is run first."""
+        self.watch.running = None  # the handler has returned; an awaitable is interrupted as a task
         if is_awaitable(result):
             from tarry.execution.tasks import wait_for
 
             wait_for(result, subject, self.invocation, self.deadline)
         else:
-            from tarry.execution.return_values import take
+            from tarry.execution.return_values import apply_result
 
-            take(result, subject)
+            apply_result(result, subject)

@@ -1,4 +1,4 @@
-"""A sync handler of one message over a batch, one message after the other, on the main thread."""
+"""Running a sync handler for one message of a batch after the other, on the main thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tarry.execution.not_started import NotStarted
 from tarry.execution.run import ends_batch, is_acknowledged
 from tarry.message import Message, delivery_of
 from tarry.support.causes import free_memory_of
-from tarry.support.forks import leave_if_forked
+from tarry.support.forks import exit_if_forked
 
 if TYPE_CHECKING:
     from tarry.execution.isolation import Isolation
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Sequential:
-    """Runs one message after the other."""
+    """The runner that runs one message after the other."""
 
     _has_ended = False
     """Whether a `SystemExit` or its like has ended the batch."""
@@ -36,52 +36,52 @@ class Sequential:
             self._not_started.prepare()
         try:
             self._run.watched(self._each)
-        except BaseException as error:  # noqa: BLE001 a fault of our own
+        except BaseException as error:  # noqa: BLE001 a defect of tarry
             self._run.log_failure(error)
             self._not_started.release_all()
         if self._not_started.out_of_time:
             self._not_started.log_out_of_time()
 
-    def _each(self) -> None:  # noqa: C901, PLR0912 one loop with no call of ours in it: it runs for every message
+    def _each(self) -> None:  # noqa: C901, PLR0912 one loop without calls of tarry's own, since it runs for every message
         run, items, isolation = self._run, self._not_started.current, self._not_started.isolation
         invocation, pending, watch, is_fifo = run.invocation, run.pending, run.watch, run.is_fifo
         function = run.handling.function if invocation.payload_reader is None else run.validating()
-        interruption: Interruption | None = None  # the one there is has just been set, for the first message
-        deadline, monotonic, look_at = run.deadline, run.monotonic, run.deadline.look_at
+        interruption: Interruption | None = None  # the current one was just set, for the first message
+        deadline, monotonic, check_at = run.deadline, run.monotonic, run.deadline.check_at
         deliveries, acks = invocation.deliveries, invocation.acks
         before, have_attributes = copy_context(), not invocation.are_plain and any_attributes(run.records)
         for message_id, record in items if isolation is None else chain(items, self._not_started.redelivered):
             message: Message[Any] = Message(record, message_id, invocation)
-            if have_attributes and record.get("messageAttributes") and run.waits_by_its_record(message, record):
+            if have_attributes and record.get("messageAttributes") and run.waits_by_attribute(message, record):
                 continue
             if is_fifo and not run.verdicts.may_run(delivery_of(message)):
                 continue
-            if (now := monotonic()) >= look_at:
-                if not deadline.look(now, 0 if isolation is None else isolation.waiting_behind(message_id)):
+            if (now := monotonic()) >= check_at:
+                if not deadline.check(now, 0 if isolation is None else isolation.waiting_behind(message_id)):
                     self._not_started.release_out_of_time(message)
-                    look_at = now  # the next one may have others to give way to
+                    check_at = now  # for the next message, other messages may take precedence
                     continue
-                if run.made_verdicts is not None and run.made_verdicts.advance():  # a look-up has ended meanwhile
+                if run.made_verdicts is not None and run.made_verdicts.advance():  # a look-up has ended in the meantime
                     deadline.owed = run.made_verdicts.outcomes.owed_seconds()
                     deadline.resume(monotonic())
-                look_at = deadline.look_at
+                check_at = deadline.check_at
                 if interruption is not None:
                     interruption.renew()
                 interruption = watch.interruption
             if isolation is not None and message_id in isolation:
                 if not self._may_start(message, isolation):
-                    look_at = now
+                    check_at = now
                     continue
-                acks, look_at = invocation.acks, deadline.look_at
+                acks, check_at = invocation.acks, deadline.check_at
             raised: BaseException | None = None
             try:
-                context = before.copy()  # what a message sets there, no other message sees
+                context = before.copy()  # a context variable that the handler sets is not seen by other messages
                 watch.running = message
                 result = context.run(function, message)
                 if result is not None:
                     context.run(run.complete, result, message)
                 watch.running = None
-            except BaseException as error:  # noqa: BLE001 whatever it is, it is this message's failure
+            except BaseException as error:  # noqa: BLE001 whatever the error, this message has failed
                 watch.running = None
                 raised = error
             if raised is None and (not deliveries or is_acknowledged(deliveries.get(message_id))):
@@ -97,7 +97,7 @@ class Sequential:
                 self._repeat(rerun)
 
     def _may_start(self, message: Message[Any], isolation: Isolation) -> bool:
-        """Whether there is time for a redelivered message, and before the first one, for isolating them all."""
+        """Return whether there is time for a redelivered message; isolate all of them before the first one."""
         run, deadline = self._run, self._run.deadline
         if not isolation.is_done and deadline.may_start(run.monotonic()):
             isolation.isolate()
@@ -110,12 +110,12 @@ class Sequential:
         return True
 
     def _decide(self, message: Message[Any], raised: BaseException | None, tries: int = 1) -> Rerun | None:
-        """Decide on a message that has run; return when it is to run again, if that is within this delivery."""
+        """Decide on a message that has run; return a `Rerun` if it runs again within this delivery."""
         run = self._run
         if raised is not None:
             free_memory_of(raised)
-        leave_if_forked(run.invocation.began_in, raised)
-        raised = run.watch.over(message, raised)
+        exit_if_forked(run.invocation.began_in, raised)
+        raised = run.watch.on_end(message, raised)
         if raised is not None and ends_batch(raised):
             self._has_ended = True
             run.decide_last(message, raised)
@@ -126,15 +126,15 @@ class Sequential:
     def _repeat(self, rerun: Rerun | None) -> None:
         """Run a message again until it is decided."""
         while rerun is not None:
-            rerun = self._run_again(rerun)
+            rerun = self._rerun(rerun)
 
-    def _run_again(self, rerun: Rerun) -> Rerun | None:
+    def _rerun(self, rerun: Rerun) -> Rerun | None:
         run, watch = self._run, self._run.watch
         if rerun.delay:
             run.invocation.world.clock.sleep(rerun.delay)
         message, raised = rerun.failure.message, None
         rerun.failure.delivery.is_closed = False
-        run.deadline.look(run.monotonic())
+        run.deadline.check(run.monotonic())
         if watch.interruption is not None:
             watch.interruption.renew()
         try:

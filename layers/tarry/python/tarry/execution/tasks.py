@@ -1,4 +1,4 @@
-"""Async handlers: each run is a task of the event loop, told to end by asyncio's cancellation."""
+"""Running async handlers as tasks of the event loop, stopped by asyncio's cancellation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.execution.event_loop import CLEAN_UP_SECONDS, drop_event_loop, run_in_event_loop
 from tarry.execution.handlers import is_awaitable
-from tarry.execution.jobs import LEFT_BEHIND, Job, Jobs
-from tarry.execution.return_values import take
-from tarry.support.forks import generation, leave_if_forked
+from tarry.execution.jobs import ABANDONED, Job, Jobs
+from tarry.execution.return_values import apply_result
+from tarry.support.forks import exit_if_forked, generation
 from tarry.world import INTERRUPT_AGAIN_SECONDS
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 STUCK = "async handlers did not end when they were cancelled, and must never wake up in another invocation"
 _MACHINERY = (join(dirname(asyncio.__file__), ""), join(dirname(__file__), ""), selectors.__file__)
-"""Where an exception is not to be raised: it would break the loop, not the handler."""
+"""Files in whose frames no exception may be raised: it would break the loop, not the handler."""
 
 
 class TaskExecutor:
-    """Runs jobs as tasks of the running loop. `tarry.execution.jobs.Executor`."""
+    """A `tarry.execution.jobs.JobExecutor` that runs jobs as tasks of the running loop."""
 
-    lost = 0  # a task that is left behind never runs again
+    abandoned = 0  # an abandoned task never runs again
 
     def __init__(self, invocation: Invocation) -> None:
         self._invocation = invocation
@@ -47,7 +47,7 @@ class TaskExecutor:
         self._began_in = generation()
 
     def start(self, job: Job) -> None:
-        job.handle = asyncio.Task(self._body(job), loop=self._loop)  # by no factory that a handler has set on the loop
+        job.handle = asyncio.Task(self._body(job), loop=self._loop)  # ignores a task factory that a handler has set
         self._jobs[job.handle] = job
         job.handle.add_done_callback(self._cancelled)
 
@@ -60,14 +60,14 @@ class TaskExecutor:
     def stop(self, job: Job) -> None:
         job.handle.cancel()
 
-    def leave(self, job: Job) -> None:
-        job.is_left = True
+    def abandon(self, job: Job) -> None:
+        job.is_abandoned = True
 
     def wake(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._wake)
         except RuntimeError:
-            return  # the loop is closed: nothing waits any more
+            return  # the loop is closed, so no wait is left
 
     def is_blocked_by(self, frame: FrameType | None) -> Job | bool:
         task = asyncio.current_task(self._loop)
@@ -82,12 +82,12 @@ class TaskExecutor:
         self._wake_in(seconds)
         try:
             await self._awake
-        except asyncio.CancelledError:  # a handler's, that cancels all tasks it finds
+        except asyncio.CancelledError:  # a handler may cancel all tasks of the loop
             if self._coordinator is not None:
                 self._coordinator.uncancel()
 
     def _wake_in(self, seconds: float) -> None:
-        """In so many seconds, or earlier: most waits end before that, so a timer serves many of them."""
+        """Wake after at most ``seconds``; a timer that is already set is kept, since most waits end earlier."""
         when = self._loop.time() + seconds
         if self._timer is not None and self._loop.time() < self._timer.when() <= when:
             return
@@ -96,7 +96,7 @@ class TaskExecutor:
         self._timer = None if when == math.inf else self._loop.call_at(when, self._wake)
 
     def close(self) -> None:
-        """Nothing of it stays on the loop, which outlives it."""
+        """Cancel the timer: the loop is used by later invocations."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -109,52 +109,52 @@ class TaskExecutor:
             if job.delay:
                 await self._invocation.world.clock.asleep(job.delay)
             try:
-                take(await _completed(job.run(job.subject)), job.subject)
+                apply_result(await _completed(job.run(job.subject)), job.subject)
             finally:
                 job.ended_at = self._invocation.now()
         except BaseException as error:  # noqa: BLE001 a SystemExit would end the loop
             job.raised = error
-        leave_if_forked(self._began_in, job.raised)
-        self._over(job)
+        exit_if_forked(self._began_in, job.raised)
+        self._on_end(job)
 
     def _cancelled(self, task: asyncio.Task[Any]) -> None:
-        """A task may be told to end before its first step, also by a handler that cancels all that it finds."""
+        """End the job of a task that was cancelled before its first step, possibly by another handler."""
         if (job := self._jobs.get(task)) is not None:
             job.raised = asyncio.CancelledError()
-            self._over(job)
+            self._on_end(job)
 
-    def _over(self, job: Job) -> None:
+    def _on_end(self, job: Job) -> None:
         del self._jobs[job.handle]
         job.has_ended = True
-        if not job.is_left:
+        if not job.is_abandoned:
             self._ended.append(job)
             self._wake()
 
 
 def run_in_tasks(coordinator: Coordinator, invocation: Invocation, deadline: Deadline) -> None:
-    """Run a coordinator on the event loop, to its end, with its jobs as tasks."""
+    """Run a coordinator on the event loop, with its jobs as tasks."""
     made: list[Jobs] = []
 
     async def steps() -> None:
         with _jobs_in_tasks(invocation, deadline) as jobs:
             made.append(jobs)
             await coordinator(jobs)
-        if jobs.left:
-            drop_event_loop(job.handle for job in jobs.left)
+        if jobs.abandoned:
+            drop_event_loop(job.handle for job in jobs.abandoned)
             invocation.must_end_process = STUCK
 
     try:
         run_in_event_loop(steps(), lambda error: made[0].end_all(error, CLEAN_UP_SECONDS))
     except BaseException:
-        if made and made[0].leave_all():
-            invocation.must_end_process = LEFT_BEHIND
+        if made and made[0].abandon_all():
+            invocation.must_end_process = ABANDONED
         raise
 
 
 def wait_for(
     awaitable: Awaitable[Any], subject: Message[Any] | Batch[Any], invocation: Invocation, deadline: Deadline
 ) -> None:
-    """Run an awaitable that a sync handler returned on the event loop, and apply its result; raise what it raised."""
+    """Run an awaitable that a sync handler returned, and apply its result; raise its exception."""
     job = Job(lambda _: awaitable, subject)
 
     async def alone(jobs: Jobs) -> None:
@@ -162,12 +162,12 @@ def wait_for(
         await jobs.ended()
 
     run_in_tasks(alone, invocation, deadline)
-    if (raised := job.error if job.is_left else job.outcome()) is not None:
+    if (raised := job.error if job.is_abandoned else job.outcome()) is not None:
         raise raised
 
 
 async def _completed(result: Any) -> Any:
-    """The result of a handler once all of it has run: an awaitable may result in another one."""
+    """Return the final result of a handler: an awaitable may result in another awaitable."""
     while is_awaitable(result):
         result = await result
     return result
@@ -175,7 +175,7 @@ async def _completed(result: Any) -> Any:
 
 @contextmanager
 def _jobs_in_tasks(invocation: Invocation, deadline: Deadline) -> Iterator[Jobs]:
-    """Jobs on the running loop. One that blocks it for longer than it may is interrupted, in the thread of the loop."""
+    """Provide jobs on the running loop; a job that blocks it beyond its time is interrupted in the loop's thread."""
     clock, threads = invocation.world.clock, invocation.world.threads
     tasks, now = TaskExecutor(invocation), clock.monotonic()
     jobs = Jobs(tasks, deadline, clock.monotonic)

@@ -1,7 +1,7 @@
-"""Sync handlers beside each other: the worker threads that run them.
+"""Running several sync handlers at once in worker threads.
 
-The workers are kept between invocations, and with them anything that a handler keeps for each thread, such as a
-connection. A worker that is left behind, since its handler does not end, is not in the pool again until it does.
+The workers are kept between invocations, with thread-local objects of the handler such as connections. A worker whose
+job was abandoned returns to the pool when its handler ends.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import threading
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
-from tarry.execution.jobs import LEFT_BEHIND, Jobs
-from tarry.execution.timeouts import standing
-from tarry.support.forks import generation, leave_if_forked
+from tarry.execution.jobs import ABANDONED, Jobs
+from tarry.execution.timeouts import current_traceback
+from tarry.support.forks import exit_if_forked, generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -28,40 +28,40 @@ STUCK = "Sync handlers did not end in time and take all places of concurrency="
 
 
 class WorkerPool:
-    """The workers of a process."""
+    """The worker threads of a process."""
 
     def __init__(self, world: World) -> None:
         self.threads = world.threads
         self.lock = threading.Lock()
-        self.lost = 0
-        """How many workers run a job that was left behind."""
+        self.abandoned = 0
+        """The number of workers that run an abandoned job."""
         self._idle: list[Worker] = []
 
     def take(self) -> Worker:
-        """Take an idle worker, or a new one. Raises `RuntimeError` if the process may have no more threads."""
+        """Return an idle worker or a new one. Raises `RuntimeError` if the process may have no more threads."""
         with self.lock:
             if self._idle:
                 return self._idle.pop()
         return Worker(self)
 
     def put_back(self, worker: Worker) -> None:
-        """Take back a worker that is idle again."""
+        """Put an idle worker back into the pool."""
         with self.lock:
             self._idle.append(worker)
 
 
 class Worker:
-    """One thread, which runs one job after the other."""
+    """A thread that runs one job after the other."""
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
         self._called = pool.threads.event()
         self._work: Callable[[], None] | None = None
         self.ident: int | None = None
-        Context().run(pool.threads.start, self._serve)  # of no invocation's context
+        Context().run(pool.threads.start, self._serve)  # in an empty context, not that of an invocation
 
     def give(self, work: Callable[[], None]) -> None:
-        """Have it call ``work``, which raises nothing."""
+        """Have the thread call ``work``, which must not raise."""
         self._work = work
         self._called.set()
 
@@ -73,12 +73,12 @@ class Worker:
             work, self._work = self._work, None
             if work is not None:
                 work()
-            del work  # and with it the message
+            del work  # frees the message as well
             self._pool.put_back(self)
 
 
 class ThreadExecutor:
-    """Runs the jobs of one invocation in the workers. `tarry.execution.jobs.Executor`."""
+    """A `tarry.execution.jobs.JobExecutor` that runs the jobs of one invocation in the workers."""
 
     def __init__(self, pool: WorkerPool, run: Run) -> None:
         self._pool = pool
@@ -88,9 +88,9 @@ class ThreadExecutor:
         self._began_in = generation()
 
     @property
-    def lost(self) -> int:
-        """The number of places that are taken by jobs left behind, in this invocation or an earlier one."""
-        return self._pool.lost
+    def abandoned(self) -> int:
+        """The number of places that abandoned jobs occupy, of this invocation or an earlier one."""
+        return self._pool.abandoned
 
     def start(self, job: Job) -> None:
         context, began_in = copy_context(), self._began_in
@@ -98,14 +98,14 @@ class ThreadExecutor:
         def work() -> None:
             try:
                 context.run(self._run_job, job)
-            except BaseException as error:  # noqa: BLE001 whatever it is, it is this message's failure
+            except BaseException as error:  # noqa: BLE001 whatever the error, this message has failed
                 job.raised = error
-            leave_if_forked(began_in, job.raised)
-            self._over(job)
+            exit_if_forked(began_in, job.raised)
+            self._on_end(job)
 
         try:
             job.handle = self._pool.take()
-        except RuntimeError:  # the process may have no more threads: it runs here, and the others wait
+        except RuntimeError:  # the process may have no more threads: run the job here while the others wait
             return work()
         job.handle.give(work)
 
@@ -118,17 +118,17 @@ class ThreadExecutor:
         return ended
 
     def stop(self, job: Job) -> None:
-        """A thread cannot be told anything."""
-        self.leave(job)
+        """Abandon a job, since a thread cannot be stopped."""
+        self.abandon(job)
 
-    def leave(self, job: Job) -> None:
+    def abandon(self, job: Job) -> None:
         with self._pool.lock:
-            if job.has_ended or job.is_left:
+            if job.has_ended or job.is_abandoned:
                 return
-            job.is_left = True
-            self._pool.lost += 1
+            job.is_abandoned = True
+            self._pool.abandoned += 1
         if job.error is not None:
-            job.error.__traceback__ = standing(job.handle.ident)
+            job.error.__traceback__ = current_traceback(job.handle.ident)
 
     def wake(self) -> None:
         self._some_ended.set()
@@ -146,34 +146,34 @@ class ThreadExecutor:
         finally:
             job.ended_at = run.invocation.now()
 
-    def _over(self, job: Job) -> None:
+    def _on_end(self, job: Job) -> None:
         with self._pool.lock:
             job.has_ended = True
-            if job.is_left:
-                self._pool.lost -= 1
+            if job.is_abandoned:
+                self._pool.abandoned -= 1
             else:
                 self._ended.append(job)
         self._some_ended.set()
 
 
 def run_in_threads(coordinator: Coordinator, run: Run) -> None:
-    """Run a coordinator in this thread, to its end, with its jobs in the workers. It never awaits anything else."""
+    """Run a coordinator in this thread, with its jobs in the workers. It must not await anything else."""
     pool = run.invocation.world.keep(WorkerPool)
     jobs = Jobs(ThreadExecutor(pool, run), run.deadline, run.monotonic)
     try:
         _run_without_waiting(coordinator(jobs))
     except BaseException:
-        if jobs.leave_all():
-            run.invocation.must_end_process = LEFT_BEHIND
+        if jobs.abandon_all():
+            run.invocation.must_end_process = ABANDONED
         raise
-    if jobs.left and run.is_fifo:
+    if jobs.abandoned and run.is_fifo:
         run.invocation.must_end_process = STUCK_ON_FIFO
     elif jobs.taken >= run.handling.concurrency:
         run.invocation.must_end_process = STUCK
 
 
 def _run_without_waiting(steps: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that never waits, without an event loop."""
+    """Run a coroutine that never suspends, without an event loop."""
     try:
         steps.send(None)
     except StopIteration:

@@ -1,4 +1,4 @@
-"""Handlers whose time is up: they are interrupted, and have failed even if they swallow the interruption."""
+"""Interrupting handlers whose time is up; they have failed even if they swallow the interruption."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ if TYPE_CHECKING:
     from tarry.world import Interruption
 
 _HERE = join(dirname(__file__), "")
-ASK_AGAIN_SECONDS = 0.05
-"""While no handler runs."""
+RECHECK_SECONDS = 0.05
+"""The interval of checks while no handler runs."""
 
 
 class Interrupted(BaseException):
     """Raised in a handler whose time is up. Not an `Exception`, so that it also ends a loop that retries after any."""
 
 
-def close(subject: Message[Any] | Batch[Any], error: BaseException) -> None:
-    """Give ``error`` as the verdict on each message without one: later verdicts come too late."""
+def close_verdicts(subject: Message[Any] | Batch[Any], error: BaseException) -> None:
+    """Set ``error`` as the verdict on each message without one, so that later verdicts are ignored."""
     for delivery in _deliveries(subject):
         of_batch = delivery.invocation.batch
         if delivery.verdict is None and (of_batch is None or of_batch.verdict is None):
             delivery.verdict = error
 
 
-def taken_for(
+def effective_error(
     subject: Message[Any] | Batch[Any], raised: BaseException | None, error: BaseException | None
 ) -> BaseException | None:
-    """Return what a run that has ended with ``raised`` counts as, if it was told to end with ``error``."""
+    """Return the error of a run that ended with ``raised`` after it was interrupted with ``error``."""
     if error is None:
         return raised
     was_closed = any(delivery.verdict is error for delivery in _deliveries(subject))
     if was_closed and isinstance(subject, Message):
-        delivery_of(subject).verdict = None  # it may be tried again within this delivery
-    return error if was_closed or (raised is not None and was_told(raised)) else raised
+        delivery_of(subject).verdict = None  # the message may run again within this delivery
+    return error if was_closed or (raised is not None and is_interruption(raised)) else raised
 
 
-def was_told(raised: BaseException) -> bool:
-    """Whether ``raised`` is an error by which a handler is told to end."""
+def is_interruption(raised: BaseException) -> bool:
+    """Return whether ``raised`` is an error that interrupts a handler."""
     return is_a(raised, Interrupted) or is_cancelled_error(raised)
 
 
@@ -69,24 +69,24 @@ class Watch:
 
     def __init__(self, deadline: Deadline, monotonic: Callable[[], float]) -> None:
         self.running: Message[Any] | Batch[Any] | None = None
-        """What the handler runs for at the moment. It is interrupted only while this is set."""
+        """The message or batch of the running handler, which is interrupted only while this is set."""
         self.interruption: Interruption | None = None
-        """What calls `fire`; None if nothing can, or has to."""
+        """The interruption that calls `fire`; None if none is needed or possible."""
         self._deadline = deadline
         self._monotonic = monotonic
 
     def fire(self, frame: FrameType | None) -> BaseException | float:
-        """Return the error to raise in the thread, or the seconds after which to ask again. `tarry.world.Fire`."""
-        if self.running is None or deals_with_verdict(frame):
-            return ASK_AGAIN_SECONDS
-        now, started_at = self._monotonic(), self._deadline.looked_at
+        """Return the error to raise in the thread, or the seconds to the next call. Implements `tarry.world.Fire`."""
+        if self.running is None or is_deciding(frame):
+            return RECHECK_SECONDS
+        now, started_at = self._monotonic(), self._deadline.checked_at
         if (seconds := self._deadline.due(started_at) - now) > 0:
             return seconds
         if self._interrupted is self.running:
             return Interrupted(str(self._error))
         self._interrupted, self._error = self.running, self._deadline.timed_out(started_at, now)
         self._raised = Interrupted(str(self._error))
-        close(self.running, self._error)
+        close_verdicts(self.running, self._error)
         return self._raised
 
     def forked(self) -> None:
@@ -94,16 +94,16 @@ class Watch:
         if isinstance(self.running, Message):
             mark_forked(self.running)
 
-    def over(self, subject: Message[Any] | Batch[Any], raised: BaseException | None) -> BaseException | None:
-        """Return what a run that has ended with ``raised`` counts as: its time may have been up."""
+    def on_end(self, subject: Message[Any] | Batch[Any], raised: BaseException | None) -> BaseException | None:
+        """Return the error of a run that ended with ``raised``, in case its time was up."""
         error, self._error, self._interrupted = self._error, None, None
         if error is not None and self._raised is not None:
-            error.__traceback__ = where(self._raised)
-        return taken_for(subject, raised, error)
+            error.__traceback__ = handler_traceback(self._raised)
+        return effective_error(subject, raised, error)
 
 
-def deals_with_verdict(frame: FrameType | None) -> bool:
-    """Whether tarry decides on a verdict of a batch handler in this frame, which must not be interrupted half way."""
+def is_deciding(frame: FrameType | None) -> bool:
+    """Return whether tarry is deciding on a batch handler's verdict in this frame, which must not be interrupted."""
     while frame is not None:
         if frame.f_code.co_name == "_on_verdict" and frame.f_code.co_filename.startswith(_HERE):
             return True
@@ -111,8 +111,8 @@ def deals_with_verdict(frame: FrameType | None) -> bool:
     return False
 
 
-def where(raised: BaseException) -> TracebackType | None:
-    """The traceback of what a handler was told to end with, down to where it stood: what raised it explains nothing."""
+def handler_traceback(raised: BaseException) -> TracebackType | None:
+    """Return the traceback of an interruption, down to the handler's frame, without the frame that raised it."""
     before, last = None, traceback_of(raised)
     while last is not None and last.tb_next is not None:
         before, last = last, last.tb_next
@@ -121,8 +121,8 @@ def where(raised: BaseException) -> TracebackType | None:
     return traceback_of(raised)
 
 
-def standing(thread: int | None) -> TracebackType | None:
-    """A traceback of where the handler stands that a thread runs, by the thread's ident."""
+def current_traceback(thread: int | None) -> TracebackType | None:
+    """Return a traceback of the handler that a thread is running, by the thread's ident."""
     frame = sys._current_frames().get(thread or 0)
     trace: TracebackType | None = None
     while frame is not None and not frame.f_code.co_filename.startswith(_HERE):

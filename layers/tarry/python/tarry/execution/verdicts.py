@@ -12,8 +12,8 @@ from tarry.outcome import Outcome
 from tarry.policy.decision import Decision, ask_steps, decide
 from tarry.policy.failure import Failure, StepContext
 from tarry.policy.steps import RESERVE_SECONDS
-from tarry.support.causes import let_frames_go
-from tarry.support.forks import leave_if_forked
+from tarry.support.causes import drop_tracebacks
+from tarry.support.forks import exit_if_forked
 from tarry.telemetry.logs import WARNING
 from tarry.visibility.leases import is_stopped_by_lost_lease
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from tarry.policy.step_lists import StepList
     from tarry.verdict import Verdict
 
-HELD_WITH_FRAMES = 10
-"""How many failed handlers' frames are kept, for the failure steps to see, while a look-up is under way."""
+MAX_WITH_TRACEBACKS = 10
+"""The most failures whose tracebacks are kept for the failure steps during a look-up."""
 
 
 class Rerun(NamedTuple):
-    """A retry within the invocation: a message that is to run again after ``delay`` seconds."""
+    """A message to run again within this delivery, after ``delay`` seconds."""
 
     failure: Failure
     delay: float
 
 
 class Verdicts:
-    """Decides on the messages of one batch, from their verdicts and what their handler raised."""
+    """The decisions on the messages of one batch, from their verdicts and the handler's exceptions."""
 
     keeps_frames = False
-    """Whether exceptions keep their frames: while the batch handler that gave them as verdicts still runs."""
+    """Whether exceptions keep their tracebacks: while the batch handler that gave them as verdicts still runs."""
 
     def __init__(
         self, handling: Handling, invocation: Invocation, pending: Records, *, may_wait: bool, may_block: bool
@@ -52,9 +52,9 @@ class Verdicts:
         self.groups = Groups()
         self.outcomes = Outcomes(handling, invocation, pending, self.groups, may_block=may_block)
         self.awaiting = AwaitingFacts(may_wait=may_wait)
-        """Messages that are decided on when the look-up of their queue has ended."""
+        """The messages that wait for the look-up of their queue."""
         self._reruns: deque[Rerun] = deque()
-        """Messages that run again when all others have run."""
+        """The messages that run again when all others have run."""
 
     def sort(self, order: Sequence[str]) -> None:
         """Put the messages in the order of the batch, by delivery ids, whichever handler ended first."""
@@ -63,15 +63,15 @@ class Verdicts:
         self.outcomes.sort(place.__getitem__)
 
     def close(self) -> None:
-        """Decide on all messages that are not decided yet; no handler runs any more."""
+        """Decide on all remaining messages; no handler runs any more."""
         self.outcomes.settle_here()
         while (rerun := self.next_rerun()) is not None:
             self.cancel(rerun)
 
     def finish(self) -> None:
-        """Decide on all messages that are not decided yet, and settle them."""
+        """Decide on all remaining messages, and settle all messages."""
         self.close()
-        leave_if_forked(self._began_in, None)  # a failure step may fork too
+        exit_if_forked(self._began_in, None)  # a failure step may fork too
         self.outcomes.finish()
 
     # messages that do not run
@@ -93,12 +93,12 @@ class Verdicts:
         return self.groups.is_stopped(delivery) or is_stopped_by_lost_lease(delivery)
 
     def wait(self, delivery: Delivery, seconds: int) -> None:
-        """Make a message that is not due yet invisible until it is."""
+        """Hide a message that is not due yet until it is."""
         now = delivery.invocation.now()
         self._take(Decision(delivery, Outcome.wait(seconds), now, until=delivery.due), early=True)
 
     def release_unentered(self, delivery: Delivery) -> None:
-        """Release a message that was not entered in its FIFO group yet."""
+        """Release a message that was not noted in its FIFO group yet."""
         self.groups.enter(delivery)
         self.release(delivery)
 
@@ -120,11 +120,11 @@ class Verdicts:
         ended_at: float | None = None,
         early: bool = True,
     ) -> Rerun | None:
-        """Decide on a message that ran, from its verdict and from what its handler raised.
+        """Decide on a message that ran, from its verdict and its handler's exception.
 
-        On FIFO its failure steps are asked at once; they may want it to run again. ``ended_at``: when its handler
-        ended, in epoch seconds, if not just now. ``early``: whether it may be settled while other messages run; not
-        where an abandoned thread may still run it.
+        On FIFO, the failure steps are asked at once; return a `Rerun` if the message runs again. ``ended_at``: when its
+        handler ended, in epoch seconds, if not just now. ``early``: whether the message may be settled while other
+        messages run; not if an abandoned thread may still run it.
         """
         delivery.is_closed = True
         clock = delivery.invocation.world.clock
@@ -133,39 +133,40 @@ class Verdicts:
         decided_at = delivery.verdict_at or ended_at or delivery.invocation.now()
         try:
             decided = decide(delivery, verdict, raised, policy, decided_at, diagnose=diagnose, tries=tries)
-        except BaseException as trouble:  # noqa: BLE001 an odd signal of the user's: this message's trouble alone
+        except BaseException as trouble:  # noqa: BLE001 a broken signal of the user's: only this message fails
             text = "The verdict cannot be read, so the message has failed: check the delay and reason of the signal."
             log.problem("verdict_unreadable", text, delivery, error=trouble)
-            told = diagnose(trouble)
-            decided = Failure(delivery.message, trouble, "error", failed_at=decided_at, tries=tries, diagnosis=told)
+            decided = Failure(
+                delivery.message, trouble, "error", failed_at=decided_at, tries=tries, diagnosis=diagnose(trouble)
+            )
         if verdict is not None and raised is not None and isinstance(decided, Decision):
             text = "The handler raised after it gave a verdict on the message. The verdict holds."
             log.problem("raised_after_verdict", text, delivery, error=raised, level=WARNING)
         if (settlement := self.outcomes.made_settlement) is not None:
-            settlement.deciding = clock.monotonic() - began
+            settlement.decision_seconds = clock.monotonic() - began
         if isinstance(decided, Failure) and tries > 1:
             return self._ask(decided, early=early)
         return self._take(decided, early=early)
 
     def _take(self, decided: Decision | Failure, *, early: bool) -> Rerun | None:
-        """Go on with a message, or keep it until the attributes of its queue are known."""
+        """Note the outcome of a message, or keep it until the attributes of its queue are known."""
         outcomes, delivery = self.outcomes, decided.delivery
         if isinstance(decided, Decision) and decided.outcome.kind in DONE:
             outcomes.note(decided)
             return None
         if delivery.source.is_fifo and (outcomes.may_block or self.awaiting.is_known(delivery, outcomes.settlement)):
             return self._decide_on_fifo(decided)
-        outcomes.hold(delivery)
+        outcomes.note_open(delivery)
         self.awaiting.messages.append(Awaiting(decided, early))
         error = decided.error if isinstance(decided, Failure) and not self.keeps_frames else None
-        if len(self.awaiting.messages) > HELD_WITH_FRAMES and error is not None:
-            let_frames_go(error)
+        if len(self.awaiting.messages) > MAX_WITH_TRACEBACKS and error is not None:
+            drop_tracebacks(error)
         if outcomes.others_run:
             self.advance()
         return None
 
     def advance(self) -> bool:
-        """Go on with the messages whose queues are known by now; return whether there were any."""
+        """Continue with the messages whose queues are known by now; return whether there were any."""
         has_progress, awaiting = False, self.awaiting
         while awaiting.messages and awaiting.is_known(awaiting.messages[0].delivery, self.outcomes.settlement):
             self._go_on(awaiting.messages.popleft())
@@ -175,7 +176,7 @@ class Verdicts:
     def _go_on(self, waiting: Awaiting) -> None:
         outcomes, delivery, decided = self.outcomes, waiting.delivery, waiting.decided
         if delivery.source.is_fifo:
-            outcomes.let_group_go(delivery)
+            outcomes.free_group(delivery)
             rerun = self._decide_on_fifo(decided)
             if not outcomes.is_under_way(delivery.delivery_id):
                 outcomes.settled(delivery, rerun)
@@ -195,7 +196,7 @@ class Verdicts:
         return None
 
     def _unless_it_would_expire(self, deferral: Decision) -> Decision | Failure:
-        """A deferral on FIFO, where a wait cannot outlast the message by sending it again (SPEC C10)."""
+        """Return a deferral on FIFO, or a failure if the message would expire: no copy can wait there (SPEC C10)."""
         delivery, now = deferral.delivery, deferral.decided_at
         facts = self.outcomes.settlement.facts(delivery)
         if facts.would_expire(delivery, deferral.outcome.delay or 0, now):
@@ -209,13 +210,13 @@ class Verdicts:
         delivery = failure.delivery
         decision = self._asked(failure, self._handling.steps.of(failure.queue))
         if failure.error is not None and not self.keeps_frames:
-            let_frames_go(failure.error)
-            delivery.invocation.diagnoses.let_frames_go()
+            drop_tracebacks(failure.error)
+            delivery.invocation.diagnoses.drop_traceback()
         if decision.outcome.kind == "again":
             if delivery.invocation.batch is None and delivery.verdict is None and failure.reason != "expiring":
                 self.outcomes.reopen(delivery)
                 return Rerun(decision.failure or failure, decision.outcome.delay or 0)
-            # A batch cannot run again in part; a message with a verdict, or that a thread still runs, must not.
+            # A batch cannot run again in part; a message must not if it has a verdict, or a thread still runs it.
             decision = Decision(delivery, Outcome.unhandled(), failure.failed_at, decision.failure or failure)
         self.outcomes.note(decision, early=early)
         return None
@@ -231,7 +232,7 @@ class Verdicts:
     # retries within the invocation
 
     def next_rerun(self) -> Rerun | None:
-        """Return the next message that is to run again, when all others have run."""
+        """Return the next message to run again, when all others have run."""
         while True:
             while not self._reruns and self.awaiting.messages:
                 self._go_on(self.awaiting.messages.popleft())
@@ -240,7 +241,7 @@ class Verdicts:
             rerun = self._reruns.popleft()
             if rerun.failure.delivery.invocation.time_left() > rerun.delay + RESERVE_SECONDS:
                 return rerun
-            self.cancel(rerun)  # there was time when its step was asked, before the others ran
+            self.cancel(rerun)  # the time was used up by other messages since its step was asked
 
     def cancel(self, rerun: Rerun) -> None:
         """Decide on a message that cannot run again after all: ask the failure steps other than `LocalRetry`."""

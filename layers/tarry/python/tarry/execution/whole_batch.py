@@ -1,4 +1,4 @@
-"""A handler of the whole batch, sync or async: its batch is filled, run once, and decided message by message."""
+"""Running a batch handler, sync or async: its batch is filled, run once, and decided message by message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tarry.execution.not_started import NotStarted
 from tarry.execution.run import ends_batch, is_acknowledged
 from tarry.message import delivery_of
 from tarry.support.causes import free_memory_of
-from tarry.support.forks import leave_if_forked
+from tarry.support.forks import exit_if_forked
 from tarry.verdict import ACK, BatchVerdict
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class WholeBatch:
-    """Runs a handler once, with all messages of its batch that may run."""
+    """The runner that runs a handler once, with all messages of its batch that may run."""
 
     _background: Background | None = None
-    """Makes requests beside an async handler."""
+    """The requests that are made while an async handler runs."""
     _made_verdicts: BatchVerdicts | None = None
-    """`_verdicts`, if they were needed."""
+    """The `_verdicts` if they were made."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -48,19 +48,19 @@ class WholeBatch:
                 run_in_tasks(self._run_as_task, run.invocation, run.deadline)
             else:
                 run.watched(self._run_here)
-        except BaseException as error:  # noqa: BLE001 a fault of our own
+        except BaseException as error:  # noqa: BLE001 a defect of tarry
             run.log_failure(error)
             self._not_started.release_all()
 
     def _run_here(self) -> None:
         run, watch = self._run, self._run.watch
-        run.deadline.look(run.monotonic())
+        run.deadline.check(run.monotonic())
         if (batch := self._filled()) is None:
             return
         raised: BaseException | None = None
-        run.deadline.look(run.monotonic())
+        run.deadline.check(run.monotonic())
         try:
-            context = copy_context()  # what a handler sets there, no later invocation sees
+            context = copy_context()  # a context variable that the handler sets is not seen by later invocations
             watch.running = batch
             result = context.run(run.handling.function, batch)
             if result is not None:
@@ -69,7 +69,7 @@ class WholeBatch:
         except BaseException as error:  # noqa: BLE001 every message without a verdict has failed with it
             watch.running = None
             raised = error
-        self._decide(batch, watch.over(batch, raised))
+        self._decide(batch, watch.on_end(batch, raised))
 
     async def _run_as_task(self, jobs: Jobs) -> None:
         from tarry.execution.background import Background
@@ -79,16 +79,16 @@ class WholeBatch:
         if (batch := self._filled()) is not None:
             jobs.start(Job(self._run.handling.function, batch))
             ended: list[Job] = []
-            while not ended:  # a wait also ends when the answer to a request has come
+            while not ended:  # a wait also ends with the answer to a request
                 ended = await jobs.ended()
             self._decide(batch, ended[0].outcome())
-            while background.under_way:  # requests for verdicts that it gave end before the answer
+            while background.under_way:  # requests for the handler's verdicts end before the response
                 await jobs.ended()
 
     # the batch
 
     def _filled(self) -> Batch[Any] | None:
-        """The batch as its handler is to see it; None if no message of it is to run."""
+        """Return the batch for the handler; None if no message of it may run."""
         invocation = self._run.invocation
         invocation.batch = BatchVerdict(deletes_at_once=invocation.acks is not None)
         messages = self._messages()
@@ -96,7 +96,7 @@ class WholeBatch:
         return Batch(invocation.context, messages, invocation.batch) if messages else None
 
     def _messages(self) -> list[Message[Any]]:
-        """The messages that the handler is to see."""
+        """Return the messages for the handler."""
         run, messages = self._run, list[Any]()
         is_validated = run.invocation.payload_reader is not None
         for message_id, record in self._not_started.current:
@@ -111,7 +111,7 @@ class WholeBatch:
         return messages
 
     def _is_valid(self, message: Message[Any], messages: list[Message[Any]]) -> bool:
-        """Whether a message may join its batch; one whose body does not fit is decided before the handler runs."""
+        """Return whether a message's body matches the model; if not, decide on the message before the handler runs."""
         run, watch = self._run, self._run.watch
         run.deadline.resume(run.monotonic())
         try:
@@ -119,27 +119,27 @@ class WholeBatch:
             watch.running = message
             context.run(getattr, message, "payload")
             watch.running = None
-            leave_if_forked(run.invocation.began_in, None)
+            exit_if_forked(run.invocation.began_in, None)
             return True
-        except BaseException as error:  # noqa: BLE001 the body's fault or a validator's: this message's failure
+        except BaseException as error:  # noqa: BLE001 an invalid body or a broken validator: this message has failed
             watch.running = None
-            leave_if_forked(run.invocation.began_in, error)
-            raised = watch.over(message, error)
+            exit_if_forked(run.invocation.began_in, error)
+            raised = watch.on_end(message, error)
         if raised is None or not ends_batch(raised):
             run.verdicts.on_message(delivery_of(message), None, raised)
             return False
-        for earlier in messages:  # the handler has seen none of them
+        for earlier in messages:  # the handler has not run for any of them
             run.verdicts.release(delivery_of(earlier))
         messages.clear()
         run.decide_last(message, raised)
         self._not_started.release_all()
         return False
 
-    # its verdicts
+    # the verdicts
 
     @property
     def _verdicts(self) -> BatchVerdicts:
-        """The decisions on the batch; a clean batch does not even load the class."""
+        """The decisions on the batch; a clean batch does not load the class."""
         if self._made_verdicts is None:
             from tarry.execution.batch_verdicts import BatchVerdicts
 
@@ -150,7 +150,7 @@ class WholeBatch:
         return self._made_verdicts
 
     def _on_verdict(self, delivery: Delivery) -> None:
-        """Decide on a message while the handler runs, unless time is short: then all are decided at the end."""
+        """Decide on a message while the handler runs; if time is short, leave it for the end."""
         verdicts, deadline = self._run.verdicts, self._run.deadline
         if self._background is not None:
             self._background.connect(verdicts)
@@ -161,7 +161,7 @@ class WholeBatch:
         run = self._run
         if raised is not None:
             free_memory_of(raised)
-        leave_if_forked(run.invocation.began_in, raised)
+        exit_if_forked(run.invocation.began_in, raised)
         if raised is not None or not self._is_clean(batch):
             self._verdicts.on_end(batch, raised)
         elif len(batch) == len(run.pending):
@@ -171,7 +171,7 @@ class WholeBatch:
                 del run.pending[message.delivery_id]
 
     def _is_clean(self, batch: Batch[Any]) -> bool:
-        """Whether all messages of a batch are acknowledged, by a verdict or without one."""
+        """Return whether all messages of a batch are acknowledged, by a verdict or without one."""
         whole, deliveries = batch_verdict_of(batch), self._run.invocation.deliveries
         if whole.answer is not None or (whole.verdict is not None and whole.verdict is not ACK):
             return False

@@ -1,1 +1,1 @@
-"""`message.payload`: the model of a handler, and bodies validated as it."""
+"""`message.payload`: finding a handler's model, and validating bodies."""

@@ -1,4 +1,4 @@
-"""What a handler's annotation says of its payload: the ``Order`` of ``message: Message[Order]``."""
+"""The model in a handler's annotation: the ``Order`` of ``message: Message[Order]``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from tarry.message import Message
 
 
 def annotated_model(function: Any) -> Any:
-    """The model that the annotation of a handler names; None if it names none.
+    """Return the model that the annotation of a handler names; None if it names none.
 
-    Raises `ConfigurationError` where it names one that cannot be resolved. Names that matter to nothing here may be
-    imported for type checkers only.
+    Other names in the annotations may be imported for type checkers only.
+
+    Raises:
+        ConfigurationError: The model cannot be resolved.
     """
     function = _written(function)
     for name, annotation in _annotations(function).items():
@@ -30,7 +32,7 @@ def annotated_model(function: Any) -> Any:
 
 
 def _written(function: Any) -> Any:
-    """The function as the user wrote it, below ``partial``, decorators and ``__call__``."""
+    """Return the function that the user wrote, below ``partial``, decorators and ``__call__``."""
     while isinstance(function, partial) or hasattr(function, "__wrapped__"):
         function = function.func if isinstance(function, partial) else function.__wrapped__
     return function if hasattr(function, "__globals__") else type(function).__call__
@@ -40,7 +42,7 @@ def _annotations(function: Any) -> dict[str, Any]:
     try:
         return getattr(function, "__annotations__", {})
     except NameError:
-        if sys.version_info >= (3, 14):  # evaluates them only here, all at once
+        if sys.version_info >= (3, 14):  # Python 3.14 evaluates annotations here, all at once
             import annotationlib
 
             return annotationlib.get_annotations(function, format=annotationlib.Format.STRING)
@@ -48,7 +50,7 @@ def _annotations(function: Any) -> dict[str, Any]:
 
 
 def _resolved(annotation: Any, function: Any) -> Any:
-    # `Message` itself may have been imported for type checkers only; a `Message` of the user's goes before ours.
+    # `Message` may have been imported for type checkers only; a user's own `Message` takes precedence over tarry's.
     scope = {"Message": Message, "Batch": Batch, **getattr(function, "__globals__", {})}
     holder = SimpleNamespace(__annotations__={"it": annotation})
     try:

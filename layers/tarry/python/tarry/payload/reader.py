@@ -1,7 +1,7 @@
-"""Decoding and validating bodies: what `message.payload` is made by, through Powertools' parser (pydantic).
+"""Decoding and validating bodies for `message.payload`, with Powertools' parser (pydantic).
 
-Only a consumer with a model loads this, and it does so when it is made: a model that cannot work is refused at the
-deployment, not at the first message, and Lambda initialises with a full CPU.
+Only a consumer with a model loads this module. It does so when it is made: an invalid model then fails at deployment,
+not at the first message, and Lambda has a full CPU during initialization.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ ENVELOPES = {
     "eventbridge": ("EventBridge event", "detail"),
     "s3": ("S3 notification", "Records"),
 }
-"""What each is called, and its field that holds the payload."""
+"""The display name of each envelope, and the field that contains the payload."""
 MOST_PROBLEMS = 20
 
 
 class PayloadReader:
-    """Makes payloads of bodies, as one consumer's ``model`` and ``envelope`` say.
+    """The reader of one consumer's payloads, for its ``model`` and ``envelope``.
 
-    Raises `ConfigurationError` for a model that pydantic cannot validate, and where Powertools or pydantic is missing.
+    Raises:
+        ConfigurationError: Pydantic cannot validate the model, or Powertools or pydantic is not installed.
     """
 
     def __init__(self, model: Any, envelope: EnvelopeName | None = None) -> None:
@@ -62,10 +63,12 @@ class PayloadReader:
             ) from error
 
     def read(self, message: Message[Any]) -> Any:
-        """The payload of a message.
+        """Return the payload of a message.
 
-        Raises `Undecodable` if the body does not fit the model, `Discard` for the test event that S3 sends once. What
-        else a validator of the model's raises comes out as it is.
+        Raises:
+            Undecodable: The body does not match the model.
+            Discard: The body is the test event that S3 sends once.
+            Exception: Any other exception of the model's own validators.
         """
         body = message.body
         problems, failure = "", None
@@ -73,9 +76,9 @@ class PayloadReader:
             return self._payload(body)
         except self._invalid as error:
             problems = _problems(error, self._known_names())
-        except self._attribute_error as error:  # Powertools' wrapping of any AttributeError, here one of a validator's
+        except self._attribute_error as error:  # Powertools wraps any AttributeError so, here one of a validator
             failure = error.__cause__ or error
-        # Raised out here, without a context: pydantic's errors hold the input, which may be secret.
+        # Raised outside the except block, without a context: pydantic's errors contain the input, which may be secret.
         if failure is not None:
             raise failure
         if self._envelope == "s3" and _top_level(body).get("Event") == "s3:TestEvent":
@@ -84,7 +87,7 @@ class PayloadReader:
         raise Undecodable(f"the body of message {message.id}{place} does not fit {self._name}: {problems}")
 
     def _known_names(self) -> frozenset[str]:
-        """The names that an error's path may show: those of the model. Collected at the first error."""
+        """Return the names that an error's path may show, those of the model. They are collected at the first error."""
         if self._names is None:
             names = set[str]()
             for adapter in (self._bare, self._wrapped):
@@ -101,9 +104,10 @@ class PayloadReader:
 
 
 def payload_reader(model: Any, envelope: Any) -> PayloadReader | None:
-    """The reader for these settings; None where there is no model.
+    """Return the reader for these settings; None without a model.
 
-    Raises `ConfigurationError` for an unknown envelope, and for one without a model.
+    Raises:
+        ConfigurationError: The envelope is unknown, or it is set without a model.
     """
     if envelope is not None and envelope not in tuple(ENVELOPES):
         raise ConfigurationError(f"envelope must be 'sns', 'eventbridge' or 's3', got {envelope!r}")
@@ -128,12 +132,12 @@ def _name_of(model: Any) -> str:
     return model.__name__ if isinstance(model, type) else repr(model)
 
 
-# Our own wrappers, not Powertools' envelopes: those demand fields that no payload needs, so that one missing would
-# dead-letter a good message, and their validators hide from a strict model that its input is JSON.
+# These wrappers replace Powertools' envelopes, which require fields that no payload needs (a good message without one
+# would be dead-lettered), and whose validators pass Python values, not JSON, to a strict model.
 
 
 def _wrapper(envelope: EnvelopeName, model: Any) -> Any:
-    """A model of the envelope with the payload in it, so that an error's path leads from the top of the body."""
+    """Return a model of the envelope with the payload in it, so that an error's path starts at the top of the body."""
     from pydantic import Json, conlist, create_model
 
     json_of: Any = Json
@@ -143,7 +147,7 @@ def _wrapper(envelope: EnvelopeName, model: Any) -> Any:
 
 
 def _is_notification(body: str) -> bool:
-    """Whether SNS wrapped the body; with raw message delivery it does not."""
+    """Return whether SNS wrapped the body; with raw message delivery it does not."""
     found = _top_level(body)
     return found.get("Type") == "Notification" and "TopicArn" in found
 
@@ -159,7 +163,7 @@ def _top_level(body: str) -> dict[str, Any]:
 
 
 def _collect_names(schema: Any, names: set[str]) -> None:
-    """Adds the names in a pydantic core schema: of fields, their aliases, tags and classes, and of types."""
+    """Add the names in a pydantic core schema: of fields, aliases, tags, classes and types."""
     todo = [schema]
     while todo:
         part = todo.pop()
@@ -186,7 +190,7 @@ _NO_SCHEMA = frozenset(
 
 
 def _texts_in(value: object) -> Iterator[str]:
-    """The strings in an alias, which may be a path, or a choice of them."""
+    """Yield the strings in an alias, which may be a path or a choice of paths."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -195,7 +199,7 @@ def _texts_in(value: object) -> Iterator[str]:
 
 
 def _problems(error: ValidationError, names: Collection[str]) -> str:
-    """Where and why, without the input."""
+    """Return the places and reasons of a validation error, without the input."""
     found = [_problem(each, names) for each in error.errors(include_input=False, include_url=False)[:MOST_PROBLEMS]]
     if (more := error.error_count() - len(found)) > 0:
         found.append(f"and {more} more")
@@ -203,9 +207,9 @@ def _problems(error: ValidationError, names: Collection[str]) -> str:
 
 
 def _problem(details: Any, names: Collection[str]) -> str:
-    """One error. Its path may lead over keys of the body, which may be secret: only the model's own names are shown."""
+    """Return the text of one error. Keys of the body may be secret, so its path shows only names of the model."""
     text = details["msg"]
-    if details["type"] == "union_tag_invalid":  # the one message of pydantic's that quotes the input
+    if details["type"] == "union_tag_invalid":  # the only message of pydantic that quotes the input
         tags = details["ctx"]
         text = f"Input tag found using {tags['discriminator']} does not match any of: {tags['expected_tags']}"
     path = ".".join(str(part) if isinstance(part, int) or part in names else "<key>" for part in details["loc"])

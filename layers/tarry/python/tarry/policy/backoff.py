@@ -1,10 +1,10 @@
-"""Backoff: how long to wait before the next attempt, as pure functions of the attempt that just failed.
+"""Backoffs: the delay before the next attempt, as pure functions of the attempt that failed.
 
     >>> Exponential(30, 3, maximum=900).delay(3)
     270.0
 
 Attempts start at 1: ``delay(1)`` is the wait after the first failure. Delays are seconds. Nothing overflows, whatever
-the attempt. Bad numbers raise `ConfigurationError` when the object is made.
+the attempt. Numbers out of range raise `ConfigurationError` when the object is made.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Backoff(Protocol):
 
 
 Wait: TypeAlias = "float | timedelta | Backoff"
-"""How a failure step takes its delay."""
+"""The ``delay`` argument of a failure step."""
 
 
 class JitteredBackoff(Value, ABC):
@@ -94,7 +94,7 @@ class JitteredBackoff(Value, ABC):
 
     @abstractmethod
     def _without_jitter(self, attempt: int) -> float:
-        """Seconds after ``attempt``, at most the maximum."""
+        """Return the seconds after ``attempt``, at most the maximum."""
 
 
 class Fixed(JitteredBackoff):
@@ -134,7 +134,7 @@ class Linear(JitteredBackoff):
             return self.initial
         try:
             return min(self.maximum, self.initial + self.increment * (attempt - 1))
-        except OverflowError:  # an attempt beyond all floats
+        except OverflowError:  # the attempt is too large for a float
             return self.maximum
 
 
@@ -194,7 +194,7 @@ class Schedule(JitteredBackoff):
         return self.delays[min(attempt, len(self.delays)) - 1]
 
 
-# backoffs of the user's, which may return or raise anything
+# users' own backoffs, which may return or raise anything
 
 
 class BadDelay(ValueError):
@@ -202,12 +202,12 @@ class BadDelay(ValueError):
 
 
 def is_backoff(value: object) -> TypeGuard[Backoff]:
-    """Whether ``value`` has a method ``delay``. A class has none to call yet."""
+    """Return whether ``value`` is an object, not a class, with a method ``delay``."""
     return not isinstance(value, type) and callable(getattr(value, "delay", None))
 
 
 def is_known(backoff: Backoff) -> bool:
-    """Whether ``backoff`` is one of tarry's own, which cannot fail."""
+    """Return whether ``backoff`` is one of tarry's own, which cannot fail."""
     return type(backoff) in (Fixed, Linear, Exponential, Schedule)
 
 
@@ -215,7 +215,7 @@ def delay_of(backoff: Backoff, attempt: int, rng: Random | None) -> float:
     """Return ``backoff.delay(attempt, rng)``.
 
     Raises:
-        BadDelay: It raised, or returned something else than a finite number of seconds, 0 or more.
+        BadDelay: The backoff raised, or did not return a finite number of seconds, 0 or more.
     """
     if is_known(backoff):
         return backoff.delay(attempt, rng)
@@ -232,7 +232,7 @@ def delay_of(backoff: Backoff, attempt: int, rng: Random | None) -> float:
 
 
 def bounds_of(backoff: Backoff, attempt: int) -> tuple[float, float] | None:
-    """Return the shortest and the longest that ``delay(attempt)`` can be; None if the backoff cannot tell."""
+    """Return the shortest and the longest ``delay(attempt)``; None if the backoff does not tell."""
     its: Any = backoff
     try:
         earliest, latest = its.bounds(attempt)
@@ -240,7 +240,7 @@ def bounds_of(backoff: Backoff, attempt: int) -> tuple[float, float] | None:
             return float(earliest), float(latest)
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001 it has no such method, or it does not work
+    except BaseException:  # noqa: BLE001 the backoff has no such method, or it fails
         return None
     return None
 
@@ -249,13 +249,13 @@ def longest_of(name: str, backoff: Backoff, last: int) -> float:
     """Return the longest wait in seconds after attempts 1 to ``last``.
 
     Raises:
-        ConfigurationError: A backoff of the user's returns something else than a delay. ``name`` says whose it is.
+        ConfigurationError: A user's backoff does not return a delay. ``name`` names the setting in the text.
     """
     if isinstance(backoff, JitteredBackoff) and is_known(backoff):
         return max((backoff.bounds(attempt)[1] for attempt in range(1, last + 1)), default=0.0)
     from random import Random
 
-    rng, longest = Random(0), 0.0  # not the world's, whose numbers are for delays that are waited
+    rng, longest = Random(0), 0.0  # not the world's, whose random numbers are for real delays
     for attempt in range(1, last + 1):
         try:
             delay = delay_of(backoff, attempt, rng)
@@ -267,7 +267,7 @@ def longest_of(name: str, backoff: Backoff, last: int) -> float:
 
 
 def as_backoff(delay: object) -> Backoff:
-    """Return the backoff that a step's ``delay`` stands for: seconds and a ``timedelta`` are the same each time.
+    """Return a failure step's ``delay`` as a backoff; seconds or a ``timedelta`` become a `Fixed`.
 
     Raises:
         ConfigurationError: ``delay`` is not a delay.
@@ -286,7 +286,7 @@ def as_backoff(delay: object) -> Backoff:
 
 
 def _shown(value: object) -> str:
-    """The value for an error text, whatever its ``__repr__`` does."""
+    """Return the repr of a value for an error text, also if ``__repr__`` raises."""
     try:
         return f"{value!r:.100}"
     except BaseException:  # noqa: BLE001 the user's code

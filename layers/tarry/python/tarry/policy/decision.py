@@ -1,4 +1,4 @@
-"""From the verdict on a message to its outcome: pure functions of the message, the policy, the steps and the queue."""
+"""Deciding the outcome of a message from its verdict: functions of the message, policy, failure steps and queue."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 class Decision(Value):
-    """An outcome, and the failure it came from."""
+    """An outcome, with the failure that led to it."""
 
     delivery: Delivery
     outcome: Outcome
     decided_at: float
-    """When the verdict fell, in epoch seconds: its delay counts from then (SPEC C11)."""
+    """When the verdict was given, in epoch seconds: its delay counts from then (SPEC C11)."""
     failure: Failure | None = None
     until: float | None = None
-    """The epoch seconds until which it is to wait, where the handler asked for a ``datetime``."""
+    """The epoch seconds of a delay that the handler gave as a ``datetime``; else None."""
     trouble: Diagnosis | None = None
-    """The exception that a failure step, or tarry, raised instead of deciding; it left the message unhandled."""
+    """The exception of a failure step, or of tarry, that left the message unhandled."""
     by_backoff: bool = False
-    """Whether the delay is the backoff's, to be cut to what SQS can keep in place. One that was asked for never is."""
+    """Whether the backoff set the delay: it is cut to what SQS can keep in place. A requested delay is never cut."""
     notices: tuple[Notice, ...] = ()
-    """What the log is to say of how it was decided."""
+    """Log lines about the decision."""
 
     def noticed(self, notices: Iterable[Notice]) -> Decision:
         """Return the same decision with more notices."""
@@ -47,7 +47,7 @@ class Decision(Value):
 
 
 Diagnose = Callable[[BaseException], "Diagnosis"]
-"""Puts an error into words: `Diagnoses.of`."""
+"""Returns the diagnosis of an error: `Diagnoses.of`."""
 
 
 def decide(
@@ -60,9 +60,9 @@ def decide(
     diagnose: Diagnose,
     tries: int = 1,
 ) -> Decision | Failure:
-    """Decide on a message from the verdict that its handler has ``given``, and from the exception it ``raised``.
+    """Decide on a message from the verdict that its handler has ``given``, and the exception that it ``raised``.
 
-    A `Failure` where the handler failed: then the failure steps decide (`ask_steps`).
+    Return a `Failure` if the handler failed: the failure steps then decide (`ask_steps`).
     """
     verdict = _verdict(delivery, given, raised, decided_at)
     if verdict is None or verdict is ACK:
@@ -72,7 +72,7 @@ def decide(
         return Decision(delivery, Outcome.discard(reason_of(verdict)), decided_at)
     if is_a(verdict, Defer):
         delay = delay_of(verdict)
-        return Decision(delivery, Outcome.defer(delay), decided_at, until=until_of(verdict))  # type: ignore[arg-type]  # None is no delay: refused
+        return Decision(delivery, Outcome.defer(delay), decided_at, until=until_of(verdict))  # type: ignore[arg-type]  # None is refused
     error = _error(verdict, given, raised)
     return Failure(
         delivery.message,
@@ -96,16 +96,16 @@ def ask_steps(
     context: StepContext,
     diagnose: Diagnose,
 ) -> Decision:
-    """Have the failure steps decide; where one of them raises, the message is unhandled.
+    """Have the failure steps decide; if one of them raises, the message is unhandled.
 
-    ``facts``: of the queue the message came from.
+    ``facts``: the facts of the source queue.
     """
     try:
         decision = _asked(failure.changed(context=context), policy, steps, facts, context)
-    except BaseException as trouble:  # noqa: BLE001 most likely a step of the user's, which may also call sys.exit()
+    except BaseException as trouble:  # noqa: BLE001 a user's step may raise anything, also call sys.exit()
         failure = _exhausted(failure, policy, steps, facts)
-        told = diagnose(trouble)
-        decision = Decision(failure.delivery, Outcome.unhandled(), failure.failed_at, failure, trouble=told)
+        unhandled, diagnosis = Outcome.unhandled(), diagnose(trouble)
+        decision = Decision(failure.delivery, unhandled, failure.failed_at, failure, trouble=diagnosis)
     return decision.noticed(context.notices)
 
 
@@ -138,7 +138,7 @@ FIELDS = ("kind", "delay", "reason", "queue", "note", "body", "attributes")
 
 
 def _plain(outcome: Outcome) -> Outcome:
-    """The outcome with plain strings: a step may have given others, whose methods run code of its own."""
+    """Return the outcome with plain strings: a step may have used a subclass of ``str`` with methods of its own."""
     fields = {name: getattr(outcome, name) for name in FIELDS}
     odd = {name: value for name, value in fields.items() if is_a(value, str) and type(value) is not str}
     if not odd and type(outcome) is Outcome:
@@ -149,7 +149,7 @@ def _plain(outcome: Outcome) -> Outcome:
 
 
 def _with_delay(outcome: Outcome, failure: Failure, policy: RetryPolicy, context: StepContext) -> tuple[Outcome, bool]:
-    """A retry without a delay takes the backoff's; whether it did."""
+    """Return the outcome, and whether the backoff set its delay: it does for a retry without a delay."""
     if outcome.kind != "retry" or outcome.delay is not None:
         return outcome, False
     delivery = failure.delivery
@@ -160,7 +160,7 @@ def _with_delay(outcome: Outcome, failure: Failure, policy: RetryPolicy, context
 
 
 def _would_expire(failure: Failure, outcome: Outcome, policy: RetryPolicy, facts: QueueFacts) -> bool:
-    """Whether it is to wait in its queue, and would not outlast the wait. An unhandled message waits too (SPEC E4)."""
+    """Return whether a message would expire in its queue while it waits. An unhandled message waits too (SPEC E4)."""
     if outcome.kind not in ("retry", "defer", "unhandled"):
         return False
     delay = policy.longest_delay(fifo=True) if outcome.kind == "unhandled" else outcome.delay
@@ -170,7 +170,7 @@ def _would_expire(failure: Failure, outcome: Outcome, policy: RetryPolicy, facts
 def _with_opinion(failure: Failure, policy: RetryPolicy, context: StepContext) -> Failure:
     try:
         return policy.opinion(failure)
-    except BaseException as error:  # noqa: BLE001 a hook of the user's: it had no opinion
+    except BaseException as error:  # noqa: BLE001 a user's hook that raises has no opinion
         text = (
             "retry_when raised an exception, or returned a value that is not a bool, a delay or None. The policy "
             "decides without it."
@@ -188,7 +188,7 @@ def _exhausted(failure: Failure, policy: RetryPolicy, steps: StepList, facts: Qu
 
 
 def _verdict(delivery: Delivery, given: Verdict | None, raised: BaseException | None, now: float) -> Verdict | None:
-    """The effective verdict: one that was given counts before an error that was raised, a signal before its error."""
+    """Return the effective verdict: a given verdict counts before a raised error, a signal before its error."""
     if given is not None:
         signal = find_signal(given) if is_a(given, BaseException) else None
         return given if signal is None else signal  # not `or`: an exception may have a length of 0
@@ -197,7 +197,7 @@ def _verdict(delivery: Delivery, given: Verdict | None, raised: BaseException | 
     signal = find_signal(raised)
     if is_a(signal, Retry) or is_a(signal, Defer):
         try:
-            delivery.check_delay(signal, now)  # a method would have refused it at the call
+            delivery.check_delay(signal, now)  # `Message.retry` and `defer` check it when they are called
         except DelayNotSupported as refusal:
             refusal.__cause__ = raised
             return refusal
@@ -205,7 +205,7 @@ def _verdict(delivery: Delivery, given: Verdict | None, raised: BaseException | 
 
 
 def _error(verdict: BaseException, given: Verdict | None, raised: BaseException | None) -> BaseException | None:
-    """The error to tell of: of a signal its cause, else the exception it came as, if it came as one."""
+    """Return the error to record: the cause of a signal, else the exception that was given or raised."""
     if not is_a(verdict, Signal):
         return verdict
     if (cause := cause_of(verdict)) is not None:

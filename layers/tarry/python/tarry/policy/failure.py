@@ -60,7 +60,7 @@ class Failure(Value):
     diagnosis: Diagnosis | None
     """The error as text. The exception's frames are freed when the steps have decided."""
     context: StepContext | None
-    """For tarry's own steps; set while the steps are asked."""
+    """Arguments of tarry's own steps; set while the steps are asked."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -128,16 +128,16 @@ class Failure(Value):
 
 
 class StepContext:
-    """What tarry's own steps need besides the failure: made anew each time the list is asked."""
+    """Further arguments of tarry's own steps, made anew each time the steps are asked."""
 
     __slots__ = ("notices", "rng", "time_left")
 
     def __init__(self, rng: Random, time_left: Callable[[], float]) -> None:
         self.rng = rng
         self.time_left = time_left
-        """Seconds until Lambda kills the process; a step before may have taken some."""
+        """Returns the seconds until Lambda kills the process; an earlier step may have taken some."""
         self.notices: list[Notice] = []
-        """Lines for the log."""
+        """Log lines that the steps ask for."""
 
 
 class FailureStep(Protocol):
@@ -148,4 +148,4 @@ class FailureStep(Protocol):
 
 
 Step: TypeAlias = "FailureStep | Callable[[Failure, NextStep], Outcome]"
-"""What a list may hold: a step, or a function that does what its `FailureStep.handle` would do."""
+"""An element of ``on_failure``: a failure step, or a function with the parameters of `FailureStep.handle`."""

@@ -1,4 +1,4 @@
-"""The retry policy: which errors are worth another attempt, how many attempts there are, how long to wait between."""
+"""The retry policy: which errors are retried, how often, and after which delay."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 Errors: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
 DEFAULT_MAX_ATTEMPTS = 5
-MAX_ATTEMPTS_LIMIT = 1_000  # SQS's own limit of receives (maxReceiveCount)
+MAX_ATTEMPTS_LIMIT = 1_000  # the maximum of SQS's maxReceiveCount
 SHORTEST_UNHANDLED_WAIT = 900
 STANDARD_BACKOFF = Exponential(initial=30, multiplier=3, maximum=900, jitter="equal")
 FIFO_BACKOFF = Fixed(30)  # the wait holds up the whole group
 
 
 class RetryPolicy(Value):
-    """Which errors are retried, how often, and after which delay.
+    """The rules for retries: which errors are retried, how often, and after which delay.
 
         patient = RetryPolicy(max_attempts=8, backoff=Exponential(60, 2, maximum=3600), fatal=CardDeclined)
 
@@ -63,7 +63,7 @@ class RetryPolicy(Value):
     retry_when: RetryWhen | None
     traverse_causes: bool
     _longest: float | None
-    """The longest wait of a backoff of the user's, which is asked only once."""
+    """The longest delay of a user's backoff, which is called for it only once."""
 
     def __init__(
         self,
@@ -102,15 +102,15 @@ class RetryPolicy(Value):
         )
 
     def reason(self, error: BaseException) -> str:
-        """Why a message failed, as far as the error says: ``error`` (worth another attempt), ``fatal``, ..."""
+        """Return the reason of a failure from its error: ``error`` (to be retried), ``fatal``, ``rejected``, ..."""
         if is_a(error, Signal):
             return "rejected" if is_a(error, Reject) else "error"
         if is_a(error, Undecodable):
             return "undecodable"
         if is_a(error, UnexplainedFailure):
-            return "error"  # it does not tell which error it was
+            return "error"  # the error is not known
         if is_a(error, DelayNotSupported):
-            return "error"  # the handler asked for another attempt; it must not die of the delay it named
+            return "error"  # the handler asked for another attempt: an invalid delay must not prevent it
         return "fatal" if self._is_fatal(error) else "error"
 
     def _is_fatal(self, error: BaseException) -> bool:
@@ -120,11 +120,11 @@ class RetryPolicy(Value):
                     return True
                 if self.retry_on is not None and _is_among(kind, self.retry_on):
                     return False
-        # "all others" are the exceptions: a SystemExit is no verdict on the message it met
+        # "all others" are exceptions: a SystemExit is not the fault of the message
         return self.retry_on is not None and not self.fatal and is_a(error, Exception)
 
     def opinion(self, failure: Failure) -> Failure:
-        """The failure as ``retry_when`` sees it. Raises what that raises, and `ValueError` for an odd answer."""
+        """Return the failure as ``retry_when`` decides; raise its exceptions, or `ValueError` for an invalid answer."""
         if self.retry_when is None or failure.reason not in ("error", "fatal") or failure.was_requested:
             return failure
         answer = self.retry_when(failure)
@@ -135,13 +135,13 @@ class RetryPolicy(Value):
         return failure.changed(reason="error", delay=whole_seconds(answer))
 
     def backoff_of(self, *, fifo: bool) -> Backoff:
-        """The backoff in force on a standard or a FIFO queue."""
+        """Return the backoff that applies on a standard or a FIFO queue."""
         return _default(fifo) if self.backoff is None else self.backoff
 
     def delay_after(self, attempt: int, *, fifo: bool, rng: Random | None) -> tuple[float, str | None]:
-        """Return the seconds to wait after ``attempt`` failed, and why the default backoff set them.
+        """Return the seconds to wait after ``attempt`` failed, and the reason if the default backoff set them.
 
-        The second is None unless the policy's own backoff failed: then it says how, for the log.
+        The reason is None unless the policy's own backoff failed; it is a text for the log.
         """
         try:
             return delay_of(self.backoff_of(fifo=fifo), attempt, rng), None
@@ -154,7 +154,7 @@ class RetryPolicy(Value):
         return bounds_of(backoff, attempt) if is_known(backoff) else None
 
     def longest_delay(self, *, fifo: bool) -> float:
-        """How long an unhandled message waits, in seconds: the longest delay of all attempts, at least 900."""
+        """Return for how many seconds an unhandled message waits: the longest delay of all attempts, at least 900."""
         longest = self._longest
         if longest is None:
             longest = longest_of("backoff", self.backoff_of(fifo=fifo), self.max_attempts - 1)
@@ -166,12 +166,12 @@ def _default(fifo: bool) -> Fixed | Exponential:
 
 
 def _longest(backoff: Backoff | None, max_attempts: int) -> float | None:
-    """Return the longest wait of a backoff of the user's; None for tarry's own, to save that time at a cold start."""
+    """Return the longest delay of a user's backoff; None for tarry's own, to save time at a cold start."""
     return None if backoff is None or is_known(backoff) else longest_of("backoff", backoff, max_attempts - 1)
 
 
 def _is_among(kind: type, classes: tuple[type, ...]) -> bool:
-    """Whether it is one of them: by identity, since a metaclass may define ``==``."""
+    """Return whether ``kind`` is one of ``classes``, by identity: a metaclass may define ``==``."""
     return any(kind is each for each in classes)
 
 

@@ -1,4 +1,4 @@
-"""The lists of failure steps of a consumer, checked when it is made, and how a failure goes through one."""
+"""A consumer's lists of failure steps: checking them when it is made, and asking them about a failure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from tarry.policy.failure import Failure, FailureStep, NextStep, Step, StepContext
 
 NEVER_UNHANDLED = frozenset({"fatal", "rejected", "undecodable", "expiring"})
-"""Reasons for which waiting in place is no answer: what no step takes is dead-lettered (SPEC E1)."""
+"""Reasons for which a message must not wait in place: if no step takes it, it is dead-lettered (SPEC E1)."""
 
 
 class FunctionStep(Value):
-    """A function as a step."""
+    """A failure step that calls a function."""
 
     function: Callable[[Failure, NextStep], Outcome]
 
@@ -28,10 +28,12 @@ class FunctionStep(Value):
 
 
 class FailureSteps(Value):
-    """The lists of one consumer, checked once: one for all its queues, or one for each, by queue name.
+    """The lists of failure steps of one consumer: one for all its queues, or several by queue name.
 
-    Raises `ConfigurationError` for an element that is not a step, and for two `SendAgain` steps with one id. One step
-    object may be in several lists: it is one step, with one counter.
+    One step object may be in several lists; it has one counter.
+
+    Raises:
+        ConfigurationError: An element is not a step, or two `SendAgain` steps have the same id.
     """
 
     default: StepList
@@ -56,7 +58,7 @@ class FailureSteps(Value):
                 )
 
     def of(self, queue: str) -> StepList:
-        """The list for what comes from ``queue``: its own if it has one that is not empty, else the default."""
+        """Return the list for messages from ``queue``: its own, if that is not empty, else the default."""
         return self.by_queue.get(queue, self.default)
 
     @property
@@ -65,11 +67,11 @@ class FailureSteps(Value):
 
 
 class StepList(Value):
-    """The failure steps for one queue, in their order."""
+    """The failure steps for one queue, in order."""
 
     steps: tuple[FailureStep, ...]
     retries_in_place: bool
-    """Whether the policy's attempts count at all."""
+    """Whether the policy's ``max_attempts`` applies: a step retries in place."""
 
     def __init__(self, steps: Sequence[Step] | None) -> None:
         if steps is not None and not isinstance(steps, (list, tuple)):
@@ -87,7 +89,7 @@ class StepList(Value):
 
     @property
     def dead_letter(self) -> DeadLetter:
-        """How records are written: as the list's first `DeadLetter` says, whichever step asks for one."""
+        """The list's first `DeadLetter`: its options apply to all dead letters, whichever step asks for one."""
         return next((step for step in self.steps if isinstance(step, DeadLetter)), DeadLetter())
 
     @property
@@ -95,25 +97,25 @@ class StepList(Value):
         return any(isinstance(step, LocalRetry) for step in self.steps)
 
     def without_local_retry(self) -> StepList:
-        """The list for a message that cannot run again within this delivery."""
+        """Return the list without `LocalRetry`, for a message that cannot run again within this delivery."""
         rest = StepList(None)
         steps = tuple(step for step in self.steps if not isinstance(step, LocalRetry))
         rest._freeze(steps=steps, retries_in_place=self.retries_in_place)
         return rest
 
     def handle(self, failure: Failure) -> Outcome:
-        """Runs the failure through the list. What a step raises is the caller's to catch."""
+        """Ask the steps about a failure. Exceptions of a step are raised."""
         return self._from(0, failure, failure.context)
 
     def _from(self, index: int, failure: Failure, context: StepContext | None) -> Outcome:
         from tarry.outcome import Outcome
 
-        if failure.context is not context:  # a step has made a failure of its own
+        if failure.context is not context:  # a step made a failure of its own
             failure = failure.changed(context=context)
         if index < len(self.steps):
             answer: Any = self.steps[index].handle(failure, lambda passed: self._from(index + 1, passed, context))
             asks_for_a_copy = isinstance(answer, Outcome) and answer.kind == "resend"
-            if failure.does_not_fit and asks_for_a_copy:  # it was asked before, and no copy can be sent
+            if failure.does_not_fit and asks_for_a_copy:  # no copy can be sent: ask the next step
                 return self._from(index + 1, failure, context)
             outcome: Outcome = answer
             return outcome
@@ -123,9 +125,10 @@ class StepList(Value):
 
 
 def _step(step: Any) -> FailureStep:
-    """A step of a list as an object with a method ``handle``.
+    """Return an element of a list as an object with a method ``handle``.
 
-    Raises `ConfigurationError` if it is not a step.
+    Raises:
+        ConfigurationError: The element is not a step.
     """
     is_object = not isinstance(step, type) and callable(getattr(step, "handle", None))
     if isinstance(step, type) or not (is_object or callable(step)):
@@ -134,7 +137,7 @@ def _step(step: Any) -> FailureStep:
             f"{step!r}{': make an object of the class' if isinstance(step, type) else ''}"
         )
     code = getattr(step.handle if is_object else step, "__code__", None)
-    if code is not None and code.co_flags & _ANSWERS_LATER:
+    if code is not None and code.co_flags & _ASYNC_OR_GENERATOR:
         raise ConfigurationError(f"a failure step must not be async or a generator, got {step!r}")
     if is_object:
         handles: FailureStep = step
@@ -145,7 +148,7 @@ def _step(step: Any) -> FailureStep:
 
 
 _CO_VARARGS = 0x04
-_ANSWERS_LATER = 0x20 | 0x80 | 0x200  # generator, coroutine, async generator: inspect's flags, without its import
+_ASYNC_OR_GENERATOR = 0x20 | 0x80 | 0x200  # generator, coroutine, async generator: inspect's flags, without its import
 
 
 def _takes_two(function: FunctionType) -> bool:

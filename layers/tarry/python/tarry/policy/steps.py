@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, Any]
 
-MAX_RESENDS = 1_000  # what a record's counter holds
+MAX_RESENDS = 1_000  # the maximum of a counter in the `Tarry` attribute
 
 
 class RetryInPlace(Value):
@@ -119,7 +119,7 @@ class LocalRetry(Value):
         return Outcome.again(delay) if has_time else next_step(failure)
 
 
-RESERVE_SECONDS = 2.0  # for the run itself and the settlement
+RESERVE_SECONDS = 2.0  # kept for the run itself and its settlement
 
 
 class SendAgain(Value):
@@ -180,7 +180,7 @@ class SendAgain(Value):
         from tarry.outcome import Outcome
 
         note = failure.note(self.id)
-        sent = note if isinstance(note, int) else 0  # a text is another step's
+        sent = note if isinstance(note, int) else 0  # a text note is that of another step
         if failure.reason not in ("error", "exhausted") or sent >= self.times:
             return next_step(failure)
         queue = self._queue_for(failure)
@@ -237,7 +237,7 @@ def _notice(failure: Failure, event: str, text: str) -> None:
 
 
 def _context(failure: Failure) -> StepContext:
-    """The context in which a step is asked; one of its own for a failure made by hand, to test a step."""
+    """Return the context of a failure; a new one for a failure made by hand to test a step."""
     if failure.context is not None:
         return failure.context
     from tarry.policy.failure import StepContext

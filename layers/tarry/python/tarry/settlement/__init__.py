@@ -1,1 +1,1 @@
-"""From an outcome to SQS: what to send, delete or hide for a message, and what follows if SQS refuses it."""
+"""Carrying out outcomes at SQS: sending, deleting and hiding messages, and the fallbacks if SQS refuses."""

@@ -1,4 +1,4 @@
-"""The copy of a message that is sent on, as a value; its attributes; the line that shows a record that was cut."""
+"""Copies of messages as values, their attributes, and the log lines for records that do not fit."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Record = Mapping[str, Any]
 
 
 class CannotCopy(Exception):
-    """No copy of the message can be sent: its record has no room, or SQS does not take the delay or the contents."""
+    """No copy can be sent: the `Tarry` attribute has no room, or SQS does not accept the delay or the contents."""
 
 
 class Copy(Value):
-    """A message to be sent on.
+    """A copy of a message, to be sent to another queue or to its own.
 
-    ``body`` is the message's, unless a failure step asks for another. ``variants`` are its attributes: the first is
-    sent. If SQS finds it too large, the others are tried in turn.
+    ``body`` is the message's, unless a failure step asked for another. ``variants`` are alternative attributes: the
+    first is sent; if SQS refuses it as too large, the next one is tried.
     """
 
     delivery: Delivery
@@ -40,13 +40,13 @@ class Copy(Value):
     target: QueueArn
     variants: Sequence[Attributes]
     delay: int | None
-    """``DelaySeconds``; None leaves it to the queue, which is all that FIFO allows."""
+    """``DelaySeconds``; None is the queue's own delay, the only one on FIFO."""
     until: float | None
-    """The epoch seconds at which the delay ends, so that a copy that is sent later waits for less."""
+    """When the delay ends, in epoch seconds, so that a copy that is sent later has a shorter ``DelaySeconds``."""
     record: Record | None
-    """Its record, for the log if SQS finds the first variant too large; None if the log has it."""
+    """The uncut `Tarry` attribute, for the log if SQS refuses the first variant as too large; None if it is logged."""
     transfer: str
-    """On FIFO, what SQS is to swallow a second time: this message's move to this queue, by default."""
+    """The source of the deduplication id on FIFO: by default, this delivery and this target."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Copy(Value):
         )
 
     def with_record(self, variants: Sequence[Attributes], record: Record | None) -> Copy:
-        """Return the same copy with its record among its attributes."""
+        """Return the copy with the `Tarry` attribute added."""
         return self._changed(variants=variants, record=record)
 
     def delay_seconds(self, now: float) -> int | None:
@@ -88,23 +88,23 @@ class Copy(Value):
 
 
 def record_cut(record: Record) -> Notice:
-    """Return the line that shows a record of which only a part travels."""
+    """Return the log line that shows a record of which only a part is sent."""
     return shown_in_log(
         "record_cut", "The failure record was cut to fit beside the message. The field record has all of it.", record
     )
 
 
 def shown_in_log(event: str, text: str, record: Record) -> Notice:
-    """Return a line with a record that does not fit beside its message."""
+    """Return a log line with a record that does not fit beside its message."""
     fitted = fit(record, MAX_RECORD_BYTES)
     shown = smallest(record) if fitted is None else json.loads(fitted)
     return Notice(event, text, level=WARNING, more={"record": shown})
 
 
 def sendable_attributes(delivery: Delivery) -> Attributes:
-    """A message's user attributes as a send takes them: types with their labels, binary values decoded.
+    """Return a message's user attributes in the form that a send takes, with binary values decoded.
 
-    Attributes with AWS's own names are left out: SQS refuses a send that has one (`is_reserved`).
+    Attributes with reserved names are left out: SQS refuses them in a send (`is_reserved`).
     """
     attributes = delivery.user_attributes.items()
     return {name: _sendable(attribute) for name, attribute in attributes if not is_reserved(name)}

@@ -1,4 +1,4 @@
-"""Making the copy of a message that is sent on: where to, after which delay, with as much of a record as fits."""
+"""Making the copy of a message: its target, its delay, and as much of its `Tarry` attribute as fits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class CopyWriter:
-    """Makes the copies of one message. It logs nothing: ``notices`` gathers what the log is to say."""
+    """The writer of one message's copies. It does not log: it collects log lines in ``notices``."""
 
     def __init__(self, steps: FailureSteps, situation: Situation) -> None:
         self._steps = steps
@@ -42,36 +42,39 @@ class CopyWriter:
     def dead_letter(
         self, failure: Failure, outcome: Outcome, died_at: float, *, origin: str | None = None, text: str | None = None
     ) -> Copy:
-        """Return the copy for the dead-letter queue; without a record where there is no room for one.
+        """Return the copy for the dead-letter queue, without a failure record if there is no room for one.
 
         ``origin`` and ``text``: as for `dead_letter_record`.
 
-        Raises `NoDeadLetterQueue`, also for a body that the target cannot hold, and `FactsNeeded`.
+        Raises:
+            NoDeadLetterQueue: There is none, or the message is too large for it.
+            FactsNeeded: The size limit of the target was not looked up.
         """
         delivery, options = failure.delivery, self._steps.of(failure.queue).dead_letter
-        _refuse_no_text(delivery)
+        _refuse_missing_body(delivery)
         target = dead_letter_queue(delivery, outcome.queue, self._situation.source)
         self._situation.limit_of(target)  # before any hook of the user's is called
-        told = options.include_traceback
+        with_traceback = options.include_traceback
         reason = outcome.reason or failure.reason
-        whole = dead_letter_record(failure, reason, died_at, include_traceback=told, origin=origin, text=text)
+        whole = dead_letter_record(failure, reason, died_at, include_traceback=with_traceback, origin=origin, text=text)
         record = self._redacted(self._enriched(whole, failure, options), delivery, options)
         return self._fitted(Copy(delivery, target, [self._attributes_of(delivery)], 0), record, may_go_without=True)
 
     def resend(self, failure: Failure, decision: Decision) -> Copy:
-        """Return the copy for a resend, never without its record.
+        """Return the copy for a resend, always with its `Tarry` attribute.
 
-        Raises `CannotCopy` where the record has no room, the delay cannot be kept, or SQS takes no such body or
-        attributes, and `FactsNeeded`.
+        Raises:
+            CannotCopy: There is no room for the attribute, or SQS does not accept the delay, body or attributes.
+            FactsNeeded: The size limit of the target was not looked up.
         """
         delivery, outcome, options = failure.delivery, decision.outcome, self._steps.of(failure.queue).dead_letter
         now = self._situation.now
         if outcome.body is None:
-            _refuse_no_text(delivery)
+            _refuse_missing_body(delivery)
         body, attributes = _contents(delivery, outcome)
         target = named_queue(outcome.queue, delivery.source) if outcome.queue else delivery.source
         until = None if outcome.delay is None else decision.decided_at + outcome.delay
-        delay, due = _parked(outcome.delay, until, target, now)
+        delay, due = _delay_and_due(outcome.delay, until, target, now)
         self._situation.limit_of(target)  # before any hook of the user's is called
         record = copy_record(
             failure,
@@ -85,26 +88,28 @@ class CopyWriter:
         if body != delivery.body or attributes != sendable_attributes(delivery):
             record = edited(record, body, now)
         draft = Copy(delivery, target, [attributes], delay, body=body, until=until)
-        return self._travelling(draft, self._redacted(record, delivery, options))
+        return self._complete(draft, self._redacted(record, delivery, options))
 
     def waiting(self, decision: Decision, until: float) -> Copy:
-        """Return the copy that waits in the message's own queue, in its place, ``until`` then (epoch seconds).
+        """Return the copy that waits in the message's own queue ``until`` then (epoch seconds).
 
-        Raises `CannotCopy` where the record has no room.
+        Raises:
+            CannotCopy: There is no room for the `Tarry` attribute.
+            FactsNeeded: The size limit of the queue was not looked up.
         """
         delivery, failure, now = decision.delivery, decision.failure, self._situation.now
         options = self._steps.of(delivery.queue).dead_letter
-        _refuse_no_text(delivery)
+        _refuse_missing_body(delivery)
         self._situation.limit_of(delivery.source)  # before any hook of the user's is called
-        delay, due = _parked(min(MAX_VISIBILITY_SECONDS, max(0, until - now)), until, delivery.source, now)
+        delay, due = _delay_and_due(min(MAX_VISIBILITY_SECONDS, max(0, until - now)), until, delivery.source, now)
         if decision.outcome.kind == "wait" and due is not None:
-            due = delivery.due  # as it was set, however much of it this copy waits
+            due = delivery.due  # as the producer set it, also if this copy waits for only a part
         counts = decision.outcome.kind not in ("defer", "wait")
         carried = delivery.attempt if counts else _attempts_before(delivery)
         if failure is None:
             record = waiting_record(delivery, carried, due=due)
         else:
-            told = options.include_traceback
+            with_traceback = options.include_traceback
             record = copy_record(
                 failure,
                 decision.decided_at,
@@ -112,13 +117,13 @@ class CopyWriter:
                 note={},
                 due=due,
                 delay=math.ceil(max(0, until - decision.decided_at)),
-                include_traceback=told,
+                include_traceback=with_traceback,
             )
         draft = Copy(delivery, delivery.source, [self._attributes_of(delivery)], delay, until=until)
-        return self._travelling(draft, self._redacted(record, delivery, options))
+        return self._complete(draft, self._redacted(record, delivery, options))
 
-    def _travelling(self, draft: Copy, record: Record) -> Copy:
-        """A copy that must not go without its record, and not unnoticed in a circle."""
+    def _complete(self, draft: Copy, record: Record) -> Copy:
+        """Return a copy that must have its `Tarry` attribute; warn if it was sent to its own queue many times."""
         copy = self._fitted(draft, record, may_go_without=False)
         if (hops := hops_of(draft.delivery) + 1) >= MANY_HOPS:
             text = f"The message was sent again {hops} times. Lambda stops at about 16, unless RecursiveLoop is Allow."
@@ -126,7 +131,7 @@ class CopyWriter:
         return copy
 
     def _fitted(self, draft: Copy, record: Record, *, may_go_without: bool) -> Copy:
-        """The copy with as much of its record as fits beside its body and attributes."""
+        """Return the copy with as much of its `Tarry` attribute as fits beside its body and other attributes."""
         target, body, [attributes] = draft.target, draft.body, draft.variants
         limit, is_known = self._situation.limit_of(target)
         room = limit - message_size(body, attributes)
@@ -154,7 +159,7 @@ class CopyWriter:
         return draft.with_record(variants, None if is_cut else record)
 
     def _attributes_of(self, delivery: Delivery) -> Attributes:
-        """The message's attributes; the log names those that a copy cannot have."""
+        """Return the message's attributes; log the names of those that a copy cannot have."""
         names = [name for name in delivery.user_attributes if is_reserved(name)]
         if names:
             text = (
@@ -167,7 +172,7 @@ class CopyWriter:
         if options.enrich is None:
             return record
         try:
-            extra = json.loads(dump(dict(options.enrich(failure))))  # plain values, whatever classes they had
+            extra = json.loads(dump(dict(options.enrich(failure))))  # plain values, not instances of a user's classes
         except BaseException as error:  # noqa: BLE001 a user's hook
             text = (
                 f"DeadLetter's enrich raised, or returned no JSON ({type_name(error)}). The dead letter has no extra."
@@ -177,12 +182,14 @@ class CopyWriter:
         return {**record, "extra": extra}
 
     def _redacted(self, record: dict[str, Any], delivery: Delivery, options: DeadLetter) -> Record:
-        if options.redact is None or "failure" not in record:  # what has not failed tells nothing but whose it is
+        if options.redact is None or "failure" not in record:  # without a failure, there is nothing to redact
             return record
         identity = {name: record[name] for name in ESSENTIAL if name in record}
         try:
             redacted: Record = json.loads(dump({**options.redact(json.loads(dump(record))), **identity}))
-            Envelope(redacted, delivery.invocation.started_at)  # must be readable when it comes back
+            Envelope(
+                redacted, delivery.invocation.started_at
+            )  # the attribute must be readable when the copy is delivered
         except BaseException as error:  # noqa: BLE001 a user's hook
             what = "returned an invalid record" if is_a(error, UnreadableRecord) else "raised"
             text = f"DeadLetter's redact {what} ({type_name(error)}). Only the reason is kept."
@@ -192,20 +199,21 @@ class CopyWriter:
 
 
 def _attempts_before(delivery: Delivery) -> int:
-    """The attempts before this delivery; for one that was not due, and has not run, its number is that of them."""
+    """Return the number of attempts before this delivery."""
     carried = delivery.envelope.carried if delivery.envelope else 0
     return max(carried, delivery.attempt - 1)
 
 
-def _refuse_no_text(delivery: Delivery) -> None:
+def _refuse_missing_body(delivery: Delivery) -> None:
     if not isinstance(delivery.record.get("body"), str):
         raise NoDeadLetterQueue("its record has no body to send")
 
 
 def _contents(delivery: Delivery, outcome: Outcome) -> tuple[str, Attributes]:
-    """The body and attributes of a copy that a step asks for.
+    """Return the body and attributes of a copy that a failure step asks for.
 
-    Raises `CannotCopy` for what SQS, or a body of JSON, cannot hold.
+    Raises:
+        CannotCopy: JSON cannot represent the body, or SQS does not accept the body or the attributes.
     """
     try:
         body = delivery.body if outcome.body is None else body_text(outcome.body)
@@ -223,10 +231,15 @@ def _contents(delivery: Delivery, outcome: Outcome) -> tuple[str, Attributes]:
         raise CannotCopy(f"SQS would refuse the copy ({why})") from error  # a TypeError's text may show the body
 
 
-def _parked(delay: float | None, until: float | None, target: QueueArn, now: float) -> tuple[int | None, float | None]:
-    """The DelaySeconds of a copy, and until when it waits if they do not reach that far.
+def _delay_and_due(
+    delay: float | None, until: float | None, target: QueueArn, now: float
+) -> tuple[int | None, float | None]:
+    """Return the ``DelaySeconds`` of a copy, and its due time (epoch seconds) if they cannot cover the whole delay.
 
-    ``delay`` is what was asked for, ``until`` the moment at which that ends: some of it may be over by now.
+    ``delay``: the requested delay. ``until``: when it ends; a part of it may be over by now.
+
+    Raises:
+        CannotCopy: SQS cannot keep the delay.
     """
     if delay is None or until is None or (delay == 0 and target.is_fifo):
         return None, None
@@ -241,7 +254,7 @@ def _parked(delay: float | None, until: float | None, target: QueueArn, now: flo
 
 
 def _lighter(text: str, smallest_text: str) -> list[str]:
-    """What to try where the target's limit is not known, and SQS finds the record too large."""
+    """Return smaller attributes to try if SQS refuses a copy as too large for a target whose limit is not known."""
     return [smallest_text] if len(smallest_text) < len(text) else []
 
 

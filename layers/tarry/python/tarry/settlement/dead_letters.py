@@ -1,4 +1,4 @@
-"""Dead letters: which queue a message goes to that has failed for good."""
+"""The dead-letter queue of a message."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ DEAD_LETTER_QUEUE_VARIABLE = "TARRY_DEAD_LETTER_QUEUE_URL"
 
 
 class NoDeadLetterQueue(Exception):
-    """A message has nowhere to go: it stays in its queue and waits."""
+    """There is no usable dead-letter queue: the message stays in its queue and waits."""
 
 
 def dead_letter_queue(delivery: Delivery, named: str | None, facts: QueueFacts) -> QueueArn:
-    """Return the queue a dead letter goes to: the step's, else the environment's, else the redrive policy's.
+    """Return the dead-letter queue that the failure step names, else the environment, else the redrive policy.
 
-    ``facts``: of the queue the message came from.
+    ``facts``: the facts of the source queue.
 
-    Raises `NoDeadLetterQueue`, saying what to do, if there is none or it is one the message must not go to.
+    Raises:
+        NoDeadLetterQueue: There is none, or it is the message's own queue or the one that it was redriven from.
     """
     source = delivery.source
     named = named or dead_letter_override()
@@ -53,5 +54,5 @@ def dead_letter_queue(delivery: Delivery, named: str | None, facts: QueueFacts) 
 
 
 def dead_letter_override() -> str | None:
-    """The dead-letter queue that the function's environment names, whatever the redrive policies say."""
+    """Return the dead-letter queue from the function's environment, which overrides all redrive policies."""
     return os.environ.get(DEAD_LETTER_QUEUE_VARIABLE) or None

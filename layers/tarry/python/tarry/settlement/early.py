@@ -1,4 +1,4 @@
-"""Short waits, asked for while the batch still runs, so that a message comes back when its delay is over (SPEC C11)."""
+"""Short delays, set while the batch still runs, so that a message comes back when its delay is over (SPEC C11)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from tarry.telemetry.logs import Log
 
 EARLY_SECONDS = 1.0
-"""A short wait is asked for after this time: others that fail meanwhile go into the same request."""
+"""The time for which a short delay waits for others to share its request."""
 PATIENCE_SECONDS = 2.0
-"""How long the end of a batch waits for a request that is under way."""
+"""How long the end of a batch waits for a request in progress."""
 SHARE = 0.1
-"""Of the time left, for the same."""
+"""The share of the time left for the same wait."""
 LAST_SECONDS = 0.1
-"""Kept of the time left where the end waits for a request as long as it can."""
+"""Kept of the time left when the end waits for a request as long as possible."""
 
 
 class EarlyWaits:
-    """The short waits of one batch. A thread of its own has ``ask`` make the requests, a second after the first."""
+    """The short delays of one batch. A thread calls ``ask`` to request them, a second after the first was added."""
 
     def __init__(self, invocation: Invocation, ask: Callable[[Sequence[Delivery]], None], log: Log) -> None:
         self._invocation = invocation
@@ -38,7 +38,7 @@ class EarlyWaits:
         self._is_over = False
 
     def add(self, delivery: Delivery) -> None:
-        """Have a wait asked for, within a second."""
+        """Have a delay requested within a second."""
         with self._lock:
             self._waiting.append(delivery)
             starts, self._has_thread = not self._has_thread, True
@@ -46,11 +46,11 @@ class EarlyWaits:
         if starts:
             try:
                 self._invocation.world.threads.start(self._work)
-            except RuntimeError:  # the process may have no more threads: they are asked for at the end
+            except RuntimeError:  # the process may have no more threads: the delays are set after the batch
                 self._is_over = True
 
     def take(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
-        """Those of ``deliveries`` for which no request is under way; none is made here any more."""
+        """Return the deliveries without a request in progress, and request nothing more for them."""
         with self._lock:
             under_way = {delivery.delivery_id for delivery in self._under_way}
             free = [delivery for delivery in deliveries if delivery.delivery_id not in under_way]
@@ -59,7 +59,7 @@ class EarlyWaits:
         return free
 
     def stop(self) -> None:
-        """Begin no further request, and wait for the one that is under way."""
+        """Start no further request, and wait for the one in progress."""
         with self._lock:
             self._is_over = True
         self._over.set()
@@ -68,7 +68,7 @@ class EarlyWaits:
             self._idle.wait(min(PATIENCE_SECONDS, max(0.0, self._invocation.time_left() * SHARE)))
 
     def end(self) -> None:
-        """Wait for the request that is under way as long as there is time: made a second time it may double a copy."""
+        """Wait for the request in progress as long as possible: repeating it could send a second copy."""
         if self._under_way:
             self._idle.wait(min(max(0.0, self._invocation.time_left() - LAST_SECONDS), threading.TIMEOUT_MAX))
 
@@ -85,7 +85,7 @@ class EarlyWaits:
                 self._idle.clear()
             try:
                 self._ask(self._under_way)
-            except Exception as error:  # noqa: BLE001 a fault of our own: they are asked for at the end
+            except Exception as error:  # noqa: BLE001 a defect of tarry: the delays are set after the batch
                 self._log.problem(
                     "runtime_failed",
                     "tarry itself failed to set short delays early. They are set after the batch.",

@@ -1,4 +1,4 @@
-"""Carrying settlement plans out at SQS: sends with their deletes, waits and releases; and what SQS answers.
+"""Carrying out settlement plans at SQS: sends with their deletes, delays, and releases.
 
 The executor asks the planner what to do next; it does not ask policies or failure steps itself. A refusal affects only
 its own message: a message that is not settled for certain stays reported as failed, and SQS delivers it again.
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from tarry.support.arn import QueueArn
 
 PATIENCE_SECONDS = 2.0
-"""How long an early request waits for an extension of ``keepalive`` that is under way."""
+"""How long an early request waits for an extension by ``keepalive`` that is in progress."""
 
 
 class Executor:
-    """Carries out the plans of one invocation."""
+    """The executor of one invocation's settlement plans."""
 
     def __init__(self, invocation: Invocation, planner: Planner, lookups: Lookups, log: Log) -> None:
         self._invocation = invocation
@@ -50,16 +50,16 @@ class Executor:
         self._plans: dict[str, SettlementPlan] = {}
         """The plans of messages that are not settled yet, by delivery id."""
         self._asked = set[str]()
-        """The delivery ids of messages whose visibility was asked for early, without a confirmation."""
-        self._told = set[str]()
-        """The delivery ids of messages whose copies go without some of their attributes."""
+        """The delivery ids of messages whose delay was requested early, without a confirmation."""
+        self._logged = set[str]()
+        """The delivery ids of messages for which ``attributes_left_out`` was logged."""
 
     # plans
 
     def plan(self, decision: Decision, *, may_look_up: bool = True) -> None:
         """Plan the settlement of a message.
 
-        ``may_look_up``: whether to look the target up here; otherwise the plan is completed when it is carried out.
+        ``may_look_up``: whether to look up the target here; otherwise the plan is completed when it is carried out.
         The source queue is looked up in either case.
         """
         if decision.outcome.kind == "release":
@@ -70,18 +70,18 @@ class Executor:
             self.complete(decision.delivery)
 
     def complete(self, delivery: Delivery) -> None:
-        """Complete a plan with the facts of the queues that it turned out to need."""
+        """Look up the queues that a plan needs, and complete it."""
         while not delivery.is_settled and (needed := self.plan_of(delivery).needs) is not None:
             self.look_up(needed)
             self._take(self._planner.go_on(self.plan_of(delivery), self._situation(delivery)))
 
     def look_up(self, queue: QueueArn) -> None:
-        """Look the size limit of a queue up."""
+        """Look up the size limit of a queue."""
         self._limits[queue] = SizeLimit(*self._lookups.maximum_message_size(queue))
 
     def _take(self, plan: SettlementPlan) -> None:
         delivery = plan.delivery
-        self._tell(plan)
+        self._log_notices(plan)
         self._plans[delivery.delivery_id] = plan
         if plan.is_done:
             delivery.is_settled = delivery.is_done = True
@@ -93,12 +93,12 @@ class Executor:
         rng, diagnose = invocation.world.random, invocation.diagnoses.of
         return Situation(invocation.now(), invocation.time_left, facts, self._limits, rng, diagnose)
 
-    def _tell(self, plan: SettlementPlan) -> None:
+    def _log_notices(self, plan: SettlementPlan) -> None:
         for notice in plan.notices:
             if notice.event == "attributes_left_out":
-                if plan.delivery.delivery_id in self._told:
+                if plan.delivery.delivery_id in self._logged:
                     continue
-                self._told.add(plan.delivery.delivery_id)
+                self._logged.add(plan.delivery.delivery_id)
             self._log.notices(plan.delivery, [notice])
 
     def plan_of(self, delivery: Delivery) -> SettlementPlan:
@@ -106,20 +106,20 @@ class Executor:
         return self._plans[delivery.delivery_id]
 
     def sends_copy(self, delivery: Delivery) -> bool:
-        """Return whether a copy of a message is still to be sent, as far as it is planned."""
+        """Return whether the plan of a message still sends a copy."""
         if delivery.is_settled:
             return False
         plan = self.plan_of(delivery)
         return plan.copy is not None or plan.needs is not None
 
     def stays(self, delivery: Delivery) -> bool:
-        """Return whether a message is still to be made invisible, or released, in its queue."""
+        """Return whether a message is still to be hidden or released in its queue."""
         return not (delivery.is_settled or self.sends_copy(delivery))
 
     # sending
 
     def send(self, deliveries: Sequence[Delivery]) -> None:
-        """Send the copies of these; where SQS refuses one, go the next way that sends one, until there is none."""
+        """Send the copies of messages; if SQS refuses one, try the ways that send another copy."""
         while sending := [each for each in deliveries if self.sends_copy(each)]:
             for delivery in sending:
                 self.complete(delivery)
@@ -127,7 +127,7 @@ class Executor:
 
     def _send(self, deliveries: Sequence[Delivery]) -> None:
         self._find_lost_leases(deliveries)
-        sending = {each.delivery_id: each for each in deliveries if not each.is_settled}  # each once
+        sending = {each.delivery_id: each for each in deliveries if not each.is_settled}  # each message once
         for delivery in sending.values():
             delivery.is_given_up = True
         copies = [copy for each in sending.values() if (copy := self.plan_of(each).copy) is not None]
@@ -163,10 +163,10 @@ class Executor:
     # leases
 
     def _find_lost_leases(self, deliveries: Sequence[Delivery]) -> None:
-        """Find the messages whose lease is lost: another consumer may have them by now, and they are not sent (E6).
+        """Find the messages whose lease is lost: another consumer may have them, so they are not sent (SPEC E6).
 
-        On FIFO, where SQS refuses an old receipt handle, the handles are tested once half of the visibility timeout has
-        passed. On a standard queue it takes them, and a test would change the newer delivery.
+        On FIFO, SQS refuses the receipt handle of an earlier receive, so the handles are tested once half of the
+        visibility timeout has passed. A standard queue accepts it, and a test would change the newer delivery.
         """
         changes: dict[QueueArn, list[VisibilityChange]] = {}
         for delivery in deliveries:
@@ -189,7 +189,7 @@ class Executor:
                 self.note_if_lost(delivery)
 
     def note_if_lost(self, delivery: Delivery) -> None:
-        """Settle a message whose lease is lost: whatever was decided, it is only reported as failed."""
+        """Settle a message whose lease is lost: it is only reported as failed, whatever its outcome."""
         if delivery.is_settled:
             return
         if not delivery.is_lost:
@@ -205,29 +205,29 @@ class Executor:
         )
 
     def _visibility_timeout(self, delivery: Delivery) -> int | None:
-        """The queue's, in seconds, if the end of the lease may be near; None where it is not known, or not needed.
+        """Return the queue's visibility timeout in seconds; None if it is unknown, or the lease cannot end soon.
 
-        Lambda makes no mapping whose queue has a shorter one than the function's timeout.
+        Lambda refuses a mapping whose queue has a shorter visibility timeout than the function's timeout.
         """
         invocation = self._invocation
         if not self._lookups.knows(delivery.source):
             received_at = delivery.received_at
-            held = 0.0 if received_at is None else max(0.0, invocation.started_at - received_at)
-            if held + invocation.elapsed() < invocation.began_with:
+            age = 0.0 if received_at is None else max(0.0, invocation.started_at - received_at)
+            if age + invocation.elapsed() < invocation.began_with:
                 return None
         return self._lookups.source(delivery.source).visibility_timeout
 
     # waiting
 
     def give_up(self, deliveries: Sequence[Delivery]) -> None:
-        """Have these extended no more while the batch runs: an extension that arrives later would undo the wait."""
+        """Give up the leases of messages: ``keepalive`` extends them no more, which would undo their delays."""
         for delivery in deliveries:
             delivery.is_given_up |= not delivery.is_settled
         if (idle := self._invocation.keepalive_idle) is not None:
             idle.wait(PATIENCE_SECONDS)
 
     def ask_early(self, deliveries: Sequence[Delivery]) -> None:
-        """Ask for short waits while the batch still runs; what is not confirmed is left for the end."""
+        """Request short delays while the batch still runs; those not confirmed are requested once more at the end."""
         for delivery in deliveries:
             self.note_if_lost(delivery)
         open_ = [delivery for delivery in deliveries if not delivery.is_settled]
@@ -239,9 +239,9 @@ class Executor:
         self.wait_in_place(waiting, early=True)
 
     def wait_in_place(self, deliveries: Sequence[Delivery], *, early: bool = False) -> None:
-        """Make these invisible until their time, and those that are released visible.
+        """Hide messages for their delays, and make released messages visible.
 
-        What SQS does not confirm ``early`` is asked for again at the end, if there is anything left of its wait.
+        A delay that SQS does not confirm ``early`` is requested once more at the end, if it is not over by then.
         """
         changes: dict[QueueArn, list[VisibilityChange]] = {}
         now = self._invocation.now()
@@ -292,7 +292,7 @@ class Executor:
     # deleting
 
     def delete(self, deliveries: Sequence[Delivery]) -> None:
-        """Delete acknowledged messages: there will be no answer after which Lambda does."""
+        """Delete acknowledged messages: the process ends without a response, so Lambda does not delete them."""
         by_queue: dict[QueueArn, list[Delivery]] = {}
         for delivery in deliveries:
             by_queue.setdefault(delivery.source, []).append(delivery)
@@ -325,4 +325,4 @@ class Executor:
         self._log.transition(
             delivery, outcome, error=error, delay=delay, reason=reason, said=said, failed=failed, **more
         )
-        del self._plans[delivery.delivery_id]  # and with it the failure, its exception, and the copy
+        del self._plans[delivery.delivery_id]  # frees the failure, its exception, and the copy as well

@@ -1,4 +1,4 @@
-"""What planning is told: the facts of queues, the time, and the means to decide. It looks up nothing itself."""
+"""The input of planning: facts of queues, the time, and the means to decide. Planning looks up nothing itself."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class SizeLimit(NamedTuple):
 
     bytes: int
     is_known: bool
-    """Whether SQS has told it; else it is SQS's own limit."""
+    """Whether the limit was read from SQS; else it is the maximum of SQS."""
 
 
 class FactsNeeded(Exception):
-    """Planning needs the size limit of a queue, which only a failure step or a redrive policy has named."""
+    """Planning needs the size limit of a queue that was not looked up yet."""
 
     def __init__(self, queue: QueueArn) -> None:
         super().__init__(queue.text)
@@ -33,13 +33,13 @@ class Situation(NamedTuple):
     """The moment at which a message's settlement is planned."""
 
     now: float
-    """In epoch seconds."""
+    """The time in epoch seconds."""
     time_left: Callable[[], float]
-    """Seconds until Lambda kills the process."""
+    """Returns the seconds until Lambda kills the process."""
     source: QueueFacts
-    """Of the queue the message came from."""
+    """The facts of the source queue."""
     limits: Mapping[QueueArn, SizeLimit]
-    """Of the queues that were looked up."""
+    """The size limits of the queues that were looked up."""
     rng: Random
     diagnose: Diagnose
 

@@ -1,8 +1,7 @@
-"""Planning a settlement: from a decision to what SQS is asked for, and to what follows if SQS refuses it.
+"""Planning a settlement: the requests that carry out a decision, and the next way if SQS refuses them.
 
-Planning does not log, make requests, read a clock that was not handed in, or change a message. It calls the user's
-hooks: failure steps that are asked again, and `DeadLetter`'s ``enrich`` and ``redact``. Log lines are returned with the
-plan.
+Planning does not log, make requests, read the clock, or change a message. It calls the user's hooks: failure steps,
+when they must decide once more, and `DeadLetter`'s ``enrich`` and ``redact``. It returns log lines with the plan.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ if TYPE_CHECKING:
     from tarry.settlement.plans import Way
 
 SHORTEST_CUT_SECONDS = 60
-"""No wait is cut to less than this for the sake of an expiry, which may be a guess."""
+"""The shortest delay to which an expected expiry, possibly a guess, may cut a delay."""
 REPEAT_ON_FIFO_SECONDS = 240
-"""SQS drops the second copy of a message for five minutes: when it is not known whether there was a first."""
+"""The longest delay of a message whose copy on FIFO may have been sent: SQS drops a second one for 5 minutes."""
 
 
 class Planner:
-    """Plans settlements by a consumer's policy and failure steps."""
+    """The planner of one consumer, with its policy and failure steps."""
 
     def __init__(self, policy: RetryPolicy, steps: FailureSteps) -> None:
         self._policy = policy
@@ -55,11 +54,11 @@ class Planner:
         self._longest: dict[bool, float] = {}
 
     def start(self, decision: Decision, situation: Situation) -> SettlementPlan:
-        """Return the plan for a decision. Like `go_on` and `refused`, it may need the facts of a queue to go on."""
+        """Return the plan for a decision; like that of `go_on` and `refused`, it may need a look-up (``needs``)."""
         return self._restarted(SettlementPlan(decision, ()), decision, situation)
 
     def go_on(self, plan: SettlementPlan, situation: Situation) -> SettlementPlan:
-        """Return the plan with the copy for its next way; a way for which there can be no copy is passed over."""
+        """Return the plan with the copy for its next way; ways for which no copy can be made are skipped."""
         plan = plan.changed(copy=None, decision=plan.decided, needs=None, notices=())
         while True:
             while plan.ways[0].only_if_refused and not plan.is_refused:
@@ -72,7 +71,7 @@ class Planner:
                 decision, copy = self._copy_for(way, plan, writer, situation)
             except FactsNeeded as needed:
                 return plan.changed(needs=needed.queue)
-            except BaseException as error:  # noqa: BLE001 whatever it is, the message is still in its queue
+            except BaseException as error:  # noqa: BLE001 whatever the error, the message is still in its queue
                 plan = plan.changed(notices=(*plan.notices, *writer.notices))
                 failure = plan.decided.failure
                 if is_a(error, CannotCopy) and failure is not None and way.name == "as_decided":
@@ -89,7 +88,7 @@ class Planner:
             plan = plan.changed(ways=plan.ways[1:])
 
     def refused(self, plan: SettlementPlan, error: Exception, situation: Situation) -> SettlementPlan:
-        """Return the plan after its copy was not sent for certain: the next way."""
+        """Return the plan with the next way, after SQS did not confirm the copy."""
         copy = plan.copy
         assert copy is not None
         is_open = may_be_applied(error)
@@ -103,7 +102,7 @@ class Planner:
         return self.go_on(plan, situation)
 
     def waits_until(self, plan: SettlementPlan, now: float) -> float:
-        """Return until when a message waits in its queue, in epoch seconds; 0 for one that is released."""
+        """Return until when a message waits in its queue, in epoch seconds; 0 for a released message."""
         if plan.decision.outcome.kind == "release":
             return 0
         if plan.decided.outcome.kind in WAITS:
@@ -112,10 +111,10 @@ class Planner:
         return now + (min(longest, REPEAT_ON_FIFO_SECONDS) if plan.is_perhaps_sent else longest)
 
     def seconds_in_place(self, plan: SettlementPlan, situation: Situation | None, now: float) -> int:
-        """Return for how many seconds to hide a message, as long as SQS can.
+        """Return for how many seconds to hide a message, at most as long as SQS allows.
 
-        One that would expire, and could not be sent, comes back in time to try that again. ``situation``: None where
-        the queue was not looked up.
+        A message that would expire, and could not be sent, comes back in time for another attempt at sending it.
+        ``situation``: None if the queue was not looked up.
         """
         delivery, wanted = plan.delivery, seconds_until(self.waits_until(plan, now), now)
         seconds = min(wanted, delivery.longest_wait(now)) if wanted else 0
@@ -125,7 +124,7 @@ class Planner:
         return seconds if left is None else min(seconds, max(SHORTEST_CUT_SECONDS, int(left / 2)))
 
     def asked_for(self, decision: Decision) -> int:
-        """Return for how many seconds a message is to wait from its verdict on, whatever SQS can keep."""
+        """Return the requested delay in seconds, from the verdict on, also if SQS cannot keep all of it."""
         return whole_seconds(seconds_to_wait(decision, self.longest_delay(decision.delivery)))
 
     def longest_delay(self, delivery: Delivery) -> float:
@@ -150,9 +149,10 @@ class Planner:
     def _copy_for(
         self, way: Way, plan: SettlementPlan, writer: CopyWriter, situation: Situation
     ) -> tuple[Decision, Copy | None]:
-        """Return the copy that a way sends, and the decision it stands for; None where it would be one that failed.
+        """Return the copy of a way, and the decision that it carries out; None if it would repeat a failed send.
 
-        Raises what `CopyWriter` raises.
+        Raises:
+            CannotCopy, NoDeadLetterQueue, FactsNeeded: As for `CopyWriter`.
         """
         decision, now = plan.decided, situation.now
         failure, outcome = decision.failure, decision.outcome
@@ -168,7 +168,7 @@ class Planner:
         return decision, writer.resend(failure, decision)
 
     def _dead_letter_instead(self, way: Way, plan: SettlementPlan, writer: CopyWriter) -> tuple[Decision, Copy | None]:
-        """The dead letter of a message that would be lost, or moved without a record, where it is."""
+        """Return the dead letter of a message that SQS would otherwise delete, or move without a failure record."""
         decision, delivery = plan.decided, plan.delivery
         had_failed = decision.failure is not None
         failure = decision.failure or Failure(delivery.message, None, "expiring", failed_at=decision.decided_at)
@@ -182,7 +182,7 @@ class Planner:
         return Decision(delivery, dead, decision.decided_at, failure, trouble=decision.trouble), copy
 
     def _ask_further(self, plan: SettlementPlan, failure: Failure, situation: Situation) -> SettlementPlan:
-        """Have the failure steps decide again, on a message that cannot be sent again."""
+        """Have the failure steps decide once more, on a message of which no copy can be sent."""
         passed = failure.changed(does_not_fit=True)
         context = StepContext(situation.rng, situation.time_left)
         steps = self._steps.of(failure.queue)
@@ -196,5 +196,5 @@ class Planner:
 
 
 def seconds_until(moment: float, now: float) -> int:
-    """Return the whole seconds that are left, at least 0."""
+    """Return the whole seconds from ``now`` to ``moment``, at least 0."""
     return max(0, math.ceil(moment - now - MOMENT_SECONDS))

@@ -1,6 +1,7 @@
-"""Settlement plans: the ways to settle a message, best first, and those that follow if SQS refuses (SPEC C8, C10, E4).
+"""Settlement plans: the ways to settle a message, best first, each a fallback for the one before (SPEC C8, C10, E4).
 
-Values and pure functions. `tarry.settlement.planner` makes plans, `tarry.settlement.executor` carries them out.
+This module has values and pure functions. `tarry.settlement.planner` makes plans, `tarry.settlement.executor` carries
+them out.
 """
 
 from __future__ import annotations
@@ -21,57 +22,57 @@ if TYPE_CHECKING:
     from tarry.telemetry.notices import Notice
 
 MANY_HOPS = 12
-"""Lambda stops a function that keeps sending to its own queue at about 16 (PLATFORM 15b)."""
+"""The number of hops from which tarry warns or waits in place: Lambda stops a loop at about 16 (PLATFORM 15b)."""
 RECURSIVE_LOOP_VARIABLE = "TARRY_RECURSIVE_LOOP"
 
 SENDS_COPY = frozenset({"dead_letter", "resend"})
 """Outcomes that send a copy and delete the original."""
 WAITS = frozenset({"retry", "defer", "wait"})
-"""Outcomes with a delay of their own."""
+"""Outcomes with their own delay."""
 
 Name = Literal["as_decided", "copy_waits", "last_resort", "expiring", "in_place"]
 
 
 class Way(NamedTuple):
-    """One way to deal with a message.
+    """One way to settle a message.
 
-    ``as_decided``: send it where the outcome says. ``copy_waits``: send it to its own queue again, where the copy
-    waits. ``last_resort``: dead-letter it with its record, since SQS would move it without one. ``expiring``:
-    dead-letter it, since its queue is about to drop it. ``in_place``: leave it in its queue, invisible until its time.
+    ``as_decided``: send a copy where the outcome says. ``copy_waits``: send a copy to the same queue, where it waits.
+    ``last_resort``: dead-letter the message with its record, because SQS would move it without one. ``expiring``:
+    dead-letter it, because its queue is about to delete it. ``in_place``: leave it in its queue, hidden for its delay.
     """
 
     name: Name
     only_if_refused: bool = False
-    """Only where SQS has refused the way before for certain, and would the next time."""
+    """Whether to use the way only if SQS has refused the one before, and would refuse it the next time."""
 
 
 IN_PLACE = Way("in_place")
 
 
 class SettlementPlan(Value):
-    """What is to be done with one message at SQS: the next way, its copy, and the ways that follow if it fails."""
+    """The settlement of one message: the next way, its copy, and the ways that follow if SQS refuses it."""
 
     decided: Decision
     decision: Decision
-    """The same, or what is done in its stead: a dead letter."""
+    """The decision that the next way carries out: ``decided``, or a dead letter instead."""
     ways: tuple[Way, ...]
     """The next way first; the last one is always ``in_place``."""
     copy: Copy | None
-    """The copy to send; None where the message waits in its queue, or is released."""
+    """The copy to send; None if the message waits in its queue or is released."""
     needs: QueueArn | None
-    """The queue whose size limit planning needs before it can go on."""
+    """The queue to look up before planning can go on; else None."""
     is_done: bool
-    """Whether nothing is to be done at SQS: the failure steps, asked again, took the message."""
+    """Whether no request is needed: asked once more, the failure steps acknowledged or discarded the message."""
     tried: frozenset[QueueArn]
     """The queues to which a copy could not be sent."""
     not_sent: tuple[str, ...]
-    """Why the ways before failed."""
+    """Why the earlier ways failed, as texts."""
     is_refused: bool
-    """Whether the way before has done nothing for certain, and would not the next time either."""
+    """Whether the way before certainly had no effect, and would have none the next time."""
     is_perhaps_sent: bool
-    """Whether a copy on a FIFO queue may have been sent, or not."""
+    """Whether a copy may have been sent to a FIFO queue, without a confirmation."""
     notices: tuple[Notice, ...]
-    """What the log is to say of this planning."""
+    """Log lines about this planning."""
 
     def __init__(self, decision: Decision, ways: tuple[Way, ...]) -> None:
         self._freeze(
@@ -93,7 +94,7 @@ class SettlementPlan(Value):
         return self._changed(**fields)
 
     def failed(self, why: str, **fields: Any) -> SettlementPlan:
-        """Return the plan without its next way, which failed."""
+        """Return the plan without its next way, which has failed."""
         not_sent = self.not_sent if why in self.not_sent else (*self.not_sent, why)
         return self._changed(not_sent=not_sent, ways=self.ways[1:], **fields)
 
@@ -103,7 +104,7 @@ class SettlementPlan(Value):
 
 
 def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: float) -> tuple[Way, ...]:
-    """The ways to deal with a message, best first; the last one is always ``in_place``.
+    """Return the ways to settle a message, best first; the last one is always ``in_place``.
 
     ``longest_delay``: for how many seconds an unhandled message waits.
     """
@@ -118,7 +119,7 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
     if kind in SENDS_COPY:
         ways.append(Way("as_decided"))
     elif kind == "wait":
-        ways += _ways_of_parked(delivery, expires=expires, is_last=is_last)
+        ways += _ways_of_delayed(delivery, expires=expires, is_last=is_last)
     elif expires or by_copy:
         ways.append(Way("copy_waits"))
     if is_last:
@@ -128,15 +129,15 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
     return (*ways, IN_PLACE)
 
 
-def _ways_of_parked(delivery: Delivery, *, expires: bool, is_last: bool) -> list[Way]:
-    """For a message that is not due yet: it is sent again where it cannot wait, as often as Lambda lets it be."""
+def _ways_of_delayed(delivery: Delivery, *, expires: bool, is_last: bool) -> list[Way]:
+    """Return the ways for a message that is not due: a copy, if it cannot wait in place and Lambda allows the hop."""
     if (expires or is_last) and not delivery.source.is_fifo and may_hop(delivery):
         return [Way("copy_waits")]
     return [Way("expiring")] if expires else []
 
 
 def _waits_by_copy(decision: Decision, seconds: float, longest: int) -> bool:
-    """Whether the copy is to wait in the message's stead: a deferral, or a delay that SQS does not keep in place."""
+    """Return whether a copy waits instead of the message: for a deferral, or a delay that SQS cannot keep in place."""
     if decision.outcome.kind == "defer":
         return may_hop(decision.delivery)
     was_asked_for = decision.outcome.kind == "retry" and not decision.by_backoff
@@ -144,19 +145,19 @@ def _waits_by_copy(decision: Decision, seconds: float, longest: int) -> bool:
 
 
 def may_hop(delivery: Delivery) -> bool:
-    """Whether a deferral may be sent again without Lambda stopping the function for it (SPEC J5)."""
+    """Return whether a message may be sent to its own queue without Lambda stopping the function (SPEC J5)."""
     return os.environ.get(RECURSIVE_LOOP_VARIABLE) == "Allow" or hops_of(delivery) + 1 < MANY_HOPS
 
 
 def seconds_to_wait(decision: Decision, longest_delay: float) -> float:
-    """For how long a message waits, from the verdict on; an unhandled one for the policy's longest delay (SPEC E4)."""
+    """Return the delay in seconds from the verdict on; for an unhandled message, the policy's longest (SPEC E4)."""
     if decision.outcome.kind in WAITS:
         return decision.outcome.delay or 0
     return 0 if decision.outcome.kind == "release" else longest_delay
 
 
 def waits_until(decision: Decision, longest_delay: float) -> float:
-    """The moment until which a message waits, in epoch seconds (SPEC C11)."""
+    """Return until when a message waits, in epoch seconds (SPEC C11)."""
     if decision.until is not None and decision.outcome.kind in WAITS:
         shortest = 1 if decision.outcome.kind == "defer" else 0
         return max(decision.until, decision.decided_at + shortest)
@@ -164,7 +165,7 @@ def waits_until(decision: Decision, longest_delay: float) -> float:
 
 
 def why_it_could_not_wait(decision: Decision) -> str | None:
-    """What the record of a message says that was dead-lettered though its handler had not failed on it."""
+    """Return the text of the failure record of a message that is dead-lettered without a failure; else None."""
     delay = f"{decision.outcome.delay or 0:g} s"
     if decision.outcome.kind == "wait":
         return (

@@ -1,7 +1,7 @@
-"""Sending a message on to another queue: send, confirm, then delete.
+"""Sending copies: send, check the confirmation, then delete the originals.
 
-In this order a crash can only double a message; the other way round it could lose one. Nothing is deleted whose
-sending is not confirmed by a message id and the body's MD5.
+In this order, a crash can duplicate a message but not lose it. An original is deleted only after SQS has confirmed its
+copy with a message id and the MD5 of the body.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Sent(Value):
-    """What came of a copy: sent for certain if ``error`` is None. ``not_deleted`` is why the original may be left."""
+    """The result of sending a copy: confirmed if ``error`` is None; ``not_deleted`` is the error of the delete."""
 
     copy: Copy
     error: Exception | None
@@ -33,12 +33,12 @@ class Sent(Value):
 
 
 def send_copies(copies: Sequence[Copy], lookups: Lookups) -> list[Sent]:
-    """Sends copies, as many in a request as it holds, and deletes the originals of each request that is confirmed."""
+    """Send copies in as few requests as possible, and delete the originals of confirmed copies; return the results."""
     routes: dict[tuple[QueueArn, QueueArn], list[Copy]] = {}
     for copy in copies:
         routes.setdefault((copy.delivery.source, copy.target), []).append(copy)
     chunks = [chunk for route in routes.values() for chunk in requests_of((copy, copy.size) for copy in route)]
-    known: set[str] = set()  # what was confirmed, also where what comes after it has no answer in time
+    known: set[str] = set()  # confirmed copies, also if their deletes get no answer in time
     answers = lookups.requests.all([partial(_send_then_delete, chunk, known, lookups) for chunk in chunks])
     done: list[Sent] = []
     for chunk, answer in zip(chunks, answers, strict=True):
@@ -47,7 +47,7 @@ def send_copies(copies: Sequence[Copy], lookups: Lookups) -> list[Sent]:
 
 
 def _cut_short(copy: Copy, error: Exception, known: Collection[str]) -> Sent:
-    """One of a chunk that was not finished: if it is sent for certain, only its delete is not."""
+    """Return the result of a copy whose request was cut short: if the send was confirmed, only the delete failed."""
     return Sent(copy, None, error) if copy.delivery.delivery_id in known else Sent(copy, error)
 
 
@@ -59,12 +59,12 @@ def _send_then_delete(chunk: Sequence[Copy], known: set[str], lookups: Lookups) 
 
 
 def _send(chunk: Sequence[Copy], variant: int, known: set[str], lookups: Lookups) -> dict[str, Exception | None]:
-    """Why each message was not sent for certain, by its delivery id; None if it was, which is ``known`` at once."""
+    """Return the errors of the sends by delivery id, None if confirmed; add confirmed ids to ``known`` at once."""
     url = lookups.url(chunk[0].target)
     entries = [_entry(str(index), copy, variant) for index, copy in enumerate(chunk)]
     try:
         answer = lookups.requests.call("send_message_batch", QueueUrl=url, Entries=entries)
-    except Exception as error:  # noqa: BLE001 whatever it is, nothing is confirmed
+    except Exception as error:  # noqa: BLE001 whatever the error, no copy is confirmed
         if len(chunk) > 1 and is_worth_splitting(error):
             parts = [_send([copy], variant, known, lookups) for copy in chunk]
             return {delivery_id: why for part in parts for delivery_id, why in part.items()}
@@ -95,12 +95,12 @@ def _entry(entry_id: str, copy: Copy, variant: int) -> dict[str, Any]:
     if isinstance(trace_header, str):
         entry["MessageSystemAttributes"] = {"AWSTraceHeader": {"DataType": "String", "StringValue": trace_header}}
     if target.is_fifo:
-        # The same transfer repeated is swallowed by SQS, and no other is.
+        # SQS drops a repeat of this transfer, and no other message.
         entry["MessageDeduplicationId"] = hashlib.sha256(copy.transfer.encode()).hexdigest()
         entry["MessageGroupId"] = delivery.group_id or delivery.id
     else:
         if (seconds := copy.delay_seconds(delivery.invocation.now())) is not None:
-            entry["DelaySeconds"] = seconds  # 0 too: the queue may have a default delay
+            entry["DelaySeconds"] = seconds  # also 0: the queue may have a default delay
         if delivery.group_id:
             entry["MessageGroupId"] = delivery.group_id
     return entry

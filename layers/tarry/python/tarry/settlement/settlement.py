@@ -1,8 +1,8 @@
-"""The settlement of one invocation: which messages are settled when, within the time there is.
+"""The settlement of one invocation: which messages are settled when, within the time left.
 
-Most are settled when the batch has run: sends with their deletes, then delayed retries, then releases. A short wait on
-a standard queue is asked for earlier, by a thread of its own, so that the message comes back in time; and where many
-messages fail, they are settled while the others run.
+Most messages are settled after the batch has run: first sends with their deletes, then delays, then releases. A thread
+sets a short delay on a standard queue earlier, so that the message comes back in time. If many messages fail, they are
+settled while the others run.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from tarry.support.arn import QueueArn
 
 SLICE = 100
-"""So many messages are settled at once, and before the batch has run where so many have failed."""
+"""The number of messages settled at once; if as many have failed, they are settled before the batch has run."""
 FIRST_COST_SECONDS = 0.002
-"""What settling a message is taken to cost until it was measured."""
+"""The assumed time to settle a message until it is measured."""
 ANSWER_SECONDS = 0.5
-"""Kept of the time left, to answer in; of a short invocation less."""
+"""The time kept for the response; less in a short invocation."""
 ANSWER_SHARE = 0.05
-"""Of the time that an invocation began with: more is not kept."""
+"""The largest share of the invocation's time kept for the response."""
 
 
 class Settlement:
-    """What is left to settle of one invocation."""
+    """The messages of one invocation that are not settled yet."""
 
     def __init__(self, invocation: Invocation, policy: RetryPolicy, steps: FailureSteps, log: Log) -> None:
         self._invocation = invocation
@@ -51,35 +51,35 @@ class Settlement:
         self._planner = Planner(policy, steps)
         self._executor = Executor(invocation, self._planner, self._lookups, log)
         self._todo: list[Delivery] = []
-        """Messages of which a copy is sent, or that wait."""
+        """The messages to send a copy of, or to hide for a delay."""
         self._releases: list[Delivery] = []
         self._lock = threading.Lock()
         self._cost = FIRST_COST_SECONDS
-        self.deciding = 0.0
-        """What it has been taking to decide on a message, in seconds."""
-        self._unsettled = self._too_late = 0
+        self.decision_seconds = 0.0
+        """The measured time to decide on a message."""
+        self._unsettled = self._unaffordable = 0
         self._early = EarlyWaits(invocation, self._executor.ask_early, log)
 
-    # what is known of the queues
+    # facts of the queues
 
     def knows(self, delivery: Delivery) -> bool:
-        """Whether the message's queue was looked up."""
+        """Return whether the message's queue was looked up."""
         return self._lookups.knows(delivery.source)
 
     def prepare(self, delivery: Delivery, then: Callable[[], None]) -> None:
-        """Begin to look its queue up in a thread of its own."""
+        """Start the look-up of the message's queue in another thread."""
         self._lookups.prepare(delivery.source, then)
 
     def facts(self, delivery: Delivery) -> QueueFacts:
-        """What is known of the message's queue; it may take a request."""
+        """Return the facts of the message's queue; this may make a request."""
         return self._lookups.source(delivery.source)
 
-    # what is to be settled
+    # messages to settle
 
     def add(self, decision: Decision, *, early: bool, may_look_up: bool = True) -> None:
-        """Settle a message with the others, or ``early`` where its wait ends before the invocation may.
+        """Settle a message after the batch; if it may be ``early``, before the end of a short delay or of its lease.
 
-        The first look-up of its queue is made here if it was not before, and with ``may_look_up`` that of the target.
+        This looks up its queue if that was not done before and, with ``may_look_up``, the target.
         """
         delivery = decision.delivery
         self._executor.plan(decision, may_look_up=may_look_up)
@@ -92,15 +92,15 @@ class Settlement:
             self._settle_early(delivery)
 
     def needed_by(self, delivery: Delivery) -> QueueArn | None:
-        """Return the queue that is to be looked up (`look_up`) before a message can be settled."""
+        """Return the queue to look up (`look_up`) before a message can be settled; None if there is none."""
         return None if delivery.is_settled else self._executor.plan_of(delivery).needs
 
     def look_up(self, queue: QueueArn) -> None:
-        """Look the size limit of a queue up; it takes a request."""
+        """Look up the size limit of a queue with a request."""
         self._executor.look_up(queue)
 
     def go_on(self, delivery: Delivery, *, early: bool) -> None:
-        """Complete the plan of a message when the queue it needed was looked up."""
+        """Complete the plan of a message after the look-up that it needed."""
         self._executor.complete(delivery)
         if early:
             self._settle_early(delivery)
@@ -111,7 +111,7 @@ class Settlement:
 
     @property
     def has_slice(self) -> bool:
-        """Whether so many messages have failed that they are to be settled while the others run."""
+        """Whether enough messages have failed to settle them while the others run."""
         return len(self._todo) >= SLICE
 
     def send_now(self, decision: Decision) -> bool:
@@ -125,12 +125,12 @@ class Settlement:
         return delivery.is_done
 
     def sort(self, place: Callable[[str], int]) -> None:
-        """Put what is to be settled in the order of the batch."""
+        """Put the messages to settle in the order of the batch; ``place`` returns the position of a delivery id."""
         for deliveries in (self._todo, self._releases):
             deliveries.sort(key=lambda delivery: place(delivery.delivery_id))
 
     def finish(self) -> None:
-        """Carry out what is left to do, as far as there is time."""
+        """Settle the remaining messages, as far as there is time."""
         self._early.stop()
         todo, self._todo = [delivery for delivery in self._todo if not delivery.is_settled], []
         free = self._early.take(todo)
@@ -149,13 +149,13 @@ class Settlement:
         self._in_slices(
             [delivery for delivery in deliveries if self._executor.sends_copy(delivery)], self._executor.send
         )
-        # One whose copy there was no time to send stays as it is.
+        # A message whose copy there was no time to send is not hidden either.
         self._in_slices(
             [delivery for delivery in deliveries if self._executor.stays(delivery)], self._executor.wait_in_place
         )
 
     def settle_full_requests(self) -> None:
-        """Settle those that fill requests, and leave the others for the next: no request more is made for it."""
+        """Settle the messages that fill whole requests, so that settling early costs no additional request."""
         with self._lock:
             ready = self._take_full_requests()
         if not ready:
@@ -177,22 +177,22 @@ class Settlement:
         return ready
 
     def delete(self, deliveries: Sequence[Delivery]) -> None:
-        """Delete acknowledged messages: there will be no answer after which Lambda does."""
+        """Delete acknowledged messages: the process ends without a response, so Lambda does not delete them."""
         self._executor.delete(deliveries)
 
     def done(self) -> list[str]:
         """Return the delivery ids of messages that are settled for good."""
-        deliveries = tuple(self._invocation.deliveries.values())  # a request that is under way may change one of them
+        deliveries = tuple(self._invocation.deliveries.values())  # a copy: a request in progress may add one
         return [delivery.delivery_id for delivery in deliveries if delivery.is_done]
 
     def stop(self) -> None:
-        """Make no request of its own any more."""
+        """Start no further early request."""
         self._early.stop()
 
     # early
 
     def _is_short(self, delivery: Delivery) -> bool:
-        """Whether its wait may be over before the invocation is, so that it is asked for now (SPEC C11)."""
+        """Return whether the delay of a message may end before the invocation, so that it is set now (SPEC C11)."""
         if delivery.is_settled or delivery.source.is_fifo:
             return False
         plan, now = self._executor.plan_of(delivery), self._invocation.now()
@@ -205,7 +205,7 @@ class Settlement:
         return until - now < self._invocation.time_left()
 
     def _loses_its_lease(self, delivery: Delivery) -> bool:
-        """Whether its lease may end before the invocation does, so that it could not be settled then (SPEC E6)."""
+        """Return whether the lease of a message may end before the invocation, so that it is settled now (SPEC E6)."""
         if delivery.is_settled or delivery.source.is_fifo:
             return False
         end = lease_end(delivery, self.facts(delivery).visibility_timeout)
@@ -214,26 +214,26 @@ class Settlement:
     # time
 
     def owed_seconds(self) -> float:
-        """What the settlement of those that failed so far is going to cost."""
+        """Return the estimated time to settle the messages that have failed so far."""
         return len(self._todo) * self._cost
 
     @property
     def has_time(self) -> bool:
-        """Whether there is time to settle another message; of those for which there is none, a few are told of."""
-        if not self._too_late and self._affordable() > 0:
+        """Whether there is time to settle another message; True also for the first ten without, to log them."""
+        if not self._unaffordable and self._affordable() > 0:
             return True
-        self._too_late += 1
-        return self._too_late <= MAX_ENTRIES
+        self._unaffordable += 1
+        return self._unaffordable <= MAX_ENTRIES
 
     def report_only(self, messages: int = 1) -> None:
-        """Note messages that there is no time to settle."""
+        """Count messages that there is no time to settle."""
         self._unsettled += messages
 
     def _affordable(self) -> int:
-        """How many messages there is time to decide on and to settle."""
+        """Return the number of messages that there is time to decide on and settle."""
         invocation = self._invocation
         left = invocation.time_left() - min(ANSWER_SECONDS, invocation.began_with * ANSWER_SHARE)
-        return SLICE if left == math.inf else int(left / (self._cost + self.deciding)) if left > 0 else 0
+        return SLICE if left == math.inf else int(left / (self._cost + self.decision_seconds)) if left > 0 else 0
 
     def _in_slices(self, deliveries: Sequence[Delivery], carry_out: Callable[[Sequence[Delivery]], None]) -> None:
         start = 0
@@ -253,7 +253,7 @@ class Settlement:
 
 
 def not_settled(count: int) -> str:
-    """Return the line on messages that failed, and that there was no time to settle."""
+    """Return the log text for failed messages that there was no time to settle."""
     return (
         f"{count} messages were not settled, because there was no time left. They are only reported as failed, and "
         "come back when the queue's visibility timeout ends. Set a smaller BatchSize, or give the function a longer "

@@ -1,4 +1,4 @@
-"""The queue a message came from, as its ARN says it."""
+"""Queue ARNs, and the queues that a name, URL or ARN stands for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tarry.support.value import Value
 
 
 class QueueArn(Value):
-    """An SQS queue's ARN, taken apart. A missing or odd ARN gives a queue without a name, of which nothing is asked."""
+    """The ARN of an SQS queue and its parts. A missing or invalid ARN has no name; tarry makes no request about it."""
 
     text: str
 
@@ -26,11 +26,11 @@ class QueueArn(Value):
 
     @property
     def is_fifo(self) -> bool:
-        """Only the name says it: since 2025 messages of standard queues may carry a group id too."""
+        """Whether the queue is FIFO, from its name: since 2025, messages of standard queues can have a group id."""
         return self.text.endswith(".fifo")
 
     def sibling(self, name: str, account: str | None = None) -> QueueArn:
-        """The queue of another name beside this one: same partition and region, and account unless given."""
+        """Return the queue ``name`` in the same partition and region, by default in the same account."""
         parts = self.text.split(":")
         if not self.name:  # a name alone has no account to be in, a URL has
             return QueueArn(f"arn:aws:sqs::{account}:{name}" if account else "")
@@ -46,12 +46,12 @@ def _made_once(text: str) -> QueueArn:
 
 
 def queue_arn(text: object) -> QueueArn:
-    """The `QueueArn` of what an event has for one, which may be anything."""
+    """Return the `QueueArn` for the ``eventSourceARN`` of an event, which may be of any type."""
     return _made_once(text if isinstance(text, str) else "")
 
 
 def named_queue(name: str, beside: QueueArn) -> QueueArn:
-    """The ARN of a queue given as ARN, URL or name, where a name is one beside the queue ``beside``."""
+    """Return the ARN of a queue given as ARN, URL or name; a name is taken to be in the account of ``beside``."""
     if name.startswith("arn:"):
         return queue_arn(name)
     if "/" not in name:

@@ -1,8 +1,8 @@
-"""Reading errors without running any code of theirs.
+"""Reading exceptions without running their code.
 
-An exception is a user's object: its ``__cause__`` may be a property that raises, its ``__bool__`` and ``__eq__`` may do
-anything, and ``isinstance`` asks its ``__class__``. Everything here is read through the descriptors of Python's own
-base classes, and compared by identity. Only `text_of` calls the error's code, and it guards that call.
+An exception can be of a user's class: its ``__cause__`` may be a property that raises, its ``__bool__`` and ``__eq__``
+may do anything, and ``isinstance`` reads its ``__class__``. This module reads exceptions through the descriptors of
+Python's base classes, and compares them by identity. Only `text_of` calls the exception's code, and guards the call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_LINKS = 10_000
-"""How many errors of one chain, or one tree of groups, are looked at."""
+"""The most errors read from one chain or one tree of exception groups."""
 
 _MAY_BE_SUSPENDED = 0x20 | 0x80 | 0x200
 """Generator, coroutine, async generator: inspect's flags, without its import."""
@@ -38,18 +38,18 @@ def is_a(value: object, kind: type[T]) -> TypeGuard[T]: ...
 @overload
 def is_a(value: object, kind: tuple[type[T], ...]) -> TypeGuard[T]: ...
 def is_a(value: object, kind: Any) -> bool:
-    """Whether ``value`` really is an instance of ``kind``, whatever its ``__class__`` claims."""
+    """Return whether ``value`` is an instance of ``kind``, whatever its ``__class__`` says."""
     return issubclass(type(value), kind)
 
 
 def cause_of(error: BaseException) -> BaseException | None:
-    """The error that ``error`` was raised from explicitly (``raise error from cause``)."""
+    """Return the error that ``error`` was raised from explicitly (``raise error from cause``)."""
     cause: BaseException | None = _cause(error)
     return cause
 
 
 def origin_of(error: BaseException) -> BaseException | None:
-    """The error that ``error`` came from, as Python's own traceback shows it: its cause, else its context."""
+    """Return the error that led to ``error``, as Python's traceback shows it: its cause, else its context."""
     if (cause := cause_of(error)) is not None or _is_context_suppressed(error):
         return cause
     context: BaseException | None = _context(error)
@@ -57,27 +57,27 @@ def origin_of(error: BaseException) -> BaseException | None:
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:
-    """The traceback of ``error``."""
+    """Return the traceback of ``error``."""
     trace: TracebackType | None = _traceback(error)
     return trace
 
 
 def leaves_of(group: BaseExceptionGroup[Any]) -> tuple[BaseException, ...]:
-    """The errors directly in a group."""
+    """Return the errors directly in a group."""
     leaves: tuple[BaseException, ...] = _exceptions(group)
     return leaves
 
 
-def let_frames_go(error: BaseException) -> None:
-    """Free what a failed handler holds: an error keeps the frames that it was raised through, and all their locals."""
+def drop_tracebacks(error: BaseException) -> None:
+    """Free the frames that an error was raised through, with their locals, by removing the tracebacks."""
     for link in everything_in(error, with_suppressed=True):
         BaseException.with_traceback(link, None)
 
 
 def free_memory_of(raised: BaseException) -> None:
-    """Free what a handler holds that ran out of memory: its error keeps the frames, and they all that it took.
+    """Free the locals of a handler that ran out of memory; its error keeps the frames alive.
 
-    Without this there would be none left for the next message, nor for anything that has to be imported for this one.
+    Otherwise no memory would be left for the next message, or for the imports that settling this one needs.
     """
     for error in everything_in(raised, with_suppressed=True):
         if is_a(error, MemoryError):
@@ -85,7 +85,7 @@ def free_memory_of(raised: BaseException) -> None:
 
 
 def clear_frames(error: BaseException) -> None:
-    """Free what the frames hold that an error was raised through, and keep its traceback."""
+    """Free the locals of the frames that an error was raised through, and keep its traceback."""
     for link in everything_in(error, with_suppressed=True):
         _clear_frames(traceback_of(link))
 
@@ -98,15 +98,15 @@ def _clear_frames(trace: TracebackType | None) -> None:
 
 def _clear(frame: FrameType) -> None:
     if sys.version_info < (3, 13) and frame.f_code.co_flags & _MAY_BE_SUSPENDED:
-        return  # one that waits would be ended
+        return  # before Python 3.13, clearing a suspended generator or coroutine ends it
     try:
         frame.clear()
     except RuntimeError:
-        return  # our own, which runs
+        return  # the frame is running: it is tarry's own
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """``error``, then each error that it came from. Cycles end."""
+    """Yield ``error``, then each error that led to it. A cycle ends the chain."""
     seen = set[int]()
     link: BaseException | None = error
     while link is not None and id(link) not in seen and len(seen) < MAX_LINKS:
@@ -116,13 +116,13 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def everything_in(error: BaseException, *, with_suppressed: bool = False) -> Iterator[BaseException]:
-    """``error``, the errors of its groups, and each error that one of them came from, nearest first. Cycles end.
+    """Yield ``error``, the errors in its groups, and the errors that led to each of them, nearest first.
 
-    ``with_suppressed``: both the cause and the context of each, since an error holds on to both.
+    ``with_suppressed``: yield both the cause and the context of each error, which keeps both alive.
     """
     seen = set[int]()
     todo: list[BaseException | None] = [error]
-    for link in todo:  # which grows
+    for link in todo:  # the list grows while it is read
         if link is None or id(link) in seen:
             continue
         seen.add(id(link))
@@ -133,30 +133,30 @@ def everything_in(error: BaseException, *, with_suppressed: bool = False) -> Ite
 
 
 def bases_of(error: BaseException) -> tuple[type, ...]:
-    """The classes of ``error``, the most specific first."""
+    """Return the classes of ``error``, the most specific first."""
     bases: tuple[type, ...] = _bases(type(error))
     return bases
 
 
 def name_of(kind: type) -> str:
-    """``module.Name`` of a class, without the module for built-in ones, at most 200 characters."""
+    """Return the ``module.Name`` of a class, ``Name`` for a built-in one; at most 200 characters."""
     module, name = _plain(_module(kind)), _plain(_qualified_name(kind))
     return (name if module == "builtins" else f"{module}.{name}")[:200]
 
 
 def type_name(error: BaseException) -> str:
-    """`name_of` the error's class."""
+    """Return the `name_of` the error's class."""
     return name_of(type(error))
 
 
 def text_of(value: object, limit: int) -> str:
-    """``str(value)``, at most ``limit`` characters. If it cannot be described, the text says so."""
+    """Return ``str(value)``, at most ``limit`` characters; if ``__str__`` raises, a text that names the exception."""
     try:
         return str.__getitem__(str(value), slice(limit))
-    except BaseException as failure:  # noqa: BLE001 an odd __str__ must not hide the error, nor end the batch
+    except BaseException as failure:  # noqa: BLE001 a broken __str__ must not hide the error or end the batch
         return f"<{name_of(type(failure))} while describing it>"
 
 
 def _plain(name: object) -> str:
-    """The name as a real ``str``: a class may have anything as its ``__module__``."""
+    """Return a name as a plain ``str``: the ``__module__`` of a class can be anything."""
     return str.__str__(name) if issubclass(type(name), str) else "?"

@@ -1,4 +1,4 @@
-"""Processes that a handler forks.
+"""Forked child processes: a handler may call ``os.fork``.
 
 A child that returns from the handler, or raises, is a copy of the whole invocation. It must not run or settle the other
 messages of the batch: the parent does. (A child of ``multiprocessing`` never returns to the handler.)
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Forkable(Protocol):
-        """What is to be told that this process is a forked child now."""
+        """An object to notify in a forked child."""
 
         def forked(self) -> None: ...
 
 
 watches = set["Forkable"]()
-"""Of the sequential runs in this process."""
+"""The watches of the runs in progress on a main thread of this process."""
 
 
 class Forked(BaseException):
@@ -33,17 +33,17 @@ _generation = 0
 
 
 def generation() -> int:
-    """How often this process was forked from one that runs tarry. Unlike the process id, it costs no system call."""
+    """Return the number of forks between this process and the first one. Unlike ``os.getpid``, it is no system call."""
     return _generation
 
 
-def leave_if_forked(began_in: int, raised: BaseException | None) -> None:
-    """End this process, with the exit code of ``raised``, if it was forked since `generation` was ``began_in``."""
+def exit_if_forked(began_in: int, raised: BaseException | None) -> None:
+    """Exit with the exit code of ``raised`` if the process was forked since `generation` returned ``began_in``."""
     if _generation != began_in:
-        _leave(raised)
+        _exit(raised)
 
 
-def _leave(raised: BaseException | None) -> NoReturn:
+def _exit(raised: BaseException | None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -62,8 +62,8 @@ def _exit_code(raised: BaseException | None) -> int:
 
 
 def _mark_child() -> None:
-    """In a child: count the fork, and mark the message that runs, so that its loop ends the process."""
-    global _generation  # noqa: PLW0603 of the process, as is the fork
+    """Count the fork in the child, and mark the message that runs, so that the loop of its run exits."""
+    global _generation  # noqa: PLW0603 a fork concerns the whole process
     _generation += 1
     for watch in watches:
         watch.forked()

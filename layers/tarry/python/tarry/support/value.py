@@ -1,6 +1,6 @@
-"""Frozen values: constructor, equality, hash and repr from their annotated fields.
+"""Frozen values, with constructor, equality, hash and repr made from their annotated fields.
 
-What `dataclasses` would give, without its import of `inspect` at every cold start (docs/decisions/0001-cold-start.md).
+A replacement for `dataclasses`, which imports `inspect` at every cold start (docs/decisions/0001-cold-start.md).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Value:
     """A base for small immutable classes.
 
-    The annotations of a subclass are its fields, in the order of the constructor's arguments; what they are set to is
-    their default. A subclass that checks or computes its fields has a constructor of its own, which ends in `_freeze`.
+    The annotations of a subclass are its fields, in the order of the constructor's arguments; a class attribute is a
+    default. A subclass that checks or computes its fields has its own constructor, which ends in `_freeze`.
     """
 
     _names: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""What is told of a message's transitions: one backend a file."""
+"""Telemetry: log lines, and errors as text."""

@@ -1,7 +1,7 @@
-"""One structured log line for each transition but a plain commit, on the logger ``tarry``.
+"""Structured log lines on the logger ``tarry``, for problems and for all transitions except a plain commit.
 
-The line reads by itself; its fields are attributes of the log record too (``extra``), so that Lambda's JSON format,
-Powertools and any structured formatter show them as fields. No body is logged unless `LogOptions` asks for it.
+The text of a line contains its fields. They are also attributes of the log record (``extra``), so that Lambda's JSON
+format, Powertools and other structured formatters show them as fields. Bodies are logged only if `LogOptions` says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Fields = Mapping[str, Any]
 
-DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40  # logging's own numbers: it is imported with the first line
+DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40  # the levels of `logging`, which the first line imports
 
 _TRANSITIONS = {
     "ack": ("committed", INFO),
@@ -37,7 +37,7 @@ _TRANSITIONS = {
 
 
 class LogOptions(Value):
-    """What the log contains.
+    """The options of a consumer's log.
 
     Args:
         body: Whether lines about a message have its body.
@@ -70,9 +70,9 @@ class Log:
         failed: bool = False,
         **more: Any,
     ) -> None:
-        """A message has moved to the state its outcome leads to; ``delay`` is None where it could not be set.
+        """Log that a message has moved to the state of its outcome; ``delay`` is None if it could not be set.
 
-        ``failed``: it had failed before; if it is done all the same, the line is a WARNING.
+        ``failed``: whether the handler had failed on the message, so that the line is at least a WARNING.
         """
         fields = {"state": str(outcome.state), "delay": delay, "reason": reason, **more}
         event, level = _TRANSITIONS[outcome.kind]
@@ -90,7 +90,7 @@ class Log:
         level: int = ERROR,
         **more: Any,
     ) -> None:
-        """Something went wrong on the way; ``text`` says what, and what to do about it."""
+        """Log a problem; ``text`` says what happened, what tarry does now, and what to do."""
         fields = {"text": text, **more}
         if delivery is None:
             self._line(level, {"event": event, "consumer": self._consumer, **fields}, error)
@@ -109,7 +109,7 @@ class Log:
         self._message_line(DEBUG, "ignored", delivery, None, {"text": text})
 
     def once(self, world: World, event: str, text: str) -> None:
-        """A warning that is given once a cold start."""
+        """Log a warning once per cold start."""
         if world.first_time(f"{event} {text}"):
             self.problem(event, text, level=WARNING)
 
@@ -137,10 +137,10 @@ class Log:
         error: BaseException | Diagnosis | None,
         diagnose: Callable[[BaseException], Diagnosis] | None = None,
     ) -> None:
-        """Writes a line. Nothing that fails here (a handler, a formatter, the redaction) reaches the messages."""
+        """Write a line. An exception of a log handler, a formatter or ``redact`` does not affect the messages."""
         try:
             self._write(level, {name: value for name, value in fields.items() if value is not None}, error, diagnose)
-        except BaseException as failure:  # noqa: BLE001 a handler or formatter of the user's
+        except BaseException as failure:  # noqa: BLE001 a log handler or formatter of the user's
             _last_resort(fields, failure)
 
     def _write(
@@ -156,12 +156,12 @@ class Log:
         if not logger.isEnabledFor(level):
             return
         if error is not None:
-            fields |= self._told(error, diagnose)
+            fields |= self._error_fields(error, diagnose)
         if self._options.redact is not None:
             fields = self._redacted(self._options.redact, fields)
         fields = {name: _bounded(name, value) for name, value in fields.items()}
-        # The traceback as bounded text instead of exc_info: the frames of a failed handler may be gone by now. Plain
-        # formatters show exc_text, formatters that write JSON show the field.
+        # The traceback is bounded text, not exc_info: the frames of a failed handler may be freed by now. Plain
+        # formatters show exc_text; JSON formatters show the field.
         line = logger.makeRecord(
             logger.name, level, __file__, 0, _sentence(fields), (), None, "_write", _safe_names(fields)
         )
@@ -169,16 +169,16 @@ class Log:
             line.exc_text = traceback
         logger.handle(line)
 
-    def _told(
+    def _error_fields(
         self, error: BaseException | Diagnosis, diagnose: Callable[[BaseException], Diagnosis] | None
     ) -> dict[str, Any]:
-        """The fields of an error. With a ``redact`` hook, the traceback holds no texts."""
-        from tarry.telemetry import diagnosis as words
+        """Return the fields of an error. With a ``redact`` hook, the traceback contains no texts."""
+        from tarry.telemetry import diagnosis as diagnoses
 
-        diagnosis = (diagnose or words.diagnose)(error) if is_a(error, BaseException) else cast("Diagnosis", error)
-        told = {"error": diagnosis.logged_line, "error_type": diagnosis.type, "fingerprint": diagnosis.fingerprint}
+        diagnosis = (diagnose or diagnoses.diagnose)(error) if is_a(error, BaseException) else cast("Diagnosis", error)
+        fields = {"error": diagnosis.logged_line, "error_type": diagnosis.type, "fingerprint": diagnosis.fingerprint}
         traceback = diagnosis.logged_traceback if self._options.redact is None else diagnosis.traceback
-        return {**told, "traceback": traceback} if traceback else told
+        return {**fields, "traceback": traceback} if traceback else fields
 
     def _redacted(self, redact: Callable[[dict[str, Any]], Fields], fields: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -189,16 +189,16 @@ class Log:
 
 
 def _sentence(fields: Fields) -> str:
-    """The line for those whose log shows no fields: ``waiting_retry message_id=... attempt=2 delay=90``."""
-    hidden = _NOT_SHOWN | ({"delivery_id"} if fields.get("delivery_id") == fields.get("message_id") else set())
-    shown = (f"{name}={_shown(value)}" for name, value in fields.items() if name not in hidden)
+    """Return the text of a line with its fields: ``waiting_retry message_id=... attempt=2 delay=90``."""
+    omitted = _NOT_SHOWN | ({"delivery_id"} if fields.get("delivery_id") == fields.get("message_id") else set())
+    shown = (f"{name}={_shown(value)}" for name, value in fields.items() if name not in omitted)
     return " ".join([str(fields.get("event", "")), *shown])
 
 
 MAX_FIELD_BYTES = 1_024
-"""Of a text in a line. An error's text stands in up to three places of it, which must not exceed 4 KiB (SPEC I2)."""
+"""The most bytes of a field. An error's text is in up to three fields, together at most 4 KiB (SPEC I2)."""
 MAX_RECORD_BYTES = 65_536
-"""Of a failure record that was cut to fit beside its message (SPEC F3)."""
+"""The most bytes of a failure record that was cut to fit beside its message (SPEC F3)."""
 _LONGER = {"traceback": 16_384, "record": MAX_RECORD_BYTES}
 
 _NOT_SHOWN = frozenset({"event", "state", "consumer", "error_type", "traceback"})
@@ -210,7 +210,7 @@ def _shown(value: object) -> str:
 
 
 def _bounded(name: str, value: Any) -> Any:
-    """A field, cut to the length that a line shows. A body that ``LogOptions`` asks for is not cut."""
+    """Return a field cut to the length that a line shows. A body, which ``LogOptions`` asks for, is not cut."""
     limit = _LONGER.get(name, MAX_FIELD_BYTES)
     if type(value) is not str or len(value) * 4 <= limit or name == "body":
         return value
@@ -220,7 +220,7 @@ def _bounded(name: str, value: Any) -> Any:
 
 
 def _safe_names(fields: Fields) -> dict[str, Any]:
-    """logging refuses extras with the names of its own attributes; a redaction may have made one."""
+    """Rename fields that have a name of logging's own: logging refuses them, and ``redact`` may have made one."""
     return {(f"{name}_" if name in _TAKEN else name): value for name, value in fields.items()}
 
 
@@ -237,5 +237,5 @@ def _last_resort(fields: Fields, failure: BaseException) -> None:
         sys.stderr.write(
             f"tarry: {fields.get('event')} {fields.get('message_id')!r}: log failed: {name_of(type(failure))}\n"
         )
-    except Exception:  # noqa: BLE001 there is nowhere left to say it
+    except Exception:  # noqa: BLE001 there is nowhere else to report it
         return

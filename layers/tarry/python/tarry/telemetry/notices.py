@@ -1,4 +1,4 @@
-"""Log lines that planning asks for. Planning does not log: it returns notices with what it planned."""
+"""Notices: log lines as values. Planning does not log; it returns notices with the plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Notice(NamedTuple):
-    """A line about one delivery, for `Log.notices`."""
+    """A log line about one delivery, for `Log.notices`."""
 
     event: str
     text: str

@@ -15,7 +15,7 @@ from tarry.consumer import Consumer
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.execution.batch_verdicts import WithoutVerdict, culprit_of, effective_verdict
 from tarry.execution.handlers import is_awaitable
-from tarry.execution.return_values import take
+from tarry.execution.return_values import apply_result
 from tarry.message import Message, delivery_of
 from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
 from tarry.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
@@ -177,7 +177,7 @@ class _Watch:
     def returned(self, result: Any) -> None:
         """Record the end of the call with a result, which may be a verdict."""
         try:
-            take(result, self._subject)
+            apply_result(result, self._subject)
         except BaseException as error:  # noqa: BLE001 whatever it is, it counts as if it had been raised
             self.end(error)
         else:

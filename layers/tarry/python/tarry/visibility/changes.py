@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tarry.sqs.lookups import Lookups
     from tarry.support.arn import QueueArn
 
-APART_SECONDS = 30
-"""The seconds between messages that are to become visible one by one."""
-SPREAD_SECONDS = 900
-"""The longest period over which they are spread, however many they are."""
+SPREAD_INTERVAL_SECONDS = 30
+"""The seconds between messages that become visible one by one."""
+MAX_SPREAD_SECONDS = 900
+"""The longest period over which messages are spread."""
 
 BEYOND_THE_LIMIT = "Total VisibilityTimeout"
 
@@ -47,7 +47,7 @@ class ChangeResult(Value):
         return self.error is not None and is_stale_handle(self.error)
 
 
-def until(delivery: Delivery, seconds: float) -> VisibilityChange:
+def extension(delivery: Delivery, seconds: float) -> VisibilityChange:
     """Return the change that keeps a message invisible for ``seconds`` from now, or as long as SQS allows."""
     return VisibilityChange(delivery, min(math.ceil(seconds), delivery.longest_wait()))
 
@@ -57,8 +57,10 @@ def spread(units: Collection[Sequence[Delivery]], beyond: float) -> list[Visibil
 
     A message that kills the process then comes back without the others (SPEC G4).
     """
-    apart = min(APART_SECONDS, SPREAD_SECONDS / max(1, len(units) - 1))
-    return [until(delivery, beyond + index * apart) for index, of_unit in enumerate(units) for delivery in of_unit]
+    interval = min(SPREAD_INTERVAL_SECONDS, MAX_SPREAD_SECONDS / max(1, len(units) - 1))
+    return [
+        extension(delivery, beyond + index * interval) for index, of_unit in enumerate(units) for delivery in of_unit
+    ]
 
 
 def extend_leases(

@@ -91,9 +91,9 @@ class Keepalive:
         return self._invocation.delivery(delivery_id, record)
 
     def _extend(self, deliveries: list[Delivery]) -> None:
-        held = [each for each in deliveries if not (each.is_given_up or each.is_lost)]
-        self._find_ends(held)
-        changes = [change for delivery in held if (change := self._extension(delivery)) is not None]
+        active = [each for each in deliveries if not (each.is_given_up or each.is_lost)]
+        self._find_ends(active)
+        changes = [change for delivery in active if (change := self._extension(delivery)) is not None]
         time_left = self._invocation.time_left()
         share = 1.0 if time_left == math.inf else min(1.0, self._every / max(time_left, self._every))
         for result in extend_leases(changes, self._lookups, self._log, share, IF_LOST):

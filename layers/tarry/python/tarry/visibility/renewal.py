@@ -40,12 +40,12 @@ def renew(
         return
     from tarry.sqs.client import Requests
     from tarry.sqs.lookups import Lookups
-    from tarry.visibility.changes import extend_leases, spread, until
+    from tarry.visibility.changes import extend_leases, extension, spread
 
     beyond = invocation.time_left() + margin
     by_id = {each.delivery_id: each for each in on_fifo}
     groups = [[by_id.pop(message_id) for message_id, _ in group if message_id in by_id] for group in one_by_one]
-    changes = [*(until(each, beyond) for each in by_id.values()), *spread(groups, beyond)]
+    changes = [*(extension(each, beyond) for each in by_id.values()), *spread(groups, beyond)]
     requests = Requests(invocation)
     try:
         possible = [change for change in changes if change.delivery.receipt_handle]
