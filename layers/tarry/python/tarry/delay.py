@@ -93,8 +93,6 @@ def longest_wait(*, received_at: float | None, invoked_at: float, now: float) ->
 
     ``received_at``: the time of *this* receive, known only for the first one, else None. Times are epoch seconds.
     """
-    if (
-        received_at is None or now - received_at > MAX_VISIBILITY_SECONDS
-    ):  # no lease is that old: an old sample event
+    if received_at is None or now - received_at > MAX_VISIBILITY_SECONDS:  # no lease is that old: an old sample event
         received_at = invoked_at - UNKNOWN_RECEIVE_SECONDS
     return max(0, math.floor(MAX_VISIBILITY_SECONDS - max(0.0, now - received_at) - 1))

@@ -62,8 +62,8 @@ class Unsent(Value):
     reason: Exception
     """The error of SQS or botocore; for a message beyond a limit, a `ValueError` or `TypeError`."""
     entry: Any = None
-    """The entry for another ``queue.send_batch([unsent.entry])``, with the same deduplication id; None if the message can
-    never be sent."""
+    """The entry for another ``queue.send_batch([unsent.entry])``, with the same deduplication id; None if the message
+    can never be sent."""
 
 
 class SendError(TarryError):

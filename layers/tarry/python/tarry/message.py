@@ -48,7 +48,7 @@ class Message(Generic[T]):
 
     def __init__(self, record: dict[str, Any], delivery_id: str, invocation: Invocation) -> None:
         self._record = record
-        self._delivery_id = delivery_id  # kept apart: a handler may change the record
+        self._delivery_id = delivery_id  # stored separately: a handler may change the record
         self._invocation = invocation
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ class Message(Generic[T]):
             text = "message.record needs Powertools: add aws-lambda-powertools to the function, or its layer"
             raise ModuleNotFoundError(text, name=error.name) from error
 
-        return SQSRecord(deepcopy(self._record))  # a copy: what becomes of the message must not depend on its use
+        return SQSRecord(deepcopy(self._record))  # a copy, so that changes to it do not affect the message
 
     @property
     def queue(self) -> str:
@@ -211,7 +211,7 @@ class Message(Generic[T]):
         """
         verdict = Retry(delay)
         self._delivery.check_delay(verdict)
-        verdict.__cause__ = sys.exception()  # in an `except` block, the exception is why
+        verdict.__cause__ = sys.exception()  # in an `except` block, the exception is the cause
         if self._verdict_on_batch is ACK:
             return self._delivery.ignore(verdict, ACK)
         self._delivery.take_verdict(verdict)

@@ -45,8 +45,8 @@ class Settings(TypedDict, total=False):
     FIFO, messages of different groups only. ``timeout``: seconds that one run of the handler may take; a handler that
     takes longer fails with `TimeoutError`.
 
-    ``keepalive``: the interval in seconds at which tarry extends the visibility of all unfinished messages of the batch, to
-    three intervals. For queues whose visibility timeout is shorter than the handler takes.
+    ``keepalive``: extend the visibility of all unfinished messages of the batch at this interval in seconds, to three
+    intervals. For queues whose visibility timeout is shorter than the handler takes.
 
     ``ack="eager"``: delete acknowledged messages during the invocation, ten at a time or after one second, so that they
     stay deleted if the process dies later. `Message.ack` deletes before the handler returns (not on FIFO). By default,

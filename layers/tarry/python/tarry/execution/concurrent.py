@@ -193,9 +193,7 @@ class Concurrent:
                 return self._reruns.append(rerun)
         verdicts = run.made_verdicts
         is_under_way = verdicts is not None and verdicts.outcomes.is_under_way(message.delivery_id)
-        if run.is_fifo and not (
-            job.is_abandoned or is_under_way
-        ):  # otherwise the next message of its group would run at the same time
+        if run.is_fifo and not (job.is_abandoned or is_under_way):  # else the next of its group would run beside it
             self._queue.free(delivery_of(message))
 
     def _settled(self, delivery: Delivery, rerun: Rerun | None) -> None:

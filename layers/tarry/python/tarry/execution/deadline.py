@@ -29,7 +29,7 @@ class Deadline:
         """When Lambda kills the process; infinite if it never does."""
         wanted = MARGIN_SECONDS if is_loaded else MARGIN_SECONDS + LOADING_SECONDS
         share = began_with * MARGIN_SHARE
-        self.margin = share if share < wanted else wanted  # noqa: FURB136 a call costs
+        self.margin = share if share < wanted else wanted  # noqa: FURB136 a call of min() costs time
         """The seconds kept for settling."""
         self.owed = 0.0
         """The seconds kept in addition for settling the messages that have failed so far."""

@@ -187,9 +187,7 @@ class CopyWriter:
         identity = {name: record[name] for name in ESSENTIAL if name in record}
         try:
             redacted: Record = json.loads(dump({**options.redact(json.loads(dump(record))), **identity}))
-            Envelope(
-                redacted, delivery.invocation.started_at
-            )  # the attribute must be readable when the copy is delivered
+            Envelope(redacted, delivery.invocation.started_at)  # raises if a consumer could not read it
         except BaseException as error:  # noqa: BLE001 a user's hook
             what = "returned an invalid record" if is_a(error, UnreadableRecord) else "raised"
             text = f"DeadLetter's redact {what} ({type_name(error)}). Only the reason is kept."

@@ -32,7 +32,7 @@ class QueueArn(Value):
     def sibling(self, name: str, account: str | None = None) -> QueueArn:
         """Return the queue ``name`` in the same partition and region, by default in the same account."""
         parts = self.text.split(":")
-        if not self.name:  # a name alone has no account to be in, a URL has
+        if not self.name:  # the source is unknown: only a URL has an account
             return QueueArn(f"arn:aws:sqs::{account}:{name}" if account else "")
         return QueueArn(":".join([*parts[:4], account or parts[4], name]))
 
