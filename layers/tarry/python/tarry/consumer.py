@@ -170,7 +170,7 @@ class Consumer(Generic[T]):
             if self.keepalive is None:
                 runner.run()
             else:
-                self._kept_alive(self.keepalive, runner.run, pending, invocation)
+                self._keep_alive(self.keepalive, runner.run, pending, invocation)
             if run.made_verdicts is not None:
                 run.made_verdicts.finish()
             if invocation.must_end_process is not None:
@@ -200,7 +200,7 @@ class Consumer(Generic[T]):
             return Concurrent(run)
         return Sequential(run)
 
-    def _kept_alive(self, seconds: float, steps: Callable[[], None], pending: Records, invocation: Invocation) -> None:
+    def _keep_alive(self, seconds: float, steps: Callable[[], None], pending: Records, invocation: Invocation) -> None:
         from tarry.visibility.keepalive import Keepalive
 
         keepalive = Keepalive(seconds, pending, invocation, self.log)
@@ -253,7 +253,7 @@ def consumer(function: Any = None, /, **settings: Any) -> Any:
         ConfigurationError: A setting is out of range, or two settings contradict each other.
         TypeError: There is no such setting.
     """
-    return _made(function, False, settings)
+    return _consumer_or_decorator(function, False, settings)
 
 
 @overload
@@ -277,10 +277,10 @@ def batch_consumer(function: Any = None, /, **settings: Any) -> Any:
         ConfigurationError: A setting is out of range, or two settings contradict each other.
         TypeError: There is no such setting.
     """
-    return _made(function, True, settings)
+    return _consumer_or_decorator(function, True, settings)
 
 
-def _made(function: Any, takes_batch: bool, settings: Any) -> Any:
+def _consumer_or_decorator(function: Any, takes_batch: bool, settings: Any) -> Any:
     refuse_unknown(settings)
     if function is not None:
         return Consumer(function, takes_batch, settings)

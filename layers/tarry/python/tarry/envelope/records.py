@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def dead_letter_record(
     failure: Failure,
     reason: str,
-    died_at: float,
+    failed_at: float,
     *,
     include_traceback: bool,
     origin: str | None = None,
@@ -37,7 +37,7 @@ def dead_letter_record(
     ``origin``: the ARN of the queue to which a retry sends it; by default the source queue. ``text``: the message of
     the failure record if there was no error.
     """
-    part = _failure_part(failure, reason, died_at, failure.attempt, include_traceback)
+    part = _failure_part(failure, reason, failed_at, failure.attempt, include_traceback)
     if text is not None and "message" not in part["failure"]:
         part["failure"]["message"] = text
     return _base(failure.delivery, origin or failure.delivery.source.text) | part

@@ -84,20 +84,20 @@ class BatchVerdicts:
         todo = [(index, delivery) for index, delivery in enumerate(deliveries) if not delivery.is_closed]
         for _, delivery in todo:  # the others were decided when they got their verdicts
             delivery.is_closed = True
-        culprit = culprit_of(batch, raised)
+        position = failed_index(batch, raised)
         effective = [effective_verdict(delivery.verdict, whole.verdict) for delivery in deliveries]
         if raised is not None and all(verdict is not None and verdict is not raised for verdict in effective):
             text = "The batch handler raised after it gave a verdict on every message. The verdicts hold."
             self._log.problem("raised_after_verdict", text, error=raised, level=WARNING)
-        if culprit is not None and raised is not None:
+        if position is not None and raised is not None:
             raised = raised if (cause := cause_of(raised)) is None else cause
         without_verdict = WithoutVerdict(whole.answer, self._fails_without_verdict)
         for index, delivery in todo:
             verdict = effective[index]
-            if verdict is None and culprit is not None and index < culprit:
+            if verdict is None and position is not None and index < position:
                 verdict = ACK
-            is_behind_culprit = verdict is None and culprit is not None and index > culprit
-            if is_behind_culprit or (groups.is_stopped(delivery) and not stands_alone(effective[index])):
+            is_behind_failed = verdict is None and position is not None and index > position
+            if is_behind_failed or (groups.is_stopped(delivery) and not removes_message(effective[index])):
                 verdicts.release(delivery)
             elif verdict is None and raised is None:
                 self._on_no_verdict(delivery, without_verdict, ended_at)
@@ -163,12 +163,12 @@ def leaves_delay_open(signal: Retry) -> bool:
         return False
 
 
-def stands_alone(verdict: Verdict | None) -> bool:
+def removes_message(verdict: Verdict | None) -> bool:
     """Return whether a verdict removes its message from the queue, so that it holds in a stopped FIFO group."""
     return verdict is ACK or is_a(verdict, (Discard, Reject))
 
 
-def culprit_of(batch: Batch[Any], raised: BaseException | None) -> int | None:
+def failed_index(batch: Batch[Any], raised: BaseException | None) -> int | None:
     """Return the index of the message that a `BatchError` names; None if it names none of this batch."""
     if not is_a(raised, BatchError):
         return None

@@ -56,14 +56,14 @@ def run_in_event_loop(steps: Coroutine[Any, Any, None], on_exit: Callable[[BaseE
                 if not any(_ended_with(other, error) for other in earlier):
                     on_exit(error)  # otherwise the error is that of a task from an earlier invocation
 
-    _where_no_loop_runs(run)
+    _outside_loop(run)
 
 
 def _ended_with(task: asyncio.Task[Any], error: BaseException) -> bool:
     return task.done() and not task.cancelled() and task.exception() is error
 
 
-def _where_no_loop_runs(run: Callable[[], None]) -> None:
+def _outside_loop(run: Callable[[], None]) -> None:
     """Call ``run`` here, or in another thread if the caller is in an event loop, as in an async test."""
     if asyncio._get_running_loop() is None:
         return run()

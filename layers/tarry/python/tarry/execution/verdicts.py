@@ -133,11 +133,11 @@ class Verdicts:
         decided_at = delivery.verdict_at or ended_at or delivery.invocation.now()
         try:
             decided = decide(delivery, verdict, raised, policy, decided_at, diagnose=diagnose, tries=tries)
-        except BaseException as trouble:  # noqa: BLE001 a broken signal of the user's: only this message fails
+        except BaseException as error:  # noqa: BLE001 a broken signal of the user's: only this message fails
             text = "The verdict cannot be read, so the message has failed: check the delay and reason of the signal."
-            log.problem("verdict_unreadable", text, delivery, error=trouble)
+            log.problem("verdict_unreadable", text, delivery, error=error)
             decided = Failure(
-                delivery.message, trouble, "error", failed_at=decided_at, tries=tries, diagnosis=diagnose(trouble)
+                delivery.message, error, "error", failed_at=decided_at, tries=tries, diagnosis=diagnose(error)
             )
         if verdict is not None and raised is not None and isinstance(decided, Decision):
             text = "The handler raised after it gave a verdict on the message. The verdict holds."
@@ -208,7 +208,7 @@ class Verdicts:
     def _ask(self, failure: Failure, *, early: bool) -> Rerun | None:
         """Ask the failure steps."""
         delivery = failure.delivery
-        decision = self._asked(failure, self._handling.steps.of(failure.queue))
+        decision = self._ask_steps(failure, self._handling.steps.of(failure.queue))
         if failure.error is not None and not self.keeps_frames:
             drop_tracebacks(failure.error)
             delivery.invocation.diagnoses.drop_traceback()
@@ -221,7 +221,7 @@ class Verdicts:
         self.outcomes.note(decision, early=early)
         return None
 
-    def _asked(self, failure: Failure, steps: StepList) -> Decision:
+    def _ask_steps(self, failure: Failure, steps: StepList) -> Decision:
         delivery, invocation = failure.delivery, failure.delivery.invocation
         facts = self.outcomes.settlement.facts(delivery)
         context = StepContext(invocation.world.random, invocation.time_left)
@@ -247,7 +247,7 @@ class Verdicts:
         """Decide on a message that cannot run again after all: ask the failure steps other than `LocalRetry`."""
         failure = rerun.failure
         steps = self._handling.steps.of(failure.queue).without_local_retry()
-        decision = self._asked(failure, steps)
+        decision = self._ask_steps(failure, steps)
         if decision.outcome.kind == "again":
             decision = Decision(failure.delivery, Outcome.unhandled(), failure.failed_at, failure)
         self.outcomes.note(decision)

@@ -55,7 +55,7 @@ class WholeBatch:
     def _run_here(self) -> None:
         run, watch = self._run, self._run.watch
         run.deadline.check(run.monotonic())
-        if (batch := self._filled()) is None:
+        if (batch := self._fill()) is None:
             return
         raised: BaseException | None = None
         run.deadline.check(run.monotonic())
@@ -76,7 +76,7 @@ class WholeBatch:
         from tarry.execution.jobs import Job
 
         background = self._background = Background(self._run, jobs)
-        if (batch := self._filled()) is not None:
+        if (batch := self._fill()) is not None:
             jobs.start(Job(self._run.handling.function, batch))
             ended: list[Job] = []
             while not ended:  # a wait also ends with the answer to a request
@@ -87,7 +87,7 @@ class WholeBatch:
 
     # the batch
 
-    def _filled(self) -> Batch[Any] | None:
+    def _fill(self) -> Batch[Any] | None:
         """Return the batch for the handler; None if no message of it may run."""
         invocation = self._run.invocation
         invocation.batch = BatchVerdict(deletes_at_once=invocation.acks is not None)

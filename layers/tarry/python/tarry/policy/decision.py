@@ -34,7 +34,7 @@ class Decision(Value):
     failure: Failure | None = None
     until: float | None = None
     """The epoch seconds of a delay that the handler gave as a ``datetime``; else None."""
-    trouble: Diagnosis | None = None
+    step_error: Diagnosis | None = None
     """The exception of a failure step, or of tarry, that left the message unhandled."""
     by_backoff: bool = False
     """Whether the backoff set the delay: it is cut to what SQS can keep in place. A requested delay is never cut."""
@@ -101,15 +101,15 @@ def ask_steps(
     ``facts``: the facts of the source queue.
     """
     try:
-        decision = _asked(failure.changed(context=context), policy, steps, facts, context)
-    except BaseException as trouble:  # noqa: BLE001 a user's step may raise anything, also call sys.exit()
+        decision = _ask(failure.changed(context=context), policy, steps, facts, context)
+    except BaseException as error:  # noqa: BLE001 a user's step may raise anything, also call sys.exit()
         failure = _exhausted(failure, policy, steps, facts)
-        unhandled, diagnosis = Outcome.unhandled(), diagnose(trouble)
-        decision = Decision(failure.delivery, unhandled, failure.failed_at, failure, trouble=diagnosis)
+        unhandled, diagnosis = Outcome.unhandled(), diagnose(error)
+        decision = Decision(failure.delivery, unhandled, failure.failed_at, failure, step_error=diagnosis)
     return decision.noticed(context.notices)
 
 
-def _asked(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFacts, context: StepContext) -> Decision:
+def _ask(failure: Failure, policy: RetryPolicy, steps: StepList, facts: QueueFacts, context: StepContext) -> Decision:
     delivery = failure.delivery
     failure = _exhausted(_with_opinion(failure, policy, context), policy, steps, facts)
     outcome, by_backoff = _with_delay(_answer(steps, failure), failure, policy, context)
@@ -153,9 +153,9 @@ def _with_delay(outcome: Outcome, failure: Failure, policy: RetryPolicy, context
     if outcome.kind != "retry" or outcome.delay is not None:
         return outcome, False
     delivery = failure.delivery
-    seconds, trouble = policy.delay_after(failure.attempt, fifo=delivery.source.is_fifo, rng=context.rng)
-    if trouble is not None:
-        context.notices.append(Notice("backoff_failed", f"{trouble}. The default backoff sets this delay."))
+    seconds, why = policy.delay_after(failure.attempt, fifo=delivery.source.is_fifo, rng=context.rng)
+    if why is not None:
+        context.notices.append(Notice("backoff_failed", f"{why}. The default backoff sets this delay."))
     return Outcome.retry(seconds), True
 
 

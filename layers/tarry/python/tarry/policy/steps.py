@@ -184,11 +184,11 @@ class SendAgain(Value):
         if failure.reason not in ("error", "exhausted") or sent >= self.times:
             return next_step(failure)
         queue = self._queue_for(failure)
-        if (trouble := self._trouble(failure, queue)) is not None:
+        if (why := self._why_not(failure, queue)) is not None:
             _notice(
                 failure,
                 "step_passed_on",
-                f"SendAgain({self.id!r}) does not send the message: {trouble}. The next failure step decides.",
+                f"SendAgain({self.id!r}) does not send the message: {why}. The next failure step decides.",
             )
             return next_step(failure)
         return Outcome.resend(queue, self._delay_of(sent + 1, failure), note={self.id: sent + 1})
@@ -217,7 +217,7 @@ class SendAgain(Value):
             _notice(failure, "backoff_failed", text)
             return STANDARD_BACKOFF.delay(number, rng)
 
-    def _trouble(self, failure: Failure, queue: str | None) -> str | None:
+    def _why_not(self, failure: Failure, queue: str | None) -> str | None:
         if failure.does_not_fit:
             return "there is no space for its failure record"
         if not failure.delivery.source.is_fifo:

@@ -40,7 +40,7 @@ class CopyWriter:
         self.notices: list[Notice] = []
 
     def dead_letter(
-        self, failure: Failure, outcome: Outcome, died_at: float, *, origin: str | None = None, text: str | None = None
+        self, failure: Failure, outcome: Outcome, at: float, *, origin: str | None = None, text: str | None = None
     ) -> Copy:
         """Return the copy for the dead-letter queue, without a failure record if there is no room for one.
 
@@ -56,7 +56,7 @@ class CopyWriter:
         self._situation.limit_of(target)  # before any hook of the user's is called
         with_traceback = options.include_traceback
         reason = outcome.reason or failure.reason
-        whole = dead_letter_record(failure, reason, died_at, include_traceback=with_traceback, origin=origin, text=text)
+        whole = dead_letter_record(failure, reason, at, include_traceback=with_traceback, origin=origin, text=text)
         record = self._redacted(self._enriched(whole, failure, options), delivery, options)
         return self._fitted(Copy(delivery, target, [self._attributes_of(delivery)], 0), record, may_go_without=True)
 

@@ -23,11 +23,11 @@ LAST_SECONDS = 0.1
 
 
 class EarlyWaits:
-    """The short delays of one batch. A thread calls ``ask`` to request them, a second after the first was added."""
+    """The short delays of one batch. A thread calls ``request`` with them, a second after the first was added."""
 
-    def __init__(self, invocation: Invocation, ask: Callable[[Sequence[Delivery]], None], log: Log) -> None:
+    def __init__(self, invocation: Invocation, request: Callable[[Sequence[Delivery]], None], log: Log) -> None:
         self._invocation = invocation
-        self._ask = ask
+        self._request = request
         self._log = log
         self._lock = threading.Lock()
         self._waiting: list[Delivery] = []
@@ -84,7 +84,7 @@ class EarlyWaits:
                 self._some.clear()
                 self._idle.clear()
             try:
-                self._ask(self._under_way)
+                self._request(self._under_way)
             except Exception as error:  # noqa: BLE001 a defect of tarry: the delays are set after the batch
                 self._log.problem(
                     "runtime_failed",

@@ -49,7 +49,7 @@ class Executor:
         self._limits: dict[QueueArn, SizeLimit] = {}
         self._plans: dict[str, SettlementPlan] = {}
         """The plans of messages that are not settled yet, by delivery id."""
-        self._asked = set[str]()
+        self._requested = set[str]()
         """The delivery ids of messages whose delay was requested early, without a confirmation."""
         self._logged = set[str]()
         """The delivery ids of messages for which ``attributes_left_out`` was logged."""
@@ -226,7 +226,7 @@ class Executor:
         if (idle := self._invocation.keepalive_idle) is not None:
             idle.wait(PATIENCE_SECONDS)
 
-    def ask_early(self, deliveries: Sequence[Delivery]) -> None:
+    def request_early(self, deliveries: Sequence[Delivery]) -> None:
         """Request short delays while the batch still runs; those not confirmed are requested once more at the end."""
         for delivery in deliveries:
             self.note_if_lost(delivery)
@@ -235,7 +235,7 @@ class Executor:
         self.send(open_)
         waiting = [delivery for delivery in open_ if self.stays(delivery)]
         for delivery in waiting:
-            self._asked.add(delivery.delivery_id)
+            self._requested.add(delivery.delivery_id)
         self.wait_in_place(waiting, early=True)
 
     def wait_in_place(self, deliveries: Sequence[Delivery], *, early: bool = False) -> None:
@@ -250,8 +250,8 @@ class Executor:
             if delivery.is_settled:
                 continue
             plan = self.plan_of(delivery)
-            if delivery.delivery_id in self._asked and not early and self._planner.waits_until(plan, now) <= now:
-                self._note_perhaps_asked(delivery)
+            if delivery.delivery_id in self._requested and not early and self._planner.waits_until(plan, now) <= now:
+                self._note_unconfirmed(delivery)
                 continue
             known = self._situation(delivery) if self._lookups.knows(delivery.source) else None
             seconds = self._planner.seconds_in_place(plan, known, now)
@@ -284,7 +284,7 @@ class Executor:
             more["asked_for"] = self._planner.asked_for(plan.decided)
         self._transition(delivery, outcome, None if result.error else result.change.seconds, **more)
 
-    def _note_perhaps_asked(self, delivery: Delivery) -> None:
+    def _note_unconfirmed(self, delivery: Delivery) -> None:
         delivery.is_settled = True
         text = "SQS did not confirm the delay, and it is over: another delivery may have begun"
         self._transition(delivery, self.plan_of(delivery).decision.outcome, None, not_settled=text)
@@ -313,9 +313,9 @@ class Executor:
     def _transition(self, delivery: Delivery, outcome: Outcome, delay: int | None, **more: Any) -> None:
         plan = self.plan_of(delivery)
         decision, failure = plan.decision, plan.decision.failure
-        if decision.trouble is not None:
+        if decision.step_error is not None:
             text = "A failure step raised an exception; the message stays in its queue."
-            self._log.problem("step_failed", text, delivery, error=decision.trouble)
+            self._log.problem("step_failed", text, delivery, error=decision.step_error)
         if plan.not_sent:
             more["not_sent"] = "; ".join(plan.not_sent)
         reason = outcome.reason or (failure.reason if failure is not None else None)

@@ -96,7 +96,7 @@ class Planner:
         plan = plan.failed(
             why,
             tried=plan.tried | {copy.target},
-            is_perhaps_sent=plan.is_perhaps_sent or (is_open and copy.target.is_fifo),
+            may_be_sent=plan.may_be_sent or (is_open and copy.target.is_fifo),
             is_refused=is_refused_for_good(error),
         )
         return self.go_on(plan, situation)
@@ -108,7 +108,7 @@ class Planner:
         if plan.decided.outcome.kind in WAITS:
             return waits_until(plan.decided, 0)
         longest = self.longest_delay(plan.delivery)
-        return now + (min(longest, REPEAT_ON_FIFO_SECONDS) if plan.is_perhaps_sent else longest)
+        return now + (min(longest, REPEAT_ON_FIFO_SECONDS) if plan.may_be_sent else longest)
 
     def seconds_in_place(self, plan: SettlementPlan, situation: Situation | None, now: float) -> int:
         """Return for how many seconds to hide a message, at most as long as SQS allows.
@@ -175,11 +175,11 @@ class Planner:
         own_reason = decision.outcome.reason if had_failed else None
         reason = "expiring" if way.name == "expiring" else own_reason or failure.reason
         named = self._steps.of(failure.queue).dead_letter.queue if way.name == "expiring" else None
-        dead = Outcome.dead_letter(reason, named if isinstance(named, str) else None)
-        copy = writer.dead_letter(failure, dead, decision.decided_at, text=why_it_could_not_wait(decision))
+        dead_letter = Outcome.dead_letter(reason, named if isinstance(named, str) else None)
+        copy = writer.dead_letter(failure, dead_letter, decision.decided_at, text=why_it_could_not_wait(decision))
         if copy.target in plan.tried:
             return decision, None
-        return Decision(delivery, dead, decision.decided_at, failure, trouble=decision.trouble), copy
+        return Decision(delivery, dead_letter, decision.decided_at, failure, step_error=decision.step_error), copy
 
     def _ask_further(self, plan: SettlementPlan, failure: Failure, situation: Situation) -> SettlementPlan:
         """Have the failure steps decide once more, on a message of which no copy can be sent."""

@@ -69,7 +69,7 @@ class SettlementPlan(Value):
     """Why the earlier ways failed, as texts."""
     is_refused: bool
     """Whether the way before certainly had no effect, and would have none the next time."""
-    is_perhaps_sent: bool
+    may_be_sent: bool
     """Whether a copy may have been sent to a FIFO queue, without a confirmation."""
     notices: tuple[Notice, ...]
     """Log lines about this planning."""
@@ -85,7 +85,7 @@ class SettlementPlan(Value):
             tried=frozenset(),
             not_sent=(),
             is_refused=True,
-            is_perhaps_sent=False,
+            may_be_sent=False,
             notices=(),
         )
 
@@ -124,7 +124,7 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
         ways.append(Way("copy_waits"))
     if is_last:
         ways.append(Way("last_resort"))
-    if expires and decision.trouble is None and kind != "wait":
+    if expires and decision.step_error is None and kind != "wait":
         ways.append(Way("copy_waits" if kind in SENDS_COPY else "expiring", only_if_refused=True))
     return (*ways, IN_PLACE)
 

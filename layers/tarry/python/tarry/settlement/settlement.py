@@ -58,7 +58,7 @@ class Settlement:
         self.decision_seconds = 0.0
         """The measured time to decide on a message."""
         self._unsettled = self._unaffordable = 0
-        self._early = EarlyWaits(invocation, self._executor.ask_early, log)
+        self._early = EarlyWaits(invocation, self._executor.request_early, log)
 
     # facts of the queues
 

@@ -199,7 +199,7 @@ MAX_FIELD_BYTES = 1_024
 """The most bytes of a field. An error's text is in up to three fields, together at most 4 KiB (SPEC I2)."""
 MAX_RECORD_BYTES = 65_536
 """The most bytes of a failure record that was cut to fit beside its message (SPEC F3)."""
-_LONGER = {"traceback": 16_384, "record": MAX_RECORD_BYTES}
+_LONGER_LIMITS = {"traceback": 16_384, "record": MAX_RECORD_BYTES}
 
 _NOT_SHOWN = frozenset({"event", "state", "consumer", "error_type", "traceback"})
 
@@ -211,7 +211,7 @@ def _shown(value: object) -> str:
 
 def _bounded(name: str, value: Any) -> Any:
     """Return a field cut to the length that a line shows. A body, which ``LogOptions`` asks for, is not cut."""
-    limit = _LONGER.get(name, MAX_FIELD_BYTES)
+    limit = _LONGER_LIMITS.get(name, MAX_FIELD_BYTES)
     if type(value) is not str or len(value) * 4 <= limit or name == "body":
         return value
     from tarry.telemetry.diagnosis import shortened
@@ -221,10 +221,10 @@ def _bounded(name: str, value: Any) -> Any:
 
 def _safe_names(fields: Fields) -> dict[str, Any]:
     """Rename fields that have a name of logging's own: logging refuses them, and ``redact`` may have made one."""
-    return {(f"{name}_" if name in _TAKEN else name): value for name, value in fields.items()}
+    return {(f"{name}_" if name in _RESERVED else name): value for name, value in fields.items()}
 
 
-_TAKEN = frozenset(
+_RESERVED = frozenset(
     "args asctime created exc_info exc_text filename funcName levelname levelno lineno message module msecs msg name "
     "pathname process processName relativeCreated stack_info taskName thread threadName".split()
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tarry.batch import Batch, batch_verdict_of
 from tarry.consumer import Consumer
 from tarry.delay import MAX_VISIBILITY_SECONDS
-from tarry.execution.batch_verdicts import WithoutVerdict, culprit_of, effective_verdict
+from tarry.execution.batch_verdicts import WithoutVerdict, effective_verdict, failed_index
 from tarry.execution.handlers import is_awaitable
 from tarry.execution.return_values import apply_result
 from tarry.message import Message, delivery_of
@@ -250,7 +250,7 @@ def _verdicts(
         yield _verdict(subject, delivery_of(subject).verdict, raised)
         return
     whole = batch_verdict_of(subject)
-    culprit, without_verdict = culprit_of(subject, raised), WithoutVerdict(whole.answer, fails_without_verdict)
+    culprit, without_verdict = failed_index(subject, raised), WithoutVerdict(whole.answer, fails_without_verdict)
     stopped: set[str | None] = set()
     for index, message in enumerate(subject):
         delivery = delivery_of(message)

@@ -87,7 +87,7 @@ def extend_leases(
                 delivery,
                 level=WARNING,
             )
-    done = [result for queue, of_it in by_queue.items() for result in change_visibility(of_it, queue, lookups, share)]
+    done = [result for queue, batch in by_queue.items() for result in change_visibility(batch, queue, lookups, share)]
     for result in done:
         delivery, error = result.change.delivery, result.error
         if error is None:
