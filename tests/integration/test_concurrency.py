@@ -601,7 +601,7 @@ def test_an_abandoned_thread_occupies_its_worker_until_it_ends() -> None:  # SPE
         assert running.most == 2
         stuck.gate.set()
         pool = wire.world.keep(WorkerPool)
-        wait_until(lambda: pool.lost == 0)
+        wait_until(lambda: pool.abandoned == 0)
         places = 3
         assert failed(handler(eight, Context())) == []
         assert running.most == 3
