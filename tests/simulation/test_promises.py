@@ -44,7 +44,7 @@ def failure_of_the_dead_letter(sandbox: Sandbox, queue: str = "orders-dlq") -> F
 # SQS never moves a message whose failure tarry knows (SPEC C8)
 
 
-class RaisingStep:
+class FailingStep:
     def handle(self, failure: Failure, next_step: Callable[[Failure], Outcome]) -> Outcome:
         raise RuntimeError("a step that fails")
 
@@ -63,8 +63,8 @@ class RetryingStep:
     "steps",
     [
         pytest.param([RetryInPlace()], id="a list without DeadLetter"),
-        pytest.param([RaisingStep()], id="a step that raises"),
-        pytest.param([RaisingStep(), DeadLetter()], id="a step that raises before DeadLetter"),
+        pytest.param([FailingStep()], id="a step that raises"),
+        pytest.param([FailingStep(), DeadLetter()], id="a step that raises before DeadLetter"),
         pytest.param([UnhandledStep()], id="unhandled on purpose"),
         pytest.param([RetryingStep()], id="a step that retries past the last delivery"),
         pytest.param([SendAgain("again", queue="nowhere")], id="SendAgain to no queue"),

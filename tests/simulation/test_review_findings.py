@@ -247,13 +247,13 @@ def test_extend_skips_messages_that_were_dead_lettered_before_the_batch_ran(
     """SQS refuses the handle of a deleted message, which would end the lease of its group."""
 
     @dataclass
-    class NumberedOrder:
+    class FifoOrder:
         number: int
 
     runs: list[list[str]] = []
 
-    @batch_consumer(model=NumberedOrder, backoff=Fixed(5))
-    def handler(batch: Batch[NumberedOrder]) -> None:
+    @batch_consumer(model=FifoOrder, backoff=Fixed(5))
+    def handler(batch: Batch[FifoOrder]) -> None:
         runs.append([message.body for message in batch])
         batch[0].extend(60)
         if len(runs) == 1:
