@@ -15,7 +15,7 @@ def test_a_message_in_a_queue_is_seen_as_it_is(sandbox: Sandbox) -> None:
     assert (letter.id, letter.delivery_id, letter.queue) == (order, order, "orders")
     assert (letter.body, letter.json()) == ('{"id":1}', {"id": 1})
     assert (letter.attributes, letter.group_id) == (attributes, "ada")
-    assert (letter.receive_count, letter.hidden_seconds, letter.failure) == (0, 90, None)
+    assert (letter.receive_count, letter.invisible_seconds, letter.failure) == (0, 90, None)
 
 
 def test_looking_costs_no_receive(sandbox: Sandbox) -> None:

@@ -301,7 +301,7 @@ def test_what_the_test_sends_with_queue_goes_to_the_sandbox(sandbox: Sandbox) ->
 
     [letter] = sandbox.messages("orders")
     assert letter.id == order
-    assert 59 < letter.hidden_seconds <= 60
+    assert 59 < letter.invisible_seconds <= 60
 
 
 @pytest.mark.parametrize("level", [logging.CRITICAL, logging.NOTSET])

@@ -41,7 +41,7 @@ def test_a_copy_is_the_same_message(sandbox: Sandbox) -> None:  # SPEC L1
     order = sandbox.send("orders", "1")
 
     report = sandbox.run()
-    assert len(report.stories) == 1
+    assert len(report.timelines) == 1
     assert path(report.story(order)) == [
         "READY orders", "IN_FLIGHT orders", "READY slow-orders", "RESENT orders", "IN_FLIGHT slow-orders",
         "COMMITTED slow-orders",
@@ -103,7 +103,7 @@ def test_a_dead_letter_without_room_for_a_record_is_the_same_message(sandbox: Sa
     one_consumer(sandbox, handler)
     order = sandbox.send("orders", "1", attributes={f"a{number}": "x" for number in range(10)})
     report = sandbox.run()
-    assert list(report.stories) == [order]
+    assert list(report.timelines) == [order]
     assert path(report.story(order)) == ["READY orders", "IN_FLIGHT orders", "DEAD_LETTERED orders-dlq"]
 
 
@@ -115,7 +115,7 @@ def test_two_dead_letters_with_the_same_body_and_no_record_are_two_messages(sand
     one_consumer(sandbox, handler)
     attributes = {f"a{number}": "x" for number in range(10)}
     orders = [sandbox.send("orders", "1", attributes=attributes) for _ in range(2)]
-    assert list(sandbox.run().stories) == orders
+    assert list(sandbox.run().timelines) == orders
 
 
 def test_a_redriven_letter_of_sqs_is_the_same_message(sandbox: Sandbox) -> None:
@@ -131,7 +131,7 @@ def test_a_redriven_letter_of_sqs_is_the_same_message(sandbox: Sandbox) -> None:
     sandbox.redrive("orders-dlq")
     report = sandbox.run(check=False)
     assert path(report.story(order))[-3:] == ["READY orders", "IN_FLIGHT orders", "COMMITTED orders"]
-    assert list(report.stories) == [order]
+    assert list(report.timelines) == [order]
 
 
 def test_an_expired_message_is_discarded(sandbox: Sandbox) -> None:
