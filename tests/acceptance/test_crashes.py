@@ -1,4 +1,4 @@
-"""Messages that crash their process, under the runtime client of Lambda, with a new process after each crash.
+"""Messages that crash their process, under the runtime client of Lambda, which is restarted after each crash.
 
 `tests/integration/test_crashes.py` tests many more cases in virtual time.
 """
@@ -98,15 +98,15 @@ def test_a_message_whose_process_is_killed_is_dead_lettered_alone(function: Any,
 
 
 def test_a_message_whose_handler_loops_until_the_timeout_is_dead_lettered_alone(function: Any) -> None:  # SPEC G4, I3
-    """The handler swallows every interruption; otherwise it would fail alone, before the timeout."""
+    """The handler suppresses every interruption; otherwise only its message would fail, before the timeout."""
     with Redelivery(function("loops", before="import boto3"), timeout=3, receives=RECEIVES) as queue:
         queue.send(*ten(9))
         assert_only_the_poison_is_dead_lettered(queue.play())
     assert queue.exits == [None] * RECEIVES
 
 
-def test_a_message_that_runs_out_of_memory_fails_and_its_neighbours_succeed(function: Any) -> None:
-    """SPEC A2, A5. A `MemoryError` keeps the frames of the handler, and with them the memory."""
+def test_a_memory_error_fails_only_its_message(function: Any) -> None:
+    """SPEC A2, A5. A `MemoryError` holds the frames of the handler, and with them the memory."""
     with Redelivery(function("takes_all_memory_it_can_get"), timeout=60, receives=2) as queue:
         queue.send("poison", *(f"m{number}" for number in range(9)))
         queue.play()

@@ -10,7 +10,7 @@ How a block is checked follows from its language, and from an HTML comment on th
 - ``sh`` blocks: each call of `tarry` must be one that the command accepts, each target of `make` must exist. After
   ``<!-- run -->`` the block runs in the folder of the page's files, with this repository at ``../tarry``, and must
   succeed.
-- ``<!-- shown -->``: the block is what the run block before it prints; a line ``...`` stands for lines left out.
+- ``<!-- shown -->``: the block is what the run block before it prints; a line ``...`` stands for omitted lines.
 - ``<!-- not run: reason -->``: the block is not run.
 """
 
@@ -54,7 +54,7 @@ def fail(problems: list[str]) -> None:
 
 
 @of(PAGES)
-def test_every_link_of_a_page_leads_somewhere(page: Page) -> None:
+def test_every_link_of_a_page_has_a_target(page: Page) -> None:
     found = ((line, link, page.broken(link)) for line, link in page.links())
     fail([f"{page.name}:{line}: the link {link} is broken: {why}" for line, link, why in found if why])
 
@@ -78,7 +78,7 @@ def problems_of(block: Block) -> Iterable[tuple[int, str]]:
 
 
 def refusal(words: list[str]) -> str | None:
-    """Say why `tarry` or `make` would not take this command."""
+    """Return why `tarry` or `make` would refuse this command; None if it is valid."""
     program, *arguments = words
     match PurePath(program).name:
         case "make":
@@ -100,7 +100,7 @@ def refusal(words: list[str]) -> str | None:
 
 
 def written(page: Page) -> dict[str, list[Block]]:
-    """The files that a page tells its reader to write."""
+    """Return the code blocks of each file that the reader of a page is to write."""
     files: dict[str, list[Block]] = {}
     for block in page.blocks:
         name = block.file if block.language in {"python", *PARSERS} else None
@@ -129,16 +129,16 @@ def test_the_examples_of_a_page_run(
         settings = ("-o", "python_files=*.py", "-o", "pythonpath=.", "-p", "tarry.testing.plugin")
         with monkeypatch.context() as patch:
             patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # Hypothesis alone takes a second to load
-            patch.setattr(logging.root, "handlers", [])  # what is logged belongs to the page's tests
+            patch.setattr(logging.root, "handlers", [])  # the page's tests get the log lines
             result = pytester.runpytest_inprocess(*options, *settings)
-        capsys.readouterr()  # what pytest printed: where it matters, it is in the failure
+        capsys.readouterr()  # discard the output of pytest: a failure includes it
         if result.ret not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
             fail([f"{page.name}: its examples fail", on_the_page(page, files, result.outlines), LINE_NUMBERS])
     run_shell_blocks(page, files, pytester.path)
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """No AWS account, and `tarry` on the path."""
+    """Return environment variables without an AWS account and with `tarry` on the path."""
     scripts = sysconfig.get_path("scripts")
     return {
         "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
@@ -152,7 +152,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def at_their_lines(blocks: list[Block]) -> str:
-    """The text of a file, each block at the line that it has on its page, so that errors name the page's lines."""
+    """Return the text of a file with each block at its line on the page, so that errors name lines of the page."""
     text = ""
     for block in blocks:
         text += "\n" * (block.line - 1 - text.count("\n")) + block.text
@@ -185,7 +185,7 @@ def run_shell_blocks(page: Page, files: Iterable[str], folder: Path) -> None:
 
 
 def shape(text: str) -> str:
-    """Without real durations, and what stands at the ends of lines."""
+    """Return the text without real durations and trailing spaces."""
     return re.sub(r" +$", "", re.sub(r"\d+\.\d+ ?s\b", "_", text), flags=re.MULTILINE)
 
 
@@ -195,7 +195,7 @@ def names_of_pages() -> set[str]:
 
 
 @pytest.mark.parametrize("folder", ["functions", "layers/tarry/python/tarry", "tests"])
-def test_every_page_that_the_code_names_exists(folder: str) -> None:
+def test_every_page_named_in_the_code_exists(folder: str) -> None:
     problems = []
     for path in sorted((ROOT / folder).rglob("*.py")):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):

@@ -48,7 +48,7 @@ def order(id: str, version: int = 1, **changed: Any) -> dict[str, Any]:
     return {"order": id, "version": version, "customer": "ada", "currency": "EUR", "lines": lines, **changed}
 
 
-def test_orders_that_arrive_in_any_order_are_all_written(system: Sandbox) -> None:
+def test_the_latest_version_of_an_order_is_written(system: Sandbox) -> None:
     for version in (3, 2, 1):
         system.send("orders", order("o-1", version))
 
@@ -69,7 +69,7 @@ def test_an_amendment_without_its_order_is_dead_lettered_after_four_attempts(sys
     assert 3_900 < system.elapsed < 7_830  # 20 s, 10 min and 2 h, or half of it
 
 
-def test_a_declined_order_is_dead_lettered_at_once_and_its_neighbours_are_committed(system: Sandbox) -> None:
+def test_a_declined_order_is_dead_lettered_and_the_others_are_committed(system: Sandbox) -> None:
     good = system.send("orders", order("o-1"))
     bad = system.send("orders", order("o-2", currency="XTS"))
     broken = system.send("orders", "{")

@@ -10,7 +10,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "reference"
 
 
 def pages(source: Source) -> dict[Path, str]:
-    """The pages with their generated parts written anew, by their paths."""
+    """Return the text of each page, with its generated parts replaced, by path."""
     found = messages.collect(source)
     parts = {
         DOCS / "messages.md": messages.parts(found, messages.read_meanings()),
@@ -20,12 +20,12 @@ def pages(source: Source) -> dict[Path, str]:
 
 
 def with_parts(page: str, parts: dict[str, str]) -> str:
-    """The page with what stands between ``<!-- generated: name -->`` and ``<!-- end -->`` replaced."""
+    """Return the page with the text between each ``<!-- generated: name -->`` and ``<!-- end -->`` replaced."""
     for name, text in parts.items():
         before, begin, rest = page.partition(f"<!-- generated: {name} -->\n")
         _, end, after = rest.partition("<!-- end -->")
         if not end:
-            raise ValueError(f"the page has no place for its generated part {name!r}")
+            raise ValueError(f"the page has no marker for its generated part {name!r}")
         page = f"{before}{begin}\n{text}\n\n{end}{after}"
     return page
 

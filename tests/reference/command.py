@@ -13,7 +13,7 @@ from tarry.cli.app import app
 from tests.reference.messages import wrapped
 
 
-class Given(NamedTuple):
+class CommandParameter(NamedTuple):
     """An argument or option of a command."""
 
     info: OptionInfo | ArgumentInfo
@@ -31,7 +31,7 @@ class Given(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The option's names, or the argument's one."""
+        """The names of an option, or the name of an argument."""
         if self.is_argument:
             return (self._argument,)
         return tuple(each for each in (self.info.default, *(self.info.param_decls or ())) if isinstance(each, str))
@@ -70,11 +70,11 @@ class Command(NamedTuple):
     name: str
     text: str
     examples: list[str]
-    given: list[Given]
+    parameters: list[CommandParameter]
 
 
 def commands() -> list[Command]:
-    """All commands, with their full names, in the order of the help."""
+    """Return all commands, with their full names, in the order of the help."""
     return list(_of("tarry", app))
 
 
@@ -86,30 +86,30 @@ def _of(prefix: str, typer: Typer) -> Iterator[Command]:
             yield from _of(f"{prefix} {_name(group.name, group.typer_instance)}", group.typer_instance)
 
 
-def _name(given: object, typer: Typer) -> str:
-    return given if isinstance(given, str) else str(typer.info.name)
+def _name(name: object, typer: Typer) -> str:
+    return name if isinstance(name, str) else str(typer.info.name)
 
 
 def _command(prefix: str, info: CommandInfo) -> Command:
     function = info.callback
     assert function is not None
-    given = []
+    parameters = []
     for name, parameter in signature(function, eval_str=True).parameters.items():
-        kind, told = get_args(parameter.annotation)[:2]
-        given.append(Given(told, name, kind, parameter.default))
+        kind, parameter_info = get_args(parameter.annotation)[:2]
+        parameters.append(CommandParameter(parameter_info, name, kind, parameter.default))
     _, _, examples = (info.epilog or "").partition("[/]: ")
     listed = [each for each in re.split(r"; (?=tarry )", examples) if each]
-    return Command(f"{prefix} {info.name or function.__name__}", getdoc(function) or "", listed, given)
+    return Command(f"{prefix} {info.name or function.__name__}", getdoc(function) or "", listed, parameters)
 
 
 def parts() -> dict[str, str]:
-    """The generated part of the page."""
+    """Return the generated part of the page, by its name."""
     return {"commands": "\n".join(line for each in commands() for line in _section(each)).strip()}
 
 
 def _section(command: Command) -> Iterator[str]:
-    arguments = [each for each in command.given if each.is_argument]
-    options = [each for each in command.given if not each.is_argument]
+    arguments = [each for each in command.parameters if each.is_argument]
+    options = [each for each in command.parameters if not each.is_argument]
     yield f"## `{command.name}`\n"
     yield "```text\n" + " ".join([command.name, "[OPTIONS]", *(each.usage for each in arguments)]) + "\n```\n"
     yield "\n\n".join(wrapped(each) for each in command.text.split("\n\n")) + "\n"

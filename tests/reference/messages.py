@@ -15,11 +15,11 @@ MEANINGS = Path(__file__).with_name("meanings.toml")
 FILE = "tests/reference/meanings.toml"
 
 Meaning = tuple[str, str]
-"""What a message means, and what to do."""
+"""The meaning of a message, and the remedy."""
 
 STATES = {str(kind): state for kind, state in _STATES.items()}
 TRANSITIONS = {event: LEVELS[level] for event, level in _TRANSITIONS.values()}
-"""The levels of the events that a message's new state makes."""
+"""The level of each event of a state change."""
 IGNORED = Text("ignored", "telemetry.logs.Log.ignored", "{verdict} is ignored: {why}", "DEBUG")
 SHOWN_AS = {"refuse": "`tarry:`", "note": "note", "failed": "result `failed`", "skipped": "result `skipped`"}
 
@@ -35,28 +35,28 @@ class Meanings(NamedTuple):
         return {key: meaning for section in self.errors.values() for key, meaning in section.items()}
 
     def leaves_out(self, text: Text) -> bool:
-        """Whether a text is none that a user meets, as far as left_out tells."""
+        """Whether left_out lists the text: users do not see it."""
         return any(
             text.key == each or text.name == each or f"{text.place}.".startswith(f"{each}.") for each in self.left_out
         )
 
 
 class Messages(NamedTuple):
-    """What the code has."""
+    """The events and errors in the code."""
 
     events: list[Text]
     errors: list[Text]
 
 
 def read_meanings(path: Path = MEANINGS) -> Meanings:
-    told = tomllib.loads(path.read_text("utf-8"))
+    content = tomllib.loads(path.read_text("utf-8"))
     return Meanings(
-        {name: (each[0], each[1]) for name, each in told["events"].items()},
+        {name: (each[0], each[1]) for name, each in content["events"].items()},
         {
             title: {key: (each[0], each[1]) for key, each in section.items()}
-            for title, section in told["errors"].items()
+            for title, section in content["errors"].items()
         },
-        told["left_out"],
+        content["left_out"],
     )
 
 
@@ -68,15 +68,15 @@ def collect(source: Source) -> Messages:
 
 
 def has_words(template: str) -> bool:
-    """Whether a text has words of its own, and does not only hand on another one."""
+    """Whether a template has words of its own, apart from its values."""
     return re.search(r"[A-Za-z]{2}", re.sub(r"\{[^}]*\}", "", template)) is not None
 
 
-# what is wrong
+# missing and outdated meanings
 
 
 def problems(messages: Messages, meanings: Meanings) -> Iterator[str]:
-    """What keeps the page from being complete, each as a sentence."""
+    """Yield a sentence for each text without a meaning and each meaning without a text."""
     events = {*TRANSITIONS, *(each.name for each in messages.events)}
     for event in sorted(events - meanings.events.keys()):
         yield f"The log event {event!r} has no meaning: add it to [events] in {FILE}, then run `make docs`."
@@ -100,7 +100,7 @@ def problems(messages: Messages, meanings: Meanings) -> Iterator[str]:
 
 
 def parts(messages: Messages, meanings: Meanings) -> dict[str, str]:
-    """The generated parts of the page."""
+    """Return the generated parts of the page, by their names."""
     return {
         "events": "\n".join(_events(messages, meanings)).strip(),
         "errors": "\n".join(_errors(messages, meanings)).strip(),

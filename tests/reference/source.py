@@ -52,7 +52,7 @@ class Scope:
     parameters: tuple[str, ...] = ()
     values: dict[str, list[ast.expr]] = field(default_factory=dict)
     given: dict[str, list[str]] = field(default_factory=dict)
-    """Templates of parameters, where a call gives them."""
+    """The templates of parameters whose value is known from a call."""
     statements: list[ast.stmt] = field(default_factory=list)
 
     def values_at(self, node: ast.Name) -> list[ast.expr]:
@@ -138,7 +138,7 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function without those of functions within it."""
+    """Yield the nodes of a function, without those of functions within it."""
     for child in ast.iter_child_nodes(function):
         if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield child
@@ -146,7 +146,7 @@ def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
 
 
 class Source:
-    """The package."""
+    """The source of the package: its log events, errors, and texts of the command."""
 
     def __init__(self) -> None:
         self.modules = [Module(path) for path in sorted(PACKAGE.rglob("*.py"))]
@@ -155,9 +155,9 @@ class Source:
     # what is collected
 
     def events(self) -> list[Text]:
-        """The lines that are written by name; transitions are in `tarry.telemetry.logs`."""
+        """Return the log lines; those of state changes are in `tarry.telemetry.logs`."""
         calls, found = dict(EVENT_CALLS), dict[Text, None]()
-        for _ in range(3):  # a function that hands the event's name on is such a call itself
+        for _ in range(3):  # a function that passes the event's name on writes a log line too
             for scope, node in self._calls:
                 name = called(node)
                 if name not in calls or len(node.args) <= calls[name]:
@@ -170,7 +170,7 @@ class Source:
         return list(found)
 
     def errors(self) -> list[Text]:
-        """The errors that are made, each text of them once."""
+        """Return the errors that the package raises, each text once."""
         found = dict[Text, None]()
         for scope, node in self._calls:
             kind = self._class(node.func, scope)
@@ -181,7 +181,7 @@ class Source:
         return list(found)
 
     def shown(self) -> list[Text]:
-        """The texts that the command shows by itself."""
+        """Return the texts that the command shows itself."""
         found = dict[Text, None]()
         for scope, node in self._calls:
             name = called(node)
@@ -240,7 +240,7 @@ class Source:
     # templates
 
     def templates(self, node: ast.expr, scope: Scope, depth: int = 0) -> list[str]:
-        """The texts that an expression may have, with ``{name}`` for values."""
+        """Return the texts that an expression may have, with ``{name}`` for values."""
         if depth > 6:
             return [f"{{{label(node)}}}"]
         found = list(dict.fromkeys(self._templates(node, scope, depth + 1)))
@@ -284,7 +284,7 @@ class Source:
 
     @staticmethod
     def _is_a_choice(node: ast.Name, scope: Scope) -> bool:
-        """Whether a variable is one of several texts that are written where it is set."""
+        """Whether a variable is set to one of several literal texts."""
         values = scope.values_at(node)
         return any(isinstance(each, ast.IfExp) for each in values) and all(
             isinstance(part, ast.Constant) and isinstance(part.value, str)
@@ -304,7 +304,7 @@ class Source:
         return [str(value)] if isinstance(value, PLAIN) else [f"{{{label(node)}}}"]
 
     def _phrases_given(self, parameter: str, scope: Scope, depth: int) -> list[str]:
-        """The texts of several words that calls give for a parameter."""
+        """Return the texts of several words that calls pass for a parameter."""
         function = scope.qualified_name.rpartition(".")[2]
         position, found = scope.parameters.index(parameter), dict[str, None]()
         for other, node in self._calls_of.get(function, []) if function != "__init__" else []:
@@ -322,7 +322,7 @@ class Source:
         return calls
 
     def _returned(self, node: ast.Call, scope: Scope, depth: int) -> list[str]:
-        """The texts of several words that a function of the package returns."""
+        """Return the texts of several words that a function of the package returns."""
         function = getattr(scope.module.namespace, ast.unparse(node.func), None)
         is_own = isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "self"
         module = scope.module if is_own else self._by_name.get(getattr(function, "__module__", ""))
@@ -337,14 +337,14 @@ class Source:
         return []
 
     def _value(self, node: ast.expr, scope: Scope) -> Any:
-        """The value of an expression of constants; None for any other."""
+        """Return the value of an expression of constants; None for any other expression."""
         names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
         if names & {*scope.parameters, *scope.values, "self"}:
             return None
         constants = {name: self._constants[name] for name in names if name in self._constants}
         try:
             return eval(compile(ast.Expression(node), "<reference>", "eval"), constants | vars(scope.module.namespace))
-        except Exception:  # noqa: BLE001 it is not one of constants
+        except Exception:  # noqa: BLE001 not an expression of constants
             return None
 
     def _class(self, node: ast.expr, scope: Scope) -> type | None:
@@ -375,12 +375,12 @@ class Source:
 
 
 def called(node: ast.Call) -> str:
-    """The name of a called function or method."""
+    """Return the name of a called function or method."""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
 def label(node: ast.expr) -> str:
-    """A name for a value in a template."""
+    """Return a name for a value in a template."""
     if isinstance(node, ast.Name):
         return node.id.lower().strip("_")
     if isinstance(node, ast.Attribute) and node.attr != "name":
@@ -395,7 +395,7 @@ LABELS = {"len": "number", "type_name": "type", "name_of": "type"}
 
 
 def _main_part(node: ast.expr) -> ast.expr | None:
-    """The part of an expression that names its value best."""
+    """Return the part of an expression that names its value best."""
     if isinstance(node, (ast.Attribute, ast.Subscript)):
         return node.value
     if isinstance(node, ast.Call):
@@ -410,7 +410,7 @@ def _main_part(node: ast.expr) -> ast.expr | None:
 
 
 def holds_text(node: ast.AST) -> bool:
-    """Whether an expression has a text in it."""
+    """Whether an expression contains a literal text."""
     return any(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in ast.walk(node))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 from tarry.sqs.limits import MAX_ATTRIBUTES
-from tarry.testing.deliveries import DONE, Delivery
+from tarry.testing.deliveries import DONE, ObservedDelivery
 from tarry.testing.history import RecordedHistory
 
 Count = Callable[[RecordedHistory], int]
@@ -24,7 +24,7 @@ def missing(met: Counter[str]) -> list[str]:
     return [name for name in SITUATIONS if not met[name]]
 
 
-def _deliveries(history: RecordedHistory, condition: Callable[[Delivery], object]) -> int:
+def _deliveries(history: RecordedHistory, condition: Callable[[ObservedDelivery], object]) -> int:
     return sum(1 for delivery in history.deliveries() if condition(delivery))
 
 
@@ -62,7 +62,7 @@ def _crash_between_send_and_delete(history: RecordedHistory) -> int:
     ) + _deliveries(history, lambda each: each.sends and not each.ended_well and _was_redelivered(each))
 
 
-def _was_redelivered(delivery: Delivery) -> bool:
+def _was_redelivered(delivery: ObservedDelivery) -> bool:
     return delivery.following is not None
 
 
@@ -104,13 +104,13 @@ def _extended_leases(history: RecordedHistory) -> int:
             and any(
                 run.began.at < change.at and (run.ended is None or change.at < run.ended.at)
                 for run in each.runs
-                for change in each.hidden
+                for change in each.visibility_changes
             )
         ),
     )
 
 
-def _deleted_early(history: RecordedHistory) -> Iterator[Delivery]:
+def _deleted_early(history: RecordedHistory) -> Iterator[ObservedDelivery]:
     """Yield the deliveries whose message was settled for good and deleted before the invocation ended."""
     for copy in history.copies.values():
         end = copy.end
@@ -143,7 +143,7 @@ def _changes_with_an_old_handle(history: RecordedHistory) -> int:
     found = 0
     for copy in history.copies.values():
         for first, second in pairwise(copy.deliveries):
-            found += any(event.at > second.at for event in first.hidden)
+            found += any(event.at > second.at for event in first.visibility_changes)
     return found
 
 

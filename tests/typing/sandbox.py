@@ -6,7 +6,7 @@ from typing import Any, assert_type
 import pytest
 
 from tarry import Message, State, consumer
-from tarry.testing import Letter, Realism, Report, Sandbox, Transition, lambda_context, message, sqs_event
+from tarry.testing import QueuedMessage, Realism, Report, Sandbox, Transition, lambda_context, message, sqs_event
 
 
 @dataclass
@@ -29,7 +29,7 @@ def test_a_run(sandbox: Sandbox) -> None:
     assert_type(sandbox.advance(60), Report)
     assert_type(report.story(order), list[Transition])
     assert_type(report.state(order), State)
-    assert_type(sandbox.messages("orders-dlq"), list[Letter])
+    assert_type(sandbox.messages("orders-dlq"), list[QueuedMessage])
     assert_type(sandbox.elapsed, float)
 
 

@@ -77,7 +77,7 @@ def test_a_message_that_fails_stays_with_its_new_error_and_one_more_attempt(sand
     [dead_letter] = sandbox.messages("orders-dlq")
     failure = dead_letter.failure
     assert failure is not None
-    assert (dead_letter.id, dead_letter.body, dead_letter.hidden_seconds) == ("id-0", '{"id": 0}', 0)
+    assert (dead_letter.id, dead_letter.body, dead_letter.invisible_seconds) == ("id-0", '{"id": 0}', 0)
     assert (failure.attempts, failure.reason, failure.message) == (6, "exhausted", "still not")
     assert "raise CardExpired" in str(failure.traceback)
     assert [entry["error"] for entry in failure.history] == [
@@ -265,7 +265,7 @@ def test_ctrl_c_in_a_handler_leaves_the_dead_letter_unchanged(sandbox: Sandbox) 
     assert summary(run(handler)) == [("id-0", "failed", "interrupted; the dead letter is unchanged")]
     [dead_letter] = sandbox.messages("orders-dlq")
     assert dead_letter.failure is not None
-    assert (dead_letter.failure.attempts, dead_letter.hidden_seconds) == (5, 0)
+    assert (dead_letter.failure.attempts, dead_letter.invisible_seconds) == (5, 0)
 
 
 def test_while_a_handler_runs_its_dead_letter_stays_in_flight(sandbox: Sandbox) -> None:  # SPEC M5
@@ -275,7 +275,7 @@ def test_while_a_handler_runs_its_dead_letter_stays_in_flight(sandbox: Sandbox) 
     @consumer
     def handler(message: Message) -> None:
         sandbox.sleep(300)
-        remaining.append(sandbox.messages("orders-dlq")[0].hidden_seconds)
+        remaining.append(sandbox.messages("orders-dlq")[0].invisible_seconds)
 
     assert [result.outcome for result in run(handler)] == ["retried"]
     assert remaining[0] > 0

@@ -35,7 +35,7 @@ def dead_letters(sandbox: Sandbox, count: int, queue: str = "orders", group: str
 
 def invisible(sandbox: Sandbox, queue: str = "orders-dlq") -> int:
     """Return the number of dead letters in flight."""
-    return sum(dead_letter.hidden_seconds > 0 for dead_letter in sandbox.messages(queue))
+    return sum(dead_letter.invisible_seconds > 0 for dead_letter in sandbox.messages(queue))
 
 
 def test_an_inspection_leaves_the_queue_unchanged(sandbox: Sandbox) -> None:  # SPEC M2
@@ -91,7 +91,7 @@ def test_after_a_killed_process_dead_letters_become_visible_soon(sandbox: Sandbo
     dead_letters(sandbox, 3)
     with failed.opened("orders-dlq", keepalive=5) as inspection:
         failed.show(inspection, failed.select())
-        assert max(dead_letter.hidden_seconds for dead_letter in sandbox.messages("orders-dlq")) <= 15
+        assert max(dead_letter.invisible_seconds for dead_letter in sandbox.messages("orders-dlq")) <= 15
 
 
 def test_an_exception_in_the_context_releases_the_dead_letters(sandbox: Sandbox) -> None:  # SPEC M5

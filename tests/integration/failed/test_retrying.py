@@ -68,7 +68,7 @@ def outcomes(results: list[Result]) -> dict[str, int]:
 
 def places(sandbox: Sandbox) -> tuple[int, int]:
     """Return the numbers of messages in the queue and the dead-letter queue; all dead letters must be visible."""
-    assert all(dead_letter.hidden_seconds == 0 for dead_letter in sandbox.messages("orders-dlq"))
+    assert all(dead_letter.invisible_seconds == 0 for dead_letter in sandbox.messages("orders-dlq"))
     return len(sandbox.messages("orders")), len(sandbox.messages("orders-dlq"))
 
 

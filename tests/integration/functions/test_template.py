@@ -1,4 +1,4 @@
-"""The settings in template.yaml fit the retry policies of the functions."""
+"""The settings in template.yaml: they fit the retry policies of the functions."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -59,10 +59,10 @@ class ForeignSite:
     """An external SQS, the mapping of ``orders``, and a function that accepts all messages."""
 
     def __init__(self, moto: MotoServer, queues: list[TemplateQueue]) -> None:
-        self.timeline = AsyncioScheduler()
-        self.history = History(lambda: self.timeline.now)
+        self.scheduler = AsyncioScheduler()
+        self.history = History(lambda: self.scheduler.now)
         self.notes: list[str] = []
-        self.sqs = ForeignSqs(moto.client, queues, self.timeline, self.history, self.notes.append)
+        self.sqs = ForeignSqs(moto.client, queues, self.scheduler, self.history, self.notes.append)
         self.handled: list[str] = []
         self.mapping: EventSourceMapping | None = None
 
@@ -70,12 +70,12 @@ class ForeignSite:
         await self.sqs.ready()
         settings = MappingSettings(self.sqs.arns["orders"], "handle", queue_visibility_seconds=3)
         port = self.sqs.port(settings)
-        self.mapping = EventSourceMapping(self.timeline, port, self, self.history, settings)
+        self.mapping = EventSourceMapping(self.scheduler, port, self, self.history, settings)
         self.mapping.start()
 
     def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None]) -> None:
         self.handled += [record["body"] for record in event["Records"]]
-        self.timeline.after(0.001, partial(done, InvocationResult("returned")))
+        self.scheduler.after(0.001, partial(done, InvocationResult("returned")))
 
     def delivery_ids(self, what: str) -> list[str]:
         return [event.fields["delivery_id"] for event in self.history.events if event.what == what]

@@ -1,4 +1,4 @@
-"""The SQS of a command: never AWS by mistake."""
+"""The SQS endpoint and client of a command, which use AWS only on request."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What functions say, as lines for a developer."""
+"""Log lines of functions, as `tarry local` shows them."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from tarry.local.show.log import LogLine, LogReader
 from tarry.simulator.history import HistoryEvent
 
 
-def said(log: LogReader, what: str = "logged", **fields: Any) -> list[LogLine]:
+def shown(log: LogReader, what: str = "logged", **fields: Any) -> list[LogLine]:
     return list(log.lines(HistoryEvent(1.0, what, {"function": "Orders", **fields})))
 
 
-def logged(log: LogReader, **fields: Any) -> list[LogLine]:
-    return said(log, line="{}", fields={"level": "WARNING", **fields})
+def shown_fields(log: LogReader, **fields: Any) -> list[LogLine]:
+    return shown(log, line="{}", fields={"level": "WARNING", **fields})
 
 
 @pytest.fixture
@@ -21,19 +21,19 @@ def log() -> LogReader:
     return LogReader(verbose=False)
 
 
-def test_what_is_printed_is_shown_as_it_is_with_control_characters_escaped(log: LogReader) -> None:
-    assert said(log, line="hello \x1b[31m", fields=None) == [LogLine(1.0, "Orders", "hello \\x1b[31m")]
+def test_printed_text_is_shown_with_control_characters_escaped(log: LogReader) -> None:
+    assert shown(log, line="hello \x1b[31m", fields=None) == [LogLine(1.0, "Orders", "hello \\x1b[31m")]
 
 
-def test_a_line_of_json_is_read_for_its_reader(log: LogReader) -> None:
-    assert logged(log, message="slow", customer=7, timestamp="2027") == [
+def test_a_json_log_line_is_shown_as_text(log: LogReader) -> None:
+    assert shown_fields(log, message="slow", customer=7, timestamp="2027") == [
         LogLine(1.0, "Orders", "WARNING slow  customer=7", "yellow")
     ]
 
 
-def test_a_traceback_is_one_again(log: LogReader) -> None:
+def test_a_traceback_in_json_is_shown_as_python_prints_it(log: LogReader) -> None:
     frames = ['  File "app.py", line 3, in handler\n    raise ValueError("x")\n']
-    [line] = logged(log, message="it failed", stackTrace=frames, errorType="ValueError", errorMessage="x")
+    [line] = shown_fields(log, message="it failed", stackTrace=frames, errorType="ValueError", errorMessage="x")
     assert line.text.splitlines() == [
         "WARNING it failed",
         "Traceback (most recent call last):",
@@ -43,15 +43,15 @@ def test_a_traceback_is_one_again(log: LogReader) -> None:
     ]
 
 
-def test_what_tarry_says_of_a_message_is_seen_in_its_state_and_not_said_again(log: LogReader) -> None:
-    assert logged(log, message="waiting_retry", state="WAITING_RETRY", delivery_id="d") == []
+def test_a_log_line_about_a_message_is_not_shown(log: LogReader) -> None:
+    assert shown_fields(log, message="waiting_retry", state="WAITING_RETRY", delivery_id="d") == []
 
 
-def test_an_errors_traceback_is_shown_when_it_comes_first(log: LogReader) -> None:
+def test_a_traceback_is_shown_at_the_first_error_of_its_kind(log: LogReader) -> None:
     fields = {"state": "WAITING_RETRY", "delivery_id": "d", "stackTrace": ["  File\n"], "message": "waiting_retry"}
-    assert [len(logged(log, **fields, fingerprint=each)) for each in ("a", "a", "b")] == [1, 0, 1]
+    assert [len(shown_fields(log, **fields, fingerprint=each)) for each in ("a", "a", "b")] == [1, 0, 1]
     verbose = LogReader(verbose=True)
-    assert [len(logged(verbose, **fields, fingerprint=each)) for each in ("a", "a")] == [1, 1]
+    assert [len(shown_fields(verbose, **fields, fingerprint=each)) for each in ("a", "a")] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_an_errors_traceback_is_shown_when_it_comes_first(log: LogReader) -> Non
         ({"kind": "timeout", "seconds": 2, "init_seconds": None, "batch": 1}, "1 message in 2000 ms (timeout)"),
     ],
 )
-def test_each_invocation_is_reported_with_its_batch_its_duration_and_its_cold_start(
+def test_an_invocation_is_shown_with_its_batch_duration_and_cold_start(
     log: LogReader, fields: dict[str, Any], text: str
 ) -> None:
-    assert [line.text for line in said(log, "report", **fields)] == [text]
+    assert [line.text for line in shown(log, "report", **fields)] == [text]
 
 
-def test_why_a_whole_batch_failed_is_said(log: LogReader) -> None:
-    assert said(log, "answered", why="Task timed out after 2.00 seconds") == [
+def test_the_reason_for_a_failed_batch_is_shown(log: LogReader) -> None:
+    assert shown(log, "answered", why="Task timed out after 2.00 seconds") == [
         LogLine(1.0, "Orders", "Task timed out after 2.00 seconds", "red")
     ]
-    assert said(log, "answered", why="") == []
+    assert shown(log, "answered", why="") == []

@@ -13,7 +13,7 @@ ORDERS = TemplateFunction(
 )
 
 
-def test_pairs_are_for_all_functions_and_the_last_one_wins() -> None:
+def test_pairs_are_for_all_functions_and_the_last_value_wins() -> None:
     assert read_overrides(["A=1", "B=x=y", "A=2", "EMPTY="]).of(ORDERS) == {"A": "2", "B": "x=y", "EMPTY": ""}
 
 

@@ -1,4 +1,4 @@
-"""Event files: the messages sent, and the records refused."""
+"""Event files: messages to send, and refused records."""
 
 import base64
 import json

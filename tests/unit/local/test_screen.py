@@ -1,4 +1,4 @@
-"""Where a cloud shows itself: the terminal, or lines."""
+"""The two displays of a running cloud: plain lines, and the terminal screen."""
 
 import asyncio
 import io
@@ -21,7 +21,7 @@ def waiting(why: str) -> MessageTimeline:
     return MessageTimeline("1f6c0a2b-ffff", "orders", 1, [step])
 
 
-def test_elsewhere_than_in_a_terminal_each_step_is_one_line_however_long(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_each_step_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     stream = io.StringIO()
     lines = PlainView(stream)
     lines.step(waiting("because\x1b " * 20))
@@ -31,25 +31,25 @@ def test_elsewhere_than_in_a_terminal_each_step_is_one_line_however_long(capsys:
     assert re.fullmatch(r"\d\d:\d\d:\d\d Orders: hello\n", capsys.readouterr().err)
 
 
-def test_a_terminal_gets_frames_and_in_the_end_what_was_said() -> None:
+def test_a_terminal_shows_frames_and_the_log_lines_at_the_end() -> None:
     stream = io.StringIO()
     screen = Screen(Console(file=stream, force_terminal=True, width=80, height=24))
 
     async def show() -> None:
         async with screen.showing(lambda: Scene("the title", 0.0, [QueueRow("orders", ready=len(screen.lines))])):
             await asyncio.sleep(FRAME_SECONDS / 2)
-            screen.say(LogLine(0.0, "Orders", "said once"))
+            screen.say(LogLine(0.0, "Orders", "logged once"))
             await asyncio.sleep(FRAME_SECONDS)
 
     asyncio.run(show())
     frames, _, after = stream.getvalue().partition("\x1b[?1049l")
     assert frames.startswith("\x1b[?1049h")
     assert frames.count("the title") >= 2
-    assert "said once" in after
+    assert "logged once" in after
     assert "\x1b[?25h" in after + frames[-20:]  # the cursor is there again
 
 
-def test_work_beside_that_fails_is_not_overlooked() -> None:
+def test_an_exception_of_a_background_task_ends_its_context() -> None:
     async def fails() -> None:
         raise ValueError("no frame")
 

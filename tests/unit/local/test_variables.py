@@ -38,7 +38,7 @@ def test_the_variables_of_lambda_are_set() -> None:
     assert found["TZ"] == ":UTC"
 
 
-def test_few_variables_and_no_credentials_of_the_developer_are_passed_on() -> None:
+def test_functions_get_few_variables_and_no_credentials_of_the_developer() -> None:
     found = variables(Endpoints(HERE))
     assert found["PATH"] == "/bin"
     assert found["NO_PROXY"] == "intranet,127.0.0.1"

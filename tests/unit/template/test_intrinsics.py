@@ -1,4 +1,4 @@
-"""Intrinsic functions are resolved from the template, or refused with their place."""
+"""Intrinsic functions: resolved from the template, or refused with their place."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ SCOPE = Intrinsics(
         ({"Fn::GetAtt": ["Table", "Arn"]}, {"Fn::GetAtt": ["Table", "Arn"]}),
     ],
 )
-def test_an_intrinsic_becomes_its_value(value: Any, expected: Any) -> None:
+def test_an_intrinsic_is_replaced_by_its_value(value: Any, expected: Any) -> None:
     assert SCOPE.resolve(value, "here") == expected
 
 
@@ -71,6 +71,6 @@ def test_an_intrinsic_that_cannot_be_resolved_is_refused_with_its_place(value: A
     assert text in str(refusal.value)
 
 
-def test_a_pending_reference_is_not_settled() -> None:
+def test_a_pending_reference_is_not_resolved() -> None:
     with pytest.raises(TemplateError, match="here: Ref Table cannot be resolved from the template alone"):
         SCOPE.settled({"Fn::Sub": "${Table}"}, "here")

@@ -1,4 +1,4 @@
-"""A SAM template read into queues, functions and mappings."""
+"""Reading a SAM template into queues, functions and mappings."""
 
 from pathlib import Path
 
@@ -143,7 +143,7 @@ def test_mappings_come_from_sam_events_and_from_resources(tmp_path: Path) -> Non
 
 
 def test_a_function_with_a_stream_as_source_is_read(tmp_path: Path) -> None:
-    """SPEC N1: the queues run, whatever else is in the template."""
+    """SPEC N1. Resources that tarry cannot run do not matter."""
     template = read(
         tmp_path,
         TEMPLATE

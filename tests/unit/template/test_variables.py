@@ -1,4 +1,4 @@
-"""Environment variables with the names of resources that need not exist."""
+"""Environment variables with the names of resources, whether or not these exist."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def value_of(value: str, tmp_path: Path, **given: str) -> str:
         ("!GetAtt Key.Arn", "arn:aws:kms:us-east-1:123456789012:key/Key"),
     ],
 )
-def test_a_reference_becomes_the_name_of_its_resource(value: str, found: str, tmp_path: Path) -> None:
+def test_a_reference_is_replaced_by_the_name_of_its_resource(value: str, found: str, tmp_path: Path) -> None:
     assert value_of(value, tmp_path) == found
 
 

@@ -1,4 +1,4 @@
-"""Each checker catches what it is there for: a runtime that is broken on purpose, or a history that is doctored."""
+"""Each checker reports violations of its rule: by a runtime broken on purpose, or in an edited history."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -52,17 +52,17 @@ def sandbox() -> Iterable[Sandbox]:
 
 
 def rules(sandbox: Sandbox, **run: Any) -> set[str]:
-    """The rules that a run has broken."""
+    """Run the sandbox; return the rules that were broken."""
     return {violation.rule for violation in sandbox.run(check=False, **run).violations}
 
 
 def work(sandbox: Sandbox, handler: Consumer[Any], *bodies: str, **settings: Any) -> None:
-    """A queue with a dead-letter queue, and messages for a handler."""
+    """Make a queue with a dead-letter queue, connect the handler, and send the bodies."""
     name = "work.fifo" if settings.pop("fifo", False) else "work"
     batch_size = settings.pop("batch_size", 10)
-    letters = "letters.fifo" if name.endswith(".fifo") else "letters"
-    sandbox.queue(letters, delay=settings.pop("letter_delay", 0), retention=14 * 86_400)
-    sandbox.queue(name, dead_letter=letters, **settings)
+    dead_letters = "dead-letters.fifo" if name.endswith(".fifo") else "dead-letters"
+    sandbox.queue(dead_letters, delay=settings.pop("dead_letter_delay", 0), retention=14 * 86_400)
+    sandbox.queue(name, dead_letter=dead_letters, **settings)
     sandbox.connect(handler, name, batch_size=batch_size)
     for body in bodies:
         sandbox.send(name, body, group_id="g" if name.endswith(".fifo") else None)
@@ -94,12 +94,12 @@ def succeeds() -> Consumer[Any]:
 # the runtime, broken on purpose
 
 
-def test_a_sound_runtime_breaks_no_rule(sandbox: Sandbox) -> None:
+def test_an_unchanged_runtime_breaks_no_rule(sandbox: Sandbox) -> None:
     work(sandbox, fails(max_attempts=3), "a", "b")
     assert rules(sandbox) == set()
 
 
-def test_an_original_that_is_deleted_before_its_letter_is_sent(
+def test_deleting_a_message_before_its_dead_letter_is_sent_is_reported(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def delete_then_send(chunk: Any, known: set[str], lookups: Any) -> Any:
@@ -112,27 +112,29 @@ def test_an_original_that_is_deleted_before_its_letter_is_sent(
     assert "no message is lost" in rules(sandbox)
 
 
-def test_an_answer_that_reports_nothing(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_without_the_failed_message_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ConsumerClass, "__call__", _answering(lambda answer: {"batchItemFailures": []}))
     work(sandbox, fails(), "a")
     assert "no message is lost" in rules(sandbox)
 
 
-def test_a_letter_whose_md5_nobody_looked_at(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchecked_md5_of_a_dead_letter_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "doubt", lambda body, receipt: None)
     work(sandbox, rejects(), "a")
     sandbox.faults.add("garbled", operation="SendMessageBatch")
     assert "no message is lost" in rules(sandbox)
 
 
-def test_an_entry_that_was_refused_and_forgotten(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ignored_refusal_of_an_entry_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "failed_entries", lambda answer: {})
     work(sandbox, fails(), "a")
     sandbox.faults.add("partial_failure", operation="ChangeMessageVisibilityBatch")
     assert "the log is true" in rules(sandbox)
 
 
-def test_a_deduplication_id_that_is_used_for_two_messages(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deduplication_id_used_for_two_messages_is_reported(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry = sending._entry
 
     def same_id(*given: Any) -> dict[str, Any]:
@@ -143,14 +145,18 @@ def test_a_deduplication_id_that_is_used_for_two_messages(sandbox: Sandbox, monk
     assert "no message is lost" in rules(sandbox)
 
 
-def test_a_wait_that_outlasts_the_message(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_beyond_the_retention_of_the_queue_is_reported(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(QueueFacts, "seconds_left_if_short", lambda *_: None)
     work(sandbox, fails(max_attempts=9, backoff=Fixed(40_000)), "a", retention=86_400)
     assert "no message expires waiting" in rules(sandbox)
 
 
 @pytest.mark.parametrize("lost", ["body", "trace header", "attributes"])
-def test_a_copy_that_lacks_something(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+def test_a_copy_without_a_part_of_its_original_is_reported(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
     entry = sending._entry
 
     def without(*given: Any) -> dict[str, Any]:
@@ -173,19 +179,19 @@ def test_a_copy_that_lacks_something(sandbox: Sandbox, monkeypatch: pytest.Monke
         MessageAttributes={"kind": {"DataType": "String", "StringValue": "order"}},
         MessageSystemAttributes={"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1-2-3"}},
     )
-    # A copy with another body is nobody's: its record does not belong to it.
+    # A copy with another body has no original: its record belongs to another body.
     assert ("no message is lost" if lost == "body" else "copies match their originals") in rules(sandbox)
 
 
-def test_a_success_that_is_reported_as_failed(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handled_message_in_the_response_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = iter([True])
-    reported = lambda answer: _naming(answer, sandbox) if next(runs, False) else answer  # noqa: E731
+    reported = lambda answer: _naming_handled_message(answer, sandbox) if next(runs, False) else answer  # noqa: E731
     monkeypatch.setattr(ConsumerClass, "__call__", _answering(reported))
     work(sandbox, succeeds(), "a")
     assert "duplicates have a cause" in rules(sandbox)
 
 
-def test_a_letter_that_is_sent_twice(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_letter_sent_twice_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     send = sending._send
 
     def twice(*given: Any) -> Any:
@@ -197,7 +203,9 @@ def test_a_letter_that_is_sent_twice(sandbox: Sandbox, monkeypatch: pytest.Monke
     assert "duplicates have a cause" in rules(sandbox)
 
 
-def test_a_success_that_is_run_again_in_the_same_invocation(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_run_of_a_handled_message_in_one_invocation_is_reported(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     each = Sequential._each
 
     def twice(self: Sequential) -> None:
@@ -212,13 +220,15 @@ def test_a_success_that_is_run_again_in_the_same_invocation(sandbox: Sandbox, mo
     assert "finished messages do not run again" in rules(sandbox)
 
 
-def test_a_group_member_that_runs_behind_one_that_failed(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_behind_a_failed_message_of_its_group_is_reported(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Groups, "is_stopped", lambda self, message: False)
     work(sandbox, fails(), "a", "b", fifo=True)
     assert "groups keep their order" in rules(sandbox)
 
 
-def test_a_tail_that_is_not_given_back(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreleased_rest_of_a_group_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     wait = Executor.wait_in_place
 
     def without_releases(self: Executor, deliveries: Any) -> None:
@@ -229,7 +239,7 @@ def test_a_tail_that_is_not_given_back(sandbox: Sandbox, monkeypatch: pytest.Mon
     assert "released messages are visible" in rules(sandbox)
 
 
-def test_the_rest_of_a_batch_that_is_not_given_back_after_a_system_exit(
+def test_an_unreleased_rest_of_a_batch_after_a_system_exit_is_reported(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @consumer
@@ -242,19 +252,21 @@ def test_the_rest_of_a_batch_that_is_not_given_back_after_a_system_exit(
 
 
 @pytest.mark.parametrize("seconds", [0, 29, 3_000])
-def test_a_wait_of_another_length(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
+def test_a_wait_of_another_length_than_the_backoff_is_reported(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
     monkeypatch.setattr(Planner, "seconds_in_place", lambda self, plan, situation, now: seconds)
     work(sandbox, fails(backoff=Fixed(30)), "a")
     assert "delays are kept" in rules(sandbox)
 
 
-def test_a_wait_that_is_dropped(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_without_its_visibility_change_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Executor, "wait_in_place", lambda self, deliveries: None)
     work(sandbox, fails(backoff=Fixed(300)), "a")
     assert "delays are kept" in rules(sandbox)
 
 
-def test_a_deferral_whose_copy_comes_at_once(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deferred_copy_without_delay_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     @consumer
     def handler(message: Message) -> None:
         if message.receive_count == 1 and message.sent_at and delivery_of(message).envelope is None:
@@ -265,21 +277,21 @@ def test_a_deferral_whose_copy_comes_at_once(sandbox: Sandbox, monkeypatch: pyte
     assert "delays are kept" in rules(sandbox)
 
 
-def test_a_message_that_runs_before_it_is_due(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_before_the_due_time_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Run, "waits", lambda self, message: False)
     work(sandbox, succeeds())
     sandbox.send("work", "a", delay=5_000)
     assert "no message runs before it is due" in rules(sandbox)
 
 
-def test_a_wait_beyond_the_12_hours(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_beyond_12_hours_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Delivery, "longest_wait", lambda self, now=None: 43_200)
     work(sandbox, fails(max_attempts=2, backoff=Fixed(43_200)), "a")
     assert "no wait exceeds SQS limits" in rules(sandbox)
 
 
 @pytest.mark.parametrize("off", [-1, 1])
-def test_an_attempt_that_is_miscounted(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, off: int) -> None:
+def test_a_miscounted_attempt_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, off: int) -> None:
     def miscounted(*given: Any, **more: Any) -> int:
         return max(1, attempt_number(*given, **more) + off)
 
@@ -288,14 +300,14 @@ def test_an_attempt_that_is_miscounted(sandbox: Sandbox, monkeypatch: pytest.Mon
     assert "attempts are counted" in rules(sandbox)
 
 
-def test_attempts_that_a_copy_forgets(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_without_the_earlier_attempts_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     again = copy_writer.copy_record
     monkeypatch.setattr(copy_writer, "copy_record", lambda *given, **more: again(*given, **{**more, "carried": 0}))
     work(sandbox, fails(on_failure=[SendAgain("again", times=3)]), "a")
     assert "attempts are counted" in rules(sandbox)
 
 
-def test_a_retry_past_the_last_attempt(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_after_the_last_attempt_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     @consumer(max_attempts=2)
     def handler(message: Message) -> None:
         if message.receive_count < 5:
@@ -306,7 +318,7 @@ def test_a_retry_past_the_last_attempt(sandbox: Sandbox, monkeypatch: pytest.Mon
     assert "attempts are within the policy" in rules(sandbox)
 
 
-def test_an_undecodable_body_that_is_retried(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_of_an_undecodable_body_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     @consumer
     def handler(message: Message) -> None:
         message.json()
@@ -316,7 +328,7 @@ def test_an_undecodable_body_that_is_retried(sandbox: Sandbox, monkeypatch: pyte
     assert "attempts are within the policy" in rules(sandbox)
 
 
-def test_a_letter_without_its_record(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_letter_without_its_record_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_writer, "_with_record", lambda attributes, text: attributes)
     work(sandbox, rejects(), "a")
     assert "dead letters say why" in rules(sandbox)
@@ -335,7 +347,7 @@ def test_a_letter_without_its_record(sandbox: Sandbox, monkeypatch: pytest.Monke
         {"failure": {"reason": "exhausted"}},
     ],
 )
-def test_a_letter_whose_record_is_wrong(
+def test_a_dead_letter_with_a_wrong_record_is_reported(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
 ) -> None:
     sound = copy_writer.dead_letter_record
@@ -344,7 +356,9 @@ def test_a_letter_whose_record_is_wrong(
     assert rules(sandbox) & {"dead letters say why", "copies match their originals", "no message is lost"}
 
 
-def test_a_letter_that_takes_its_queues_default_delay(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_letter_with_the_default_delay_of_its_queue_is_reported(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry = sending._entry
 
     def without_delay(*given: Any) -> dict[str, Any]:
@@ -353,11 +367,11 @@ def test_a_letter_that_takes_its_queues_default_delay(sandbox: Sandbox, monkeypa
         return made
 
     monkeypatch.setattr(sending, "_entry", without_delay)
-    work(sandbox, rejects(), "a", letter_delay=60)
+    work(sandbox, rejects(), "a", dead_letter_delay=60)
     assert "dead letters say why" in rules(sandbox)
 
 
-def test_a_message_that_is_dead_lettered_into_its_own_queue(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_lettering_into_the_source_queue_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     @consumer
     def handler(message: Message) -> None:
         if delivery_of(message).envelope is None:
@@ -368,22 +382,22 @@ def test_a_message_that_is_dead_lettered_into_its_own_queue(sandbox: Sandbox, mo
     assert "dead letters say why" in rules(sandbox)
 
 
-def test_a_last_delivery_that_is_not_known_to_be_the_last(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unnoticed_last_delivery_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QueueFacts, "is_last_delivery", lambda self, message: False)
     work(sandbox, fails(), "a", max_receive_count=2)
-    assert "bare moves have a cause" in rules(sandbox)
+    assert "moves by SQS have a cause" in rules(sandbox)
 
 
-def test_a_log_that_tells_of_a_letter_that_was_not_sent(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    def sent_to_nobody(copies: Any, lookups: Any) -> Any:
+def test_a_logged_dead_letter_that_was_not_sent_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pretend_to_send(copies: Any, lookups: Any) -> Any:
         return [sending.Sent(copy, None) for copy in copies]
 
-    monkeypatch.setattr(executor, "send_copies", sent_to_nobody)
+    monkeypatch.setattr(executor, "send_copies", pretend_to_send)
     work(sandbox, rejects(), "a")
     assert {"the log is true", "no message is lost"} <= rules(sandbox)
 
 
-def test_a_fault_of_tarrys_own(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_of_tarry_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     def fall_over(*_: Any) -> None:
         raise KeyError("a bug")
 
@@ -393,7 +407,7 @@ def test_a_fault_of_tarrys_own(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("operation", ["get_queue_attributes", "change_message_visibility_batch"])
-def test_requests_that_a_clean_batch_does_not_need(
+def test_unneeded_requests_for_a_clean_batch_are_reported(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     def ask(sandbox: Sandbox, invocation: Invocation) -> None:
@@ -413,8 +427,8 @@ def test_requests_that_a_clean_batch_does_not_need(
     assert "requests keep their budget" in rules(sandbox)
 
 
-def test_requests_one_by_one(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "tens", lambda hides: [[hide] for hide in hides])
+def test_requests_with_one_entry_each_are_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "tens", lambda changes: [[change] for change in changes])
     work(sandbox, fails(), *"abcdefgh")
     assert "requests keep their budget" in rules(sandbox)
 
@@ -427,27 +441,29 @@ def test_requests_one_by_one(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) 
     [
         {},
         {"batchItemFailures": None},
-        {"batchItemFailures": [{"itemIdentifier": "of nobody"}]},
+        {"batchItemFailures": [{"itemIdentifier": "unknown"}]},
         {"batchItemFailures": [{"id": "a wrong key"}]},
         {"batchItemFailures": [], "more": 1},
         None,
     ],
 )
-def test_an_answer_that_is_none(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, wrong: Any) -> None:
+def test_a_malformed_answer_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, wrong: Any) -> None:
     monkeypatch.setattr(ConsumerClass, "__call__", _answering(lambda answer: wrong))
     work(sandbox, succeeds(), "a")
     assert "answers are well-formed" in rules(sandbox, for_=30)
 
 
 @pytest.mark.parametrize("edit", [lambda failed: failed[::-1], lambda failed: failed * 2])
-def test_an_answer_out_of_order_or_twice(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, edit: Any) -> None:
+def test_an_answer_out_of_order_or_with_duplicates_is_reported(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, edit: Any
+) -> None:
     changed = _answering(lambda answer: {"batchItemFailures": edit(answer["batchItemFailures"])})
     monkeypatch.setattr(ConsumerClass, "__call__", changed)
     work(sandbox, fails(max_attempts=1, on_failure=[RetryInPlace()]), "a", "b", batch_size=2)
     assert "answers are well-formed" in rules(sandbox, for_=30)
 
 
-def test_a_consumer_that_raises(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_that_raises_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     def fall_over(answer: Any) -> Any:
         raise ValueError("all have failed")
 
@@ -465,69 +481,69 @@ def _answering(change: Callable[[Any], Any]) -> Any:
     return answer
 
 
-def _naming(answer: Any, sandbox: Sandbox) -> Any:
-    """The same answer, with a message in it that was handled."""
+def _naming_handled_message(answer: Any, sandbox: Sandbox) -> Any:
+    """Return an answer that reports a handled message as failed."""
     return {"batchItemFailures": [{"itemIdentifier": sandbox.messages("work")[0].delivery_id}]}
 
 
-# doctored histories: what SQS, Lambda or the mapping alone could get wrong
+# edited histories: mistakes that only SQS, Lambda or the mapping can make
 
 
-def doctored(events: Iterable[HistoryEvent], edit: Edit) -> set[str]:
+def rules_of_edited(events: Iterable[HistoryEvent], edit: Edit) -> set[str]:
     kept = [changed for event in events if (changed := edit(event)) is not None]
     return {violation.rule for violation in check(RecordedHistory(kept, settled=True))}
 
 
-def test_a_message_that_is_still_there_when_nothing_happens_any_more(sandbox: Sandbox) -> None:
+def test_a_message_left_in_its_queue_at_the_end_is_reported(sandbox: Sandbox) -> None:
     work(sandbox, succeeds(), "a")
     events = sandbox.run().events
-    assert "every message settles" in doctored(events, lambda event: None if event.what == "deleted" else event)
+    assert "every message settles" in rules_of_edited(events, lambda event: None if event.what == "deleted" else event)
 
 
-def test_a_message_that_was_deleted_and_comes_again(sandbox: Sandbox) -> None:
+def test_a_receive_of_a_deleted_message_is_reported(sandbox: Sandbox) -> None:
     work(sandbox, succeeds(), "a")
     events = list(sandbox.run().events)
     received = next(event for event in events if event.what == "received")
     again = replace(received, at=events[-1].at + 60, fields={**received.fields, "receive_count": 2})
-    assert "finished messages do not run again" in doctored([*events, again], lambda event: event)
+    assert "finished messages do not run again" in rules_of_edited([*events, again], lambda event: event)
 
 
-def test_a_message_that_ran_where_it_was_not_handed_to(sandbox: Sandbox) -> None:
+def test_a_run_outside_the_batch_of_its_invocation_is_reported(sandbox: Sandbox) -> None:
     work(sandbox, succeeds(), "a", "b", batch_size=1)
 
-    def everywhere(event: HistoryEvent) -> HistoryEvent:
+    def without_batch(event: HistoryEvent) -> HistoryEvent:
         if event.what != "invoked":
             return event
         return replace(event, fields={**event.fields, "delivery_ids": []})
 
-    assert "copies match their originals" in doctored(sandbox.run().events, everywhere)
+    assert "copies match their originals" in rules_of_edited(sandbox.run().events, without_batch)
 
 
-def test_a_second_delivery_that_nothing_explains(sandbox: Sandbox) -> None:
+def test_a_second_delivery_without_a_cause_is_reported(sandbox: Sandbox) -> None:
     work(sandbox, succeeds(), "a")
     events = list(sandbox.run().events)
     received = next(event for event in events if event.what == "received")
     again = replace(received, at=received.at + 1, fields={**received.fields, "receive_count": 2})
     place = next(index for index, event in enumerate(events) if event.what == "answered")
-    assert "duplicates have a cause" in doctored([*events[:place], again, *events[place:]], lambda event: event)
+    assert "duplicates have a cause" in rules_of_edited([*events[:place], again, *events[place:]], lambda event: event)
 
 
-def test_two_of_a_group_at_once(sandbox: Sandbox) -> None:
+def test_concurrent_runs_in_a_group_are_reported(sandbox: Sandbox) -> None:
     work(sandbox, succeeds(), "a", "b", fifo=True)
 
     def overlapping(event: HistoryEvent) -> HistoryEvent:
         return replace(event, at=event.at + 5) if event.what == "run_ended" else event
 
     events = sorted((overlapping(event) for event in sandbox.run().events), key=lambda event: event.at)
-    assert "groups keep their order" in doctored(events, lambda event: event)
+    assert "groups keep their order" in rules_of_edited(events, lambda event: event)
 
 
-# the innocent
+# correct runs
 
 
 @pytest.mark.parametrize("kind", ["lost_answer", "hang", "throttle", "unavailable", "unreachable", "partial_failure"])
 @pytest.mark.parametrize("operation", ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
-def test_a_request_that_fails_is_no_fault_of_tarrys(sandbox: Sandbox, kind: str, operation: str) -> None:
+def test_a_failed_request_breaks_no_rule(sandbox: Sandbox, kind: str, operation: str) -> None:
     work(sandbox, fails(max_attempts=2), "a", "b")
     sandbox.faults.add(kind, operation=operation, times=1 if kind == "partial_failure" else 2)
     assert rules(sandbox) == set()
@@ -535,26 +551,26 @@ def test_a_request_that_fails_is_no_fault_of_tarrys(sandbox: Sandbox, kind: str,
 
 @pytest.mark.parametrize("kind", ["crash_before", "crash_after"])
 @pytest.mark.parametrize("operation", ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
-def test_a_process_that_dies_is_no_fault_of_tarrys(sandbox: Sandbox, kind: str, operation: str) -> None:
+def test_a_crash_breaks_no_rule(sandbox: Sandbox, kind: str, operation: str) -> None:
     work(sandbox, fails(max_attempts=2), "a", "b")
     sandbox.faults.add(kind, operation=operation)
     assert rules(sandbox) == set()
 
 
-def test_words_of_all_kinds_are_no_fault_of_tarrys(sandbox: Sandbox) -> None:
-    words = {"0": Retry(5), "1": Defer(5), "2": Reject("no"), "3": SystemExit(), "4": ValueError("x")}
-    bodies = list(words)
+def test_verdicts_of_all_kinds_break_no_rule(sandbox: Sandbox) -> None:
+    verdicts = {"0": Retry(5), "1": Defer(5), "2": Reject("no"), "3": SystemExit(), "4": ValueError("x")}
+    bodies = list(verdicts)
 
     @consumer(max_attempts=2, on_failure=[LocalRetry(1), RetryInPlace(), SendAgain("again", times=1)])
     def handler(message: Message) -> None:
-        if (word := words.pop(message.body, None)) is not None:
-            raise word
+        if (verdict := verdicts.pop(message.body, None)) is not None:
+            raise verdict
 
     work(sandbox, handler, *bodies)
     assert rules(sandbox) == set()
 
 
-def test_a_batch_error_on_fifo_is_no_fault_of_tarrys(sandbox: Sandbox) -> None:
+def test_a_batch_error_on_fifo_breaks_no_rule(sandbox: Sandbox) -> None:
     @batch_consumer(backoff=Fixed(5))
     def handler(batch: Batch) -> None:
         if batch[0].receive_count == 1 and len(batch) > 2:
@@ -565,8 +581,8 @@ def test_a_batch_error_on_fifo_is_no_fault_of_tarrys(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("fifo", [False, True])
-def test_a_handler_that_is_left_behind_in_its_thread_is_no_fault_of_tarrys(sandbox: Sandbox, fifo: bool) -> None:
-    """On FIFO its process ends itself, and the message at its last attempt is dead-lettered first (SPEC I3)."""
+def test_an_abandoned_handler_breaks_no_rule(sandbox: Sandbox, fifo: bool) -> None:
+    """On FIFO its process exits, after dead-lettering the message at its last attempt (SPEC I3)."""
 
     @consumer(concurrency=2, timeout=1, max_attempts=2, backoff=Fixed(5))
     def handler(message: Message) -> None:
@@ -576,8 +592,8 @@ def test_a_handler_that_is_left_behind_in_its_thread_is_no_fault_of_tarrys(sandb
     assert rules(sandbox) == set()
 
 
-def test_a_copy_that_sqs_moves_bare_and_back_keeps_its_attempts(sandbox: Sandbox) -> None:
-    """It was not due at its last delivery: it waited, was moved by SQS, and goes on where it was."""
+def test_a_copy_that_sqs_moves_and_redrives_keeps_its_attempts(sandbox: Sandbox) -> None:
+    """The copy was not due at its last delivery, so SQS moved it; after the redrive it continues its count."""
 
     @consumer(on_failure=[SendAgain("again", times=2, delay=3_000)])
     def handler(message: Message) -> None:
@@ -585,13 +601,13 @@ def test_a_copy_that_sqs_moves_bare_and_back_keeps_its_attempts(sandbox: Sandbox
 
     work(sandbox, handler, "a", max_receive_count=1)
     sandbox.run(check=False)
-    sandbox.redrive("letters", to="work")
+    sandbox.redrive("dead-letters", to="work")
     assert "attempts are counted" not in rules(sandbox)
 
 
 @dataclass(frozen=True)
 class Stubborn:
-    """A failure step of a user's, which answers to everything with the same outcome, at most three times."""
+    """A user's failure step that returns the same outcome for every failure, at most three times."""
 
     outcome: Outcome
 
@@ -603,23 +619,21 @@ class Stubborn:
 @pytest.mark.parametrize(
     "outcome", [Outcome.again(0.1), Outcome.defer(5), Outcome.retry(0), Outcome.dead_letter("mine"), Outcome.discard()]
 )
-@pytest.mark.parametrize("word", [Retry(5), Reject("no"), ValueError("x")])
-def test_what_a_step_of_the_users_decides_is_no_fault_of_tarrys(
-    sandbox: Sandbox, outcome: Outcome, word: Exception
-) -> None:
+@pytest.mark.parametrize("error", [Retry(5), Reject("no"), ValueError("x")])
+def test_an_outcome_of_a_custom_step_breaks_no_rule(sandbox: Sandbox, outcome: Outcome, error: Exception) -> None:
     runs = iter(range(6))
 
     @consumer(max_attempts=3, on_failure=[Stubborn(outcome), RetryInPlace()])
     def handler(message: Message) -> None:
         if next(runs, None) is not None:
-            raise word
+            raise error
 
     work(sandbox, handler, "a")
     assert rules(sandbox) == set()
 
 
-def test_a_group_whose_head_expires_is_no_fault_of_tarrys(sandbox: Sandbox) -> None:
-    """A handle of it is refused when the leases are renewed: the group is only reported (SPEC H4)."""
+def test_a_group_whose_head_expires_breaks_no_rule(sandbox: Sandbox) -> None:
+    """SQS refuses its receipt handle when the leases are renewed, so the group is only reported (SPEC H4)."""
 
     @batch_consumer(backoff=Fixed(50))
     def handler(batch: Batch) -> None:

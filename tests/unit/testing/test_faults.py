@@ -1,4 +1,4 @@
-"""Faults, as a test adds them."""
+"""`sandbox.faults.add`: checked arguments and repeated faults."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tarry.testing import Sandbox
         ({"kind": "throttle", "chance": 2}, "chance is from 0 to 1, got 2"),
     ],
 )
-def test_a_fault_that_would_never_strike_is_refused(sandbox: Sandbox, fault: dict[str, object], text: str) -> None:
+def test_a_fault_that_cannot_strike_is_refused(sandbox: Sandbox, fault: dict[str, object], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         sandbox.faults.add(**fault)  # type: ignore[arg-type]
 

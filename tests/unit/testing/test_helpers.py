@@ -1,4 +1,4 @@
-"""The small helpers: a message, an event, a context."""
+"""The helpers `message`, `sqs_event` and `lambda_context`."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -21,7 +21,7 @@ def handler(message: Message[Order]) -> None:
         message.reject(f"order {message.payload.id}")
 
 
-def test_a_message_for_the_plain_function() -> None:  # SPEC N4
+def test_a_message_can_be_made_for_the_plain_function() -> None:  # SPEC N4
     order = message({"id": 1}, attempt=2, queue="orders", attributes={"total": Decimal("9.5")})
     assert (order.json(), order.attempt, order.queue) == ({"id": 1}, 2, "orders")
     assert order.attributes == {"total": Decimal("9.5")}
@@ -32,7 +32,7 @@ def test_a_message_for_the_plain_function() -> None:  # SPEC N4
     assert order.context.get_remaining_time_in_millis() > 29_000
 
 
-def test_a_message_of_a_consumer_has_its_payload_and_its_limits() -> None:
+def test_a_message_made_for_a_consumer_has_its_payload_and_limits() -> None:
     order = message({"id": 1}, attempt=3, consumer=handler)
     handler.function(order)
     assert order.payload == Order(id=1)
@@ -49,7 +49,7 @@ def test_a_body_that_does_not_fit_the_model_is_undecodable() -> None:
         _ = message({"id": "x"}, consumer=handler).payload
 
 
-def test_an_event_for_the_whole_consumer() -> None:  # SPEC N4
+def test_an_event_can_be_made_for_the_consumer() -> None:  # SPEC N4
     seen: list[tuple[str, int, str | None]] = []
 
     @batch_consumer
@@ -62,7 +62,7 @@ def test_an_event_for_the_whole_consumer() -> None:  # SPEC N4
     assert {group for _, _, group in seen} == {"ada"}
 
 
-def test_bodies_are_those_that_can_be_sent() -> None:
+def test_sqs_event_accepts_the_bodies_that_queue_sends() -> None:
     @dataclass
     class Payment:
         total: Decimal
@@ -73,13 +73,13 @@ def test_bodies_are_those_that_can_be_sent() -> None:
         sqs_event(1)
 
 
-def test_messages_of_the_same_body_are_different_messages_and_the_same_in_every_run() -> None:
+def test_equal_bodies_get_different_ids_that_are_the_same_in_every_run() -> None:
     first, second = (record["messageId"] for record in sqs_event("1", "1")["Records"])
     assert first != second
     assert first == sqs_event("1")["Records"][0]["messageId"]
 
 
-def test_a_fifo_message_has_a_group() -> None:
+def test_a_fifo_message_needs_a_group_id() -> None:
     with pytest.raises(ValueError, match=r"a message of the FIFO queue 'ledger\.fifo' has a group: give a group_id"):
         message("1", queue="ledger.fifo")
 

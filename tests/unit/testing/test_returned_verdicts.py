@@ -1,4 +1,4 @@
-"""The sandbox knows what a handler says by what it returns."""
+"""The sandbox takes the return value of a handler as its verdict."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def names_the_first(batch: Batch) -> Any:
     return {"batchItemFailures": [{"itemIdentifier": message.delivery_id} for message in failed]}
 
 
-def says_one_thing(batch: Batch) -> None:
+def acks_the_first(batch: Batch) -> None:
     batch[0].ack()
 
 
@@ -40,15 +40,15 @@ HANDLERS: list[tuple[Consumer[Any], int]] = [
     (consumer(rejects_later), 1),
     (consumer(retries_once), 0),
     (batch_consumer(backoff=Fixed(60))(names_the_first), 0),
-    (batch_consumer(unsaid="fail", backoff=Fixed(60))(says_one_thing), 0),
+    (batch_consumer(unsaid="fail", backoff=Fixed(60))(acks_the_first), 0),
     (consumer(backoff=Fixed(60))(raises), 0),
 ]
 
 
 @pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
-@pytest.mark.parametrize(("handler", "letters"), HANDLERS, ids=lambda value: getattr(value, "name", ""))
-def test_a_run_is_judged_by_what_its_handlers_return(
-    handler: Consumer[Any], letters: int, fifo: bool, sandbox: Sandbox
+@pytest.mark.parametrize(("handler", "dead_per_message"), HANDLERS, ids=lambda value: getattr(value, "name", ""))
+def test_returned_verdicts_break_no_rule(
+    handler: Consumer[Any], dead_per_message: int, fifo: bool, sandbox: Sandbox
 ) -> None:  # SPEC A4, B8, N4
     end = ".fifo" if fifo else ""
     sandbox.queue(f"orders{end}", dead_letter=f"orders-dlq{end}", max_receive_count=15, fifo=fifo)
@@ -56,4 +56,4 @@ def test_a_run_is_judged_by_what_its_handlers_return(
     for number in range(3):
         sandbox.send(f"orders{end}", {"id": number}, **({"group_id": f"g{number % 2}"} if fifo else {}))
     sandbox.run()
-    assert len(sandbox.messages(f"orders-dlq{end}")) == 3 * letters
+    assert len(sandbox.messages(f"orders-dlq{end}")) == 3 * dead_per_message

@@ -1,4 +1,4 @@
-"""The sandbox: what a test builds, sends and asks of it, and what it refuses in a sentence."""
+"""The sandbox: queues, functions, time, reports, and errors for wrong use."""
 
 import asyncio
 import functools
@@ -31,10 +31,10 @@ def fails(message: Message) -> None:
 def succeeds(message: Message) -> None: ...
 
 
-# lives
+# whole runs
 
 
-def test_a_card_that_is_declined_ends_in_the_dlq(sandbox: Sandbox) -> None:  # SPEC N4
+def test_an_exhausted_message_ends_in_the_dlq(sandbox: Sandbox) -> None:  # SPEC N4
     sandbox.queue("orders", dead_letter="orders-dlq", max_receive_count=15, visibility_timeout=60)
     sandbox.connect(fails, "orders", batch_size=10, window=0, timeout=30, max_concurrency=None)
     order = sandbox.send("orders", {"id": 1}, delay=None, group_id=None, attributes=None)
@@ -50,7 +50,7 @@ def test_a_card_that_is_declined_ends_in_the_dlq(sandbox: Sandbox) -> None:  # S
     ]  # fmt: skip
 
 
-def test_a_message_that_succeeds_the_second_time_is_committed(sandbox: Sandbox) -> None:  # SPEC L1
+def test_a_message_that_succeeds_at_its_second_attempt_is_committed(sandbox: Sandbox) -> None:  # SPEC L1
     failed: list[str] = []
 
     @consumer(backoff=Fixed(60))
@@ -71,7 +71,7 @@ def test_a_message_that_succeeds_the_second_time_is_committed(sandbox: Sandbox) 
     assert sandbox.messages("orders") == []
 
 
-def test_ten_messages_and_their_hours_of_backoff_play_in_fifty_milliseconds() -> None:  # SPEC N3, N4
+def test_ten_messages_with_hours_of_backoff_take_less_than_fifty_milliseconds() -> None:  # SPEC N3, N4
     @consumer(max_attempts=5, backoff=Exponential(600, 3))
     def handler(message: Message) -> None:
         if message.json() % 2:
@@ -170,7 +170,7 @@ def test_a_fifo_queue_keeps_the_order_of_a_group(sandbox: Sandbox) -> None:
     assert seen == [1, 1, 2, 3]
 
 
-def test_messages_are_redriven_as_aws_does_it(sandbox: Sandbox) -> None:
+def test_a_redrive_moves_dead_letters_to_their_source_queue(sandbox: Sandbox) -> None:
     gateway = ["down"]
 
     @consumer(max_attempts=1)
@@ -193,7 +193,7 @@ def test_messages_are_redriven_as_aws_does_it(sandbox: Sandbox) -> None:
     assert sandbox.messages("orders-dlq") == []
 
 
-def test_a_redrive_of_a_queue_of_several_sources_is_told_where_to(sandbox: Sandbox) -> None:
+def test_a_redrive_from_a_dlq_of_several_queues_needs_a_target(sandbox: Sandbox) -> None:
     for name in ("orders", "invoices"):
         sandbox.queue(name, dead_letter="dlq")
     sandbox.send("dlq", "1")
@@ -201,14 +201,14 @@ def test_a_redrive_of_a_queue_of_several_sources_is_told_where_to(sandbox: Sandb
     with pytest.raises(ValueError, match=r"say where to \(to=\.\.\.\): .* 'dlq' is are orders, invoices"):
         sandbox.redrive("dlq")
     sandbox.redrive("dlq", to="invoices")
-    assert [letter.body for letter in sandbox.messages("invoices")] == ["1"]
+    assert [message.body for message in sandbox.messages("invoices")] == ["1"]
 
 
 # handlers
 
 
-def test_a_decorated_consumer_and_one_called_by_hand_are_watched_too(sandbox: Sandbox) -> None:
-    """Nothing but their runs tells the checkers that what was deleted had been handled."""
+def test_a_consumer_below_a_decorator_or_in_a_lambda_handler_is_observed(sandbox: Sandbox) -> None:
+    """Otherwise the checkers would report its deleted messages as lost."""
 
     @functools.wraps(succeeds)
     def decorated(event: Any, context: Any) -> Any:
@@ -234,7 +234,7 @@ def test_a_handler_of_two_queues_is_one_function(sandbox: Sandbox) -> None:
         sandbox.send(name, "1")
 
     invoked = [event.fields for event in sandbox.run().events if event.what == "invoked"]
-    assert {told["function"] for told in invoked} == {"succeeds"}
+    assert {fields["function"] for fields in invoked} == {"succeeds"}
     with pytest.raises(ValueError, match="the queue 'orders' feeds the function 'succeeds' already"):
         sandbox.connect(succeeds, "orders")
     sandbox.queue("returns")
@@ -242,7 +242,7 @@ def test_a_handler_of_two_queues_is_one_function(sandbox: Sandbox) -> None:
         sandbox.connect(succeeds, "returns", timeout=5)
 
 
-def test_two_handlers_of_one_name_are_two_functions(sandbox: Sandbox) -> None:
+def test_two_handlers_with_the_same_name_are_two_functions(sandbox: Sandbox) -> None:
     for name in ("orders", "invoices"):
 
         @consumer
@@ -253,11 +253,11 @@ def test_two_handlers_of_one_name_are_two_functions(sandbox: Sandbox) -> None:
         sandbox.send(name, "1")
 
     invoked = [event.fields for event in sandbox.run().events if event.what == "invoked"]
-    assert [told["function"] for told in invoked] == ["handler", "handler-2"]
-    assert len({told["request_id"] for told in invoked}) == 2
+    assert [fields["function"] for fields in invoked] == ["handler", "handler-2"]
+    assert len({fields["request_id"] for fields in invoked}) == 2
 
 
-def test_what_a_handler_sends_goes_to_the_sandbox(sandbox: Sandbox) -> None:
+def test_a_queue_in_a_handler_sends_to_the_sandbox(sandbox: Sandbox) -> None:
     shipments = Queue("shipments")
 
     @consumer
@@ -274,7 +274,7 @@ def test_what_a_handler_sends_goes_to_the_sandbox(sandbox: Sandbox) -> None:
     assert shipment.json() == {"id": 1}
 
 
-def test_a_handler_may_send_in_as_many_requests_as_it_likes(sandbox: Sandbox) -> None:
+def test_requests_of_the_handler_itself_do_not_count_towards_the_budget(sandbox: Sandbox) -> None:
     shipments = Queue("shipments")
 
     @consumer
@@ -286,7 +286,7 @@ def test_a_handler_may_send_in_as_many_requests_as_it_likes(sandbox: Sandbox) ->
         shipments.send_batch([event])
 
     sandbox.queue("shipments")
-    for queue, function in (("orders", handler), ("parcels", plain)):
+    for queue, function in (("orders", handler), ("returns", plain)):
         sandbox.queue(queue)
         sandbox.connect(function, queue)
         sandbox.send(queue, {"id": 1})
@@ -295,17 +295,17 @@ def test_a_handler_may_send_in_as_many_requests_as_it_likes(sandbox: Sandbox) ->
     assert len(sandbox.messages("shipments")) == 4
 
 
-def test_what_the_test_sends_with_queue_goes_to_the_sandbox(sandbox: Sandbox) -> None:
+def test_a_queue_in_a_test_sends_to_the_sandbox(sandbox: Sandbox) -> None:
     sandbox.queue("orders")
     order = Queue("orders").send({"id": 1}, delay=60)
 
-    [letter] = sandbox.messages("orders")
-    assert letter.id == order
-    assert 59 < letter.hidden_seconds <= 60
+    [message] = sandbox.messages("orders")
+    assert message.id == order
+    assert 59 < message.invisible_seconds <= 60
 
 
 @pytest.mark.parametrize("level", [logging.CRITICAL, logging.NOTSET])
-def test_a_silenced_log_changes_no_story(sandbox: Sandbox, level: int) -> None:
+def test_a_disabled_log_changes_no_timeline(sandbox: Sandbox, level: int) -> None:
     sandbox.queue("orders", dead_letter="orders-dlq")
     sandbox.connect(fails, "orders")
     order = sandbox.send("orders", "1")
@@ -317,8 +317,8 @@ def test_a_silenced_log_changes_no_story(sandbox: Sandbox, level: int) -> None:
         logging.disable(logging.NOTSET)
 
 
-def test_the_log_is_heard_while_the_test_itself_sends(sandbox: Sandbox) -> None:
-    """A send of the test's takes virtual time, in which handlers run."""
+def test_the_log_is_recorded_while_the_test_sends(sandbox: Sandbox) -> None:
+    """A send takes virtual time, in which handlers run."""
     sandbox.queue("orders", dead_letter="orders-dlq")
     sandbox.connect(fails.replace(max_attempts=1), "orders")
     order = sandbox.send("orders", "1")
@@ -345,7 +345,7 @@ def test_an_async_test_runs_a_sandbox(sandbox: Sandbox) -> None:
     assert 80 < sandbox.elapsed < 81
 
 
-def test_a_handler_below_a_decorator_that_wears_its_name_is_a_handler(sandbox: Sandbox) -> None:
+def test_a_decorated_function_of_event_and_context_is_a_handler(sandbox: Sandbox) -> None:
     def function(message: Message) -> None: ...
 
     @functools.wraps(function)
@@ -361,7 +361,7 @@ def test_a_handler_below_a_decorator_that_wears_its_name_is_a_handler(sandbox: S
 # time
 
 
-def test_advance_lets_so_much_time_pass_and_no_more(sandbox: Sandbox) -> None:
+def test_advance_runs_for_exactly_the_given_time(sandbox: Sandbox) -> None:
     sandbox.queue("orders", dead_letter="orders-dlq")
     sandbox.connect(fails, "orders")
     order = sandbox.send("orders", "1")
@@ -387,7 +387,7 @@ def test_a_run_ends_as_soon_as_its_condition_holds(sandbox: Sandbox) -> None:
     assert 900 < sandbox.elapsed < 901
 
 
-def test_a_sleep_of_the_test_is_an_advance(sandbox: Sandbox) -> None:
+def test_a_sleep_in_a_test_advances_the_sandbox(sandbox: Sandbox) -> None:
     sandbox.queue("orders")
     sandbox.connect(succeeds, "orders")
     order = sandbox.send("orders", "1")
@@ -396,7 +396,7 @@ def test_a_sleep_of_the_test_is_an_advance(sandbox: Sandbox) -> None:
     assert sandbox.report().state(order) == "COMMITTED"
 
 
-def test_a_report_tells_of_its_own_time(sandbox: Sandbox) -> None:
+def test_a_report_does_not_change_with_later_events(sandbox: Sandbox) -> None:
     sandbox.queue("orders")
     sandbox.connect(succeeds, "orders")
     order = sandbox.send("orders", "1")
@@ -405,10 +405,10 @@ def test_a_report_tells_of_its_own_time(sandbox: Sandbox) -> None:
     assert before.state(order) == "READY"
 
 
-# what is refused
+# errors
 
 
-def test_a_real_sleep_ends_the_run_and_is_named(sandbox: Sandbox) -> None:
+def test_a_real_sleep_ends_the_run_with_an_error_that_names_it(sandbox: Sandbox) -> None:
     @consumer
     def handler(message: Message) -> None:
         time.sleep(30)
@@ -420,7 +420,7 @@ def test_a_real_sleep_ends_the_run_and_is_named(sandbox: Sandbox) -> None:
         sandbox.run()
 
 
-def test_a_test_may_let_all_sleeps_take_virtual_time(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_patched_sleep_takes_virtual_time(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     @consumer
     def handler(message: Message) -> None:
         time.sleep(20)
@@ -435,7 +435,7 @@ def test_a_test_may_let_all_sleeps_take_virtual_time(sandbox: Sandbox, monkeypat
 
 @pytest.mark.parametrize("call", [lambda sandbox: sandbox.run(), lambda sandbox: sandbox.advance(5)])
 def test_a_handler_that_runs_the_sandbox_ends_the_run(sandbox: Sandbox, call: Any) -> None:
-    """An ordinary error would be one more failure of the message."""
+    """An ordinary error would only be a failure of the message."""
 
     @consumer
     def handler(message: Message) -> None:
@@ -451,7 +451,7 @@ def test_a_handler_that_runs_the_sandbox_ends_the_run(sandbox: Sandbox, call: An
         sandbox.run()
 
 
-def test_an_unknown_queue_is_an_error_that_names_those_there_are(sandbox: Sandbox) -> None:
+def test_the_error_for_an_unknown_queue_lists_the_queues(sandbox: Sandbox) -> None:
     sandbox.queue("orders", dead_letter="orders-dlq")
     text = "the sandbox has no queue 'oders'; it has orders-dlq, orders"
     for call in (
@@ -465,7 +465,7 @@ def test_an_unknown_queue_is_an_error_that_names_those_there_are(sandbox: Sandbo
             call()
 
 
-def test_a_sandbox_without_queues_says_that_there_are_none() -> None:
+def test_the_error_for_a_sandbox_without_queues_lists_none() -> None:
     with pytest.raises(ValueError, match="the sandbox has no queue 'orders'; it has none"):
         Sandbox().send("orders", "1")
 
@@ -481,13 +481,13 @@ def test_a_sandbox_without_queues_says_that_there_are_none() -> None:
         (GatewayDown("no"), "connect takes a handler, got GatewayDown"),
     ],
 )
-def test_what_is_no_handler_is_refused(sandbox: Sandbox, handler: Any, text: str) -> None:
+def test_connect_refuses_an_object_that_is_not_a_handler(sandbox: Sandbox, handler: Any, text: str) -> None:
     sandbox.queue("orders")
     with pytest.raises(TypeError, match=text):
         sandbox.connect(handler, "orders")
 
 
-def test_what_lambda_refuses_of_a_mapping_is_refused(sandbox: Sandbox) -> None:
+def test_connect_refuses_settings_that_lambda_refuses(sandbox: Sandbox) -> None:
     sandbox.queue("orders", visibility_timeout=20)
     with pytest.raises(ValueError, match="visibility timeout: 20 seconds is less than Function timeout: 30 seconds"):
         sandbox.connect(succeeds, "orders", timeout=30)
@@ -503,7 +503,7 @@ def test_what_lambda_refuses_of_a_mapping_is_refused(sandbox: Sandbox) -> None:
         ({"dead_letter": "dlq.fifo"}, "Dead-letter queue must be same type of queue as the source"),
     ],
 )
-def test_what_sqs_refuses_of_a_queue_is_refused(sandbox: Sandbox, settings: Any, text: str) -> None:
+def test_queue_refuses_settings_that_sqs_refuses(sandbox: Sandbox, settings: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         sandbox.queue("orders", **settings)
 
@@ -514,19 +514,19 @@ def test_a_fifo_message_without_a_group_is_refused(sandbox: Sandbox) -> None:
         sandbox.send("ledger.fifo", "1")
 
 
-def test_a_message_that_the_queue_cannot_hold_is_refused(sandbox: Sandbox) -> None:
+def test_a_message_above_the_size_limit_of_the_queue_is_refused(sandbox: Sandbox) -> None:
     sandbox.queue("orders", maximum_message_size=1024)
     with pytest.raises(ValueError, match=r"SQS refuses the message to 'orders': .* shorter than 1024 bytes"):
         sandbox.send("orders", "x" * 2000)
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
-def test_time_that_cannot_pass_is_refused(sandbox: Sandbox, seconds: float) -> None:
+def test_advance_refuses_a_negative_or_infinite_time(sandbox: Sandbox, seconds: float) -> None:
     with pytest.raises(ValueError, match="for_ is a number of seconds from 0, got"):
         sandbox.advance(seconds)
 
 
-def test_what_goes_on_for_ever_is_an_error(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_run_is_an_error(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     @consumer
     def handler(message: Message) -> None:
         Queue("orders").send("again")
@@ -546,7 +546,7 @@ def test_a_closed_sandbox_does_not_run() -> None:
         sandbox.run()
 
 
-def test_redacted_log_lines_still_tell_the_story(sandbox: Sandbox) -> None:
+def test_a_redacted_log_line_gives_the_reason_in_the_timeline(sandbox: Sandbox) -> None:
     def redact(fields: dict[str, Any]) -> dict[str, Any]:
         return {**fields, "error": "***"}
 

@@ -47,7 +47,7 @@ class LocalCloud:
     url: str
     plan: RunPlan
     sqs: EmbeddedSqs | ForeignSqs
-    timeline: AsyncioScheduler
+    scheduler: AsyncioScheduler
     history: History
     functions: Mapping[str, ProcessFunction]
     """By name."""
@@ -83,12 +83,12 @@ async def running(
             handler cannot be imported. No message has been received.
     """
     async with AsyncExitStack() as stack:
-        timeline = AsyncioScheduler()
-        stack.callback(timeline.close)
-        history = History(lambda: timeline.now, keep=False)
+        scheduler = AsyncioScheduler()
+        stack.callback(scheduler.close)
+        history = History(lambda: scheduler.now, keep=False)
         history.listen(on_event)
         asyncio.get_running_loop().set_exception_handler(partial(_bug, history))
-        sqs, url = await _sqs(plan, settings, timeline, history, stack)
+        sqs, url = await _sqs(plan, settings, scheduler, history, stack)
         await sqs.ready()
         resolve, others = await _variables(plan, settings.overrides, sqs, stack)
         endpoints = Endpoints(sqs=url, others=others, is_foreign=isinstance(sqs, ForeignSqs))
@@ -102,8 +102,8 @@ async def running(
             return made
 
         functions = await _functions(plan, resolve, host, note)
-        mappings = _mappings(plan, sqs, timeline, history, functions)
-        cloud = LocalCloud(url, plan, sqs, timeline, history, functions, mappings)
+        mappings = _mappings(plan, sqs, scheduler, history, functions)
+        cloud = LocalCloud(url, plan, sqs, scheduler, history, functions, mappings)
         stack.callback(cloud.stop)
         if isinstance(sqs, EmbeddedSqs):
             await stack.enter_async_context(in_background(_settling(sqs)))
@@ -120,21 +120,21 @@ def _bug(history: History, loop: asyncio.AbstractEventLoop, context: dict[str, A
 
 
 async def _sqs(
-    plan: RunPlan, settings: RunSettings, timeline: AsyncioScheduler, history: History, stack: AsyncExitStack
+    plan: RunPlan, settings: RunSettings, scheduler: AsyncioScheduler, history: History, stack: AsyncExitStack
 ) -> tuple[EmbeddedSqs | ForeignSqs, str]:
     """Return the SQS and its endpoint URL."""
     queues = with_foreign_queues(plan.template).values()
     if settings.endpoint_url is not None:
         client = sqs_client(settings.endpoint_url)
-        foreign = ForeignSqs(client, queues, timeline, history, lambda text: history.record("noted", text=text))
+        foreign = ForeignSqs(client, queues, scheduler, history, lambda text: history.record("noted", text=text))
         stack.push_async_callback(foreign.close)
         return foreign, settings.endpoint_url
-    model = Sqs(lambda: timeline.now, Random(), history, region=plan.template.region)
+    model = Sqs(lambda: scheduler.now, Random(), history, region=plan.template.region)
     try:
-        url = await stack.enter_async_context(serve(model, timeline, port=settings.port or 0))
+        url = await stack.enter_async_context(serve(model, scheduler, port=settings.port or 0))
     except PortTaken as error:
         raise UsageError(f"{error}: is tarry local already running? Use --port for another port") from error
-    return EmbeddedSqs(model, timeline, queues), url
+    return EmbeddedSqs(model, scheduler, queues), url
 
 
 async def _variables(
@@ -194,7 +194,7 @@ async def _warmed(functions: Iterable[ProcessFunction]) -> list[BaseException | 
 def _mappings(
     plan: RunPlan,
     sqs: EmbeddedSqs | ForeignSqs,
-    timeline: AsyncioScheduler,
+    scheduler: AsyncioScheduler,
     history: History,
     functions: Mapping[str, ProcessFunction],
 ) -> list[EventSourceMapping]:
@@ -204,7 +204,7 @@ def _mappings(
             settings = settings_of(mapping, plan.template)
             settings = replace(settings, queue_arn=sqs.arns[mapping.queue])
             host = functions[mapping.function]
-            mappings.append(EventSourceMapping(timeline, sqs.port(settings), host, history, settings))
+            mappings.append(EventSourceMapping(scheduler, sqs.port(settings), host, history, settings))
     return mappings
 
 

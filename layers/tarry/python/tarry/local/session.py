@@ -35,14 +35,14 @@ async def play(cloud: LocalCloud, outlook: Outlook, settings: RunSettings, note:
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await _until_settled(cloud, outlook, cloud.timeline.now + seconds)
+                await _until_settled(cloud, outlook, cloud.scheduler.now + seconds)
     except asyncio.CancelledError:
         is_interrupted = True
     messages = outlook.board.messages
     dead_letters = {}
     if isinstance(cloud.sqs, EmbeddedSqs):
         cloud.sqs.model.catch_up()
-        dead_letters = dead_letters_of(messages, cloud.sqs.model, cloud.timeline.now)
+        dead_letters = dead_letters_of(messages, cloud.sqs.model, cloud.scheduler.now)
     took = time.monotonic() - began
     return RunReport(messages, dead_letters, took, is_interrupted, expected=settings.expected)
 
@@ -92,7 +92,7 @@ async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note)
         settings = replace(settings, port=DEFAULT_PORT)
     board = Board({mapping.queue for mapping in plan.template.mappings}, view.step, forgetful=settings.event is None)
     outlook = Outlook(board, view, verbose=settings.verbose)
-    async with running(plan, settings, outlook.hear, note) as cloud, view.showing(outlook.scene(cloud)):
+    async with running(plan, settings, outlook.on_event, note) as cloud, view.showing(outlook.scene(cloud)):
         try:
             if settings.event is not None:
                 return await play(cloud, outlook, settings, note)

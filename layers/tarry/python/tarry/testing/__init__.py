@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tarry.simulator.sqs import Realism
     from tarry.testing.faults import Fault, Faults
     from tarry.testing.helpers import lambda_context, message, sqs_event
-    from tarry.testing.messages import Letter
+    from tarry.testing.messages import QueuedMessage
     from tarry.testing.report import Report
     from tarry.testing.sandbox import Sandbox
     from tarry.testing.timeline import Transition
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Fault",
     "Faults",
-    "Letter",
+    "QueuedMessage",
     "Realism",
     "Report",
     "Sandbox",
@@ -38,7 +38,7 @@ __all__ = [
 _HOMES = {
     "Fault": "tarry.testing.faults",
     "Faults": "tarry.testing.faults",
-    "Letter": "tarry.testing.messages",
+    "QueuedMessage": "tarry.testing.messages",
     "Realism": "tarry.simulator.sqs",
     "Report": "tarry.testing.report",
     "Sandbox": "tarry.testing.sandbox",

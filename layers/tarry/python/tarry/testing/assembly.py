@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from tarry.testing.hosting import Hosting
     from tarry.testing.sandbox import Environment
 
-NOBODY = {"AWS_ACCESS_KEY_ID": "sandbox", "AWS_SECRET_ACCESS_KEY": "sandbox", "AWS_SESSION_TOKEN": "sandbox"}
+MADE_UP_KEYS = {
+    "AWS_ACCESS_KEY_ID": "sandbox",
+    "AWS_SECRET_ACCESS_KEY": "sandbox",
+    "AWS_SESSION_TOKEN": "sandbox",
+}
 """The credentials of a function's requests to the real AWS, if a test lets any through: AWS refuses them."""
 
 
@@ -47,7 +51,7 @@ def assemble(
         if function is None or function.code is None:
             continue  # its code is elsewhere: the messages in its queue stay there
         if function.name not in code:
-            variables = {**NOBODY, **variables_of(function, template, urls, _given(function, environment))}
+            variables = {**MADE_UP_KEYS, **variables_of(function, template, urls, _given(function, environment))}
             code[function.name] = code[function.logical_id] = Code(function, variables)
         try:
             hosting.connect(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tarry.testing.timeline import CopySteps, Timeline
 
 DONE = frozenset({"ack", "discard"})
-"""Verdicts of a handler that has finished with a message."""
+"""Verdicts after which a message is finished."""
 FAILED = frozenset({"fail", "retry", "reject"})
 GONE = ("deleted", "expired", "purged")
 TRANSFERS = frozenset({"carried", "failure", "hops"})
@@ -34,7 +34,7 @@ class HandlerRun:
     first_verdicts: dict[str, HistoryEvent] = field(default_factory=dict)
     """The first verdict that it gave on each message while it ran, by delivery id."""
     was_abandoned: bool = False
-    """Whether its thread was given up: it ended after its invocation had answered."""
+    """Whether its thread was abandoned: it ended after its invocation had answered."""
 
     @property
     def request_id(self) -> str:
@@ -55,7 +55,7 @@ class HandlerRun:
         return limit
 
     def has_own_steps(self, delivery_id: str) -> bool:
-        """Whether a failure step that is not tarry's may decide as it likes."""
+        """Whether one of the failure steps is not tarry's: its outcome cannot be predicted."""
         return bool(self.began.fields["own_steps"][delivery_id])
 
     def verdict(self, delivery_id: str) -> str | None:
@@ -102,18 +102,18 @@ class ObservedInvocation:
     def __init__(self, invoked: HistoryEvent, copies: list[MessageCopy]) -> None:
         self.invoked = invoked
         self.copies = copies
-        """The messages of its batch; one that is in it twice is here twice."""
+        """The messages of its batch, in order; a message that is in the batch twice is listed twice."""
         self.request_id = str(invoked.fields["request_id"])
         self.batch: list[str] = invoked.fields["delivery_ids"]
-        self.deliveries: dict[str, Delivery] = {}
-        """The deliveries that it was handed, by delivery id; the later one of a message that was in it twice."""
+        self.deliveries: dict[str, ObservedDelivery] = {}
+        """The deliveries in its batch, by delivery id; for a message that is in it twice, the later delivery."""
         self.answered: HistoryEvent | None = None
         self.failed: frozenset[str] = frozenset()
         """The delivery ids that it left in the queue."""
         self.handler_called: HistoryEvent | None = None
         self.handler_returned: HistoryEvent | None = None
         self.consumed: HistoryEvent | None = None
-        """A consumer of tarry's took it; None for any other function."""
+        """The event that a consumer of tarry took it; None for any other function."""
         self.requests: list[HistoryEvent] = []
         """Its requests, but for those by which its handler sends."""
         self.runs: list[HandlerRun] = []
@@ -141,7 +141,7 @@ class ObservedInvocation:
         return self.answered is not None and self.answered.fields["kind"] == "returned"
 
     def struck(self, *operations: str) -> bool:
-        """Whether a fault struck one of these requests of it."""
+        """Whether a fault struck one of its requests with these operations."""
         return any(fault.fields.get("operation") in operations for fault in self.faults)
 
     @cached_property
@@ -161,16 +161,16 @@ class ObservedInvocation:
                 heads.setdefault(copy.group, self.places[copy.delivery_id])
         return heads
 
-    def stays_before(self, delivery: Delivery) -> bool:
+    def stays_before(self, delivery: ObservedDelivery) -> bool:
         """Whether a message of the delivery's group, before it in the batch, stays in the queue."""
         return self._heads.get(delivery.copy.group, math.inf) < self.places[delivery.copy.delivery_id]
 
 
 @dataclass(eq=False)
-class Delivery:
+class ObservedDelivery:
     """One receive of a message.
 
-    ``invocation`` is None if no function was ever handed it, or with a later receive of the same message.
+    ``invocation`` is None if no function got it, or only a later receive of the same message.
     """
 
     copy: MessageCopy
@@ -179,7 +179,7 @@ class Delivery:
     runs: list[HandlerRun] = field(default_factory=list)
     sends: list[HistoryEvent] = field(default_factory=list)
     """The copies that its invocation sent in its place: ``sent`` or ``deduplicated``."""
-    twins: list[Delivery] = field(default_factory=list)
+    other_copies: list[ObservedDelivery] = field(default_factory=list)
     """Deliveries of other copies of the message in the same batch: it is unknown for which of them a copy was sent."""
 
     @property
@@ -192,7 +192,7 @@ class Delivery:
 
     @property
     def lease_ends_at(self) -> float:
-        """When the message is visible again if nobody does anything."""
+        """When the message is visible again, unless a request changes its visibility."""
         return float(self.received.fields["visible_until"])
 
     @property
@@ -215,13 +215,13 @@ class Delivery:
 
     @property
     def decided_at(self) -> float:
-        """When its last run had ended, or was given up without waiting for its end: by then it was to be settled."""
+        """When its last run ended or was abandoned: from then on it had to be settled."""
         run, invocation = self.run, self.invocation
         if run is None or run.ended is None or invocation is None or invocation.answered is None:
             return math.inf
         if not run.was_abandoned:
             return run.ended.at
-        return min(invocation.answered.at, self.hidden[-1].at if self.hidden else math.inf)
+        return min(invocation.answered.at, self.visibility_changes[-1].at if self.visibility_changes else math.inf)
 
     @property
     def promised(self) -> tuple[float, float] | None:
@@ -237,11 +237,11 @@ class Delivery:
 
     @property
     def held_until(self) -> float:
-        """Until when it was its invocation's, by the receive and all later changes of its visibility."""
-        return max([self.lease_ends_at, *(float(event.fields["visible_until"]) for event in self.hidden)])
+        """The end of its lease, after the receive and all later changes of its visibility."""
+        return max([self.lease_ends_at, *(float(event.fields["visible_until"]) for event in self.visibility_changes)])
 
     @property
-    def hidden(self) -> list[HistoryEvent]:
+    def visibility_changes(self) -> list[HistoryEvent]:
         """The changes of its visibility that its invocation made."""
         if self.invocation is None:
             return []
@@ -254,7 +254,7 @@ class Delivery:
         return [] if self.invocation is None else self.copy.log_lines.get(self.invocation.request_id, [])
 
     @property
-    def following(self) -> Delivery | None:
+    def following(self) -> ObservedDelivery | None:
         """The next delivery of the same copy."""
         return self.copy.delivery(self.count + 1)
 
@@ -283,7 +283,7 @@ class MessageCopy:
         self.steps: CopySteps
         """Its part of the timeline."""
         self.events = [sent]
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[ObservedDelivery] = []
         self.invocations: list[ObservedInvocation] = []
         """The invocations that had it in their batches."""
         self.changes: list[HistoryEvent] = []
@@ -297,17 +297,17 @@ class MessageCopy:
         self.end: HistoryEvent | None = None
         """Its deletion, expiry or purge, or its redrive, which makes another copy; None if it is still there.
 
-        SQS may deliver a message once more after its deletion: then its end is what became of it after that.
+        SQS may deliver a message once more after its deletion: then the end is that of this delivery.
         """
         self.left_at: float | None = None
-        """When it had left the queue to which it was sent: gone, or moved by SQS."""
-        self.came_from: Delivery | None = None
+        """When it left the queue to which it was sent: deleted, expired, purged, or moved by SQS."""
+        self.came_from: ObservedDelivery | None = None
         """The delivery in whose place it was sent, as far as `RecordedHistory` can tell."""
         self.is_dead_letter = False
-        """Whether it was sent as a dead letter: with it begins a new count of attempts."""
-        self.has_twins = False
-        """Whether it is unknown whose copy it is, or that of a copy before it."""
-        self._by_count: dict[int, Delivery] = {}
+        """Whether it was sent as a dead letter: its attempts are counted from 1 again."""
+        self.has_unclear_origin = False
+        """Whether its original, or that of a copy before it, is unknown: several copies were in one batch."""
+        self._by_count: dict[int, ObservedDelivery] = {}
 
     def take(self, event: HistoryEvent) -> None:
         """Note an event of this copy."""
@@ -315,7 +315,7 @@ class MessageCopy:
         fields = event.fields
         match event.what:
             case "received":
-                delivery = Delivery(self, event)
+                delivery = ObservedDelivery(self, event)
                 self.deliveries.append(delivery)
                 self._by_count.setdefault(delivery.count, delivery)
                 self.visible_at, self.group = fields["visible_until"], fields.get("group") or self.group
@@ -366,7 +366,7 @@ class MessageCopy:
         begin = bisect_left(self.changes, first, key=lambda event: event.at)
         return self.changes[begin : bisect_right(self.changes, last, key=lambda event: event.at)]
 
-    def delivery(self, count: int) -> Delivery | None:
+    def delivery(self, count: int) -> ObservedDelivery | None:
         """The delivery with this receive count."""
         return self._by_count.get(count)
 

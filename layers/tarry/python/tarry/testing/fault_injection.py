@@ -95,16 +95,16 @@ class FaultyTransport:
             return act()
         if seconds < READ_TIMEOUT_SECONDS and simulation.scheduler.skip_to(simulation.scheduler.now + seconds):
             return act()
-        arrived, outcome = simulation.threads.event(), _Outcome()
+        arrived, result = simulation.threads.event(), _RequestResult()
 
         def arrive() -> None:
-            outcome.take(act)
+            result.take(act)
             arrived.set()
 
         simulation.scheduler.after(seconds, arrive)
         if not arrived.wait(READ_TIMEOUT_SECONDS):
             raise ReadTimeoutError(endpoint_url=self._sqs.endpoint_url)
-        return outcome.get()
+        return result.get()
 
     def _travel(self) -> None:
         self._simulation.clock.sleep(self._one_way())
@@ -122,7 +122,7 @@ class FaultyTransport:
         return apply() if "WaitTimeSeconds" in parameters else self._acting(apply, request_id)
 
     def _garble(self, answer: dict[str, Any], request_id: str | None) -> None:
-        """Let SQS confirm other bodies than were sent."""
+        """Replace the MD5 of each body that SQS confirms."""
         for entry in answer.get("Successful", ()):
             if "MD5OfMessageBody" in entry:
                 entry["MD5OfMessageBody"] = GARBLED_MD5
@@ -174,7 +174,7 @@ class FaultyTransport:
         self._history.record("refused", code=code, text=text, request_id=request_id)
 
 
-class _Outcome:
+class _RequestResult:
     """The result of a request, for the thread that waits for it."""
 
     def __init__(self) -> None:
@@ -210,12 +210,12 @@ class FaultyPort(SqsPort):
         answer = super()._answer(operation, parameters)
         if operation == "ReceiveMessage":
             for message in answer.get("Messages", ()):
-                self._perhaps_again(message["ReceiptHandle"])
+                self._deliver_again_if_struck(message["ReceiptHandle"])
         elif self._faults.of_mapping("lost_delete", self._queue) is not None:
             raise LOST
         return answer
 
-    def _perhaps_again(self, handle: str) -> None:
+    def _deliver_again_if_struck(self, handle: str) -> None:
         """Deliver a message of a standard queue again, during its first delivery or after it, if a fault strikes."""
         fault = None if self._queue.endswith(".fifo") else self._faults.of_delivery(self._queue)
         if fault is not None:
@@ -234,8 +234,8 @@ class FaultyHost:
     def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None]) -> None:
         if self._faults.of_mapping("throttled", self._queue) is not None:
             self._scheduler.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
-        elif (held := self._faults.of_mapping("held", self._queue)) is not None:
-            self._scheduler.after(held.seconds, partial(self._function.invoke, event, done))
+        elif (delay := self._faults.of_mapping("held", self._queue)) is not None:
+            self._scheduler.after(delay.seconds, partial(self._function.invoke, event, done))
         else:
             self._function.invoke(event, done)
 

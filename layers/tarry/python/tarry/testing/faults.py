@@ -55,8 +55,8 @@ class Fault:
     Of a delivery: ``duplicate``: a message of a standard queue comes a second time, ``seconds`` after the first.
 
     Of the mapping: ``throttled``: Lambda refuses an invocation, and it is tried again for as long as the messages stay
-    hidden. ``held``: the poller holds a batch for ``seconds`` before it invokes the function. ``lost_delete``: it never
-    hears that its delete was carried out, and deletes again.
+    invisible. ``held``: the poller holds a batch for ``seconds`` before it invokes the function. ``lost_delete``: it
+    gets no answer to its delete, which was carried out, and deletes again.
     """
 
     kind: str

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.envelope.attribute import is_dead_letter
 from tarry.outcome import State
 from tarry.sqs.topology import FAILURE_KEPT_SECONDS
-from tarry.testing.deliveries import DONE, Delivery, HandlerRun, MessageCopy, ObservedInvocation
+from tarry.testing.deliveries import DONE, HandlerRun, MessageCopy, ObservedDelivery, ObservedInvocation
 from tarry.testing.timeline import CopySteps, Timeline, attempt_of
 from tarry.tooling.queues import redrive_of
 
@@ -30,7 +30,7 @@ class ProjectedHistory:
     """The facts of a history, taken event by event; finished messages can be forgotten.
 
     ``on_step`` is called with a message's timeline after each transition. ``by_deliveries``: attempts are counted from
-    SQS's receives, because no event tells of a handler's runs.
+    SQS's receives, for a history without events of handler runs.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class ProjectedHistory:
         """By request id."""
         self.runs: list[HandlerRun] = []
         self.problems: list[HistoryEvent] = []
-        """The lines of tarry's log that tell of a problem, not of a message's new state."""
+        """The lines of tarry's log about problems; lines about a message's new state are in `MessageCopy.log_lines`."""
         self.deduplicated: list[HistoryEvent] = []
         self.faults: list[HistoryEvent] = []
         self.planned_faults: list[HistoryEvent] = []
         self.queues: dict[str, Mapping[str, str]] = {}
-        """The attributes of the queues that were made."""
+        """The attributes of each queue, by name."""
         self.connected: dict[str, HistoryEvent] = {}
-        """The function of each queue that feeds one."""
+        """The event that connected a function, by queue."""
         self._on_step = on_step
         self._by_deliveries = by_deliveries
         self._runs: dict[int, HandlerRun] = {}
@@ -168,7 +168,7 @@ class ProjectedHistory:
         run.ended, run.was_abandoned = event, invocation.answered is not None
 
     def _wrote(self, event: HistoryEvent) -> None:
-        """A process wrote a line; one of tarry's about a message's state is as good as the sandbox's own record."""
+        """Note a line that a process wrote; a line of tarry about a message's state counts as its transition."""
         fields = event.fields.get("fields")
         if fields and fields.get("state") in State.__members__:
             self._logged(event, {name: value for name, value in fields.items() if value is not None})
@@ -183,7 +183,7 @@ class ProjectedHistory:
         copy.steps.logged(event.at, fields)
 
     def _join_unnamed(self, copy: MessageCopy, queue: str) -> None:
-        """Add a dead letter without a record, whose only id is its own, to the message that it was sent of."""
+        """Add a dead letter without a record, which has no stable id, to the timeline of its message."""
         sender = copy.invocations[-1].request_id if copy.invocations else ""
         dead_letters = self._unnamed.get((sender, queue, copy.timeline.body))
         if dead_letters:
@@ -237,9 +237,9 @@ class ProjectedHistory:
 
 
 class RecordedHistory(ProjectedHistory):
-    """A complete history, for checkers: only now is it known which delivery each copy replaces.
+    """A complete history, for checkers. It links each copy to the delivery that it replaces.
 
-    ``settled`` tells whether the sandbox had come to rest at its end.
+    ``settled``: whether the sandbox had come to rest at the end of the history.
     """
 
     def __init__(self, events: Iterable[HistoryEvent], *, settled: bool | None = None) -> None:
@@ -249,24 +249,26 @@ class RecordedHistory(ProjectedHistory):
         for event in self.events:
             self.take(event)
         for invocation in self.invocations.values():
-            _find_twins(invocation)
+            _note_other_copies(invocation)
         self._senders: dict[str, _Sender] = {}
         for copy in self.copies.values():
             if (sender := self._sender(copy.sent)) is not None:
                 sender.trace(copy)
-            copy.has_twins = any((copy.came_from and copy.came_from.twins, copy.before and copy.before.has_twins))
+            copy.has_unclear_origin = any(
+                (copy.came_from and copy.came_from.other_copies, copy.before and copy.before.has_unclear_origin)
+            )
         for event in self.deduplicated:
             if (sender := self._sender(event)) is not None:
                 sender.note_deduplicated(event, self.copies[event.fields["delivery_id"]].id)
 
     def _sender(self, event: HistoryEvent) -> _Sender | None:
-        """The invocation that sent something; None if something else did."""
+        """The invocation of an event's sender; None if it was not sent by an invocation."""
         by = str(event.fields.get("by"))
         if by not in self._senders and by in self.invocations:
             self._senders[by] = _Sender(self, self.invocations[by])
         return self._senders.get(by)
 
-    def deliveries(self) -> Iterator[Delivery]:
+    def deliveries(self) -> Iterator[ObservedDelivery]:
         """Return all deliveries."""
         return (delivery for copy in self.copies.values() for delivery in copy.deliveries)
 
@@ -279,8 +281,8 @@ class RecordedHistory(ProjectedHistory):
     def _redrives(self) -> dict[str, Redrive | None]:
         return {queue: redrive_of(attributes) for queue, attributes in self.queues.items()}
 
-    def had_problem(self, delivery: Delivery, name: str) -> bool:
-        """Return whether the log tells of such a problem with a message in the invocation of a delivery."""
+    def had_problem(self, delivery: ObservedDelivery, name: str) -> bool:
+        """Return whether a delivery's invocation logged a problem of this name with its message."""
         by = delivery.invocation and delivery.invocation.request_id
         return (name, delivery.copy.delivery_id, by) in self._problems
 
@@ -290,8 +292,8 @@ class RecordedHistory(ProjectedHistory):
         fields = (event.fields for event in self.problems)
         return {(each["event"], each.get("delivery_id"), each.get("request_id")) for each in fields}
 
-    def look_up_failed(self, delivery: Delivery) -> bool:
-        """Return whether a queue could not be looked up, recently enough for the failure to be remembered."""
+    def look_up_failed(self, delivery: ObservedDelivery) -> bool:
+        """Return whether a look-up of a queue failed in a delivery's invocation, or before it and is still cached."""
         assert delivery.invocation is not None
         began, failed = delivery.invocation.invoked.at, self._failed_look_ups
         since = bisect_left(failed, began - FAILURE_KEPT_SECONDS - 60)
@@ -303,13 +305,13 @@ class RecordedHistory(ProjectedHistory):
         return [event.at for event in self.faults if event.fields.get("operation") == "GetQueueAttributes"]
 
 
-def _find_twins(invocation: ObservedInvocation) -> None:
-    by_id: dict[str, list[Delivery]] = {}
+def _note_other_copies(invocation: ObservedInvocation) -> None:
+    by_id: dict[str, list[ObservedDelivery]] = {}
     for delivery in invocation.deliveries.values():
         by_id.setdefault(delivery.copy.id, []).append(delivery)
-    for twins in by_id.values():
-        for delivery in twins:
-            delivery.twins = [each for each in twins if each is not delivery]
+    for other_copies in by_id.values():
+        for delivery in other_copies:
+            delivery.other_copies = [each for each in other_copies if each is not delivery]
 
 
 class _Sender:
@@ -318,8 +320,8 @@ class _Sender:
     def __init__(self, history: RecordedHistory, invocation: ObservedInvocation) -> None:
         self._history = history
         self._sent = invocation.sent
-        self._by_id: dict[str, list[Delivery]] = {}
-        self._by_body: dict[str, list[Delivery]] = {}
+        self._by_id: dict[str, list[ObservedDelivery]] = {}
+        self._by_body: dict[str, list[ObservedDelivery]] = {}
         for delivery in invocation.deliveries.values():
             self._by_id.setdefault(delivery.copy.id, []).append(delivery)
             self._by_body.setdefault(delivery.copy.body, []).append(delivery)
@@ -330,7 +332,9 @@ class _Sender:
         if copy.record is not None:
             candidates = self._by_id.get(copy.id, [])
         else:
-            candidates = [each for each in self._by_body.get(copy.body, []) if self._may_be_bare(each, copy.sent_to)]
+            candidates = [
+                each for each in self._by_body.get(copy.body, []) if self._may_lack_record(each, copy.sent_to)
+            ]
         if candidates:  # two copies of one message may be in one batch
             delivery = min(candidates, key=lambda each: _unlikeliness(each, copy))
             copy.came_from, copy.id = delivery, delivery.copy.id
@@ -343,19 +347,19 @@ class _Sender:
         for delivery in self._by_id.get(stable_id, ()):
             delivery.sends.append(event)
 
-    def _may_be_bare(self, delivery: Delivery, target: str) -> bool:
-        """Whether a delivery was dead-lettered without a record: as logged, or perhaps before its process died."""
+    def _may_lack_record(self, delivery: ObservedDelivery, target: str) -> bool:
+        """Whether a delivery may have been dead-lettered without a record: by the log, or before its process died."""
         redrive = self._history.redrive(delivery.copy.sent_to)
         may_be_its_own = redrive is not None and redrive[0] == target
         return _is_logged(delivery, target) or (may_be_its_own and delivery.verdict not in DONE)
 
 
-def _is_logged(delivery: Delivery, target: str) -> bool:
+def _is_logged(delivery: ObservedDelivery, target: str) -> bool:
     """Whether the log says that a delivery was dead-lettered to a queue."""
     return any(event.fields.get("dead_letter_queue") == target for event in delivery.log_lines)
 
 
-def _unlikeliness(delivery: Delivery, copy: MessageCopy) -> tuple[bool, bool, int]:
+def _unlikeliness(delivery: ObservedDelivery, copy: MessageCopy) -> tuple[bool, bool, int]:
     """Rank the deliveries that a copy may replace, the likeliest first.
 
     Only the log tells which of two messages with the same body was dead-lettered.

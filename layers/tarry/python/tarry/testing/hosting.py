@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tarry.testing.faults import Faults
 
 
-class MappingWords(TypedDict):
+class MappingOptions(TypedDict):
     """The settings of an event source mapping, from a test or a template: see `MappingSettings`."""
 
     batch_size: int
@@ -91,7 +91,7 @@ class Hosting:
         queue: str,
         settings: FunctionSettings,
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
-        **mapping: Unpack[MappingWords],
+        **mapping: Unpack[MappingOptions],
     ) -> None:
         """Let a queue feed the function of a handler from now on. A handler is one function, whatever feeds it.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tarry.simulator.sqs import StoredMessage
 
 
-class Letter:
+class QueuedMessage:
     """A message in a queue, in its current state. Reading it costs no receive."""
 
     def __init__(self, stored: StoredMessage, queue: str, now: float) -> None:
@@ -25,8 +25,8 @@ class Letter:
         self.body = stored.body
         self.group_id = stored.group
         self.receive_count = stored.receive_count
-        self.hidden_seconds = max(0.0, stored.visible_at - now)
-        """The seconds for which it is still delayed or hidden; 0 if it can be received."""
+        self.invisible_seconds = max(0.0, stored.visible_at - now)
+        """The seconds until it can be received: the rest of its delay or visibility timeout; 0 if it is visible."""
         attributes = {name: event_attribute(value) for name, value in stored.attributes.items()}
         self._envelope = _envelope(attributes, stored.body, now)
         self.attributes: dict[str, Any] = {
@@ -52,7 +52,7 @@ class Letter:
 
     def __repr__(self) -> str:
         why = "" if self.failure is None else f", {self.failure.reason}: {self.failure.message}"
-        return f"<Letter {self.id!r} in {self.queue}: {self.body:.60}{why}>"
+        return f"<QueuedMessage {self.id!r} in {self.queue}: {self.body:.60}{why}>"
 
 
 def _envelope(attributes: dict[str, Any], body: str, now: float) -> Envelope | None:

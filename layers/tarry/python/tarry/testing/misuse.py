@@ -20,7 +20,7 @@ class Misuse(SimulationError):
 
 
 class Endless(SimulationError):
-    """A run has so many events that it will most likely never come to rest."""
+    """A run has so many events that it probably never ends."""
 
 
 def check_handler(handler: Any) -> None:

@@ -21,7 +21,7 @@ from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace
 from tarry.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
 from tarry.simulator.process import Killed
 from tarry.support.causes import cause_of, is_a, text_of, type_name
-from tarry.testing.heard import listen_to
+from tarry.testing.verdict_listener import listen_to_verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ STAYS = frozenset({"retry", "defer", "fail", "release", "left"})
 
 
 def recorded(handler: Callable[[Any, Any], Any], history: History) -> Callable[[Any, Any], Any]:
-    """Return the same Lambda handler, with its events and answers recorded."""
+    """Return a Lambda handler that calls ``handler`` and records its events and answers."""
 
     def recording(event: Any, context: Any) -> Any:
         request_id = context.aws_request_id
@@ -57,7 +57,7 @@ def _receives(event: Any) -> list[tuple[str, int]]:
 
 
 def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
-    """Return the same consumer, with the runs of its handler recorded; nothing else is changed."""
+    """Return a consumer with the same settings that records the runs of its handler."""
     function = handler.function
     watch = partial(_Watch, _Watched(handler, history))
 
@@ -65,7 +65,7 @@ def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
 
         @wraps(function)
         async def watched_async(subject: Any) -> Any:
-            return await watch(subject).over(function(subject))
+            return await watch(subject).await_result(function(subject))
 
         watched: Callable[[Any], Any] = watched_async
     else:
@@ -79,7 +79,7 @@ def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
                 watching.end(error)
                 raise
             if is_awaitable(result):
-                return watching.over(result)
+                return watching.await_result(result)
             watching.returned(result)
             return result
 
@@ -91,9 +91,9 @@ class _Terms(NamedTuple):
 
     limit: int | None
     has_own_steps: bool
-    """Whether a failure step that is not tarry's may decide as it likes."""
+    """Whether one of the failure steps is not tarry's: its outcome cannot be predicted."""
     dead_letters: bool
-    """Whether a failure that no other step takes is dead-lettered, as far as known."""
+    """Whether a `DeadLetter` step takes every failure that no other step takes; False if a step is not tarry's."""
     longest: float
     is_fifo: bool
 
@@ -131,7 +131,7 @@ class _Watch:
         self._number = len(history.events)
         self._subject = subject
         self._messages: list[Message[Any]] = [subject] if isinstance(subject, Message) else list(subject)
-        listen_to(self._messages, self)
+        listen_to_verdicts(self._messages, self)
         self._request_id = str(getattr(subject.context, "aws_request_id", None))
         terms = {message.delivery_id: handler.terms(message) for message in self._messages}
         history.record(
@@ -152,7 +152,7 @@ class _Watch:
     def now(self) -> float:
         return self._history.now()
 
-    def hears(self, delivery: Delivery, verdict: str, fell_at: float) -> None:
+    def on_verdict(self, delivery: Delivery, verdict: str, fell_at: float) -> None:
         """Record a verdict on a message; its delay counts from then, if it is the first one."""
         if not isinstance(sys.exception(), Killed):
             self._history.record(
@@ -164,8 +164,8 @@ class _Watch:
                 fell_at=fell_at,
             )
 
-    async def over(self, awaitable: Any) -> Any:
-        """Await the rest of the call."""
+    async def await_result(self, awaitable: Any) -> Any:
+        """Await the result of the call and record its end."""
         try:
             result = await awaitable
         except BaseException as error:
@@ -178,7 +178,7 @@ class _Watch:
         """Record the end of the call with a result, which may be a verdict."""
         try:
             apply_result(result, self._subject)
-        except BaseException as error:  # noqa: BLE001 whatever it is, it counts as if it had been raised
+        except BaseException as error:  # noqa: BLE001 counts as raised by the handler
             self.end(error)
         else:
             self.end(None)
@@ -213,12 +213,12 @@ class _Watch:
         if (
             verdict.kind not in ("retry", "fail")
             or policy.retry_when is not None
-            or self._stands_behind(message, terms)
+            or self._is_behind_first(message, terms)
         ):
             return None
         return policy.delay_bounds(message.attempt, fifo=terms.is_fifo)
 
-    def _stands_behind(self, message: Message[Any], terms: _Terms) -> bool:
+    def _is_behind_first(self, message: Message[Any], terms: _Terms) -> bool:
         return isinstance(self._subject, Batch) and terms.is_fifo and message is not self._messages[0]
 
 
@@ -244,7 +244,8 @@ def _verdicts(
 ) -> Iterator[_Verdict]:
     """Return the verdicts on all messages of a call (SPEC B).
 
-    On FIFO a message without a verdict behind one that did not succeed is ``left``: its outcome depends on that one.
+    On FIFO a message without a verdict is ``left`` if a message before it in its group did not succeed: its outcome
+    depends on that message.
     """
     if isinstance(subject, Message):
         yield _verdict(subject, delivery_of(subject).verdict, raised)
@@ -303,6 +304,6 @@ def _name(error: BaseException) -> str:
 
 
 def _longest_delay(message: Message[Any]) -> float:
-    """On FIFO a message can only wait in place."""
+    """The longest delay; on FIFO it is shorter, because a message can only wait in place."""
     delivery = delivery_of(message)
     return delivery.longest_wait() if delivery.source.is_fifo else MAX_VISIBILITY_SECONDS

@@ -49,7 +49,7 @@ class Report:
         return self._timeline(message_id).state
 
     @cached_property
-    def stories(self) -> Mapping[str, list[Transition]]:
+    def timelines(self) -> Mapping[str, list[Transition]]:
         """The timeline of each message, by its stable id, in the order of sending."""
         return {stable_id: list(each.transitions) for stable_id, each in self.history.timelines.items()}
 

@@ -17,8 +17,8 @@ from tarry.simulator.sqs import Realism, Sqs, SqsError
 from tarry.sqs.outgoing import Entry, pack
 from tarry.testing.faults import Faults
 from tarry.testing.hosting import Hosting
-from tarry.testing.listening import listening, without_the_dead
-from tarry.testing.messages import Letter
+from tarry.testing.log_recorder import recording_log, without_killed_processes
+from tarry.testing.messages import QueuedMessage
 from tarry.testing.misuse import Endless, Misuse, check_handler, listed, stuck
 from tarry.testing.report import Report
 from tarry.tooling.queues import queue_name
@@ -79,7 +79,7 @@ class Sandbox:
         self._hosting = Hosting(self._simulation, self.sqs, self.faults, self.history, seed, lineage=lineage)
         self.world = self._hosting.world()
         """The world of the test's own code."""
-        self._simulation.scheduler.around = partial(listening, self.history, self._simulation.actors)
+        self._simulation.scheduler.around = partial(recording_log, self.history, self._simulation.actors)
         self._checked = 0
         self._closed = False
         self._names: dict[str, str] = {}
@@ -323,18 +323,18 @@ class Sandbox:
         """Virtual seconds since the sandbox was made."""
         return self.now - self._began
 
-    def messages(self, queue: str) -> list[Letter]:
-        """Return the messages in a queue, hidden ones too, in the order of sending. Costs no receive.
+    def messages(self, queue: str) -> list[QueuedMessage]:
+        """Return the messages in a queue, invisible ones too, in the order of sending. Costs no receive.
 
         Raises `ValueError` for an unknown queue.
         """
         name = self._named(queue)
-        return [Letter(stored, name, self.now) for stored in self.sqs.peek(name)]
+        return [QueuedMessage(stored, name, self.now) for stored in self.sqs.peek(name)]
 
     def close(self) -> None:
         """End all handlers that still run. The fixture and a ``with`` block call it."""
         self._closed = True
-        with without_the_dead(self._simulation.actors):
+        with without_killed_processes(self._simulation.actors):
             self._hosting.close()
             self._simulation.close()
 

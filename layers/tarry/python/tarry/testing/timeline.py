@@ -19,15 +19,15 @@ GONE = frozenset({State.COMMITTED, State.DEAD_LETTERED, State.DISCARDED, State.R
 A_MOMENT_SECONDS = 0.1
 """Delays are whole seconds; in real time, less than this passes between two readings of the clock."""
 REPORTED = "reported as failed"
-"""Why a message goes back if its function gave no other reason."""
+"""The reason for a retry, if the function gave no other."""
 
 
 @dataclass(frozen=True)
 class Transition:
     """One step of a message.
 
-    ``at`` is epoch seconds. ``attempt`` counts from 1; None where no handler ran. ``delay`` is in seconds, where the
-    message waits. ``why`` is the reason and the error, as far as they are known.
+    ``at`` is epoch seconds. ``attempt`` counts from 1; None if no handler ran. ``delay`` is in seconds, for a message
+    that waits. ``why`` is the reason and the error, if known.
     """
 
     at: float
@@ -59,9 +59,9 @@ class Timeline:
         self.transitions: list[Transition] = []
         self.copies: list[MessageCopy] = []
         self.dead_letter: Mapping[str, Any] | None = None
-        """The record of a dead letter that was sent of it, until a log line or the answer tells of it."""
+        """The record of the dead letter sent for it, until a log line or the function's answer confirms it."""
         self.faults: list[tuple[float, str]] = []
-        """The faults of invocations that had it: when, and what."""
+        """The faults of its invocations: the time and a description of each."""
 
     @property
     def state(self) -> State:
@@ -74,7 +74,7 @@ class Timeline:
         self.copies.append(copy)
 
     def replace(self, step: Transition, *instead: Transition) -> None:
-        """Put other steps, or none, in the place of a step, which is one of the last."""
+        """Replace one of the last steps by other steps, or by none."""
         for place in reversed(range(len(self.transitions))):
             if self.transitions[place] is step:
                 self.transitions[place : place + 1] = instead
@@ -87,21 +87,21 @@ class CopySteps:
     def __init__(self, copy: MessageCopy) -> None:
         self._copy = copy
         self._is_deleted = False
-        """Whether its function deleted it, and may yet log why."""
+        """Whether its function deleted it; a log line with the reason may follow."""
         self._now: Transition | None = None
 
     def appears(self) -> None:
-        """The copy was sent."""
+        """Add the step of its sending."""
         sent = self._copy.sent
         delay = sent.fields.get("visible_at", sent.at) - sent.at
         self._step(sent.at, State.READY, delay=delay if delay > A_MOMENT_SECONDS else None)
 
     def begins(self, at: float, attempt: int | None) -> None:
-        """A function is invoked with it."""
+        """Add the step of an invocation with it."""
         self._step(at, State.IN_FLIGHT, attempt=attempt)
 
     def runs(self, attempt: int) -> None:
-        """A handler runs on it: only now is it known which attempt this is."""
+        """Set the attempt of its latest step, which is known once the handler runs."""
         if self._now is not None and self._now.state is State.IN_FLIGHT and self._now.attempt is None:
             before, self._now = self._now, replace(self._now, attempt=attempt)
             self._copy.timeline.replace(before, self._now)
@@ -123,7 +123,7 @@ class CopySteps:
                 self._step(event.at, State.DEAD_LETTERED, why=why)
 
     def answered(self, event: HistoryEvent) -> None:
-        """The function has answered; without a log line about the message, the mapping decides."""
+        """Add the step of a function's answer, unless a log line about the message has told its state."""
         timeline = self._copy.timeline
         if self._now is None or self._now.state is not State.IN_FLIGHT:
             return
@@ -137,7 +137,7 @@ class CopySteps:
             self._step(event.at, State.WAITING_RETRY, delay=delay, why=event.fields["why"] or REPORTED)
 
     def logged(self, at: float, fields: Mapping[str, Any]) -> None:
-        """Tarry logged what became of it; a delete just before, or the answer of a process that ran ahead, was part."""
+        """Add the step that tarry logged, in place of the delete or the answer of the function that belongs to it."""
         sent_on = "sent_to" in fields
         state, now, timeline = State(fields["state"]), self._now, self._copy.timeline
         is_part = now is not None and now.state in GONE and (state in GONE or sent_on)
@@ -149,7 +149,7 @@ class CopySteps:
         self._step(at, state, queue=queue, attempt=attempt, delay=delay, why=why, sent_on=sent_on)
 
     def _deleted(self, at: float, by: str, state: State) -> None:
-        """Only its function may delete it, while it has it; or the mapping, on behalf of the function."""
+        """Add the step of its deletion, by its function or by the mapping; any other deletion is odd."""
         if state is State.IN_FLIGHT and by == "http":
             self._is_deleted = True
         elif state is State.IN_FLIGHT:
@@ -166,7 +166,7 @@ class CopySteps:
 
 
 def attempt_of(copy: MessageCopy, *, behind: bool) -> int:
-    """The attempt of a copy's latest delivery, as tarry counts; ``behind`` another message of its FIFO group."""
+    """Return the attempt of a copy's latest delivery; ``behind``: another message of its FIFO group precedes it."""
     record = copy.record or {}
     first_received_at = copy.deliveries[0].at if copy.deliveries else None
     receives = copy.deliveries[-1].count if copy.deliveries else 0
@@ -175,7 +175,7 @@ def attempt_of(copy: MessageCopy, *, behind: bool) -> int:
 
 
 def because(fields: Mapping[str, Any]) -> str:
-    """Why a message is in its state, as far as a line of tarry's log tells."""
+    """Return why a message is in its state, from the fields of a line of tarry's log."""
     reason, error = fields.get("not_sent") or fields.get("reason"), fields.get("error")
     if reason == "error":
         reason = "the handler asked for it" if not error and fields["state"] == State.WAITING_RETRY else None

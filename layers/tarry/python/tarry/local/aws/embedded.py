@@ -19,9 +19,9 @@ from tarry.world import WallClock
 class EmbeddedSqs:
     """The embedded SQS, with the queues of the template."""
 
-    def __init__(self, model: Sqs, timeline: Scheduler, queues: Iterable[TemplateQueue]) -> None:
+    def __init__(self, model: Sqs, scheduler: Scheduler, queues: Iterable[TemplateQueue]) -> None:
         self.model = model
-        self._timeline = timeline
+        self._scheduler = scheduler
         self._queues = list(queues)
         self.urls: dict[str, str] = {}
         self.arns: dict[str, str] = {}
@@ -41,7 +41,7 @@ class EmbeddedSqs:
 
     def port(self, settings: MappingSettings) -> SqsPort:
         """Return the access of a mapping to its queue."""
-        return SqsPort(self._timeline, self.model, settings)
+        return SqsPort(self._scheduler, self.model, settings)
 
     async def send(self, request: Mapping[str, Any]) -> str:
         """Send a message; return its id.

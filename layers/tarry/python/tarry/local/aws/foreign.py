@@ -62,11 +62,11 @@ class ForeignSqs:
         self,
         client: Any,
         queues: Iterable[TemplateQueue],
-        timeline: AsyncioScheduler,
+        scheduler: AsyncioScheduler,
         history: History,
         note: Callable[[str], None],
     ) -> None:
-        self.timeline = timeline
+        self.scheduler = scheduler
         self.history = history
         self.urls: dict[str, str] = {}
         """The queue URLs by name; set by `ready`."""
@@ -124,7 +124,7 @@ class ForeignSqs:
 
     def depths(self) -> dict[str, Depth]:
         """Return the numbers of messages at the last count; start a new count if that was some time ago."""
-        now = self.timeline.now
+        now = self.scheduler.now
         if now > self._next_count_at and not self.closed:
             self._next_count_at = now + COUNT_SECONDS
             self.start(self._count())
@@ -253,7 +253,7 @@ class ForeignPort:
         self._on_change = look
 
     async def _receive(self, most: int, then: Callable[[list[Message] | Exception], None]) -> None:
-        asked_at = self._sqs.timeline.now
+        asked_at = self._sqs.scheduler.now
         try:
             answer = await self._sqs.call(
                 "receive_message",
@@ -275,7 +275,7 @@ class ForeignPort:
             self._received(message, asked_at + self._visibility_seconds)
         then(messages)
         if not messages:
-            self._sqs.timeline.at(asked_at + LEAST_POLL_SECONDS, self._on_change)
+            self._sqs.scheduler.at(asked_at + LEAST_POLL_SECONDS, self._on_change)
 
     async def _release(self, messages: Sequence[Message]) -> None:
         if messages:
@@ -335,7 +335,7 @@ class ForeignPort:
     def _forget_expired(self) -> None:
         """Forget receipts whose visibility timeout has ended."""
         if len(self._receipts) > MAX_RECEIPTS:
-            now = self._sqs.timeline.now
+            now = self._sqs.scheduler.now
             self._receipts = {handle: each for handle, each in self._receipts.items() if each.until > now}
 
     def _record(self, what: str, **fields: Any) -> None:

@@ -75,7 +75,7 @@ class ProcessFunction:
 
     @property
     def environments(self) -> list[ProcessEnvironment]:
-        """The existing environments, busy or warm."""
+        """The existing environments, busy or idle."""
         return [*self._busy, *(environment for _, environment in self._idle)]
 
     async def warm(self) -> None:

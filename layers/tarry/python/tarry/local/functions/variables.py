@@ -1,7 +1,7 @@
 """The environment variables of function processes: those of Lambda, of the template, and of ``--env``.
 
-A process gets only the variables of the developer's environment that it needs to run. Others could hide a mistake, or
-give credentials to a function.
+A process gets only the variables of the developer's environment that it needs to run. Other variables could mask a
+mistake, or give credentials to a function.
 """
 
 import json

@@ -113,7 +113,7 @@ def _one_line(moments: Sequence[_Moment]) -> TimelineRow:
 
 
 def _names(messages: Iterable[MessageTimeline]) -> str:
-    """Names of messages: their places in the event, ``#1-3 #5``, or the ids of those that functions sent."""
+    """The names of messages: their places in the event (``#1-3 #5``), or the ids of messages that functions sent."""
     numbers = [message.number for message in messages if message.number is not None]
     runs: list[list[int]] = []
     for number in sorted(numbers):
@@ -152,7 +152,7 @@ def print_summary(console: Console, report: RunReport) -> None:
 
 
 def _print_lines(console: Console, title: str, lines: Iterable[SummaryLine]) -> None:
-    """Print one line each; a terminal folds long ones behind their names, a log or a pipe gets them whole."""
+    """Print a line for each. A terminal folds long lines in a column after the names; a log or a pipe does not."""
     console.print(Text(title, "bold"))
     if console.is_terminal:
         grid = Table.grid(padding=(0, 2, 0, 0))

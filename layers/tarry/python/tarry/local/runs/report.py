@@ -10,7 +10,7 @@ from tarry.outcome import State
 from tarry.simulator.sqs import Sqs
 from tarry.testing import Report, Transition
 from tarry.testing.checkers import Violation
-from tarry.testing.messages import Letter
+from tarry.testing.messages import QueuedMessage
 
 NOT_IN_A_DLQ = "reported as dead-lettered, but in no dead-letter queue"
 
@@ -87,7 +87,7 @@ def messages_of(report: Report, numbers: Mapping[str, int], consumed: Collection
     """
     messages = [
         timeline_of(message_id, _counted(steps), numbers.get(steps[0].delivery_id), consumed)
-        for message_id, steps in report.stories.items()
+        for message_id, steps in report.timelines.items()
     ]
     return sorted(messages, key=lambda message: message.number or len(numbers) + 1)
 
@@ -102,7 +102,7 @@ def _counted(steps: Sequence[Transition]) -> Sequence[Transition]:
 
 def dead_letters_of(messages: Iterable[MessageTimeline], sqs: Sqs, now: float) -> dict[str, DeadLetterSummary]:
     """Return the dead letters by stable id; mark a message as lost if its dead letter is in no queue."""
-    found = [Letter(stored, queue, now) for queue in sqs.queues() for stored in sqs.peek(queue)]
+    found = [QueuedMessage(stored, queue, now) for queue in sqs.queues() for stored in sqs.peek(queue)]
     by_id = {dead_letter.id: dead_letter for dead_letter in found} | {
         dead_letter.delivery_id: dead_letter for dead_letter in found
     }

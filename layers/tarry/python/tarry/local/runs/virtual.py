@@ -55,7 +55,7 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
     """Run the plan to its end.
 
     Raises:
-        UsageError: a resource cannot be made, a handler not imported, a message not sent.
+        UsageError: a resource cannot be created, a handler cannot be imported, or a message cannot be sent.
     """
     if not plan.samples:
         return VirtualRun(RunReport(expected=settings.expected), [], 0)
@@ -92,7 +92,7 @@ def _seconds(messages: Sequence[MessageTimeline], sandbox: Sandbox) -> float:
 
 @contextmanager
 def _surroundings(template: Template) -> Iterator[None]:
-    """Replace the rest of AWS: by moto, if the template has resources for it."""
+    """Isolate the run from AWS; run moto if the template has tables, buckets, or topics."""
     if not template.backing:
         with isolated_from_aws(template.region, NOWHERE):
             yield
@@ -102,7 +102,7 @@ def _surroundings(template: Template) -> Iterator[None]:
 
 
 def _assemble(sandbox: Sandbox, plan: RunPlan, settings: RunSettings, note: Note) -> list[TemplateMapping]:
-    """Make the resources of the template; return the mappings that feed functions here."""
+    """Create the resources of the template; return the mappings that feed functions here."""
     template = plan.template
     resources = Resources(template, {name: sandbox.sqs.url(name) for name in with_foreign_queues(template)})
     environment: dict[str, dict[str, str]] = {}
@@ -142,7 +142,7 @@ def _send(sandbox: Sandbox, plan: RunPlan, note: Note) -> dict[str, int]:
         except SqsError as error:
             raise UsageError(f"SQS refuses record {sample.number}: {error.message}") from error
         if message_id in numbers:
-            note(f"SQS swallows record {sample.number}: its deduplication id was sent before.")
+            note(f"SQS drops record {sample.number} as a duplicate: its deduplication id was sent before.")
         numbers.setdefault(message_id, sample.number)
     return numbers
 

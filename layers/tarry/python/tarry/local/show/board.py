@@ -255,7 +255,7 @@ class Outlook:
         self._log = LogReader(verbose=verbose)
         self._began = time.time()
 
-    def hear(self, event: HistoryEvent) -> None:
+    def on_event(self, event: HistoryEvent) -> None:
         """Take the next event."""
         if self.is_over:
             return
@@ -269,7 +269,7 @@ class Outlook:
         title = f"tarry local  {cloud.plan.template.path}  SQS {cloud.url}"
         return lambda: Scene(
             title=f"{title}  {coarse(time.time() - self._began)}",
-            now=cloud.timeline.now,
+            now=cloud.scheduler.now,
             queues=_queue_rows(cloud),
             functions=[
                 _function_row(name, len(function.environments), self.tallies.by_function.get(name) or Tally())
@@ -283,7 +283,7 @@ class Outlook:
 
 def _queue_rows(cloud: LocalCloud) -> list[QueueRow]:
     """Return a row for each queue; a dead-letter queue is part of the row of its source queue."""
-    depths, now = cloud.sqs.depths(), cloud.timeline.now
+    depths, now = cloud.sqs.depths(), cloud.scheduler.now
     rows, dead_letters = [], set()
     for queue in with_foreign_queues(cloud.plan.template).values():
         target = queue_name(queue.dead_letter_arn) if queue.dead_letter_arn else None

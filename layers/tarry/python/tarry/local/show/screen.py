@@ -90,11 +90,11 @@ def _queues(rows: Sequence[QueueRow], most: int) -> Table:
     for row in _fitting(rows, most):
         counts = (Text(f"{count:,}", "" if count else "dim") for count in (row.ready, row.in_flight, row.delayed))
         oldest = "" if row.oldest_seconds is None else coarse(row.oldest_seconds)
-        letters = Text("")
+        dead_letters = Text("")
         if row.dead_letter_queue is not None:
             style = "bold red" if row.dead else "dim"
-            letters = Text(f"{row.dead:,} in {printable(row.dead_letter_queue)}", style)
-        table.add_row(Text(printable(row.name)), *counts, oldest, letters)
+            dead_letters = Text(f"{row.dead:,} in {printable(row.dead_letter_queue)}", style)
+        table.add_row(Text(printable(row.name)), *counts, oldest, dead_letters)
     return table
 
 

@@ -10,7 +10,7 @@ from tarry.testing import Transition
 from tarry.tooling.text import coarse, printable
 
 LOST = "LOST"
-"""Not a state of tarry: it must never be seen."""
+"""The state of a lost message, which is not a state of tarry: no message must be lost."""
 EXPIRED = "it expired: it was not settled within the retention of its queue"
 ODD = "deleted, though it was "
 
@@ -32,7 +32,7 @@ class MessageTimeline:
     lost: str = ""
     """Why the message is lost; empty if it is not."""
     is_left: bool = False
-    """Whether it stays where it is: in a queue that no function here consumes."""
+    """Whether it stays in its queue, which feeds no function here."""
 
     @property
     def state(self) -> str:
@@ -71,7 +71,7 @@ def timeline_of(
     alive = [step.queue for step in steps if step.state is not State.DEAD_LETTERED]
     has_expired = last.why == "expired" and not any(step.state is State.DEAD_LETTERED for step in steps)
     lost = EXPIRED if has_expired else f"it was {last.why}" if last.why.startswith(ODD) else ""
-    shown = steps if number is None else steps[1:]  # its sending goes without saying
+    shown = steps if number is None else steps[1:]  # without its sending, which `tarry local` did itself
     return MessageTimeline(
         message_id,
         alive[-1] if alive else last.queue,
@@ -134,5 +134,5 @@ def state_of(message: MessageTimeline) -> Text:
 
 
 def because(why: str) -> Text:
-    """Return why a message is in its state, in brackets; empty if unknown."""
+    """Return the reason for a message's state, in brackets; empty if unknown."""
     return Text(f"  ({printable(why)})" if why else "", "dim")

@@ -14,7 +14,6 @@ from tarry.testing.checkers.answers import (
     tarry_itself_does_not_fail,
 )
 from tarry.testing.checkers.attempts import attempts_are_counted, attempts_are_within_the_policy
-from tarry.testing.checkers.bare_moves import bare_moves_have_a_cause
 from tarry.testing.checkers.dead_letters import dead_letters_say_why
 from tarry.testing.checkers.delays import delays_are_kept, no_message_runs_before_it_is_due, no_wait_exceeds_sqs_limits
 from tarry.testing.checkers.doubles import duplicates_have_a_cause, finished_messages_do_not_run_again
@@ -23,6 +22,7 @@ from tarry.testing.checkers.groups import groups_keep_their_order
 from tarry.testing.checkers.leases import lost_leases_are_left_alone
 from tarry.testing.checkers.log import the_log_is_true
 from tarry.testing.checkers.losses import every_message_settles, no_message_expires_waiting, no_message_is_lost
+from tarry.testing.checkers.moves_by_sqs import moves_by_sqs_have_a_cause
 from tarry.testing.checkers.releases import released_messages_are_visible
 from tarry.testing.checkers.sources import copies_match_their_originals
 from tarry.testing.checkers.violation import Checker, Found, Violation
@@ -49,7 +49,7 @@ ALL: tuple[Checker, ...] = (
     attempts_are_counted,
     attempts_are_within_the_policy,
     dead_letters_say_why,
-    bare_moves_have_a_cause,
+    moves_by_sqs_have_a_cause,
     the_log_is_true,
     answers_are_well_formed,
     tarry_itself_does_not_fail,

@@ -20,7 +20,7 @@ def answers_are_well_formed(history: RecordedHistory) -> Found:
         connected = next((each for each in history.connected.values() if _is_of(each.fields, invocation)), None)
         if invocation.answered is None or connected is None or not connected.fields["is_tarry"]:
             continue
-        text = _trouble(invocation)
+        text = _problem(invocation)
         if text is not None:
             yield Violation("answers are well-formed", request_id, text, invocation.answered.at)
 
@@ -29,7 +29,7 @@ def _is_of(connected: Any, invocation: ObservedInvocation) -> bool:
     return bool(connected["function"] == invocation.invoked.fields["function"])
 
 
-def _trouble(invocation: ObservedInvocation) -> str | None:
+def _problem(invocation: ObservedInvocation) -> str | None:
     assert invocation.answered is not None
     kind = invocation.answered.fields["kind"]
     if kind == "error":
@@ -48,7 +48,7 @@ def _trouble(invocation: ObservedInvocation) -> str | None:
 
 
 def tarry_itself_does_not_fail(history: RecordedHistory) -> Found:
-    """Tarry raises no unexpected error; if it does, its messages stay in the queue, safe, but that is a bug."""
+    """Tarry raises no unexpected error. If it does, the messages stay in the queue, but it is a bug."""
     for event in history.problems:
         if event.fields["event"] == "runtime_failed":
             request_id = str(event.fields.get("request_id"))
@@ -56,7 +56,7 @@ def tarry_itself_does_not_fail(history: RecordedHistory) -> Found:
 
 
 def requests_keep_their_budget(history: RecordedHistory) -> Found:
-    """Without faults a consumer makes few requests: none for a clean batch of fresh messages, else one for ten.
+    """Without faults a consumer makes few requests: none for a clean batch of fresh messages, else one per ten.
 
     Messages that its handler sends do not count.
     """
@@ -75,14 +75,14 @@ def _budget(invocation: ObservedInvocation, history: RecordedHistory) -> dict[st
     beyond = sum("beyond the limit" in refusal.fields["text"] for refusal in invocation.refusals)
     is_fifo = any(copy.is_fifo for copy in invocation.copies)
     retried = len(invocation.refusals)
-    before, beats = _delivered_before(invocation), _beats(invocation)
+    before, keepalives = _delivered_before(invocation), _keepalives(invocation)
     routes = len({event.fields["queue"] for event in invocation.sent})
     fallbacks = any(_is_fallback(event) for each in invocation.deliveries.values() for event in each.log_lines)
     early = 0 if is_fifo else math.ceil(_seconds(invocation))
     sends = sent if is_fifo else (routes + fallbacks) * math.ceil(sent / 10) + min(sent, early)
     return {
         "SendMessageBatch": sends + retried,
-        "DeleteMessageBatch": sends + _early_deletes(invocation, before) + beats,
+        "DeleteMessageBatch": sends + _early_deletes(invocation, before) + keepalives,
         # In tens: waits, and releases; tests of leases before a copy is sent; isolation, or renewal on FIFO; keepalive;
         # short waits, one request a second (C11).
         "ChangeMessageVisibilityBatch": math.ceil(failed / 10)
@@ -90,10 +90,10 @@ def _budget(invocation: ObservedInvocation, history: RecordedHistory) -> dict[st
         + beyond
         + sends
         + math.ceil((len(invocation.batch) if is_fifo else before if before > 1 else 0) / 10)
-        + beats * math.ceil(len(invocation.batch) / 10)
+        + keepalives * math.ceil(len(invocation.batch) / 10)
         + min(failed, early)
         + _extensions(invocation, history),
-        "GetQueueAttributes": 0 if _is_clean(invocation, history) and not beats else 2 * len(history.queues),
+        "GetQueueAttributes": 0 if _is_clean(invocation, history) and not keepalives else 2 * len(history.queues),
     }
 
 
@@ -105,13 +105,13 @@ def _delivered_before(invocation: ObservedInvocation) -> int:
 def _early_deletes(invocation: ObservedInvocation, before: int) -> int:
     """The most deletes that may be sent before the answer: in tens, or one a second (SPEC G3, G4)."""
     is_eager = invocation.consumed is not None and invocation.consumed.fields["acks_eagerly"]
-    if not (is_eager or _beats(invocation) or (before and len(invocation.batch) > 1)):
+    if not (is_eager or _keepalives(invocation) or (before and len(invocation.batch) > 1)):
         return 0
     done = len(invocation.batch) - len(invocation.failed)
     return math.ceil(done / 10) + math.ceil(before / 10) + int(_seconds(invocation))
 
 
-def _beats(invocation: ObservedInvocation) -> int:
+def _keepalives(invocation: ObservedInvocation) -> int:
     """The number of times that leases may have been extended (SPEC I4)."""
     every = invocation.consumed.fields["keepalive"] if invocation.consumed is not None else None
     return 0 if every is None else int(_seconds(invocation) / every)
@@ -124,7 +124,8 @@ def _extensions(invocation: ObservedInvocation, history: RecordedHistory) -> int
         run = delivery.run
         if run is not None:
             ended_at = math.inf if run.ended is None else run.ended.at
-            times |= {hidden.at for hidden in delivery.hidden if run.began.at <= hidden.at <= ended_at}
+            changed_at = {change.at for change in delivery.visibility_changes}
+            times |= {at for at in changed_at if run.began.at <= at <= ended_at}
     return len(times)
 
 

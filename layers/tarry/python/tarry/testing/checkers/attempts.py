@@ -11,7 +11,7 @@ from tarry.testing.checkers.violation import MOMENT, Found, violation
 from tarry.testing.deliveries import FAILED
 
 if TYPE_CHECKING:
-    from tarry.testing.deliveries import Delivery, MessageCopy
+    from tarry.testing.deliveries import MessageCopy, ObservedDelivery
     from tarry.testing.history import RecordedHistory
 
 
@@ -21,11 +21,11 @@ def attempts_are_counted(history: RecordedHistory) -> Found:
     """
     for copy in history.copies.values():
         base = attempts_before(copy, history) if copy.deliveries else None
-        if base is None or copy.has_twins:
+        if base is None or copy.has_unclear_origin:
             continue
         failed = 0
         for delivery in copy.deliveries:
-            most = base + delivery.count - _hidden_at_first(copy)
+            most = base + delivery.count - _early_receives(copy)
             least = base + failed + 1 if copy.is_fifo else most
             for run in delivery.runs:
                 attempt = run.attempt(copy.delivery_id)
@@ -36,7 +36,7 @@ def attempts_are_counted(history: RecordedHistory) -> Found:
             failed += _has_failed(delivery)
 
 
-def _has_failed(delivery: Delivery) -> bool:
+def _has_failed(delivery: ObservedDelivery) -> bool:
     """Whether the message failed, and the next delivery can know it: on FIFO, because it is the head of its group then.
 
     After a crash or a late answer, or if a message before it stays in the queue, the next delivery cannot know.
@@ -71,13 +71,13 @@ def _attempts_before(copy: MessageCopy, history: RecordedHistory) -> int | None:
         earlier = attempts_before(before.copy, history)
         if earlier is None:
             return None
-        return max(earlier, earlier + before.count - _hidden_at_first(before.copy) - 1)
+        return max(earlier, earlier + before.count - _early_receives(before.copy) - 1)
     was_deferred = _was_deferred(before, history)
     return None if was_deferred is None else number - was_deferred
 
 
-def _was_deferred(delivery: Delivery, history: RecordedHistory) -> bool | None:
-    """Whether its handler deferred it, or a custom failure step did, of which only the log tells; None if unknown."""
+def _was_deferred(delivery: ObservedDelivery, history: RecordedHistory) -> bool | None:
+    """Whether its handler or a custom failure step deferred it (only the log shows the latter); None if unknown."""
     run = delivery.run
     if run is None or not run.has_own_steps(delivery.copy.delivery_id):
         return delivery.verdict == "defer"
@@ -85,8 +85,8 @@ def _was_deferred(delivery: Delivery, history: RecordedHistory) -> bool | None:
     return "deferred" in states if states else None
 
 
-def _hidden_at_first(copy: MessageCopy) -> int:
-    """1 if the first receive came before the message was due, and only hid it; else 0."""
+def _early_receives(copy: MessageCopy) -> int:
+    """1 if the first receive came before the message was due, so that its handler did not run; else 0."""
     due = (copy.record or {}).get("due")
     is_early = due is not None and copy.deliveries and int(copy.deliveries[0].at * 1000) / 1000 < due
     return 1 if is_early and not copy.is_fifo else 0
@@ -111,7 +111,7 @@ def attempts_are_within_the_policy(history: RecordedHistory) -> Found:
                 yield violation(rule, copy, f"came back within {shortest:g} s, {why}", following.at)
 
 
-def _why_final(delivery: Delivery) -> str | None:
+def _why_final(delivery: ObservedDelivery) -> str | None:
     """Why a message must not be retried; None if it may be."""
     run, delivery_id = delivery.run, delivery.copy.delivery_id
     if run is None or run.verdict(delivery_id) not in FAILED or run.has_own_steps(delivery_id):
@@ -126,9 +126,9 @@ def _why_final(delivery: Delivery) -> str | None:
     return None
 
 
-def _is_excused(delivery: Delivery, following: Delivery, history: RecordedHistory) -> bool:
-    """Whether the visibility change that hides the message failed, or came too late."""
+def _is_excused(delivery: ObservedDelivery, following: ObservedDelivery, history: RecordedHistory) -> bool:
+    """Whether the change of the message's visibility failed, or came too late."""
     assert delivery.invocation is not None
     not_set = any("not_settled" in event.fields for event in delivery.log_lines)
-    was_set = any(delivery.decided_at <= change.at <= following.at for change in delivery.hidden)
+    was_set = any(delivery.decided_at <= change.at <= following.at for change in delivery.visibility_changes)
     return not_set or delivery.invocation.struck("ChangeMessageVisibilityBatch") or not was_set

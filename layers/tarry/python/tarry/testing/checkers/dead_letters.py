@@ -11,7 +11,7 @@ from tarry.testing.deliveries import FAILED
 from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
-    from tarry.testing.deliveries import Delivery, HandlerRun, MessageCopy
+    from tarry.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery
     from tarry.testing.history import RecordedHistory
 
 REASONS = frozenset({"error", "exhausted", "fatal", "undecodable", "expiring"})
@@ -22,22 +22,22 @@ def dead_letters_say_why(history: RecordedHistory) -> Found:
     """A message that tarry dead-lettered has a complete failure record, if there was room for one."""
     rule = "dead letters say why"
     for copy in history.copies.values():
-        if copy.came_from is None or not copy.is_dead_letter or copy.has_twins:
+        if copy.came_from is None or not copy.is_dead_letter or copy.has_unclear_origin:
             continue
         if copy.record is None:
             if _has_room(copy, history):
                 yield violation(rule, copy, "dead-lettered without a record, though there was room", copy.sent.at)
             continue
-        if copy.sent_to in (copy.came_from.copy.sent_to, died_in(copy.came_from.copy)):
+        if copy.sent_to in (copy.came_from.copy.sent_to, dead_lettered_from(copy.came_from.copy)):
             yield violation(rule, copy, f"dead-lettered to {copy.sent_to}, where it came from", copy.sent.at)
         for what, expected, actual in _compared(copy, copy.came_from, history):
             if expected != actual:
-                text = f"its record says of its {what} {actual!r:.200}, not {expected!r:.200}"
+                text = f"the {what} in its record is {actual!r:.200}, not {expected!r:.200}"
                 yield violation(rule, copy, text, copy.sent.at)
 
 
-def died_in(copy: MessageCopy) -> str | None:
-    """The queue from which its record says that it was dead-lettered before."""
+def dead_lettered_from(copy: MessageCopy) -> str | None:
+    """The queue from which it was dead-lettered before, according to its record."""
     record = copy.record or {}
     return queue_name(str(record.get("origin"))) if is_dead_letter(record) else None
 
@@ -55,7 +55,9 @@ def _has_room(copy: MessageCopy, history: RecordedHistory) -> bool:
     return not taken and room >= SMALLEST_RECORD_BYTES
 
 
-def _compared(dead_letter: MessageCopy, delivery: Delivery, history: RecordedHistory) -> list[tuple[str, Any, Any]]:
+def _compared(
+    dead_letter: MessageCopy, delivery: ObservedDelivery, history: RecordedHistory
+) -> list[tuple[str, Any, Any]]:
     """Pairs of the expected and the actual contents of the record, without the parts that were cut for lack of room."""
     record: dict[str, Any] = dead_letter.record or {}
     failure: dict[str, Any] = record.get("failure") or {}
@@ -110,7 +112,7 @@ def _total_before(copy: MessageCopy) -> int:
     return int(failure.get("attempts") or 0)
 
 
-def _is_exhausted(delivery: Delivery, history: RecordedHistory) -> bool:
+def _is_exhausted(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     run, delivery_id = delivery.run, delivery.copy.delivery_id
     assert run is not None
     limit, redrive = run.limit(delivery_id), history.redrive(delivery.copy.sent_to)

@@ -17,7 +17,7 @@ from tarry.testing.checkers.leases import known_end
 from tarry.testing.checkers.violation import MOMENT, Found, Violation, violation
 
 if TYPE_CHECKING:
-    from tarry.testing.deliveries import Delivery, MessageCopy
+    from tarry.testing.deliveries import MessageCopy, ObservedDelivery
     from tarry.testing.history import RecordedHistory
 
 NEVER = re.compile(
@@ -37,41 +37,43 @@ def delays_are_kept(history: RecordedHistory) -> Found:
     """
     for copy in history.copies.values():
         for delivery in copy.deliveries:
-            yield from _kept(delivery, history)
+            yield from _check_delay(delivery, history)
         for delivery, following in pairwise(copy.deliveries):
-            changes = [event for event in delivery.hidden if event.at <= following.at]  # later ones act on that one
+            changes = [
+                event for event in delivery.visibility_changes if event.at <= following.at
+            ]  # later ones act on that one
             until = changes[-1].fields["visible_until"] if changes else 0.0
             if following.at < until - MOMENT and not is_by_sqs(delivery, following):
                 text = f"came back {until - following.at:.3f} s before its wait was over"
                 yield violation(RULE, copy, text, following.at)
 
 
-def _kept(delivery: Delivery, history: RecordedHistory) -> Found:
+def _check_delay(delivery: ObservedDelivery, history: RecordedHistory) -> Found:
     """Check the delay of one delivery, in place or by a copy that waits instead of the message."""
     copy, run = delivery.copy, delivery.run
     promised = delivery.promised
     if run is None or run.ended is None or promised is None or not delivery.ended_well:
         return
     if delivery.sends:
-        yield from _kept_by_copy(delivery, promised, history)
+        yield from _check_copy_delay(delivery, promised, history)
     elif not delivery.was_reported or _is_excused(delivery, history):
         return
-    elif not delivery.hidden:
+    elif not delivery.visibility_changes:
         yield violation(RULE, copy, "failed, and its visibility was not changed", delivery.decided_at)
     else:
-        hidden = delivery.hidden[-1]
-        visible_at = float(hidden.fields["visible_until"])
-        earliest, latest = _bounds(delivery, promised, hidden.at, history)
+        change = delivery.visibility_changes[-1]
+        visible_at = float(change.fields["visible_until"])
+        earliest, latest = _bounds(delivery, promised, change.at, history)
         if visible_at < earliest - MOMENT:
             text = f"is visible {earliest - visible_at:.3f} s before its wait is over"
-            yield violation(RULE, copy, text, hidden.at)
+            yield violation(RULE, copy, text, change.at)
         elif visible_at > latest + LATE_SECONDS and not _may_be_late(delivery, history):
             text = f"is visible {visible_at - latest:.3f} s after its wait is over"
-            yield violation(RULE, copy, text, hidden.at)
+            yield violation(RULE, copy, text, change.at)
 
 
-def _kept_by_copy(delivery: Delivery, promised: tuple[float, float], history: RecordedHistory) -> Found:
-    if delivery.twins or delivery.verdict != "defer":
+def _check_copy_delay(delivery: ObservedDelivery, promised: tuple[float, float], history: RecordedHistory) -> Found:
+    if delivery.other_copies or delivery.verdict != "defer":
         return  # a failure step may send a copy at any time
     (earliest, latest), decided_at = promised, delivery.decided_at
     wait = earliest - decided_at
@@ -89,7 +91,7 @@ def _kept_by_copy(delivery: Delivery, promised: tuple[float, float], history: Re
 
 
 def _bounds(
-    delivery: Delivery, promised: tuple[float, float], changed_at: float, history: RecordedHistory
+    delivery: ObservedDelivery, promised: tuple[float, float], changed_at: float, history: RecordedHistory
 ) -> tuple[float, float]:
     """The moments between which a message must become visible, if its visibility was last changed at ``changed_at``."""
     earliest, latest = promised
@@ -104,12 +106,12 @@ def _bounds(
     return earliest, max(latest, settled_from(delivery, changed_at))
 
 
-def settled_from(delivery: Delivery, changed_at: float) -> float:
+def settled_from(delivery: ObservedDelivery, changed_at: float) -> float:
     """The moment before which a message need not be visible, although its delay is over.
 
     On FIFO it is settled with its group, at the end of the batch. In a batch handler it is settled when the handler
     has ended, even if its verdict was given before that: to be tightened to the moment of the verdict. Otherwise its
-    visibility is changed while other messages still run, so it has no excuse.
+    visibility is changed while other messages still run.
     """
     assert delivery.run is not None
     assert delivery.run.ended is not None
@@ -118,10 +120,10 @@ def settled_from(delivery: Delivery, changed_at: float) -> float:
     return delivery.run.ended.at if delivery.run.began.fields["is_batch"] else 0.0
 
 
-def _may_be_late(delivery: Delivery, history: RecordedHistory) -> bool:
+def _may_be_late(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether a fault delayed its invocation, or no time was left to settle it.
 
-    Or no time was left to run it again within its delivery (`LocalRetry`), as other messages were.
+    Or no time was left for a run by `LocalRetry`, which other messages had.
     """
     assert delivery.invocation is not None
     not_settled = any("not_settled" in event.fields for event in delivery.log_lines)
@@ -130,11 +132,11 @@ def _may_be_late(delivery: Delivery, history: RecordedHistory) -> bool:
     return bool(delivery.invocation.faults) or not_settled or waited_its_turn
 
 
-def shortest_when_stuck(delivery: Delivery, now: float, history: RecordedHistory) -> float:
+def shortest_when_stuck(delivery: ObservedDelivery, now: float, history: RecordedHistory) -> float:
     """The shortest delay of a message that could not be settled (SPEC E4).
 
-    On FIFO a copy that may have been sent is sent again while SQS still swallows duplicates. The delay may be that of
-    the policy, cut to the message's retention.
+    On FIFO a copy that may have been sent is sent again while SQS still drops duplicates. The delay may be that of the
+    policy, cut to the message's retention.
     """
     assert delivery.invocation is not None
     assert delivery.run is not None
@@ -143,8 +145,8 @@ def shortest_when_stuck(delivery: Delivery, now: float, history: RecordedHistory
     return min(most, _cut(delivery, max(most, delivery.run.began.fields["longest"]), now, history))
 
 
-def _cut(delivery: Delivery, wait: float, now: float, history: RecordedHistory) -> float:
-    """The delay of a message that would expire and could not be sent on: short enough to try that again (SPEC C10)."""
+def _cut(delivery: ObservedDelivery, wait: float, now: float, history: RecordedHistory) -> float:
+    """The delay of a message that would expire, cut to leave time for sending its copy again (SPEC C10)."""
     retention = int(history.queues.get(delivery.copy.sent_to, {}).get("MessageRetentionPeriod", 0))
     left = delivery.copy.sent.at + retention - now
     if not retention or left > wait + min(MARGIN_SECONDS, retention * MARGIN_SHARE) + MOMENT:
@@ -152,8 +154,8 @@ def _cut(delivery: Delivery, wait: float, now: float, history: RecordedHistory) 
     return max(SHORTEST_CUT_SECONDS, math.floor(left / 2) - 1)
 
 
-def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
-    """Whether the request that hides it may have failed: by a fault, or because its lease had ended."""
+def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
+    """Whether the request that changes its visibility may have failed: by a fault, or because its lease had ended."""
     invocation, copy = delivery.invocation, delivery.copy
     assert invocation is not None
     assert invocation.answered is not None
@@ -170,7 +172,7 @@ def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
     return history.had_problem(delivery, "lease_lost") or (later is not None and later.at <= invocation.answered.at)
 
 
-def _settled_by(delivery: Delivery) -> float:
+def _settled_by(delivery: ObservedDelivery) -> float:
     """The latest moment for the change of its visibility: with the batch, or soon after its verdict (SPEC C11)."""
     assert delivery.invocation is not None
     assert delivery.invocation.answered is not None

@@ -10,7 +10,7 @@ from tarry.testing.deliveries import DONE, FAILED
 
 if TYPE_CHECKING:
     from tarry.simulator.history import HistoryEvent
-    from tarry.testing.deliveries import Delivery, ObservedInvocation
+    from tarry.testing.deliveries import ObservedDelivery, ObservedInvocation
     from tarry.testing.history import RecordedHistory
 
 UNANSWERED = frozenset({"lost_answer", "hang", "late", "garbled", "crash_after"})
@@ -21,43 +21,43 @@ IN_FLIGHT_SECONDS = 0.05
 
 
 def duplicates_have_a_cause(history: RecordedHistory) -> Found:
-    """A message that was finished or sent on comes again only because of SQS, a fault, or a process that died."""
+    """A message that was finished, or replaced by a copy, comes again only after a fault, a crash, or by SQS itself."""
     rule = "duplicates have a cause"
     for copy in history.copies.values():
         for delivery, following in pairwise(copy.deliveries):
-            if delivery.twins:
+            if delivery.other_copies:
                 continue
-            if (delivery.sends or delivery.verdict in DONE) and (text := _accused(delivery, following, history)):
+            if (delivery.sends or delivery.verdict in DONE) and (text := _missing_cause(delivery, following, history)):
                 yield violation(rule, copy, text, following.at)
     for delivery in history.deliveries():
-        kept = [sent for sent in delivery.sends if sent.what == "sent" and not delivery.twins]
+        kept = [sent for sent in delivery.sends if sent.what == "sent" and not delivery.other_copies]
         if len(kept) > 1 and delivery.invocation is not None and not _no_answer_came(delivery.invocation):
-            text = f"sent on {len(kept)} times in one invocation, and no answer was lost"
+            text = f"{len(kept)} copies were sent in one invocation, and no answer was lost"
             yield violation(rule, delivery.copy, text, kept[-1].at)
         if kept and delivery.verdict in DONE:
-            yield violation(rule, delivery.copy, "sent on, though its handler was done with it", kept[-1].at)
+            yield violation(rule, delivery.copy, "a copy was sent, though its handler had finished it", kept[-1].at)
 
 
-def _accused(delivery: Delivery, following: Delivery, history: RecordedHistory) -> str | None:
-    """Why a second delivery is a violation; None if it has a cause."""
+def _missing_cause(delivery: ObservedDelivery, following: ObservedDelivery, history: RecordedHistory) -> str | None:
+    """Return why a second delivery is a violation; None if it has a cause."""
     if not delivery.ended_well or is_by_sqs(delivery, following):
         return None
     if delivery.was_reported:
         if not delivery.sends:
-            return "its handler was done with it, and it was reported as failed"
-        return None if _may_be_sent_twice(delivery) else "it was sent on, and reported as failed all the same"
+            return "its handler had finished it, and it was reported as failed"
+        return None if _may_be_sent_twice(delivery) else "a copy was sent, but it was reported as failed"
     if following.at >= delivery.lease_ends_at - MOMENT:
         return None  # the delete came too late
     assert delivery.invocation is not None
     if delivery.invocation.struck("ChangeMessageVisibilityBatch") and history.had_problem(delivery, "lease_lost"):
         return None  # its lease could not be extended
-    return "it was received again before its lease had ended, though it was done with"
+    return "it was received again before its lease had ended, though it was finished"
 
 
-def is_by_sqs(delivery: Delivery, following: Delivery) -> bool:
-    """Whether a message came again because SQS delivered it twice, or because somebody else made it visible.
+def is_by_sqs(delivery: ObservedDelivery, following: ObservedDelivery) -> bool:
+    """Whether a message came again because SQS delivered it twice, or because another consumer made it visible.
 
-    On a standard queue that may be an earlier delivery, whose receipt handle still works on this one.
+    On a standard queue this may be an earlier delivery: its receipt handle still works.
     """
     if following.received.fields.get("duplicate"):
         return True
@@ -66,8 +66,8 @@ def is_by_sqs(delivery: Delivery, following: Delivery) -> bool:
     return any("by" not in event.fields or event.fields["receipt_handle"] != handle for event in changes)
 
 
-def _may_be_sent_twice(delivery: Delivery) -> bool:
-    """Whether its invocation cannot have known the result of a send: no answer came, or none before its own."""
+def _may_be_sent_twice(delivery: ObservedDelivery) -> bool:
+    """Whether its invocation cannot have known the result of a send: SQS did not answer, or too late."""
     invocation = delivery.invocation
     assert invocation is not None
     assert invocation.answered is not None
@@ -82,7 +82,7 @@ def _no_answer_came(invocation: ObservedInvocation) -> bool:
 def finished_messages_do_not_run_again(history: RecordedHistory) -> Found:
     """In one invocation a message runs again only by `LocalRetry`, if it has failed; a deleted message never runs.
 
-    A custom failure step may run it again whatever the failure.
+    A custom failure step may run it again after any failure.
     """
     rule = "finished messages do not run again"
     for delivery in history.deliveries():

@@ -16,7 +16,7 @@ RULE = "faults strike"
 
 
 def faults_strike(history: RecordedHistory) -> Found:
-    """At the end of a settled run, each fault has struck: a test whose fault never strikes proves nothing.
+    """At the end of a settled run, each fault has struck: a test whose fault never strikes does not test it.
 
     A fault with ``times=n`` and ``chance=1`` must strike n times, any other at least once; with ``maybe=True`` it may
     never strike.

@@ -11,7 +11,7 @@ from tarry.testing.deliveries import DONE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tarry.testing.deliveries import Delivery, HandlerRun, MessageCopy
+    from tarry.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery
     from tarry.testing.history import RecordedHistory
 
 
@@ -21,7 +21,7 @@ def groups_keep_their_order(history: RecordedHistory) -> Found:
     for queue, group, copies in _groups(history):
         runs = [(run, delivery) for copy in copies for delivery in copy.deliveries for run in delivery.runs]
         runs.sort(key=lambda each: each[0].began.at)
-        latest: tuple[HandlerRun, Delivery] | None = None
+        latest: tuple[HandlerRun, ObservedDelivery] | None = None
         for run, delivery in runs:
             if latest is not None and latest[0] is not run and run.began.at < _alone_until(*latest, history) - MOMENT:
                 text = f"runs while {latest[1].copy.id} of its group {group!r} in {queue} still runs"
@@ -49,8 +49,8 @@ def _groups(history: RecordedHistory) -> Iterator[tuple[str, str, list[MessageCo
         yield queue, group, copies
 
 
-def _alone_until(run: HandlerRun, delivery: Delivery, history: RecordedHistory) -> float:
-    """The moment until which no other message of its group may run: while it runs and its lease holds."""
+def _alone_until(run: HandlerRun, delivery: ObservedDelivery, history: RecordedHistory) -> float:
+    """The end of the run or of its lease: until then, no other message of its group may run."""
     return min(_end_of(run, history), delivery.lease_ends_at)
 
 
@@ -80,5 +80,5 @@ def _has_made_way(before: MessageCopy, run: HandlerRun, history: RecordedHistory
         return True
     if any(sent.at <= began for sent in delivery.sends):
         return not (delivery.ended_well and delivery.was_reported)  # it was sent on, and confirmed
-    said = (event for event in delivery.log_lines if event.at <= began)
-    return any(event.fields["state"] in ("COMMITTED", "DISCARDED") for event in said)
+    logged = (event for event in delivery.log_lines if event.at <= began)
+    return any(event.fields["state"] in ("COMMITTED", "DISCARDED") for event in logged)

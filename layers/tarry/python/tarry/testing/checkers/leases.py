@@ -8,7 +8,7 @@ from tarry.testing.checkers.violation import Found, violation
 
 if TYPE_CHECKING:
     from tarry.simulator.history import HistoryEvent
-    from tarry.testing.deliveries import Delivery
+    from tarry.testing.deliveries import ObservedDelivery
     from tarry.testing.history import RecordedHistory
 
 ON_ITS_WAY_SECONDS = 0.05
@@ -16,9 +16,9 @@ ON_ITS_WAY_SECONDS = 0.05
 
 
 def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
-    """Once a lease has ended, as far as its invocation can know, the invocation neither sends on nor hides the message.
+    """Once its lease has ended, as far as an invocation can know, it sends no copy and changes no visibility.
 
-    Another delivery may have finished the message, or still run it, and an old handle would act on that one (SPEC E6).
+    Another delivery may have finished the message, or may run it: an old receipt handle would affect it (SPEC E6).
     """
     for delivery in history.deliveries():
         invocation = delivery.invocation
@@ -32,7 +32,7 @@ def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
         ends_at = max(known_end(delivery, history), delivery.lease_ends_at)
         for event in done:
             if event.at > ends_at + ON_ITS_WAY_SECONDS:
-                what = "sent on" if event in delivery.sends else "its visibility was changed"
+                what = "a copy was sent" if event in delivery.sends else "its visibility was changed"
                 text = f"{what} {event.at - ends_at:.1f} s after its lease had ended"
                 yield violation("lost leases are left alone", delivery.copy, text, event.at)
                 break
@@ -40,22 +40,22 @@ def lost_leases_are_left_alone(history: RecordedHistory) -> Found:
                 ends_at = event.fields["visible_until"]
 
 
-def known_end(delivery: Delivery, history: RecordedHistory) -> float:
+def known_end(delivery: ObservedDelivery, history: RecordedHistory) -> float:
     """When the lease ends, as far as an invocation knows: an SQS record has only the time of the first receive.
 
-    Where that end would be before the invocation, Lambda hides the messages for longer, for its batching window.
+    If the lease would end before the invocation, Lambda made it longer, for its batching window.
     """
     assert delivery.invocation is not None
     began, seconds = delivery.invocation.invoked.at, visibility_timeout(delivery, history)
     return (delivery.at if delivery.count == 1 and delivery.at + seconds > began else began) + seconds
 
 
-def visibility_timeout(delivery: Delivery, history: RecordedHistory) -> float:
+def visibility_timeout(delivery: ObservedDelivery, history: RecordedHistory) -> float:
     """The visibility timeout of the queue, in seconds."""
     return float(history.queues.get(delivery.copy.sent_to, {}).get("VisibilityTimeout", 30))
 
 
-def _actions_on(delivery: Delivery) -> list[HistoryEvent]:
+def _actions_on(delivery: ObservedDelivery) -> list[HistoryEvent]:
     """The copies that its invocation sent of the message, and the changes of its visibility, in order."""
-    sends = [] if delivery.twins else delivery.sends
-    return sorted([*delivery.hidden, *sends], key=lambda event: event.at)
+    sends = [] if delivery.other_copies else delivery.sends
+    return sorted([*delivery.visibility_changes, *sends], key=lambda event: event.at)

@@ -10,7 +10,7 @@ from tarry.testing.deliveries import DONE
 
 if TYPE_CHECKING:
     from tarry.simulator.history import HistoryEvent
-    from tarry.testing.deliveries import Delivery, MessageCopy
+    from tarry.testing.deliveries import MessageCopy, ObservedDelivery
     from tarry.testing.history import RecordedHistory
 
 SETTLING_SECONDS = 60.0
@@ -18,19 +18,19 @@ SETTLING_SECONDS = 60.0
 
 
 def no_message_is_lost(history: RecordedHistory) -> Found:
-    """A message is deleted only after it was handled, discarded on purpose, or sent on with a confirmation."""
+    """A message is deleted only after it was handled, discarded on purpose, or replaced by a confirmed copy."""
     for copy in history.copies.values():
         for end in copy.all("deleted"):
             if "by" not in end.fields or any(copy.all("filtered")):
                 continue
             delivery = copy.delivery(end.fields["receive_count"])
             if delivery is None or delivery.invocation is None:
-                yield violation("no message is lost", copy, "deleted, and no function ever saw that delivery", end.at)
+                yield violation("no message is lost", copy, "deleted, though no function got that delivery", end.at)
             elif not _may_be_deleted(delivery, end, history):
                 yield violation("no message is lost", copy, _text(delivery, end, history), end.at)
 
 
-def _text(delivery: Delivery, end: HistoryEvent, history: RecordedHistory) -> str:
+def _text(delivery: ObservedDelivery, end: HistoryEvent, history: RecordedHistory) -> str:
     if end.fields["by"] == "mapping" and not _reports_failures(delivery, history):
         why = "though it was not handled: its event source mapping reports no failures (ReportBatchItemFailures)"
         return f"Lambda deleted it {why}"
@@ -38,28 +38,28 @@ def _text(delivery: Delivery, end: HistoryEvent, history: RecordedHistory) -> st
     return f"deleted, though it was not finished: {verdict}, and no copy was sent"
 
 
-def _reports_failures(delivery: Delivery, history: RecordedHistory) -> bool:
+def _reports_failures(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     connected = history.connected.get(delivery.copy.sent_to)
     return connected is None or bool(connected.fields["reports_failures"])
 
 
-def _may_be_deleted(delivery: Delivery, end: HistoryEvent, history: RecordedHistory) -> bool:
+def _may_be_deleted(delivery: ObservedDelivery, end: HistoryEvent, history: RecordedHistory) -> bool:
     assert delivery.invocation is not None
     if delivery.invocation.consumed is None:
-        return True  # a function without tarry may answer as it likes
-    sends = [sent for each in (delivery, *delivery.twins) for sent in each.sends]
+        return True  # the rule is about consumers; other functions may answer anything
+    sends = [sent for each in (delivery, *delivery.other_copies) for sent in each.sends]
     if any(sent.at <= end.at and _is_confirmed(sent, history) for sent in sends):
         return True
     if delivery.verdict in DONE or _was_done(delivery, end):
         return True
     if delivery.verdict == "left":
         return not delivery.invocation.stays_before(delivery)
-    dropped = {"COMMITTED", "DISCARDED"}  # by a failure step, of which only the log tells
+    dropped = {"COMMITTED", "DISCARDED"}  # by a failure step, which only the log shows
     lines = (event for logged in delivery.copy.log_lines.values() for event in logged)
     return any(event.at <= end.at and event.fields["state"] in dropped for event in lines)
 
 
-def _was_done(delivery: Delivery, end: HistoryEvent) -> bool:
+def _was_done(delivery: ObservedDelivery, end: HistoryEvent) -> bool:
     """Whether a handler whose process died had acknowledged the message by then (SPEC G3)."""
     run = delivery.run
     given = run.first_verdicts.get(delivery.copy.delivery_id) if run is not None and run.ended is None else None
@@ -76,16 +76,22 @@ def no_message_expires_waiting(history: RecordedHistory) -> Found:
     """No message expires while it waits, if the retention of its queue had to be looked up (SPEC C10)."""
     for copy in history.copies.values():
         end, delivery = copy.end, copy.deliveries[-1] if copy.deliveries else None
-        if end is None or end.what != "expired" or delivery is None or not delivery.ended_well or not delivery.hidden:
+        if (
+            end is None
+            or end.what != "expired"
+            or delivery is None
+            or not delivery.ended_well
+            or not delivery.visibility_changes
+        ):
             continue
-        hidden = delivery.hidden[-1]
-        wait, due = hidden.fields["seconds"], hidden.fields["visible_until"]
-        looked_up = hidden.at + wait - copy.sent.at > LOOK_UP_SECONDS + SETTLING_SECONDS
+        change = delivery.visibility_changes[-1]
+        wait, due = change.fields["seconds"], change.fields["visible_until"]
+        looked_up = change.at + wait - copy.sent.at > LOOK_UP_SECONDS + SETTLING_SECONDS
         if looked_up and end.fields["expired_at"] <= due and not _may_expire(delivery, history):
             yield violation("no message expires waiting", copy, f"expired in a wait of {wait} s", end.at)
 
 
-def _may_expire(delivery: Delivery, history: RecordedHistory) -> bool:
+def _may_expire(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether there was no queue for the message, or a look-up or send failed."""
     assert delivery.invocation is not None
     queue = delivery.copy.sent_to

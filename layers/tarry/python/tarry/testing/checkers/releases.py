@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from tarry.testing.checkers.violation import Found, violation
 
 if TYPE_CHECKING:
-    from tarry.testing.deliveries import Delivery
+    from tarry.testing.deliveries import ObservedDelivery
     from tarry.testing.history import RecordedHistory
 
 NOT_DECIDED = frozenset({None, "release", "left"})
-"""Verdicts of messages that were not run, or have none of their own."""
+"""Verdicts of messages that did not run, or without one of their own."""
 
 
 def released_messages_are_visible(history: RecordedHistory) -> Found:
     """A message that was not handled, and is reported as failed, is visible again when the function has answered.
 
-    On FIFO a hidden one would block its group when the head is due.
+    On FIFO an invisible message would block its group when the head is due.
     """
     for delivery in history.deliveries():
         if not delivery.ended_well or not delivery.was_reported or delivery.verdict not in NOT_DECIDED:
@@ -25,14 +25,14 @@ def released_messages_are_visible(history: RecordedHistory) -> Found:
         if (
             delivery.sends
             or _is_excused(delivery, history)
-            or any(each.fields["seconds"] == 0 for each in delivery.hidden)
+            or any(each.fields["seconds"] == 0 for each in delivery.visibility_changes)
         ):
             continue
-        text = "was released, but stays hidden until its lease ends"
+        text = "was released, but stays invisible until its lease ends"
         yield violation("released messages are visible", delivery.copy, text, delivery.at)
 
 
-def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
+def _is_excused(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether it waits for a delay of its own, or the request that makes it visible failed."""
     invocation = delivery.invocation
     assert invocation is not None
@@ -51,7 +51,7 @@ def _is_excused(delivery: Delivery, history: RecordedHistory) -> bool:
     return _is_out_of_time(delivery, history) or _has_lost_group(delivery, history)
 
 
-def _has_lost_group(delivery: Delivery, history: RecordedHistory) -> bool:
+def _has_lost_group(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     """Whether SQS refused a receipt handle of its FIFO group: then the group is not run, only reported (SPEC H4)."""
     assert delivery.invocation is not None
     group = delivery.copy.group
@@ -61,5 +61,5 @@ def _has_lost_group(delivery: Delivery, history: RecordedHistory) -> bool:
     )
 
 
-def _is_out_of_time(delivery: Delivery, history: RecordedHistory) -> bool:
+def _is_out_of_time(delivery: ObservedDelivery, history: RecordedHistory) -> bool:
     return any("not_settled" in event.fields for event in delivery.log_lines)

@@ -1,4 +1,4 @@
-"""What is returned by a handler, as the sandbox sees it (SPEC A4)."""
+"""The verdicts that the sandbox records for the return value of a batch handler (SPEC A4)."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from tarry.testing import Sandbox
         (lambda ids: ValueError("no"), ["fail", "fail"]),
     ],
 )
-def test_a_returned_verdict_is_a_verdict(sandbox: Sandbox, answer: Any, verdicts: list[str]) -> None:
+def test_a_return_value_gives_a_verdict_on_each_message(sandbox: Sandbox, answer: Any, verdicts: list[str]) -> None:
     @batch_consumer(max_attempts=1)
     def handler(batch: Batch) -> Any:
         return answer([message.delivery_id for message in batch])

@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 KINDS: dict[Any, str] = {Retry: "retry", Reject: "reject", Discard: "discard", Defer: "defer"}
 
 
-class Listener(Protocol):
+class VerdictListener(Protocol):
     """A listener to verdicts."""
 
     def now(self) -> float:
         """Return the time, in epoch seconds."""
 
-    def hears(self, delivery: Delivery, verdict: str, fell_at: float) -> None:
+    def on_verdict(self, delivery: Delivery, verdict: str, fell_at: float) -> None:
         """Take a verdict on a message, given at ``fell_at``; the first one on it counts."""
 
 
-def listen_to(messages: Iterable[Message[Any]], listener: Listener) -> None:
-    """Tell the listener of each verdict on these messages from now on."""
+def listen_to_verdicts(messages: Iterable[Message[Any]], listener: VerdictListener) -> None:
+    """Report each verdict on these messages to the listener from now on."""
     for delivery in map(delivery_of, messages):
-        delivery.__class__ = HeardDelivery
+        delivery.__class__ = ReportingDelivery
         delivery.__dict__["_listener"] = listener
 
 
-class HeardDelivery(Delivery):
+class ReportingDelivery(Delivery):
     """A delivery that reports its verdicts; its handler sees no difference."""
 
-    _listener: Listener
+    _listener: VerdictListener
 
     def ack_eagerly(self) -> None:  # by `ack` and `ack_all`; reported first, as the process may die in the delete
         if self.verdict is ACK or self.can_be_deleted_now:
-            self._listener.hears(self, "ack", self._listener.now())
+            self._listener.on_verdict(self, "ack", self._listener.now())
         super().ack_eagerly()
 
     def take_verdict(self, verdict: Verdict) -> None:
@@ -52,4 +52,4 @@ class HeardDelivery(Delivery):
         super().take_verdict(verdict)
         if verdict is not ACK:
             name = next((name for signal, name in KINDS.items() if is_a(verdict, signal)), "fail")
-            self._listener.hears(self, name, began)
+            self._listener.on_verdict(self, name, began)

@@ -1,4 +1,4 @@
-"""What ends a run with an error although no message was lost: a test that proves nothing, or that never ends."""
+"""Runs that fail: a fault that never strikes, an endless failure, a message that Lambda deletes; and their logs."""
 
 import logging
 
@@ -19,20 +19,20 @@ def orders(sandbox: Sandbox, dead_letter: str | None = "orders-dlq") -> None:
     sandbox.send("orders", "1")
 
 
-def test_a_fault_that_never_struck_fails_the_run_and_is_named(sandbox: Sandbox) -> None:
+def test_a_fault_that_never_strikes_fails_the_run(sandbox: Sandbox) -> None:
     orders(sandbox)
     sandbox.faults.add("denied", operation="SendMessage", queue="orders-dlq")
     with pytest.raises(AssertionError, match=r"'denied' of SendMessage on orders-dlq never struck: .* maybe=True"):
         sandbox.run()
 
 
-def test_a_fault_that_may_never_strike(sandbox: Sandbox) -> None:
+def test_a_fault_with_maybe_need_not_strike(sandbox: Sandbox) -> None:
     orders(sandbox)
     sandbox.faults.add("denied", operation="SendMessage", maybe=True)
     sandbox.run()
 
 
-def test_a_fault_of_several_times_strikes_as_often(sandbox: Sandbox) -> None:
+def test_a_fault_that_strikes_less_often_than_its_times_fails_the_run(sandbox: Sandbox) -> None:
     orders(sandbox)
     sandbox.faults.add("throttle", operation="SendMessageBatch", times=40)
     with pytest.raises(AssertionError, match=r"struck \d+ of 40 times"):
@@ -40,7 +40,7 @@ def test_a_fault_of_several_times_strikes_as_often(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("often", [{"times": None}, {"times": None, "chance": 0.9}, {"times": 40, "chance": 0.9}])
-def test_a_fault_without_a_number_or_by_chance_strikes_once_at_least(
+def test_a_fault_without_times_or_with_a_chance_needs_to_strike_once(
     sandbox: Sandbox, often: dict[str, float | None]
 ) -> None:
     orders(sandbox)
@@ -48,7 +48,7 @@ def test_a_fault_without_a_number_or_by_chance_strikes_once_at_least(
     sandbox.run()
 
 
-def test_a_fault_that_was_cleared_before_it_struck_never_struck(sandbox: Sandbox) -> None:
+def test_a_fault_that_is_cleared_before_it_strikes_fails_the_run(sandbox: Sandbox) -> None:
     orders(sandbox)
     sandbox.faults.add("denied", operation="DeleteMessageBatch")
     sandbox.faults.clear()
@@ -56,14 +56,14 @@ def test_a_fault_that_was_cleared_before_it_struck_never_struck(sandbox: Sandbox
         sandbox.run()
 
 
-def test_a_fault_may_strike_later_as_long_as_something_is_to_happen(sandbox: Sandbox) -> None:
+def test_a_fault_may_strike_in_a_later_run(sandbox: Sandbox) -> None:
     orders(sandbox)
     sandbox.faults.add("denied", operation="SendMessageBatch")
     sandbox.advance(1)
     sandbox.run()
 
 
-def test_what_fails_for_ever_without_a_dead_letter_queue_is_one_sentence(sandbox: Sandbox) -> None:
+def test_an_endless_failure_without_a_dead_letter_queue_fails_with_one_sentence(sandbox: Sandbox) -> None:
     orders(sandbox, dead_letter=None)
     with pytest.raises(AssertionError) as raised:
         sandbox.run()
@@ -71,7 +71,7 @@ def test_what_fails_for_ever_without_a_dead_letter_queue_is_one_sentence(sandbox
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_a_crash_logs_nothing(sandbox: Sandbox, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_crashed_process_logs_nothing(sandbox: Sandbox, caplog: pytest.LogCaptureFixture) -> None:
     orders(sandbox)
     sandbox.faults.add("crash_before", operation="ChangeMessageVisibilityBatch")
     with caplog.at_level(logging.DEBUG, "tarry"):
@@ -79,7 +79,7 @@ def test_a_crash_logs_nothing(sandbox: Sandbox, caplog: pytest.LogCaptureFixture
     assert "runtime_failed" not in [vars(record).get("event") for record in caplog.records]
 
 
-def test_what_is_killed_by_closing_the_sandbox_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_killed_by_closing_the_sandbox_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     @consumer
     def handler(message: Message) -> None:
         sandbox.sleep(20)
@@ -92,7 +92,7 @@ def test_what_is_killed_by_closing_the_sandbox_logs_nothing(caplog: pytest.LogCa
     assert "runtime_failed" not in [vars(record).get("event") for record in caplog.records]
 
 
-def test_a_message_that_lambda_deletes_though_it_failed_is_lost(sandbox: Sandbox) -> None:
+def test_a_failed_message_that_lambda_deletes_is_lost(sandbox: Sandbox) -> None:
     sandbox.queue("orders", dead_letter="orders-dlq")
     sandbox.connect(fails, "orders", reports_failures=False)
     sandbox.send("orders", "1")
@@ -102,7 +102,7 @@ def test_a_message_that_lambda_deletes_though_it_failed_is_lost(sandbox: Sandbox
     assert "deleted, though it was WAITING_RETRY" in str(sandbox.report())
 
 
-def test_a_message_of_an_eager_ack_is_not_lost_when_its_process_dies(sandbox: Sandbox) -> None:
+def test_an_eagerly_acknowledged_message_is_not_lost_in_a_crash(sandbox: Sandbox) -> None:
     @batch_consumer(ack="eager")
     def handler(batch: Batch) -> None:
         for message in batch:

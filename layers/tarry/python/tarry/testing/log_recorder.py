@@ -1,4 +1,4 @@
-"""A listener to tarry's log, for timelines and checkers."""
+"""Recording tarry's log in a history, for timelines and checkers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIELDS = (
 )  # fmt: skip
 
 
-class _Ear(logging.Handler):
+class _LogRecorder(logging.Handler):
     """A log handler that records transitions as ``transition_logged`` events, and all other events as ``problem``."""
 
     def __init__(self, history: History, actors: Actors) -> None:
@@ -37,7 +37,7 @@ class _Ear(logging.Handler):
         self._history.record(what, **{name: fields[name] for name in FIELDS if fields.get(name) is not None}, **who)
 
 
-class _OnlyTheLiving(logging.Filter):
+class _KilledProcessFilter(logging.Filter):
     """A filter that drops the lines of a killed process while it unwinds: a real one would log nothing more."""
 
     def __init__(self, actors: Actors) -> None:
@@ -49,32 +49,32 @@ class _OnlyTheLiving(logging.Filter):
 
 
 @contextmanager
-def without_the_dead(actors: Actors) -> Iterator[None]:
+def without_killed_processes(actors: Actors) -> Iterator[None]:
     """Drop the log lines of killed processes until the context ends."""
-    tarry, silence = logging.getLogger("tarry"), _OnlyTheLiving(actors)
-    tarry.addFilter(silence)
+    tarry, killed_filter = logging.getLogger("tarry"), _KilledProcessFilter(actors)
+    tarry.addFilter(killed_filter)
     try:
         yield
     finally:
-        tarry.removeFilter(silence)
+        tarry.removeFilter(killed_filter)
 
 
 @contextmanager
-def listening(history: History, actors: Actors) -> Iterator[None]:
+def recording_log(history: History, actors: Actors) -> Iterator[None]:
     """Record the log until the context ends, even if a test has silenced it; its other handlers still get it."""
-    tarry, ear = logging.getLogger("tarry"), _Ear(history, actors)
+    tarry, recorder = logging.getLogger("tarry"), _LogRecorder(history, actors)
     before = tarry.level, tarry.disabled, tarry.manager.disable
-    tarry.addHandler(ear)
+    tarry.addHandler(recorder)
     tarry.disabled = False
     if tarry.manager.disable >= logging.INFO:
         logging.disable(logging.DEBUG)
     if tarry.getEffectiveLevel() > logging.INFO:
         tarry.setLevel(logging.INFO)
     try:
-        with without_the_dead(actors):
+        with without_killed_processes(actors):
             yield
     finally:
-        tarry.removeHandler(ear)
+        tarry.removeHandler(recorder)
         tarry.setLevel(before[0])
         tarry.disabled = before[1]
         logging.disable(before[2])

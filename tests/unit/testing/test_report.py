@@ -1,4 +1,4 @@
-"""Stories: what became of a message, read from a history; and the text that shows it."""
+"""Reports: the timeline of a message, as steps and as text."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def one_consumer(sandbox: Sandbox, handler: Any, **queue: Any) -> None:
     sandbox.connect(handler, "orders")
 
 
-def test_a_message_that_waits_for_its_consumer_is_ready(sandbox: Sandbox) -> None:
+def test_a_message_without_a_consumer_is_ready(sandbox: Sandbox) -> None:
     sandbox.queue("orders")
     order = sandbox.send("orders", "1", delay=60)
     [step] = sandbox.run().story(order)
@@ -29,7 +29,7 @@ def test_a_message_that_waits_for_its_consumer_is_ready(sandbox: Sandbox) -> Non
     assert step.state == "READY"
 
 
-def test_a_copy_is_the_same_message(sandbox: Sandbox) -> None:  # SPEC L1
+def test_a_copy_continues_the_timeline_of_its_message(sandbox: Sandbox) -> None:  # SPEC L1
     @consumer(on_failure=[SendAgain("slow", delay=60, queue="slow-orders")])
     def handler(message: Message) -> None:
         if message.queue == "orders":
@@ -41,7 +41,7 @@ def test_a_copy_is_the_same_message(sandbox: Sandbox) -> None:  # SPEC L1
     order = sandbox.send("orders", "1")
 
     report = sandbox.run()
-    assert len(report.stories) == 1
+    assert len(report.timelines) == 1
     assert path(report.story(order)) == [
         "READY orders", "IN_FLIGHT orders", "READY slow-orders", "RESENT orders", "IN_FLIGHT slow-orders",
         "COMMITTED slow-orders",
@@ -51,7 +51,7 @@ def test_a_copy_is_the_same_message(sandbox: Sandbox) -> None:  # SPEC L1
     assert report.story(last.delivery_id) == report.story(order)
 
 
-def test_a_deferral_is_a_copy_that_waits(sandbox: Sandbox) -> None:  # SPEC J5
+def test_a_deferral_is_shown_as_a_copy(sandbox: Sandbox) -> None:  # SPEC J5
     @consumer
     def handler(message: Message) -> None:
         if message.receive_count == 1 and message.id == message.delivery_id:
@@ -64,7 +64,7 @@ def test_a_deferral_is_a_copy_that_waits(sandbox: Sandbox) -> None:  # SPEC J5
     assert report.state(order) == "COMMITTED"
 
 
-def test_what_is_discarded_and_what_no_filter_matches_is_discarded(sandbox: Sandbox) -> None:
+def test_discarded_and_filtered_messages_are_discarded(sandbox: Sandbox) -> None:
     @consumer
     def handler(message: Message) -> None:
         message.discard("too old")
@@ -78,7 +78,7 @@ def test_what_is_discarded_and_what_no_filter_matches_is_discarded(sandbox: Sand
     assert report.count("DISCARDED") == 2
 
 
-def test_a_message_that_sqs_moves_is_dead_lettered_bare(sandbox: Sandbox) -> None:
+def test_a_message_that_sqs_moves_is_dead_lettered(sandbox: Sandbox) -> None:
     @consumer
     def handler(message: Message) -> None:
         raise SystemExit
@@ -95,7 +95,7 @@ def exit_process() -> None:
     raise SystemExit(3)
 
 
-def test_a_dead_letter_without_room_for_a_record_is_the_same_message(sandbox: Sandbox) -> None:  # SPEC F3
+def test_a_dead_letter_without_a_record_continues_the_timeline_of_its_message(sandbox: Sandbox) -> None:  # SPEC F3
     @consumer
     def handler(message: Message) -> None:
         message.reject("no")
@@ -103,11 +103,11 @@ def test_a_dead_letter_without_room_for_a_record_is_the_same_message(sandbox: Sa
     one_consumer(sandbox, handler)
     order = sandbox.send("orders", "1", attributes={f"a{number}": "x" for number in range(10)})
     report = sandbox.run()
-    assert list(report.stories) == [order]
+    assert list(report.timelines) == [order]
     assert path(report.story(order)) == ["READY orders", "IN_FLIGHT orders", "DEAD_LETTERED orders-dlq"]
 
 
-def test_two_dead_letters_with_the_same_body_and_no_record_are_two_messages(sandbox: Sandbox) -> None:
+def test_dead_letters_with_equal_bodies_and_no_records_are_two_messages(sandbox: Sandbox) -> None:
     @consumer
     def handler(message: Message) -> None:
         message.reject("no")
@@ -115,10 +115,10 @@ def test_two_dead_letters_with_the_same_body_and_no_record_are_two_messages(sand
     one_consumer(sandbox, handler)
     attributes = {f"a{number}": "x" for number in range(10)}
     orders = [sandbox.send("orders", "1", attributes=attributes) for _ in range(2)]
-    assert list(sandbox.run().stories) == orders
+    assert list(sandbox.run().timelines) == orders
 
 
-def test_a_redriven_letter_of_sqs_is_the_same_message(sandbox: Sandbox) -> None:
+def test_a_dead_letter_that_sqs_moved_and_redrove_continues_its_timeline(sandbox: Sandbox) -> None:
     crashes = [1, 2]
 
     def handler(event: Any, context: Any) -> Any:
@@ -131,7 +131,7 @@ def test_a_redriven_letter_of_sqs_is_the_same_message(sandbox: Sandbox) -> None:
     sandbox.redrive("orders-dlq")
     report = sandbox.run(check=False)
     assert path(report.story(order))[-3:] == ["READY orders", "IN_FLIGHT orders", "COMMITTED orders"]
-    assert list(report.stories) == [order]
+    assert list(report.timelines) == [order]
 
 
 def test_an_expired_message_is_discarded(sandbox: Sandbox) -> None:
@@ -142,7 +142,7 @@ def test_an_expired_message_is_discarded(sandbox: Sandbox) -> None:
     assert (step.state, step.why, step.at - sandbox.now) == ("DISCARDED", "expired", -400)
 
 
-def test_what_stands_behind_a_failure_on_fifo_is_given_back(sandbox: Sandbox) -> None:  # SPEC H1
+def test_a_message_behind_a_failed_one_of_its_group_is_released(sandbox: Sandbox) -> None:  # SPEC H1
     failed: list[str] = []
 
     @consumer(backoff=Fixed(30))
@@ -161,16 +161,16 @@ def test_what_stands_behind_a_failure_on_fifo_is_given_back(sandbox: Sandbox) ->
 
 
 def test_an_unknown_message_is_an_error(sandbox: Sandbox) -> None:
-    with pytest.raises(KeyError, match="no message 'nobody' was sent"):
-        sandbox.report().story("nobody")
-    with pytest.raises(KeyError, match="no message 'nobody' was sent"):
-        sandbox.report().timeline("nobody")
+    with pytest.raises(KeyError, match="no message 'unknown' was sent"):
+        sandbox.report().story("unknown")
+    with pytest.raises(KeyError, match="no message 'unknown' was sent"):
+        sandbox.report().timeline("unknown")
 
 
 # as text
 
 
-def test_a_timeline_reads_as_a_story(sandbox: Sandbox) -> None:
+def test_a_timeline_is_shown_as_a_line_for_each_step(sandbox: Sandbox) -> None:
     @consumer(max_attempts=2, backoff=Fixed(5400), on_failure=None)
     def handler(message: Message) -> None:
         raise Declined("no\x1b[31m money")
@@ -200,7 +200,7 @@ def test_a_timeline_shows_the_faults_of_its_invocations(sandbox: Sandbox) -> Non
     assert "! throttle of SendMessageBatch\n" in sandbox.run().timeline(order)
 
 
-def test_a_report_prints_the_counts_and_first_what_is_not_committed(sandbox: Sandbox) -> None:
+def test_a_report_prints_the_counts_and_the_uncommitted_messages_first(sandbox: Sandbox) -> None:
     @consumer(on_failure=[RetryInPlace()])
     def handler(message: Message) -> None:
         if message.body == "11":
@@ -215,11 +215,11 @@ def test_a_report_prints_the_counts_and_first_what_is_not_committed(sandbox: San
     assert repr(sandbox.report()) == "<Report: 11 COMMITTED, 1 DEAD_LETTERED, after 0.4 s, seed 0>"
 
 
-def test_a_report_of_nothing_says_so(sandbox: Sandbox) -> None:
+def test_a_report_without_messages_says_no_messages(sandbox: Sandbox) -> None:
     assert str(sandbox.report()) == "no messages, after 0 s, seed 0"
 
 
-def test_a_report_says_that_more_is_to_happen(sandbox: Sandbox) -> None:
+def test_a_report_of_an_unsettled_run_says_so(sandbox: Sandbox) -> None:
     @consumer(backoff=Fixed(60))
     def handler(message: Message) -> None:
         raise Declined
@@ -241,11 +241,11 @@ def test_a_report_says_that_more_is_to_happen(sandbox: Sandbox) -> None:
         (90_061, "1 d 1 h 1 min 1 s"),
     ],
 )
-def test_a_duration_in_words(seconds: float, shown: str) -> None:
+def test_a_duration_is_shown_with_units(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
 
 
-def test_a_time_of_day_long_story() -> None:
+def test_a_time_is_shown_as_hours_minutes_and_seconds() -> None:
     assert [clock(seconds) for seconds in (0, 0.26, 59.96, 3600, 100 * 3600 + 61.5)] == [
         "0:00:00.0", "0:00:00.3", "0:01:00.0", "1:00:00.0", "100:01:01.5",
     ]  # fmt: skip

@@ -1,11 +1,11 @@
-"""Pollers that hold their batches, and functions on slow CPUs."""
+"""The faults ``held`` and ``slow_cpu``: a late invocation, and a slow CPU."""
 
 from tarry import Message, consumer
 from tarry.testing import Sandbox
 from tarry.world import current
 
 
-def test_a_poller_holds_a_batch_before_it_invokes_the_function(sandbox: Sandbox) -> None:
+def test_a_held_batch_is_invoked_late(sandbox: Sandbox) -> None:
     began: list[float] = []
 
     @consumer
@@ -20,7 +20,7 @@ def test_a_poller_holds_a_batch_before_it_invokes_the_function(sandbox: Sandbox)
     assert 20 < began[0] < 21
 
 
-def test_on_a_slow_cpu_each_look_at_the_clock_takes_time(sandbox: Sandbox) -> None:
+def test_on_a_slow_cpu_each_reading_of_the_clock_takes_time(sandbox: Sandbox) -> None:
     took: list[float] = []
 
     @consumer

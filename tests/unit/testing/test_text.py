@@ -1,4 +1,4 @@
-"""A message's story, as text to read."""
+"""Short reasons of states, for a terminal."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tarry.tooling.text import brief
 
 
 @pytest.mark.parametrize(
-    ("why", "told"),
+    ("why", "shortened"),
     [
         ("fatal: shop.errors.UnknownCarrier: parcel p-504", "fatal: UnknownCarrier: parcel p-504"),
         ("rejected: tarry.errors.Reject: no stock", "rejected: no stock"),
@@ -16,5 +16,5 @@ from tarry.tooling.text import brief
         ),
     ],
 )
-def test_a_line_has_room_for_what_is_not_said_already(why: str, told: str) -> None:
-    assert brief(why) == told
+def test_a_reason_is_shortened_by_modules_and_prefixes(why: str, shortened: str) -> None:
+    assert brief(why) == shortened

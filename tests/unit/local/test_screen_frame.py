@@ -1,4 +1,4 @@
-"""What the screen shows: within its columns and lines, whatever there is to show."""
+"""A frame of the screen: its parts, within the columns and lines of the terminal."""
 
 import io
 
@@ -15,7 +15,7 @@ from tarry.testing import Transition
 NOW = 1_000.0
 
 
-def story(state: State, **more: object) -> MessageTimeline:
+def message(state: State, **more: object) -> MessageTimeline:
     steps = [Transition(NOW - 5, State.IN_FLIGHT, "d", "orders", attempt=2)]
     steps.append(Transition(NOW - 5, state, "d", "orders", **more))  # type: ignore[arg-type]
     return MessageTimeline("1f6c0a2b-ffff", "orders", None, steps)
@@ -24,19 +24,19 @@ def story(state: State, **more: object) -> MessageTimeline:
 FULL = Scene(
     "tarry local  template.yaml  SQS http://127.0.0.1:4576",
     NOW,
-    [QueueRow(f"queue-{number}-with-a-long-name", 12_345, 3, 0, 77, f"letters-{number}", 2) for number in range(9)],
+    [QueueRow(f"queue-{number}-with-a-long-name", 12_345, 3, 0, 77, f"dlq-{number}", 2) for number in range(9)],
     [
         FunctionRow(f"Function{number}", 2, 1, 120, 3, 1, "10 messages in 33 ms, cold start 402 ms")
         for number in range(9)
     ],
-    [story(State.WAITING_RETRY, delay=95, why=f"app.Busy: {'no ' * 50}")] * 100,
+    [message(State.WAITING_RETRY, delay=95, why=f"app.Busy: {'no ' * 50}")] * 100,
     [LogLine(NOW, "Function1", f"ERROR {'word ' * 60}\n  File", "red")] * 100,
     {"COMMITTED": 1_234, "DEAD_LETTERED": 2},
 )
 
 
 def drawn(scene: Scene, width: int = 100, height: int = 30) -> list[str]:
-    """The lines of one frame, without colours."""
+    """Draw one frame; return its lines without colours."""
     console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
     console.print(frame(scene, console))
     assert isinstance(console.file, io.StringIO)
@@ -45,21 +45,21 @@ def drawn(scene: Scene, width: int = 100, height: int = 30) -> list[str]:
 
 @pytest.mark.parametrize("width", [80, 100, 120])
 @pytest.mark.parametrize("height", [16, 24, 60])
-def test_a_frame_fills_the_screen_and_no_more(width: int, height: int) -> None:
+def test_a_frame_fits_the_terminal(width: int, height: int) -> None:
     lines = drawn(FULL, width, height)
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
 
 
 @pytest.mark.parametrize("height", [16, 24, 60])
-def test_every_part_has_a_place_however_many_there_are(height: int) -> None:
+def test_every_part_of_a_frame_has_a_line(height: int) -> None:
     share = shares(FULL, height)
     assert min(share) >= 1
     assert share.log >= share.functions
 
 
-def test_a_message_is_shown_with_its_state_its_attempt_and_when_it_is_back() -> None:
-    scene = Scene("", NOW, messages=[story(State.WAITING_RETRY, delay=95, why="app.Busy: no")])
+def test_a_message_is_shown_with_its_state_attempt_and_remaining_delay() -> None:
+    scene = Scene("", NOW, messages=[message(State.WAITING_RETRY, delay=95, why="app.Busy: no")])
     assert drawn(scene)[4].split() == "1f6c0a2b orders WAITING_RETRY 2 1 min 30 s Busy: no".split()
 
 
@@ -68,18 +68,18 @@ def test_a_queue_is_shown_with_its_dead_letters() -> None:
     assert lines[4].split() == ["orders", "1,200", "3", "0", "12", "s", "2", "in", "orders-dlq"]
 
 
-def test_where_there_is_no_room_for_all_queues_those_with_messages_stay() -> None:
+def test_queues_with_messages_are_shown_before_empty_ones() -> None:
     rows = [QueueRow(f"empty-{number}") for number in range(20)]
     assert any("busy" in line for line in drawn(Scene("", NOW, [*rows, QueueRow("busy", 1)]), height=16))
 
 
-def test_half_of_the_places_are_for_messages_with_trouble() -> None:
-    well, failed = story(State.COMMITTED), story(State.WAITING_RETRY, delay=5)
+def test_half_of_the_message_lines_are_for_failed_messages() -> None:
+    well, failed = message(State.COMMITTED), message(State.WAITING_RETRY, delay=5)
     lines = drawn(Scene("", NOW, messages=[*[well] * 50, failed], lines=[LogLine(NOW, "", "x")]), height=16)
     assert sum("WAITING_RETRY" in line for line in lines) == 1
 
 
-def test_text_of_messages_and_functions_cannot_play_with_the_terminal() -> None:
+def test_control_characters_of_messages_and_functions_are_escaped() -> None:
     hostile = "\x1b[2J[bold]x[/bold]"
     scene = Scene(
         "",

@@ -1,4 +1,7 @@
-"""The rule about bare moves: SQS moves no message without a record that tarry saw fail or wait (SPEC C8)."""
+"""The rule about moves by SQS: it moves no message that failed or waited in tarry (SPEC C8).
+
+Such a move leaves the dead letter without a failure record.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ import math
 from typing import TYPE_CHECKING
 
 from tarry.sqs.limits import MAX_REQUEST_BYTES, message_size
-from tarry.testing.checkers.dead_letters import died_in, users_attributes
+from tarry.testing.checkers.dead_letters import dead_lettered_from, users_attributes
 from tarry.testing.checkers.leases import known_end
 from tarry.testing.checkers.violation import Found, violation
 from tarry.testing.deliveries import FAILED
 
 if TYPE_CHECKING:
-    from tarry.testing.deliveries import Delivery, MessageCopy, ObservedInvocation
+    from tarry.testing.deliveries import MessageCopy, ObservedDelivery, ObservedInvocation
     from tarry.testing.history import RecordedHistory
 
 NO_TIME_LEFT_SECONDS = 1.0
@@ -23,10 +26,10 @@ STAYED = frozenset({"waiting_retry", "deferred", "unhandled"})
 """Log events of messages that were decided on and stay in the queue; a ``released`` message was not run."""
 
 
-def bare_moves_have_a_cause(history: RecordedHistory) -> Found:
+def moves_by_sqs_have_a_cause(history: RecordedHistory) -> Found:
     """If a message fails at its last delivery, or cannot wait any longer, tarry sends it to the dead-letter queue.
 
-    SQS moves it without a record only if its process died, if no outcome was decided, or if it could not be sent.
+    SQS moves it, without a record, only if its process died, if no outcome was decided, or if it could not be sent.
     """
     for copy in history.copies.values():
         moved = next(copy.all("moved"), None)
@@ -38,14 +41,14 @@ def bare_moves_have_a_cause(history: RecordedHistory) -> Found:
         last, target = before[-1], str(moved.fields["to"])
         is_done = any(event.fields["event"] in DONE for event in last.log_lines)
         if last.sends or is_done:
-            continue  # settled: its copy says why, or it was dropped; SQS delivered it again after the delete
-        if _was_decided(last, moved.at, history) and not _may_be_bare(last, target, history):
+            continue  # settled by a copy, or dropped; SQS delivered it again after the delete
+        if _was_decided(last, moved.at, history) and not _may_lack_record(last, target, history):
             what = f"its last delivery ended with {last.verdict!r}" if last.run else "it could not wait"
-            text = f"SQS moved it to {target} bare, though {what}, and nothing kept tarry from saying why"
-            yield violation("bare moves have a cause", copy, text, moved.at)
+            text = f"SQS moved it to {target} without a record, though {what}, and tarry could have sent it with one"
+            yield violation("moves by SQS have a cause", copy, text, moved.at)
 
 
-def _was_decided(last: Delivery, moved_at: float, history: RecordedHistory) -> bool:
+def _was_decided(last: ObservedDelivery, moved_at: float, history: RecordedHistory) -> bool:
     """Whether a consumer had the message in its last delivery, and decided on an outcome other than a release."""
     invocation = last.invocation
     if invocation is None or invocation.consumed is None or not invocation.ended_well:
@@ -57,18 +60,18 @@ def _was_decided(last: Delivery, moved_at: float, history: RecordedHistory) -> b
     return any(event.fields["event"] in STAYED for event in last.log_lines)
 
 
-def _may_be_bare(last: Delivery, target: str, history: RecordedHistory) -> bool:
+def _may_lack_record(last: ObservedDelivery, target: str, history: RecordedHistory) -> bool:
     """Whether an exception of SPEC C8 applies."""
     invocation, copy = last.invocation, last.copy
     assert invocation is not None
     assert invocation.answered is not None
     held_until = min(last.held_until, known_end(last, history))
     lease_lost = history.had_problem(last, "lease_lost") or invocation.answered.at >= held_until
-    waits_for_twin = bool(last.twins)
-    was_there_before = target in (died_in(copy), copy.sent_to)  # SPEC F7
+    waits_for_other_copy = bool(last.other_copies)
+    was_there_before = target in (dead_lettered_from(copy), copy.sent_to)  # SPEC F7
     return (
         lease_lost
-        or waits_for_twin
+        or waits_for_other_copy
         or was_there_before
         or _had_no_time(invocation)
         or history.look_up_failed(last)

@@ -1,11 +1,11 @@
-"""The changes in the folder of a function that count."""
+"""The files of a function whose changes restart it."""
 
 from pathlib import Path
 
 from tarry.local.background import stamps_of
 
 
-def test_all_files_count_except_compiled_hidden_and_backup_files(tmp_path: Path) -> None:
+def test_compiled_dot_and_backup_files_are_ignored(tmp_path: Path) -> None:
     for name in ("app.py", "lib/rules.json", "lib/__pycache__/x.pyc", ".git/index", "app.py~", "lib/.app.py.swp"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

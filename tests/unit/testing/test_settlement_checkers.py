@@ -1,4 +1,4 @@
-"""Checkers that compare with the promises of SPEC C8, C11 and E6: what they accuse, and whom they leave alone."""
+"""The checkers of moves by SQS, delays, attempts, duplicates and leases (SPEC C8, C11, E6)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,16 +18,16 @@ def rules(sandbox: Sandbox) -> set[str]:
     return {violation.rule for violation in sandbox.run(check=False).violations}
 
 
-def doctored(events: list[HistoryEvent], edit: Callable[[HistoryEvent], HistoryEvent | None]) -> set[str]:
+def rules_of_edited(events: list[HistoryEvent], edit: Callable[[HistoryEvent], HistoryEvent | None]) -> set[str]:
     edited = [each for event in events if (each := edit(event)) is not None]
     return {violation.rule for violation in check(RecordedHistory(edited, settled=True))}
 
 
-# bare moves
+# moves by SQS
 
 
-def without_its_letter(sandbox: Sandbox) -> list[HistoryEvent]:
-    """The history of a message whose dead letter was taken out of it, as if SQS had moved it bare instead."""
+def with_a_move_by_sqs(sandbox: Sandbox) -> list[HistoryEvent]:
+    """Return the history of a failed message without its dead letter, as if SQS had moved the message instead."""
 
     @consumer(max_attempts=2, backoff=Fixed(5))
     def handler(message: Message) -> None:
@@ -38,49 +38,49 @@ def without_its_letter(sandbox: Sandbox) -> list[HistoryEvent]:
     sandbox.send("orders", "1")
     events = list(sandbox.run().events)
     deleted = next(event for event in events if event.what == "deleted")
-    letter = next(event for event in events if event.what == "sent" and event.fields["queue"] == "orders-dlq")
-    kept = [event for event in events if event not in (deleted, letter)]
+    sent = next(event for event in events if event.what == "sent" and event.fields["queue"] == "orders-dlq")
+    kept = [event for event in events if event not in (deleted, sent)]
     fields = {"queue": "orders", "delivery_id": deleted.fields["delivery_id"], "to": "orders-dlq", "receive_count": 2}
     return [*kept, HistoryEvent(events[-1].at + 900, "moved", {**fields, "origin": "redrive policy"})]
 
 
-def as_it_is(event: HistoryEvent) -> HistoryEvent:
+def unchanged(event: HistoryEvent) -> HistoryEvent:
     return event
 
 
-def test_a_bare_move_of_what_failed_is_accused(sandbox: Sandbox) -> None:
-    assert "bare moves have a cause" in doctored(without_its_letter(sandbox), as_it_is)
+def test_a_move_of_a_failed_message_is_reported(sandbox: Sandbox) -> None:
+    assert "moves by SQS have a cause" in rules_of_edited(with_a_move_by_sqs(sandbox), unchanged)
 
 
-def fault(sandbox: Sandbox, events: list[HistoryEvent], **fields: Any) -> list[HistoryEvent]:
+def with_fault(sandbox: Sandbox, events: list[HistoryEvent], **fields: Any) -> list[HistoryEvent]:
     request_id = next(e for e in reversed(events) if e.what == "answered").fields["request_id"]
     place = next(index for index, event in enumerate(events) if event.fields.get("request_id") == request_id) + 1
     struck = HistoryEvent(events[place].at, "fault", {"fault": 0, "kind": "denied", "request_id": request_id, **fields})
     return [*events[:place], struck, *events[place:]]
 
 
-def test_a_send_to_the_dead_letter_queue_that_failed_excuses_a_bare_move(sandbox: Sandbox) -> None:
-    events = without_its_letter(sandbox)
-    to_dlq = fault(sandbox, events, operation="SendMessageBatch", queue="orders-dlq")
-    assert "bare moves have a cause" not in doctored(to_dlq, as_it_is)
+def test_a_move_after_a_failed_send_to_the_dead_letter_queue_is_accepted(sandbox: Sandbox) -> None:
+    events = with_a_move_by_sqs(sandbox)
+    to_dlq = with_fault(sandbox, events, operation="SendMessageBatch", queue="orders-dlq")
+    assert "moves by SQS have a cause" not in rules_of_edited(to_dlq, unchanged)
 
 
-def test_a_send_to_another_queue_that_failed_is_no_excuse(sandbox: Sandbox) -> None:
-    events = without_its_letter(sandbox)
-    elsewhere = fault(sandbox, events, operation="SendMessageBatch", queue="elsewhere")
-    assert "bare moves have a cause" in doctored(elsewhere, as_it_is)
+def test_a_move_after_a_failed_send_to_another_queue_is_reported(sandbox: Sandbox) -> None:
+    events = with_a_move_by_sqs(sandbox)
+    elsewhere = with_fault(sandbox, events, operation="SendMessageBatch", queue="elsewhere")
+    assert "moves by SQS have a cause" in rules_of_edited(elsewhere, unchanged)
 
 
-def test_a_function_that_answered_at_its_deadline_had_no_time_to_say_why(sandbox: Sandbox) -> None:
-    events = without_its_letter(sandbox)
+def test_a_move_after_an_answer_at_the_deadline_is_accepted(sandbox: Sandbox) -> None:
+    events = with_a_move_by_sqs(sandbox)
 
     def late(event: HistoryEvent) -> HistoryEvent:
         return replace(event, fields={**event.fields, "deadline": event.at}) if event.what == "invoked" else event
 
-    assert "bare moves have a cause" not in doctored(events, late)
+    assert "moves by SQS have a cause" not in rules_of_edited(events, late)
 
 
-def test_what_a_process_that_died_leaves_may_be_moved_bare(sandbox: Sandbox) -> None:
+def test_a_move_after_crashes_is_accepted(sandbox: Sandbox) -> None:
     @consumer
     def handler(message: Message) -> None: ...
 
@@ -92,8 +92,8 @@ def test_what_a_process_that_died_leaves_may_be_moved_bare(sandbox: Sandbox) -> 
     assert sandbox.messages("orders-dlq")[0].failure is None
 
 
-def test_a_list_with_a_step_of_the_users_is_no_excuse(sandbox: Sandbox) -> None:
-    events = without_its_letter(sandbox)
+def test_a_move_is_reported_for_custom_failure_steps_too(sandbox: Sandbox) -> None:
+    events = with_a_move_by_sqs(sandbox)
 
     def own_steps(event: HistoryEvent) -> HistoryEvent:
         if event.what != "run_started":
@@ -101,14 +101,14 @@ def test_a_list_with_a_step_of_the_users_is_no_excuse(sandbox: Sandbox) -> None:
         own = dict.fromkeys(event.fields["own_steps"], True)
         return replace(event, fields={**event.fields, "own_steps": own})
 
-    assert "bare moves have a cause" in doctored(events, own_steps)
+    assert "moves by SQS have a cause" in rules_of_edited(events, own_steps)
 
 
 # delays
 
 
-def test_a_wait_that_counts_from_the_settlement_is_accused(sandbox: Sandbox) -> None:
-    """The history of a batch whose first message is made to have failed a minute before it was settled."""
+def test_a_delay_that_counts_from_the_settlement_is_reported(sandbox: Sandbox) -> None:
+    """In the edited history, the message failed a minute before it was settled."""
 
     @consumer(max_attempts=2, backoff=Fixed(30))
     def handler(message: Message) -> None:
@@ -125,8 +125,8 @@ def test_a_wait_that_counts_from_the_settlement_is_accused(sandbox: Sandbox) -> 
     def a_minute_earlier(event: HistoryEvent) -> HistoryEvent:
         return replace(event, at=event.at - 60) if events.index(event) <= place else event
 
-    assert "delays are kept" not in doctored(events, as_it_is)
-    assert "delays are kept" in doctored(events, a_minute_earlier)
+    assert "delays are kept" not in rules_of_edited(events, unchanged)
+    assert "delays are kept" in rules_of_edited(events, a_minute_earlier)
 
 
 def test_the_moment_of_each_verdict_is_recorded(sandbox: Sandbox) -> None:
@@ -149,7 +149,7 @@ def test_the_moment_of_each_verdict_is_recorded(sandbox: Sandbox) -> None:
     assert [each is not None and round(each[0] - run.began.at) for each in promised] == [105, 110, 115]
 
 
-def test_a_wait_that_was_not_asked_for_is_accused(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delay_that_was_not_requested_is_reported(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     @consumer(backoff=Fixed(20))
     def handler(message: Message) -> None:
         if message.attempt == 1:
@@ -165,7 +165,7 @@ def test_a_wait_that_was_not_asked_for_is_accused(sandbox: Sandbox, monkeypatch:
 # attempts
 
 
-def test_a_message_that_is_received_more_than_1000_times_is_no_fault_of_tarrys(sandbox: Sandbox) -> None:
+def test_a_message_received_more_than_1000_times_breaks_no_rule(sandbox: Sandbox) -> None:
     @consumer(max_attempts=1_000, backoff=Fixed(900))
     def handler(message: Message) -> None:
         raise ValueError("as always")
@@ -182,7 +182,7 @@ def test_a_message_that_is_received_more_than_1000_times_is_no_fault_of_tarrys(s
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_messages_that_come_twice_run_twice_and_are_no_fault_of_tarrys(seed: int) -> None:
+def test_messages_that_sqs_delivers_twice_run_twice_and_break_no_rule(seed: int) -> None:
     runs: list[str] = []
 
     @consumer
@@ -200,7 +200,7 @@ def test_messages_that_come_twice_run_twice_and_are_no_fault_of_tarrys(seed: int
         assert sandbox.messages("orders") == []
 
 
-def test_a_message_that_died_and_comes_again_is_no_fault_of_tarrys() -> None:
+def test_a_dead_lettered_message_that_reappears_breaks_no_rule() -> None:
     @consumer(max_attempts=2, backoff=Fixed(5))
     def handler(message: Message) -> None:
         raise ValueError("as always")
@@ -217,7 +217,7 @@ def test_a_message_that_died_and_comes_again_is_no_fault_of_tarrys() -> None:
 # leases
 
 
-def test_a_change_in_the_name_of_a_lost_lease_is_accused(sandbox: Sandbox) -> None:
+def test_a_visibility_change_after_the_end_of_the_lease_is_reported(sandbox: Sandbox) -> None:
     @consumer(max_attempts=2, backoff=Fixed(30))
     def handler(message: Message) -> None:
         if message.attempt == 1:
@@ -230,17 +230,17 @@ def test_a_change_in_the_name_of_a_lost_lease_is_accused(sandbox: Sandbox) -> No
     events = list(sandbox.run().events)
 
     def received_earlier(event: HistoryEvent) -> HistoryEvent:
-        """As if it had been received almost a minute before: its lease has ended by the time it is settled."""
+        """Move the receive back by almost a minute: the lease ends before the settlement."""
         if event.what == "received":
             return replace(event, at=event.at - 58, fields={**event.fields, "visible_until": event.at + 2})
         return event
 
-    assert "lost leases are left alone" not in doctored(events, as_it_is)
-    assert "lost leases are left alone" in doctored(events, received_earlier)
+    assert "lost leases are left alone" not in rules_of_edited(events, unchanged)
+    assert "lost leases are left alone" in rules_of_edited(events, received_earlier)
 
 
-def test_of_two_messages_with_one_body_the_log_tells_which_was_dead_lettered(sandbox: Sandbox) -> None:
-    """Its dead letter has no room for a record, so that nothing in it names the message."""
+def test_the_log_decides_which_of_two_messages_with_equal_bodies_was_dead_lettered(sandbox: Sandbox) -> None:
+    """The dead letter has no room for a record, so it does not name its message."""
     first: list[str] = []
 
     @consumer(backoff=Fixed(5))
@@ -260,7 +260,7 @@ def test_of_two_messages_with_one_body_the_log_tells_which_was_dead_lettered(san
     assert len(sandbox.messages("orders-dlq")) == 1
 
 
-def test_a_message_whose_turn_to_run_again_did_not_come_is_late_for_a_reason(sandbox: Sandbox) -> None:
+def test_a_message_without_time_for_its_local_retry_may_be_late(sandbox: Sandbox) -> None:
     runs: list[str] = []
 
     @consumer(backoff=Fixed(0), max_attempts=2, on_failure=[LocalRetry(times=2, delay=5), RetryInPlace(), DeadLetter()])
@@ -278,8 +278,8 @@ def test_a_message_whose_turn_to_run_again_did_not_come_is_late_for_a_reason(san
 
 
 @pytest.mark.parametrize("count", [2, 10])
-def test_what_ack_all_deleted_before_its_process_died_is_not_lost(count: int, sandbox: Sandbox) -> None:
-    """Ten are deleted while the handler waits in `ack_all`, fewer a second later."""
+def test_messages_that_ack_all_deleted_before_a_crash_are_not_lost(count: int, sandbox: Sandbox) -> None:
+    """Ten messages are deleted while the handler waits in `ack_all`, fewer a second later."""
 
     @batch_consumer(ack="eager")
     def handler(batch: Batch) -> None:
