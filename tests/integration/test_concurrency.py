@@ -148,7 +148,7 @@ class DropWithoutRequests:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_results_do_not_depend_on_which_handler_ends_first(kind: str, sandbox: Sandbox) -> None:  # SPEC I1
-    """Whatever the order in which the handlers end, the response and the log lines of each message are the same."""
+    """The response and the log lines of each message do not depend on the order in which the handlers end."""
     seen = set[str]()
     for order in range(8):
         seconds = [index * 3 % 10 for index in range(10)]
