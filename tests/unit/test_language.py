@@ -33,7 +33,8 @@ REPLACED = {
 }
 """Words that names must not contain, and the term to use."""
 
-PLURALS = {"letters", "suspects", "lanes", "lives", "hides", "stories"}
+FORMS = {form: word for word in REPLACED for form in (word, f"{word}s")} | {"lives": "life", "stories": "story"}
+"""The replaced word of each of its forms."""
 CONTRACT = {
     "unsaid",  # batch_consumer(unsaid=...)
     "said",  # FailureRecord.said
@@ -53,13 +54,8 @@ def replaced_word(name: str) -> str | None:
     if name in CONTRACT:
         return None
     may_stay = CONTRACT if name.startswith("test_") else set[str]()
-    before = ""
-    for word in words_of(name):
-        singular = {"lives": "life", "stories": "story"}.get(word, word.removesuffix("s") if word in PLURALS else word)
-        if singular in REPLACED and word not in may_stay and not (singular == "letter" and before == "dead"):
-            return singular
-        before = word
-    return None
+    words = words_of(re.sub("dead_?letter", "", name, flags=re.IGNORECASE))
+    return next((FORMS[word] for word in words if word in FORMS and word not in may_stay), None)
 
 
 @cache
@@ -90,6 +86,17 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 def at(path: Path, line: int) -> str:
     return f"{path.relative_to(ROOT)}:{line}"
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("letters_of", "letter"), ("OtherLives", "life"), ("dead_letter_queue", None), ("DeadLetterStory", "story"),
+        ("said", None), ("was_said", "said"), ("test_said_is_trimmed", None),
+    ],
+)  # fmt: skip
+def test_a_replaced_word_is_found_in_a_name(name: str, word: str | None) -> None:
+    assert replaced_word(name) == word
 
 
 def test_no_name_uses_a_word_that_the_glossary_replaces() -> None:
