@@ -489,7 +489,9 @@ async def _in_real_time() -> MappingRig:
     rig.takes_seconds = 0.01
     rig.send("a")
     rig.send("b", at=0.02)
-    await asyncio.sleep(0.2)
+    async with asyncio.timeout(30):
+        while len(rig.deleted) < 2:
+            await asyncio.sleep(0.01)
     return rig
 
 
