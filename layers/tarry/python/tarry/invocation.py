@@ -8,17 +8,37 @@ from typing import TYPE_CHECKING, Any
 from tarry.support.forks import generation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Protocol
 
     from tarry.delivery import Delivery
     from tarry.message import Message
-    from tarry.payload.reader import PayloadReader
-    from tarry.sqs.acks import Acks
     from tarry.telemetry.diagnosis import Diagnoses
-    from tarry.telemetry.logs import Log
     from tarry.verdict import BatchVerdict
     from tarry.world import Event, World
+
+    # The uses that messages make of other modules, as protocols: otherwise all of these would know each other.
+
+    class EarlyDeletes(Protocol):
+        """Deletes acknowledged messages while the batch runs (`tarry.sqs.acks`)."""
+
+        together: int
+
+        def add(self, delivery: Delivery, /) -> None: ...
+
+        def delete_now(self, deliveries: Iterable[Delivery], /) -> bool: ...
+
+        def close(self) -> None: ...
+
+    class ReadsPayloads(Protocol):
+        """Makes payloads (`tarry.payload.reader`)."""
+
+        def read(self, message: Message[Any], /) -> Any: ...
+
+    class LogsVerdicts(Protocol):
+        """Logs verdicts that come too late (`tarry.telemetry.logs`)."""
+
+        def ignored(self, delivery: Any, verdict: str, why: str, /) -> None: ...
 
     class Extending(Protocol):
         """Extends the lease on a message (`Message.extend`)."""
@@ -41,7 +61,7 @@ class Invocation:
     """The verdict on the batch as a whole; None for a handler of one message."""
     on_verdict: Callable[[Delivery], None] | None = None
     """Called for each verdict that a batch handler gives on a message; None for a handler of one message."""
-    acks: Acks | None = None
+    acks: EarlyDeletes | None = None
     """Deletes acknowledged messages while the batch still runs; None if Lambda deletes them after the response."""
     must_end_process: str | None = None
     """Why the process must not take another invocation: a handler in it cannot be stopped. None if it may."""
@@ -54,8 +74,8 @@ class Invocation:
         world: World,
         context: Any,
         max_attempts_of: Callable[[str], int | None],
-        log: Log,
-        payload_reader: PayloadReader | None = None,
+        log: LogsVerdicts,
+        payload_reader: ReadsPayloads | None = None,
         are_plain: bool = False,
     ) -> None:
         self.world = world

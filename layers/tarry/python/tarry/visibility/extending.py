@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tarry.delay import MAX_VISIBILITY_SECONDS, whole_seconds
 from tarry.errors import LeaseLost
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from tarry.delivery import Delivery
+    from tarry.telemetry.logs import Log
 
 
 def extend(delivery: Delivery, seconds: float | timedelta) -> None:
@@ -29,7 +30,7 @@ def extend(delivery: Delivery, seconds: float | timedelta) -> None:
         raise LeaseLost(f"message {delivery.id} cannot be extended: its handler has ended")
     if delivery.receipt_handle is None:
         raise LeaseLost(f"message {delivery.id} cannot be extended: its record has no receipt handle")
-    lookups = Lookups(Requests(invocation), invocation.log)
+    lookups = Lookups(Requests(invocation), cast("Log", invocation.log))
     now = invocation.now()
     known = lookups.source(delivery.source).visibility_timeout if lookups.knows(delivery.source) else None
     end = lease_end(delivery, known)
