@@ -192,7 +192,7 @@ class Delivery:
         seconds = delay_of(signal) or 0
         is_fifo = self.source.is_fifo
         if seconds > (longest := self.longest_wait(now) if is_fifo else MAX_VISIBILITY_SECONDS):
-            why = "SQS hides a message for at most 43200 seconds from its receive"
+            why = "SQS keeps a message invisible for at most 43200 seconds from its receive"
             raise DelayNotSupported(
                 f"delay must be between 0 and {longest} seconds{' here' if is_fifo else ''}, got {seconds}: {why}; "
                 "docs/guides/long-delays.md has a recipe with EventBridge Scheduler"
