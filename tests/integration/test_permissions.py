@@ -128,7 +128,7 @@ def test_the_warning_about_an_unreadable_dead_letter_queue_does_not_claim_that_m
     denied(wire, "GetQueueAttributes", queue="orders-dlq")
     assert run(wire, "dead-1") == []
     [warning] = lines(caplog, "missing_permission")
-    assert "orders-dlq" in warning.getMessage()
+    assert f"Action: sqs:GetQueueAttributes, Resource: '{arn('orders-dlq')}'" in warning.getMessage()
     assert "messages stay in their queue" not in warning.getMessage()
 
 

@@ -138,12 +138,14 @@ def _errors(messages: Messages, meanings: Meanings) -> Iterator[str]:
     for title, section in meanings.errors.items():
         yield f"### {title}\n"
         yield "| error | text | meaning | what to do |\n| --- | --- | --- | --- |"
+        rows: dict[str, None] = {}  # functions that raise the same error share a row
         for key, (meaning, remedy) in section.items():
             texts = [each for each in messages.errors if each.key == key]
             if texts:
                 name = SHOWN_AS.get(texts[0].name, f"`{texts[0].name}`")
                 shown = "<br>".join(dict.fromkeys(_code(each.template) for each in texts))
-                yield f"| {name} | {shown} | {_cell(meaning)} | {_cell(remedy)} |"
+                rows[f"| {name} | {shown} | {_cell(meaning)} | {_cell(remedy)} |"] = None
+        yield from rows
         yield ""
 
 

@@ -6,7 +6,7 @@ from tests.facts.probes.refusal import refused
 from tests.facts.registry import probe
 
 
-@probe("22", "A receive hides a message and raises its count")
+@probe("22", "A receive makes a message invisible and raises its count")
 def inspecting_is_receiving(platform: Platform) -> None:
     url = platform.queue(VisibilityTimeout=6)
     platform.send(url)

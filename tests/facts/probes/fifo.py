@@ -39,7 +39,7 @@ def an_invisible_head_blocks_its_group(platform: Platform) -> None:
     expect(bodies_of(platform.receive(url, 3)), [], "received")
 
 
-@probe("14", "An invisible message hides the messages behind it, not the ones before it; the group then waits for it")
+@probe("14", "An invisible message blocks the messages behind it, not the ones before it; the group then waits for it")
 def an_invisible_tail_does_not_block_its_head(platform: Platform) -> None:
     url, received = group(platform, ["a1", "a2", "a3"])
     platform.change_visibility(url, received["a2"], 40)

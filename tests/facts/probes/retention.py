@@ -15,7 +15,7 @@ def four_days_fourteen_at_most(platform: Platform) -> None:
         platform.queue(MessageRetentionPeriod=1_209_601)
 
 
-@probe("5", "A message expires while it is hidden", cost="minutes")
+@probe("5", "A message expires while it is invisible", cost="minutes")
 def a_message_expires_while_it_is_invisible(platform: Platform) -> None:
     url = platform.queue(MessageRetentionPeriod=SHORTEST_RETENTION, VisibilityTimeout=90)
     platform.send(url)

@@ -73,7 +73,7 @@ def a_changed_visibility_applies_to_one_receive(platform: Platform) -> None:
     expect(platform.receive(url), [], "received while invisible")
 
 
-@probe("4", "A hidden message is in flight, a delayed one is not")
+@probe("4", "An invisible message is in flight, a delayed one is not")
 def an_invisible_message_is_in_flight(platform: Platform) -> None:
     url = platform.queue(VisibilityTimeout=300)
     platform.send(url)
@@ -110,7 +110,7 @@ def an_older_handle_acts(platform: Platform) -> None:
     expect(len(found), 1, "received after the older handle ended the newer visibility")
 
 
-@probe("33a", "On a standard queue a visibility change after the visibility timeout succeeds and hides nothing")
+@probe("33a", "On a standard queue a visibility change after the visibility timeout succeeds and has no effect")
 def a_late_change_has_no_effect(platform: Platform) -> None:
     url = platform.queue(VisibilityTimeout=5)
     platform.send(url)

@@ -1,4 +1,4 @@
-"""Delays: the types that users may pass, and how long SQS can hide a message.
+"""Delays: the types that users may pass, and how long SQS can keep a message invisible.
 
 Limits: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-visibility-timeout.html
 """
@@ -89,7 +89,7 @@ def epoch_seconds(milliseconds: object) -> float | None:
 
 
 def longest_wait(*, received_at: float | None, invoked_at: float, now: float) -> int:
-    """Return for how many whole seconds from ``now`` SQS can hide a message that it delivered at ``received_at``.
+    """Return for how many whole seconds from ``now`` SQS can keep a message invisible, by its ``received_at``.
 
     ``received_at``: the time of *this* receive, known only for the first one, else None. Times are epoch seconds.
     """

@@ -173,13 +173,13 @@ class Delivery:
         return None if self.envelope is None or self.source.is_fifo else self.envelope.due
 
     def seconds_until_due(self) -> int | None:
-        """Return for how many seconds to hide the message before it runs; None if it may run."""
+        """Return for how many seconds to keep the message invisible before it runs; None if it may run."""
         now = self.invocation.world.clock.time()
         receives = self.system_attribute("ApproximateReceiveCount")
         return seconds_until_due(self.due, self.first_received_at, receives, now)
 
     def longest_wait(self, now: float | None = None) -> int:
-        """Return for how many whole seconds from ``now`` SQS can hide the message: 12 hours since its receive."""
+        """Return for how many whole seconds from ``now`` SQS can keep the message invisible (12 hours in all)."""
         invocation = self.invocation
         now = invocation.now() if now is None else now
         return longest_wait(received_at=self.received_at, invoked_at=invocation.started_at, now=now)
@@ -192,7 +192,7 @@ class Delivery:
         seconds = delay_of(signal) or 0
         is_fifo = self.source.is_fifo
         if seconds > (longest := self.longest_wait(now) if is_fifo else MAX_VISIBILITY_SECONDS):
-            why = "SQS hides a message for at most 43200 seconds from its receive"
+            why = "SQS keeps a message invisible for at most 43200 seconds from its receive"
             raise DelayNotSupported(
                 f"delay must be between 0 and {longest} seconds{' here' if is_fifo else ''}, got {seconds}: {why}; "
                 "docs/guides/long-delays.md has a recipe with EventBridge Scheduler"

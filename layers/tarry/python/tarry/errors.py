@@ -40,8 +40,8 @@ class ConfigurationError(TarryError):
 class DelayNotSupported(TarryError):
     """A delay that SQS cannot keep. The text names the limit.
 
-    SQS hides a message for at most 43,200 seconds (12 hours) from its receive. A single message of a FIFO queue cannot
-    have a delay.
+    SQS keeps a message invisible for at most 43,200 seconds (12 hours) from its receive. A single message of a
+    FIFO queue cannot have a delay.
     """
 
 

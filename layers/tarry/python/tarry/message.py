@@ -258,7 +258,7 @@ class Message(Generic[T]):
         self._delivery.take_verdict(error)
 
     def extend(self, seconds: float | timedelta) -> None:
-        """Keep the message hidden for ``seconds`` from now, and never shorter than before.
+        """Keep the message invisible for ``seconds`` from now, and never shorter than before.
 
         One request (``sqs:ChangeMessageVisibility``). On FIFO it extends the messages of the same group behind this one
         as well. SQS allows 12 hours since the receive; more is cut. In an async handler, await `extend_async`.

@@ -95,7 +95,7 @@ class Outcome(Value):
 
     @classmethod
     def retry(cls, delay: Delay | None = None) -> Outcome:
-        """Hide the message for ``delay`` and deliver it again; None is the delay of the backoff."""
+        """Keep the message invisible for ``delay``, then deliver it again; None is the delay of the backoff."""
         return cls("retry", delay)
 
     @classmethod
@@ -159,7 +159,7 @@ class Outcome(Value):
 
     @classmethod
     def wait(cls, delay: Delay) -> Outcome:
-        """Keep the message hidden for the ``delay`` that is left: it was sent with a delay and is not due yet."""
+        """Keep the message invisible for the ``delay`` that is left: it was sent with a delay and is not due yet."""
         return cls("wait", delay, "not_due")
 
     @classmethod

@@ -69,7 +69,8 @@ Conditions = Annotated[
         "-w",
         metavar="'FIELD OP VALUE'",
         help="Select by a condition; repeatable, all must match. FIELD: type, reason, attempts, failed_at, origin, "
-        "fingerprint, message, body, attributes, or a JMESPath into them; OP: = != < <= > >= ~ (regular expression).",
+        "fingerprint, message, said, body, attributes, extra, or a JMESPath into them; "
+        "OP: = != < <= > >= ~ (regular expression).",
     ),
 ]
 EndpointUrl = Annotated[str | None, typer.Option("--endpoint-url", metavar="URL", help="Use this SQS instead of AWS.")]

@@ -34,10 +34,10 @@ def attempt_number(
 
 
 def seconds_until_due(due: float | None, first_received_at: float | None, receives: object, now: float) -> int | None:
-    """Return for how many whole seconds to hide a message instead of running it; None if it may run.
+    """Return for how many whole seconds to keep a message invisible instead of running it; None if it may run.
 
     A first receive before ``due`` never runs the message, because `attempt_number` does not count that receive: if
-    ``due`` passed before the invocation began (a batching window), the message is hidden for 0 seconds. ``receives`` is
+    ``due`` passed before the invocation began (a batching window), the message is made visible at once. ``receives`` is
     the receive count as the event has it; if it is missing, the receive is not taken for the first.
     """
     if due is None:

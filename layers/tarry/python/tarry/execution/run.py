@@ -188,7 +188,7 @@ class Run:
         return validated
 
     def waits(self, message: Message[Any]) -> bool:
-        """Return whether a message is not due yet; if so, hide it until then instead of running it."""
+        """Return whether a message is not due yet; if so, keep it invisible until then instead of running it."""
         made = self.invocation.deliveries.get(message.delivery_id)
         if made is None or made.envelope is None or (seconds := made.seconds_until_due()) is None:
             return False

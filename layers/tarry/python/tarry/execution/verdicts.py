@@ -93,7 +93,7 @@ class Verdicts:
         return self.groups.is_stopped(delivery) or is_stopped_by_lost_lease(delivery)
 
     def wait(self, delivery: Delivery, seconds: int) -> None:
-        """Hide a message that is not due yet until it is."""
+        """Keep a message invisible until it is due."""
         now = delivery.invocation.now()
         self._take(Decision(delivery, Outcome.wait(seconds), now, until=delivery.due), early=True)
 

@@ -84,7 +84,8 @@ def condition(text: str) -> Condition:
     try:
         path = jmespath.compile(field)
     except JMESPathError as error:
-        column = before + (getattr(error, "lex_position", None) or 0) + 1
+        position = getattr(error, "lex_position", None) or 0
+        column = before + position + 1
         raise BadFilter(text, column, f"{field!r} is not a valid JMESPath expression") from error
     value = text[start + len(operator) :].strip()
     if operator != "~":

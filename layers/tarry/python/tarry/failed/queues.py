@@ -168,7 +168,7 @@ class Routes(Value):
             return self.to
         if dead_letter.origin is None:
             raise NowhereToGo(
-                f"the origin of dead letter {dead_letter.id} is unknown (it has no tarry envelope): "
+                f"the origin of dead letter {dead_letter.id} is unknown (it has no Tarry attribute): "
                 "name a queue to send it to (--to QUEUE)"
             )
         origin, queue = queue_arn(dead_letter.origin), self.queue

@@ -22,7 +22,7 @@ MAX_RESENDS = 1_000  # the maximum of a counter in the `Tarry` attribute
 class RetryInPlace(Value):
     """Retry a message that failed with an error, as the consumer's policy says; pass on every other failure.
 
-    The message stays in its queue, hidden for the delay. No message is sent.
+    The message stays in its queue, invisible for the delay. No message is sent.
     """
 
     def handle(self, failure: Failure, next_step: NextStep) -> Outcome:

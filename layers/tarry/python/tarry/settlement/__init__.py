@@ -1,1 +1,1 @@
-"""Carrying out outcomes at SQS: sending, deleting and hiding messages, and the fallbacks if SQS refuses."""
+"""Carrying out outcomes at SQS: sending, deleting and delaying messages, and the fallbacks if SQS refuses."""

@@ -113,7 +113,7 @@ class Executor:
         return plan.copy is not None or plan.needs is not None
 
     def stays(self, delivery: Delivery) -> bool:
-        """Return whether a message is still to be hidden or released in its queue."""
+        """Return whether a message is still to be delayed or released in its queue."""
         return not (delivery.is_settled or self.sends_copy(delivery))
 
     # sending
@@ -239,7 +239,7 @@ class Executor:
         self.wait_in_place(waiting, early=True)
 
     def wait_in_place(self, deliveries: Sequence[Delivery], *, early: bool = False) -> None:
-        """Hide messages for their delays, and make released messages visible.
+        """Keep messages invisible for their delays, and make released messages visible.
 
         A delay that SQS does not confirm ``early`` is requested once more at the end, if it is not over by then.
         """

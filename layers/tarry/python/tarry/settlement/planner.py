@@ -111,7 +111,7 @@ class Planner:
         return now + (min(longest, REPEAT_ON_FIFO_SECONDS) if plan.may_be_sent else longest)
 
     def seconds_in_place(self, plan: SettlementPlan, situation: Situation | None, now: float) -> int:
-        """Return for how many seconds to hide a message, at most as long as SQS allows.
+        """Return for how many seconds to keep a message invisible, at most as long as SQS allows.
 
         A message that would expire, and could not be sent, comes back in time for another attempt at sending it.
         ``situation``: None if the queue was not looked up.

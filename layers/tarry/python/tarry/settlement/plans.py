@@ -38,7 +38,7 @@ class Way(NamedTuple):
 
     ``as_decided``: send a copy where the outcome says. ``copy_waits``: send a copy to the same queue, where it waits.
     ``last_resort``: dead-letter the message with its record, because SQS would move it without one. ``expiring``:
-    dead-letter it, because its queue is about to delete it. ``in_place``: leave it in its queue, hidden for its delay.
+    dead-letter it, because it would expire while it waits. ``in_place``: leave it in its queue for its delay.
     """
 
     name: Name

@@ -51,7 +51,7 @@ class Settlement:
         self._planner = Planner(policy, steps)
         self._executor = Executor(invocation, self._planner, self._lookups, log)
         self._todo: list[Delivery] = []
-        """The messages to send a copy of, or to hide for a delay."""
+        """The messages to send a copy of, or to keep invisible for a delay."""
         self._releases: list[Delivery] = []
         self._lock = threading.Lock()
         self._cost = FIRST_COST_SECONDS
@@ -149,7 +149,7 @@ class Settlement:
         self._in_slices(
             [delivery for delivery in deliveries if self._executor.sends_copy(delivery)], self._executor.send
         )
-        # A message whose copy there was no time to send is not hidden either.
+        # A message whose copy there was no time to send is not delayed either.
         self._in_slices(
             [delivery for delivery in deliveries if self._executor.stays(delivery)], self._executor.wait_in_place
         )

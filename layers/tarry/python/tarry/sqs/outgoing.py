@@ -66,8 +66,8 @@ def check_delay(delay: Delay | None, *, fifo: bool) -> int | None:
         )
     if seconds > MAX_VISIBILITY_SECONDS:
         raise DelayNotSupported(
-            f"delay must be between 0 and {MAX_VISIBILITY_SECONDS} seconds (12 hours), got {seconds}: SQS hides no "
-            "message longer; docs/guides/long-delays.md has a recipe with EventBridge Scheduler"
+            f"delay must be between 0 and {MAX_VISIBILITY_SECONDS} seconds (12 hours), got {seconds}: SQS keeps "
+            "no message invisible for longer; docs/guides/long-delays.md has a recipe with EventBridge Scheduler"
         )
     return seconds
 

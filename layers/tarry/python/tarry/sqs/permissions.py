@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 _POLLER = "SQSPollerPolicy: {{QueueName: {queue}}}"
 _SENDER = "SQSSendMessagePolicy: {{QueueName: {queue}}}"
+_READER = "Statement: {{Effect: Allow, Action: sqs:GetQueueAttributes, Resource: '{arn}'}}"
+_OF_A_KEY = (
+    "kms:Decrypt or kms:GenerateDataKey for the key",
+    "Statement: {{Effect: Allow, Action: [kms:Decrypt, kms:GenerateDataKey], Resource: the ARN of its key}}",
+)
 
 TARGET_LIMIT = "get_queue_attributes of a dead-letter queue"
 SEND_TO_ITSELF = "send_message_batch to the queue a message came from"
@@ -36,7 +41,7 @@ _MISSING = {
     TARGET_LIMIT: (
         "sqs:GetQueueAttributes",
         "its size limit is unknown, and 1 MiB is assumed",
-        _POLLER,
+        _READER,
     ),
     "send_message_batch": (
         "sqs:SendMessage",
@@ -56,9 +61,8 @@ def warn_of_missing_permission(error: Exception, operation: str, queue: QueueArn
     if not is_denied(error_code(error)):
         return
     permission, consequence, policy = _MISSING[operation]
-    line = policy.format(queue=queue.name)
     if is_of_a_key(error_code(error)):
-        permission = "kms:Decrypt or kms:GenerateDataKey for the key"
-        line = "Statement: {Effect: Allow, Action: [kms:Decrypt, kms:GenerateDataKey], Resource: the ARN of its key}"
+        permission, policy = _OF_A_KEY
+    line = policy.format(queue=queue.name, arn=queue.text)
     text = f"The function lacks {permission} on {queue.name}: {consequence}. Add to its Policies: - {line}"
     log.once(world, "missing_permission", text)

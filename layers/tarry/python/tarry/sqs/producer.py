@@ -84,7 +84,7 @@ class Queue:
             body: A str is sent as it is; a dict, list, dataclass or pydantic model as JSON.
             delay: Seconds, a ``timedelta`` or an aware ``datetime``, rounded up to whole seconds, at most 43,200 s (12
                 hours); not on FIFO. None is the delay of this `Queue`, else the queue's own; 0 is at once. Above 900 s,
-                the queue's consumer must be tarry's, which keeps the message hidden for the rest.
+                the queue's consumer must be tarry's, which keeps the message invisible for the rest.
             attributes: Message attributes: str, int, float, Decimal or bytes.
             group_id: The message group; required on FIFO. On a standard queue it stands for no order (fair queues).
             deduplication_id: For FIFO only; a new one is made if it is None, also with content-based deduplication.

@@ -1,1 +1,1 @@
-"""How long messages stay hidden from other consumers: leases, extending and renewing them."""
+"""How long messages stay invisible to other consumers: leases, extending and renewing them."""

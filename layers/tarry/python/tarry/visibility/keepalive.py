@@ -132,7 +132,7 @@ class Keepalive:
         timeout = self._lookups.source(queue).visibility_timeout
         if timeout is not None and self._every >= timeout:
             text = (
-                f"keepalive={self._every:g} is too long: the queue {queue.name} hides its messages for {timeout} s. "
+                f"keepalive={self._every:g} is too long: the visibility timeout of {queue.name} is {timeout} s. "
                 f"Set keepalive={max(1, timeout // INTERVALS)}, or a longer VisibilityTimeout."
             )
             self._log.once(self._invocation.world, "keepalive_too_long", text)

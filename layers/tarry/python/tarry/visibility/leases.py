@@ -36,7 +36,7 @@ def lease_end(delivery: Delivery, visibility_timeout: int | None) -> float | Non
         return delivery.visible_at
     started_at, received_at = delivery.invocation.started_at, delivery.received_at
     if received_at is None or started_at >= received_at + visibility_timeout:
-        # The receive is not known, or Lambda hides the messages for longer: with a batching window for the window, the
-        # function's timeout and 30 s. (Or it is a sample event, received long ago.)
+        # The receive is not known, or Lambda keeps the messages invisible for longer: with a batching window for the
+        # window, the function's timeout and 30 s. (Or it is a sample event, received long ago.)
         received_at = started_at
     return min(started_at, received_at) + visibility_timeout
