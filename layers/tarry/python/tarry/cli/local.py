@@ -79,8 +79,8 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     """Run the queues and functions of a template on this machine, until Ctrl-C.
 
     SQS is served at http://127.0.0.1:4576 for any AWS SDK or CLI. Each function
-    runs in processes of its own, as on Lambda. Nothing reaches
-    AWS, unless --endpoint-url names AWS.
+    runs in processes of its own, as on Lambda. Nothing reaches AWS, unless
+    --endpoint-url names it.
 
     With --event, the command ends when the messages of the event have settled.
 
