@@ -71,3 +71,9 @@ def test_without_a_deadline_there_is_always_time() -> None:  # SPEC I2
     assert endless.check_at == math.inf
     assert endless.may_start(1e9, waiting=1_000)
     assert endless.interrupt_at == math.inf
+
+
+def test_messages_are_released_for_a_third_of_the_time_left() -> None:  # SPEC I2
+    """The rest is for settling: a batch may have 10,000 messages to release."""
+    assert deadline().release_until(1_027) == 1_028
+    assert deadline().release_until(1_029.7) == pytest.approx(1_029.8)

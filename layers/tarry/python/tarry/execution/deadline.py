@@ -102,8 +102,8 @@ def out_of_time(batch_size: int, left: int) -> str:
     """Return the log text for ``left`` messages of a batch that were not started."""
     fits = batch_size - left
     return (
-        f"{left} of {batch_size} messages were not started, because there was no time left. They are released. A "
-        f"BatchSize of {fits} would have fitted; or give the function a longer Timeout."
+        f"{left} of {batch_size} messages were not started, because there was no time left. They return to the queue. "
+        f"A BatchSize of {fits} would have fitted; or give the function a longer Timeout."
     )
 
 
