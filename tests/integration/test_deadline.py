@@ -8,11 +8,11 @@ from tarry import Consumer, Fixed, LocalRetry, Message, RetryInPlace, batch_cons
 from tarry.world import current
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
-from tests.wire import Queue, Wire
+from tests.wire import Queue, TestClock, Wire
 
 
-def orders() -> Wire:
-    return Wire(queues={name: Queue(dead_letter="dead") for name in ("orders", "orders.fifo")})
+def orders(**more: Any) -> Wire:
+    return Wire(queues={name: Queue(dead_letter="dead") for name in ("orders", "orders.fifo")}, **more)
 
 
 def consumer_that_takes(seconds: dict[str, float] | float, ran: list[str], **settings: Any) -> Consumer[Any]:
@@ -45,6 +45,26 @@ def test_a_warning_names_the_batch_size_that_would_have_fitted(caplog: pytest.Lo
     assert line.levelname == "WARNING"
     assert "6 of 10 messages were not started" in field(line, "text")
     assert "BatchSize of 4 would have fitted" in field(line, "text")
+
+
+class SlowClock(TestClock):
+    """A clock on which each reading takes 0.1 s from the 20th second on."""
+
+    def monotonic(self) -> float:
+        if self.now > 1_800_000_020:
+            self.now += 0.1
+        return super().monotonic()
+
+
+def test_messages_that_there_is_no_time_to_release_are_only_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """SPEC I2. Otherwise there would be no time left to settle those that were released."""
+    ran: list[str] = []
+    with orders(clock=SlowClock()) as wire:
+        answer = consumer_that_takes(24, ran)(batch_of(100), Context(remaining=30))
+    assert ran == ["m0"]
+    assert failed(answer) == [f"m{number}" for number in range(1, 100)]
+    assert len(wire.visibilities()) == 20
+    assert "79 messages were not settled" in field(lines(caplog, "out_of_time")[1], "text")
 
 
 def test_the_first_message_starts_however_short_the_time_is() -> None:  # SPEC I2
