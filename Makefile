@@ -26,7 +26,7 @@ help:
 	@echo "make soak      process many messages with failures, timeouts and crashes; MESSAGES=100000"
 	@echo "make check     check lint rules, formatting, types and imports"
 	@echo "make format    format the code"
-	@echo "make docs      write the generated pages of docs/reference"
+	@echo "make docs      write the generated pages of docs/reference and the picture of the README"
 	@echo "make bench     benchmark the time per message against Powertools and a bare loop"
 	@echo "make build     validate the template and build the deployment package"
 	@echo "make aws-facts check facts about SQS and Lambda in the simulator and moto; STACK=... also on AWS"

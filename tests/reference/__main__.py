@@ -1,12 +1,13 @@
-"""Write the generated pages of docs/reference/: ``python -m tests.reference``."""
+"""Write the generated pages of docs/reference/, and the picture of the README: ``python -m tests.reference``."""
 
 import sys
 from pathlib import Path
 
-from tests.reference import command, messages
+from tests.reference import command, messages, picture
 from tests.reference.source import Source
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
+PICTURE = DOCS.parent / "images" / "run.svg"
 
 
 def pages(source: Source) -> dict[Path, str]:
@@ -32,7 +33,7 @@ def with_parts(page: str, parts: dict[str, str]) -> str:
 
 def main() -> int:
     source = Source()
-    for path, text in pages(source).items():
+    for path, text in {**pages(source), PICTURE: picture.picture()}.items():
         path.write_text(text, "utf-8")
         print(f"Written: {path}")
     missing = list(messages.problems(messages.collect(source), messages.read_meanings()))

@@ -32,8 +32,8 @@ from tarry.envelope.fitting import FLOORS_BYTES
 from tarry.errors import Unsent
 from tarry.settings import MAX_CONCURRENCY, SETTINGS
 from tarry.support.value import Value
-from tests.reference import messages
-from tests.reference.__main__ import DOCS, pages
+from tests.reference import messages, picture
+from tests.reference.__main__ import DOCS, PICTURE, pages
 from tests.reference.messages import Meanings, Messages, problems, read_meanings
 from tests.reference.source import PACKAGE, Source, Text
 
@@ -54,6 +54,10 @@ def found(source: Source) -> Messages:
 def test_the_generated_pages_are_up_to_date(source: Source) -> None:
     stale = [path.name for path, text in pages(source).items() if not path.exists() or path.read_text("utf-8") != text]
     assert stale == [], "run make docs"
+
+
+def test_the_picture_of_the_readme_is_that_of_the_sample_run_today() -> None:
+    assert PICTURE.read_text("utf-8") == picture.picture(), "run `make docs`, and look at the picture"
 
 
 def test_every_log_event_and_every_error_has_a_meaning_and_every_meaning_is_in_use(found: Messages) -> None:
