@@ -17,7 +17,7 @@ from tarry.simulator.sqs import Realism, Sqs, SqsError
 from tarry.sqs.outgoing import Entry, pack
 from tarry.testing.faults import Faults
 from tarry.testing.hosting import Hosting
-from tarry.testing.log_recorder import recording_log, without_killed_processes
+from tarry.testing.log_recorder import recording_simulation, without_killed_processes
 from tarry.testing.messages import QueuedMessage
 from tarry.testing.misuse import Endless, Misuse, check_handler, listed, stuck
 from tarry.testing.report import Report
@@ -79,7 +79,7 @@ class Sandbox:
         self._hosting = Hosting(self._simulation, self.sqs, self.faults, self.history, seed, lineage=lineage)
         self.world = self._hosting.world()
         """The world of the test's own code."""
-        self._simulation.scheduler.around = partial(recording_log, self.history, self._simulation.actors)
+        self._simulation.scheduler.around = partial(recording_simulation, self.history, self._simulation.actors)
         self._checked = 0
         self._closed = False
         self._names: dict[str, str] = {}
