@@ -47,7 +47,9 @@ Resources:
       AttributeDefinitions: [{AttributeName: id, AttributeType: S}]
       KeySchema: [{AttributeName: id, KeyType: HASH}]
   Receipts: {Type: AWS::S3::Bucket, Properties: {VersioningConfiguration: {Status: Enabled}}}
-  Topic: {Type: AWS::SNS::Topic, Properties: {TopicName: orders-paid}}
+  Topic:
+    Type: AWS::SNS::Topic
+    Properties: {TopicName: orders-paid, Subscription: [{Protocol: sqs, Endpoint: !GetAtt Shipments.Arn}]}
   Key: {Type: AWS::KMS::Key, Properties: {KeyPolicy: {}}}
 """
 APP = """

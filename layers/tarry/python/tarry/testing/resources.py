@@ -130,6 +130,7 @@ class Resources:
             self._made[logical_id] = None
             resource = self._template.backing[logical_id]
             properties = self._fill(resource.get("Properties", {}), logical_id)
+            properties.pop("Subscription", None)  # of a topic: moto would refuse to publish to a queue that it lacks
             resource = {"Type": resource["Type"], "Properties": properties}
             module, _, model = MODELS[resource["Type"]].partition(":")
             make = getattr(import_module(module), model).create_from_cloudformation_json
