@@ -79,9 +79,9 @@ class DeliveredBatch:
     """
 
     @property
-    def states(self) -> list[State]:
-        """The states of the messages, in the order of the batch."""
-        return [message.state for message in self.messages]
+    def states(self) -> list[str]:
+        """The names of the states of the messages, in the order of the batch."""
+        return [message.state.value for message in self.messages]
 
     def state(self, message_id: str) -> State:
         """Return the state of a message, by its stable id or by the id that SQS gave it.
@@ -95,7 +95,7 @@ class DeliveredBatch:
 
     def count(self, state: State | str) -> int:
         """Return the number of messages in a state."""
-        return self.states.count(state)  # type: ignore[arg-type]  # a State is a str
+        return self.states.count(state)
 
     def __repr__(self) -> str:
         counts = Counter(message._what for message in self.messages)
