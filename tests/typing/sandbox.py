@@ -46,8 +46,9 @@ def test_a_run(sandbox: Sandbox) -> None:
 
 
 def test_a_template() -> None:
-    with Sandbox.from_template("template.yaml", environment={"F": {"TABLE": "t"}}, resources=True) as sandbox:
+    with Sandbox.from_template("template.yaml", environment={"STAGE": "test", "F": {"TABLE": "t"}}) as sandbox:
         assert_type(sandbox, Sandbox)
+        sandbox.add_template("other.yaml", resources=True)
 
 
 def test_the_helpers() -> None:

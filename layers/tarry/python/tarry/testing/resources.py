@@ -133,11 +133,11 @@ class Resources:
             properties.pop("Subscription", None)  # of a topic: moto would refuse to publish to a queue that it lacks
             resource = {"Type": resource["Type"], "Properties": properties}
             module, _, model = MODELS[resource["Type"]].partition(":")
-            make = getattr(import_module(module), model).create_from_cloudformation_json
             name = physical_name(logical_id, resource)
             try:
+                make = getattr(import_module(module), model).create_from_cloudformation_json
                 made = make(name, resource, ACCOUNT, self._template.region)
-            except Exception as error:  # moto raises errors of many types
+            except Exception as error:  # moto raises errors of many types, and may lack a library of its extras
                 raise UsageError(f"moto cannot create {logical_id}: {error}") from error
             self._made[logical_id], self._refs[logical_id] = made, made.physical_resource_id
         return self._made[logical_id]

@@ -365,10 +365,9 @@ class Sandbox:
     def close(self) -> None:
         """End all handlers that still run. The fixture and a ``with`` block call it."""
         self._closed = True
-        with without_killed_processes(self._simulation.actors):
+        with self._until_closed, without_killed_processes(self._simulation.actors):
             self._hosting.close()
             self._simulation.close()
-        self._until_closed.close()
 
     # inside
 
