@@ -1,40 +1,21 @@
 """The sample functions in the sandbox, as users test functions, with tables and buckets in moto."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from botocore.stub import Stubber
-from moto import mock_aws
 
 from tarry.testing import Sandbox
 
 TEMPLATE = Path(__file__).parents[2] / "template.yaml"
-TABLES = {"OrdersTable": "order_id", "AccountsTable": "account", "EntriesTable": "entry_id"}
 
 
 @pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Mock AWS with the tables and the bucket of the functions."""
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    with mock_aws():
-        for name, key in TABLES.items():
-            boto3.client("dynamodb").create_table(
-                TableName=name,
-                BillingMode="PAY_PER_REQUEST",
-                AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
-                KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
-            )
-        boto3.client("s3").create_bucket(Bucket="digests")
-        yield
-
-
-@pytest.fixture
-def system(sandbox: Sandbox, aws: None) -> Sandbox:
-    sandbox.add_template(TEMPLATE, environment={"DIGEST_BUCKET": "digests"})
+def system(sandbox: Sandbox) -> Sandbox:
+    sandbox.add_template(TEMPLATE, resources=True)
     return sandbox
 
 
@@ -150,9 +131,8 @@ def test_a_digest_has_at_most_one_scan_of_a_parcel(system: Sandbox) -> None:
 
     report = system.run()
 
-    s3 = boto3.client("s3")
-    keys = [found["Key"] for found in s3.list_objects_v2(Bucket="digests")["Contents"]]
-    digests = [s3.get_object(Bucket="digests", Key=key)["Body"].read().decode().splitlines() for key in keys]
+    [bucket] = boto3.resource("s3").buckets.all()
+    digests = [found.get()["Body"].read().decode().splitlines() for found in bucket.objects.all()]
     parcels = sorted(sorted(json.loads(line)["parcel"] for line in digest) for digest in digests)
     assert parcels == [["p-1"], ["p-1", "p-2"]]
     assert report.state(unknown) == "DEAD_LETTERED"

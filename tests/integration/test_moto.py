@@ -10,14 +10,15 @@ import pytest
 from moto import mock_aws
 
 from tarry import Consumer, Fixed, Message, Queue, Reject, consumer
+from tarry.testing import deliver
 from tarry.world import WallClock, World, use
-from tests.records import Context, failed
+from tests.records import failed
 
 ACCOUNT, REGION = "123456789012", "us-east-1"
 
 
 class MotoQueues:
-    """Queues in moto, with the work of the event source mapping between a queue and a function."""
+    """Queues in moto."""
 
     def __init__(self, sqs: Any) -> None:
         self.sqs = sqs
@@ -50,15 +51,9 @@ class MotoQueues:
         return messages
 
     def deliver(self, name: str, handler: Consumer[Any]) -> list[str]:
-        """Receive a batch, invoke the function, delete messages that it does not report; return the reported ids."""
-        messages = self.receive(name)
-        if not messages:
-            return []
-        reported = failed(handler({"Records": [as_record(message, name) for message in messages]}, Context()))
-        for message in messages:
-            if message["MessageId"] not in reported:
-                self.sqs.delete_message(QueueUrl=self.url(name), ReceiptHandle=message["ReceiptHandle"])
-        return reported
+        """Deliver a batch, if there is one; return the ids that the function reports as failed."""
+        response = deliver(handler, self.url(name), self.sqs).response
+        return [] if response is None else failed(response)
 
     def depth(self, name: str) -> tuple[int, int]:
         """Return the numbers of visible and of invisible messages."""
@@ -82,23 +77,6 @@ def seconds_until_visible(name: str, message_id: str) -> float:
     """Return the seconds until a message becomes visible."""
     [message] = [message for message in moto_queue(name)._messages if message.id == message_id]
     return float(message.visible_at) / 1000 - datetime.now(UTC).timestamp()
-
-
-def as_record(message: dict[str, Any], queue: str) -> dict[str, Any]:
-    def attribute(value: dict[str, Any]) -> dict[str, Any]:
-        return {"dataType": value["DataType"], "stringValue": value["StringValue"]}
-
-    return {
-        "messageId": message["MessageId"],
-        "receiptHandle": message["ReceiptHandle"],
-        "body": message["Body"],
-        "attributes": message["Attributes"],
-        "messageAttributes": {name: attribute(value) for name, value in message.get("MessageAttributes", {}).items()},
-        "md5OfBody": message["MD5OfBody"],
-        "eventSource": "aws:sqs",
-        "eventSourceARN": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue}",
-        "awsRegion": REGION,
-    }
 
 
 @pytest.fixture

@@ -15,9 +15,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from moto import mock_aws
 
-from tarry.local.aws.resources import Resources
 from tarry.template import read_template
 from tarry.testing import Sandbox
 from tests.simulation.scenario import draw_faults, draw_realism
@@ -36,11 +34,8 @@ def deployed(name: str, seed: int) -> Iterator[Sandbox]:
     """Provide one function of the template with its queues, and the resources it writes to, in moto."""
     random = Random(f"shipped {name} {seed}")
     [mapping] = [each for each in TEMPLATE.mappings if name in TEMPLATE.functions[each.function].name.lower()]
-    function = TEMPLATE.functions[mapping.function]
-    with mock_aws(), Sandbox(seed=seed, realism=draw_realism(random)) as sandbox:
-        resources = Resources(TEMPLATE, {queue: sandbox.sqs.url(queue) for queue in TEMPLATE.queues})
-        environment = {function.name: resources.environment(function, {})}
-        sandbox.add_template(replace(TEMPLATE, mappings=(mapping,)), environment=environment)
+    of_function = replace(TEMPLATE, mappings=(mapping,))
+    with Sandbox.from_template(of_function, resources=True, seed=seed, realism=draw_realism(random)) as sandbox:
         client = getattr(sandbox.module(mapping.function), CLIENTS[name])
         client.meta.events.register(
             "before-call", lambda **_: _throttled(random) if sandbox.elapsed < TROUBLE_SECONDS else None

@@ -6,7 +6,19 @@ from typing import Any, assert_type
 import pytest
 
 from tarry import Message, State, consumer
-from tarry.testing import QueuedMessage, Realism, Report, Sandbox, Transition, lambda_context, message, sqs_event
+from tarry.testing import (
+    DeliveredBatch,
+    DeliveredMessage,
+    QueuedMessage,
+    Realism,
+    Report,
+    Sandbox,
+    Transition,
+    deliver,
+    lambda_context,
+    message,
+    sqs_event,
+)
 
 
 @dataclass
@@ -36,6 +48,7 @@ def test_a_run(sandbox: Sandbox) -> None:
 def test_a_template() -> None:
     with Sandbox.from_template("template.yaml", environment={"STAGE": "test", "F": {"TABLE": "t"}}) as sandbox:
         assert_type(sandbox, Sandbox)
+        sandbox.add_template("other.yaml", resources=True)
 
 
 def test_the_helpers() -> None:
@@ -43,3 +56,14 @@ def test_the_helpers() -> None:
     assert_type(message({"id": 1}, attempt=2, consumer=handler), Message[Order])
     assert_type(message({"id": 1}, consumer=handler).payload.id, int)
     handler(sqs_event({"id": 1}), lambda_context(remaining=3))
+
+
+def test_a_queue_in_moto(sqs: Any) -> None:
+    result = assert_type(deliver(handler, "https://sqs.us-east-1.amazonaws.com/1/orders"), DeliveredBatch)
+    deliver(lambda event, context: None, "https://sqs.us-east-1.amazonaws.com/1/orders", sqs, batch_size=5)
+    assert_type(result.messages, tuple[DeliveredMessage, ...])
+    assert_type(result.states, list[str])
+    assert_type(result.state("id"), State)
+    assert_type(result.count("COMMITTED"), int)
+    assert_type(result.dead_letters, tuple[QueuedMessage, ...])
+    assert_type(result.error, BaseException | None)

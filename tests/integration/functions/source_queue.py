@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 from mypy_boto3_sqs import SQSClient
+
+from tarry.testing import deliver
 
 
 class SourceQueue:
@@ -13,7 +14,6 @@ class SourceQueue:
 
     def __init__(self, sqs: SQSClient, name: str, suffix: str, max_receive_count: int) -> None:
         self.sqs = sqs
-        self.arn = f"arn:aws:sqs:us-east-1:123456789012:{name}{suffix}"
         fifo: dict[Any, str] = {"FifoQueue": "true", "ContentBasedDeduplication": "true"} if suffix else {}
         self.dead_url = sqs.create_queue(QueueName=f"{name}-dlq{suffix}", Attributes=fifo)["QueueUrl"]
         dead_arn = f"arn:aws:sqs:us-east-1:123456789012:{name}-dlq{suffix}"
@@ -26,32 +26,9 @@ class SourceQueue:
 
     def deliver(self, handler: Callable[[Any, Any], Any]) -> list[Any]:
         """Run the handler on the messages in the queue; return the bodies of those reported as failed."""
-        messages = self.sqs.receive_message(
-            QueueUrl=self.url, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"]
-        )["Messages"]
-        records = [
-            {
-                "messageId": message["MessageId"],
-                "receiptHandle": message["ReceiptHandle"],
-                "body": message["Body"],
-                "attributes": message["Attributes"],
-                "messageAttributes": {},
-                "md5OfBody": message["MD5OfBody"],
-                "eventSource": "aws:sqs",
-                "eventSourceARN": self.arn,
-                "awsRegion": "us-east-1",
-            }
-            for message in messages
-        ]
-        context = SimpleNamespace(
-            aws_request_id="request",
-            function_name="function",
-            invoked_function_arn="arn:aws:lambda:us-east-1:123456789012:function:function",
-            get_remaining_time_in_millis=lambda: 30_000,
-        )
-        response = handler({"Records": records}, context)
-        failed = {failure["itemIdentifier"] for failure in response["batchItemFailures"]}
-        return [json.loads(message["Body"]) for message in messages if message["MessageId"] in failed]
+        result = deliver(handler, self.url, self.sqs)
+        failed = {failure["itemIdentifier"] for failure in result.response["batchItemFailures"]}
+        return [message.json() for message in result.messages if message.delivery_id in failed]
 
     def dead_letters(self) -> list[tuple[Any, dict[str, Any]]]:
         """Return the body and the failure record of each dead letter."""

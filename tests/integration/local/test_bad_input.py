@@ -37,7 +37,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     ),
     "an intrinsic for a resource that is not created": (
         lambda project: project.edit("template.yaml", "!Ref Jobs", "!GetAtt PlainRole.Arn"),
-        "QUEUE: GetAtt PlainRole.Arn cannot be resolved: tarry local does not create PlainRole",
+        "QUEUE: GetAtt PlainRole.Arn cannot be resolved: tarry does not create PlainRole",
     ),
     "a bucket that cannot be created": (
         lambda project: project.edit(

@@ -1,10 +1,10 @@
 """The output and the lists of the pages on testing are real. Links and code: tests/acceptance/test_docs.py."""
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 
-from tarry import Exponential, Message, consumer
-from tarry.testing import Realism, Sandbox
+from tarry import Exponential, Message, State, consumer
+from tarry.testing import DeliveredBatch, DeliveredMessage, Realism, Sandbox
 from tarry.testing.faults import KINDS
 from tests.pages import ROOT, Page
 
@@ -12,8 +12,23 @@ PAGE = Page(ROOT / "docs" / "guides" / "testing.md")
 REFERENCE = Page(ROOT / "docs" / "reference" / "testing.md")
 
 
-def test_the_first_example_is_short() -> None:
-    assert len([line for line in PAGE.blocks[0].text.splitlines() if line]) <= 10
+def test_the_first_example_of_the_sandbox_is_short() -> None:
+    first = next(block for block in PAGE.blocks if "(sandbox)" in block.text)
+    assert len([line for line in first.text.splitlines() if line]) <= 10
+
+
+def test_the_result_of_deliver_on_the_page_is_its_repr() -> None:
+    message = DeliveredMessage("1", "1", "{}", "handle", 1, State.COMMITTED)
+    failed = replace(message, state=State.WAITING_RETRY, delay=26, why="KeyError: 'lines'")
+    [shown] = [block.text for block in PAGE.blocks if block.text.startswith("<DeliveredBatch")]
+    assert f"{DeliveredBatch('orders', (message, failed))!r}\n" == shown
+
+
+def test_every_attribute_of_a_result_of_deliver_is_in_the_tables() -> None:
+    text = REFERENCE.text[REFERENCE.text.index("## `deliver`") : REFERENCE.text.index("## Templates")]
+    listed = set(re.findall(r"`(?:result|message)\.(\w+)", text))
+    names = [name for kind in (DeliveredBatch, DeliveredMessage) for name in (*vars(kind), *kind.__annotations__)]
+    assert listed == {name for name in names if not name.startswith("_")}
 
 
 def test_the_timeline_on_the_page_is_the_one_that_is_printed(sandbox: Sandbox) -> None:

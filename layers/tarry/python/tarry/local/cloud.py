@@ -14,7 +14,6 @@ from tarry.local.aws.client import sqs_client
 from tarry.local.aws.embedded import EmbeddedSqs
 from tarry.local.aws.foreign import ForeignSqs
 from tarry.local.aws.isolation import isolated_from_aws
-from tarry.local.aws.resources import Resources, moto_for
 from tarry.local.background import in_background, watch
 from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
@@ -28,6 +27,7 @@ from tarry.simulator.sqs import Sqs
 from tarry.template import TemplateError, TemplateFunction
 from tarry.template.queues import with_foreign_queues
 from tarry.template.variables import variables_of as own_variables_of
+from tarry.testing.resources import Resources, moto_for
 from tarry.tooling.errors import UsageError
 
 Resolve = Callable[[TemplateFunction], Mapping[str, str]]

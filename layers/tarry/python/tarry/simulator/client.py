@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from botocore.retries.standard import (
     RetryQuotaChecker,
     StandardRetryConditions,
 )
+from botocore.session import Session
 
 from tarry.simulator.functions import current_call
 from tarry.simulator.sqs import SqsError
@@ -25,7 +27,7 @@ from tarry.sqs.client import TRIES
 from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from random import Random
 
     from botocore.exceptions import ClientError
@@ -245,3 +247,18 @@ class ClientRetries:
         if not self._policy.should_retry(context) or not self._quota.acquire_retry_quota(context):
             return None
         return float(self._policy.compute_retry_delay(context))
+
+
+@contextmanager
+def simulated_clients(make: Callable[[], Any]) -> Iterator[None]:
+    """Have boto3 return SQS clients made by ``make`` within the context."""
+    real = Session.create_client
+
+    def create_client(session: Session, service_name: str, *args: Any, **kwargs: Any) -> Any:
+        return make() if service_name == "sqs" else real(session, service_name, *args, **kwargs)
+
+    Session.create_client = create_client  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        Session.create_client = real  # type: ignore[method-assign]

@@ -6,7 +6,7 @@ many invocations at once as the scaling allows.
 
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -28,6 +28,11 @@ PAUSE_SECONDS = 1.0
 """The pause after a request to SQS that failed."""
 THROTTLE_PAUSE_SECONDS, MAX_THROTTLE_PAUSE_SECONDS = 1.0, 30.0
 EVENT_OVERHEAD_BYTES = len('{"Records": []}')
+
+
+def record_bytes(record: Mapping[str, Any]) -> int:
+    """Return the size of a record in an event."""
+    return len(json.dumps(record, ensure_ascii=False).encode()) + len(", ")
 
 
 class QueuePort(Protocol):
@@ -160,7 +165,7 @@ class EventSourceMapping:
         settings = self.settings
         for message in messages:
             record = event_record(message, settings.queue_arn, self._region)
-            size = len(json.dumps(record, ensure_ascii=False).encode()) + len(", ")
+            size = record_bytes(record)
             if self._gathering and self._gathering.bytes + size > MAX_EVENT_BYTES:
                 self._complete_batch()
             batch = self._gathering = self._gathering or GatheredBatch(self._visible_at(asked_at))

@@ -68,7 +68,7 @@ def client_of(world: World) -> Any:
 
 def _make_for(world: World) -> Any:
     client = (world.client_factory or make_client)()
-    client.meta.events.register("before-send.sqs", _refuse_after_the_answer)
+    client.meta.events.register("before-send.sqs", _refuse_after_the_answer, unique_id="tarry")
     return client
 
 

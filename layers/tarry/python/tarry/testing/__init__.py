@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tarry.simulator.sqs import Realism
+    from tarry.testing.delivered import DeliveredBatch, DeliveredMessage
+    from tarry.testing.delivering import deliver
     from tarry.testing.faults import Fault, Faults
     from tarry.testing.helpers import lambda_context, message, sqs_event
     from tarry.testing.messages import QueuedMessage
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from tarry.testing.timeline import Transition
 
 __all__ = [
+    "DeliveredBatch",
+    "DeliveredMessage",
     "Fault",
     "Faults",
     "QueuedMessage",
@@ -30,12 +34,15 @@ __all__ = [
     "Report",
     "Sandbox",
     "Transition",
+    "deliver",
     "lambda_context",
     "message",
     "sqs_event",
 ]
 
 _HOMES = {
+    "DeliveredBatch": "tarry.testing.delivered",
+    "DeliveredMessage": "tarry.testing.delivered",
     "Fault": "tarry.testing.faults",
     "Faults": "tarry.testing.faults",
     "QueuedMessage": "tarry.testing.messages",
@@ -43,6 +50,7 @@ _HOMES = {
     "Report": "tarry.testing.report",
     "Sandbox": "tarry.testing.sandbox",
     "Transition": "tarry.testing.timeline",
+    "deliver": "tarry.testing.delivering",
     "lambda_context": "tarry.testing.helpers",
     "message": "tarry.testing.helpers",
     "sqs_event": "tarry.testing.helpers",

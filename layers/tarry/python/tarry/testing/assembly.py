@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.client import SimulatedClient
 from tarry.simulator.code import Code
 from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.functions import UNRESERVED_CONCURRENCY, FunctionSettings
-from tarry.template import Template, TemplateFunction, read_template
 from tarry.template.queues import make_queues, with_foreign_queues
 from tarry.template.variables import variables_of
 from tarry.world import WallClock
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from contextlib import ExitStack
 
     from tarry.simulator.sqs import Sqs
+    from tarry.template import Template, TemplateFunction
     from tarry.testing.hosting import Hosting
     from tarry.testing.sandbox import Environment
 
@@ -38,20 +39,28 @@ class Built:
     code: Mapping[str, Code]
 
 
-def assemble(
-    sqs: Sqs, hosting: Hosting, template: str | Path | Template, parameters: Mapping[str, str], environment: Environment
-) -> Built:
-    """Make the queues and functions of a template, and connect them: see `Sandbox.add_template`."""
-    if not isinstance(template, Template):
-        template = read_template(template, parameters, sqs.region)
+def assemble(sqs: Sqs, hosting: Hosting, template: Template, environment: Environment, moto: ExitStack | None) -> Built:
+    """Make the queues and functions of a template, and connect them: see `Sandbox.add_template`.
+
+    With ``moto``, which mocks AWS until it is closed, make the tables, buckets, topics and keys too.
+    """
     urls = make_queues(SimulatedClient(sqs, WallClock(), at_once), with_foreign_queues(template).values())
+    resolve: Callable[..., dict[str, str]]
+    if moto is None:
+        resolve = partial(variables_of, template=template, urls=urls)
+    else:
+        from tarry.testing.resources import Resources
+
+        resources = Resources(template, urls)
+        moto.callback(resources.delete)
+        resolve = resources.environment
     code: dict[str, Code] = {}
     for mapping in template.mappings:
         function = template.functions.get(mapping.function)
         if function is None or function.code is None:
             continue  # its code is elsewhere: the messages in its queue stay there
         if function.name not in code:
-            variables = {**MADE_UP_KEYS, **variables_of(function, template, urls, _given(function, environment))}
+            variables = {**MADE_UP_KEYS, **resolve(function, given=_given(function, environment))}
             code[function.name] = code[function.logical_id] = Code(function, variables)
         try:
             hosting.connect(

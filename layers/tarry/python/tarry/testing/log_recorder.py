@@ -23,10 +23,9 @@ FIELDS = (
 class _LogRecorder(logging.Handler):
     """A log handler that records transitions as ``transition_logged`` events, and all other events as ``problem``."""
 
-    def __init__(self, history: History, actors: Actors) -> None:
+    def __init__(self, history: History) -> None:
         super().__init__(logging.INFO)
         self._history = history
-        self._actors = actors
 
     def emit(self, record: logging.LogRecord) -> None:
         fields, call = vars(record), current_call()
@@ -60,9 +59,16 @@ def without_killed_processes(actors: Actors) -> Iterator[None]:
 
 
 @contextmanager
-def recording_log(history: History, actors: Actors) -> Iterator[None]:
+def recording_simulation(history: History, actors: Actors) -> Iterator[None]:
+    """Record the log of a simulation until the context ends."""
+    with recording_log(history), without_killed_processes(actors):
+        yield
+
+
+@contextmanager
+def recording_log(history: History) -> Iterator[None]:
     """Record the log until the context ends, even if a test has silenced it; its other handlers still get it."""
-    tarry, recorder = logging.getLogger("tarry"), _LogRecorder(history, actors)
+    tarry, recorder = logging.getLogger("tarry"), _LogRecorder(history)
     before = tarry.level, tarry.disabled, tarry.manager.disable
     tarry.addHandler(recorder)
     tarry.disabled = False
@@ -71,8 +77,7 @@ def recording_log(history: History, actors: Actors) -> Iterator[None]:
     if tarry.getEffectiveLevel() > logging.INFO:
         tarry.setLevel(logging.INFO)
     try:
-        with without_killed_processes(actors):
-            yield
+        yield
     finally:
         tarry.removeHandler(recorder)
         tarry.setLevel(before[0])

@@ -28,7 +28,7 @@ class QueuedMessage:
         self.invisible_seconds = max(0.0, stored.visible_at - now)
         """The seconds until it can be received: the rest of its delay or visibility timeout; 0 if it is visible."""
         attributes = {name: event_attribute(value) for name, value in stored.attributes.items()}
-        self._envelope = _envelope(attributes, stored.body, now)
+        self._envelope = envelope_of(attributes, stored.body, now)
         self.attributes: dict[str, Any] = {
             name: attribute_value(value)
             for name, value in attributes.items()
@@ -55,7 +55,8 @@ class QueuedMessage:
         return f"<QueuedMessage {self.id!r} in {self.queue}: {self.body:.60}{why}>"
 
 
-def _envelope(attributes: dict[str, Any], body: str, now: float) -> Envelope | None:
+def envelope_of(attributes: dict[str, Any], body: str, now: float) -> Envelope | None:
+    """Return the envelope among attributes as an event has them; None if there is none that tarry can read."""
     try:
         return read_envelope(attributes[ATTRIBUTE], body, now)
     except (KeyError, UnreadableRecord):

@@ -23,15 +23,15 @@ class Endless(SimulationError):
     """A run has so many events that it probably never ends."""
 
 
-def check_handler(handler: Any) -> None:
-    """Raise `TypeError` for a handler that Lambda could not call."""
+def check_handler(handler: Any, by: str = "connect") -> None:
+    """Raise `TypeError` for a handler that Lambda could not call; ``by`` is the function that takes it."""
     if not callable(handler):
-        raise TypeError(f"connect takes a handler, got {handler!r}: a consumer, or a function of (event, context)")
+        raise TypeError(f"{by} takes a handler, got {handler!r}: a consumer, or a function of (event, context)")
     try:
         inspect.signature(handler, follow_wrapped=False).bind(None, None)
     except TypeError as error:
         name = getattr(handler, "__name__", repr(handler))
-        text = f"connect takes a handler of (event, context), and {name} is not one"
+        text = f"{by} takes a handler of (event, context), and {name} is not one"
         raise TypeError(f"{text}: is its @consumer missing?") from error
     except ValueError:
         return  # a function without a readable signature

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import ExitStack
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -17,10 +18,11 @@ from tarry.simulator.sqs import Realism, Sqs, SqsError
 from tarry.sqs.outgoing import Entry, pack
 from tarry.testing.faults import Faults
 from tarry.testing.hosting import Hosting
-from tarry.testing.log_recorder import recording_log, without_killed_processes
+from tarry.testing.log_recorder import recording_simulation, without_killed_processes
 from tarry.testing.messages import QueuedMessage
 from tarry.testing.misuse import Endless, Misuse, check_handler, listed, stuck
 from tarry.testing.report import Report
+from tarry.tooling.errors import UsageError
 from tarry.tooling.queues import queue_name
 from tarry.world import use
 
@@ -79,9 +81,11 @@ class Sandbox:
         self._hosting = Hosting(self._simulation, self.sqs, self.faults, self.history, seed, lineage=lineage)
         self.world = self._hosting.world()
         """The world of the test's own code."""
-        self._simulation.scheduler.around = partial(recording_log, self.history, self._simulation.actors)
+        self._simulation.scheduler.around = partial(recording_simulation, self.history, self._simulation.actors)
         self._checked = 0
         self._closed = False
+        self._until_closed = ExitStack()
+        self._uses_moto = False
         self._names: dict[str, str] = {}
         self._code: dict[str, Code] = {}
 
@@ -92,14 +96,22 @@ class Sandbox:
         *,
         parameters: Mapping[str, str] | None = None,
         environment: Environment | None = None,
+        resources: bool = False,
         seed: int = 0,
         realism: Realism | None = None,
         start: float = START,
         region: str = "us-east-1",
     ) -> Self:
-        """Return a sandbox with the resources of a SAM template: see `add_template`. A `Template` has a region."""
+        """Return a sandbox with the resources of a SAM template: see `add_template`. A `Template` has a region.
+
+        Use it in a ``with`` block, or close it: with ``resources=True``, it mocks AWS until then.
+        """
         sandbox = cls(seed=seed, realism=realism, start=start, region=getattr(template, "region", region))
-        sandbox.add_template(template, parameters=parameters, environment=environment)
+        try:
+            sandbox.add_template(template, parameters=parameters, environment=environment, resources=resources)
+        except BaseException:
+            sandbox.close()
+            raise
         return sandbox
 
     def __enter__(self) -> Self:
@@ -197,20 +209,39 @@ class Sandbox:
         *,
         parameters: Mapping[str, str] | None = None,
         environment: Environment | None = None,
+        resources: bool = False,
     ) -> None:
         """Add the queues of a SAM template, its functions that SQS feeds, and their event source mappings.
 
         ``parameters`` are the template's. ``environment`` sets variables of all functions, or of one by its name or
         logical id: ``{"STAGE": "test", "OrdersFunction": {"TABLE": "orders"}}``. Other variables have
-        the template's values: queues their URLs, tables and buckets their names. Tables and buckets are not made.
+        the template's values: queues their URLs, tables and buckets their names.
+
+        ``resources=True`` also makes the template's DynamoDB tables, S3 buckets, SNS topics and KMS keys, in moto.
+        Until the sandbox is closed, boto3 uses moto in this process, except for SQS: the SQS clients that it makes are
+        those of the sandbox. ``AWS_DEFAULT_REGION`` is the region of the template.
 
         A function's code is imported when it is first needed; `run` raises `CodeError` if that cannot be done.
 
-        Raises `TemplateError` for a template that cannot be read.
+        Raises `TemplateError` for a template that cannot be read, for a resource that cannot be made, and for
+        ``resources=True`` without moto.
         """
+        from tarry.template import TemplateError, read_template
+        from tarry.template.model import Template
         from tarry.testing.assembly import assemble
 
-        built = assemble(self.sqs, self._hosting, template, parameters or {}, environment or {})
+        if not isinstance(template, Template):
+            template = read_template(template, parameters, self.sqs.region)
+        if resources and not self._uses_moto:
+            from tarry.testing.resources import moto_in_process
+
+            self._until_closed.enter_context(moto_in_process(template.region, self.client))
+            self._uses_moto = True
+        try:
+            moto = self._until_closed if resources else None
+            built = assemble(self.sqs, self._hosting, template, environment or {}, moto)
+        except UsageError as error:
+            raise TemplateError(str(error)) from error
         self._names |= built.queues
         self._code |= built.code
 
@@ -334,7 +365,7 @@ class Sandbox:
     def close(self) -> None:
         """End all handlers that still run. The fixture and a ``with`` block call it."""
         self._closed = True
-        with without_killed_processes(self._simulation.actors):
+        with self._until_closed, without_killed_processes(self._simulation.actors):
             self._hosting.close()
             self._simulation.close()
 

@@ -2,11 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from botocore.session import Session
 
 from tarry.simulator.code import environment
 
@@ -55,18 +52,3 @@ def _set_session(session: object) -> None:
     boto3 = sys.modules.get("boto3")
     if boto3 is not None:
         boto3.DEFAULT_SESSION = session  # type: ignore[attr-defined]
-
-
-@contextmanager
-def simulated_clients(make: Callable[[], Any]) -> Iterator[None]:
-    """Have boto3 return SQS clients made by ``make`` within the context."""
-    real = Session.create_client
-
-    def create_client(session: Session, service_name: str, *args: Any, **kwargs: Any) -> Any:
-        return make() if service_name == "sqs" else real(session, service_name, *args, **kwargs)
-
-    Session.create_client = create_client  # type: ignore[method-assign,assignment]
-    try:
-        yield
-    finally:
-        Session.create_client = real  # type: ignore[method-assign]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
-from tarry.local.aws.isolation import NOWHERE, isolated_from_aws, simulated_clients
-from tarry.local.aws.resources import Resources, moto_for
+from tarry.local.aws.isolation import NOWHERE, isolated_from_aws
 from tarry.local.runs.report import RunReport, dead_letters_of, messages_of
+from tarry.simulator.client import simulated_clients
 from tarry.simulator.code import CodeError
 from tarry.simulator.errors import InvalidParameterValue, SimulationError
 from tarry.simulator.functions import current_call
@@ -23,6 +23,7 @@ from tarry.simulator.stack import in_debugger
 from tarry.template import Template, TemplateError, TemplateMapping
 from tarry.template.queues import with_foreign_queues
 from tarry.testing import Sandbox
+from tarry.testing.resources import Resources, moto_for
 from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,22 +1,24 @@
 """The tables, buckets, topics and keys of a template, created in moto."""
 
 import logging
+import os
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from threading import Thread
 from typing import Any
 
-from tarry.local.aws.isolation import HOST
-from tarry.template import Intrinsics, Template, TemplateFunction
+from tarry.simulator.client import simulated_clients
+from tarry.simulator.code import environment
+from tarry.template import Intrinsics, Template, TemplateError, TemplateFunction
 from tarry.template.intrinsics import Reference, references
 from tarry.template.model import ACCOUNT
 from tarry.template.variables import physical_name, values_of
 from tarry.tooling.errors import UsageError
 
+HOST = "127.0.0.1"
 STOP_SECONDS = 1.0
-
 
 MODELS = {
     "AWS::DynamoDB::Table": "moto.dynamodb.models.table:Table",
@@ -58,6 +60,25 @@ def moto_for(template: Template) -> Iterator[str]:
         stopping.join(STOP_SECONDS)
 
 
+@contextmanager
+def moto_in_process(region: str, sqs: Callable[[], Any]) -> Iterator[None]:
+    """Mock AWS in this process, within the context and any outer `mock_aws`; ``sqs`` makes the SQS clients of boto3.
+
+    Raises:
+        TemplateError: moto is not installed.
+    """
+    try:
+        from moto import mock_aws
+    except ModuleNotFoundError as error:
+        raise TemplateError(
+            f'resources=True needs {error.name}; install it with: pip install "tarry[testing,local-aws]"'
+        ) from error
+    kept = {name: value for name, value in os.environ.items() if name not in {"AWS_PROFILE", "AWS_DEFAULT_PROFILE"}}
+    kept |= {"AWS_DEFAULT_REGION": region, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}
+    with environment(kept, replace=True), mock_aws(), simulated_clients(sqs):
+        yield
+
+
 class Resources:
     """The tables, buckets, topics and keys of a template. ``urls`` are the queue URLs by name.
 
@@ -78,7 +99,7 @@ class Resources:
         """Return the environment variables of a function; ``given`` overrides the template.
 
         Raises:
-            UsageError: a value refers to a resource that `tarry local` does not create.
+            UsageError: a value refers to a resource that tarry does not create.
             TemplateError: a value cannot be resolved.
         """
         found = {
@@ -87,19 +108,36 @@ class Resources:
         }
         return found | dict(given)
 
+    def delete(self) -> None:
+        """Delete the tables and buckets with their contents: moto would refuse to create them again."""
+        for logical_id, made in self._made.items():
+            resource = self._template.backing[logical_id]
+            match resource["Type"]:
+                case "AWS::DynamoDB::Table":
+                    made.deletion_protection_enabled = False
+                case "AWS::S3::Bucket":
+                    made.keys.clear()
+                case _:
+                    continue
+            with suppress(Exception):  # the test has deleted it
+                made.delete_from_cloudformation_json(
+                    made.physical_resource_id, resource, ACCOUNT, self._template.region
+                )
+
     def _make(self, logical_id: str) -> Any:
         """Return the resource; create it on the first call, after those it refers to."""
         if logical_id not in self._made:
             self._made[logical_id] = None
             resource = self._template.backing[logical_id]
             properties = self._fill(resource.get("Properties", {}), logical_id)
+            properties.pop("Subscription", None)  # of a topic: moto would refuse to publish to a queue that it lacks
             resource = {"Type": resource["Type"], "Properties": properties}
             module, _, model = MODELS[resource["Type"]].partition(":")
-            make = getattr(import_module(module), model).create_from_cloudformation_json
             name = physical_name(logical_id, resource)
             try:
+                make = getattr(import_module(module), model).create_from_cloudformation_json
                 made = make(name, resource, ACCOUNT, self._template.region)
-            except Exception as error:  # moto raises errors of many types
+            except Exception as error:  # moto raises errors of many types, and may lack a library of its extras
                 raise UsageError(f"moto cannot create {logical_id}: {error}") from error
             self._made[logical_id], self._refs[logical_id] = made, made.physical_resource_id
         return self._made[logical_id]
@@ -110,9 +148,7 @@ class Resources:
             if reference.name in self._template.backing:
                 self._look_up(reference, where)
             elif reference.name not in self._refs:
-                raise UsageError(
-                    f"{where}: {reference} cannot be resolved: tarry local does not create {reference.name}"
-                )
+                raise UsageError(f"{where}: {reference} cannot be resolved: tarry does not create {reference.name}")
         return Intrinsics(self._refs, self._attributes).resolve(value, where)
 
     def _look_up(self, reference: Reference, where: str) -> None:
