@@ -14,6 +14,7 @@ from tarry.template.intrinsics import Reference, references
 from tarry.template.model import ACCOUNT
 from tarry.template.variables import physical_name, values_of
 from tarry.tooling.errors import UsageError
+from tarry.tooling.installation import install_command
 
 STOP_SECONDS = 1.0
 
@@ -40,8 +41,9 @@ def moto_for(template: Template) -> Iterator[str]:
         from moto.server import ThreadedMotoServer
     except ModuleNotFoundError as error:
         library, what = (error.name or "").partition(".")[0], ", ".join(template.backing)
+        extras = "local,local-aws"
         raise UsageError(
-            f'tarry local needs {library} for {what}; install it with: pip install "tarry[local,local-aws]"'
+            f"tarry local needs {library} for {what}; install it with: {install_command(extras)}"
         ) from error
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(HOST, 0, verbose=False)
