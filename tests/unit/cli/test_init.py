@@ -39,12 +39,12 @@ def test_it_ends_with_the_commands_to_type(folder: Path) -> None:
 
 def test_the_current_directory_is_the_default_and_keeps_its_other_files(folder: Path) -> None:
     (folder / "tests").mkdir()
-    (folder / "tests" / "conftest.py").write_text("mine = True\n")
+    (folder / "tests" / "test_mine.py").write_text("mine = True\n")
     result = CliRunner().invoke(app, ["init"])
     assert result.exit_code == 0, result.output
     assert "cd " not in result.stdout
     assert (folder / "template.yaml").exists()
-    assert (folder / "tests" / "conftest.py").read_text() == "mine = True\n"
+    assert (folder / "tests" / "test_mine.py").read_text() == "mine = True\n"
 
 
 @pytest.mark.parametrize("existing", [["README.md", "layers/tarry/python/mine.py"], ["tests"], ["functions/orders"]])
