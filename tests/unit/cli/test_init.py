@@ -98,7 +98,7 @@ def test_a_directory_without_write_permission_is_named(folder: Path, monkeypatch
     result = CliRunner().invoke(app, ["init", "orders"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        "tarry: orders cannot be written (Permission denied), so no project was made; "
+        f"tarry: {folder / 'orders'} cannot be written (Permission denied), so no project was made; "
         "name a directory that you can write to: tarry init DIR\n"
     )
 

@@ -73,9 +73,10 @@ def write_project(folder: Path, files: Mapping[Path, bytes]) -> None:
     """
     if blocked := next(filter(_is_file, (*reversed(folder.parents), folder)), None):
         raise UsageError(f"{blocked} is not a directory; name another one: tarry init DIR")
+    folder = folder.resolve()
     if existing := in_the_way(folder, files):
         raise UsageError(
-            f"{folder.resolve()} already has {_listed(existing)}, and tarry init overwrites nothing; "
+            f"{folder} already has {_listed(existing)}, and tarry init overwrites nothing; "
             "name a new directory: tarry init DIR"
         )
     try:
