@@ -115,7 +115,7 @@ FIRST_HOUR = {
 }
 """The pages that a new user follows."""
 NEEDS = "AWS|Docker|Ctrl-C|terminal|installs packages|clones"
-"""What a command of these pages may need that a test does not have."""
+"""The needs of commands that a test cannot run."""
 
 
 @of([page for page in PAGES if page.name in FIRST_HOUR])
