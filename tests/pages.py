@@ -33,7 +33,12 @@ class Block:
 
     @property
     def runs(self) -> bool:
-        return not self.comment.startswith("not run: ")
+        return not self.comment.startswith(("not run: ", "shown in "))
+
+    @property
+    def shown_in(self) -> str | None:
+        """The file of which the block is an excerpt."""
+        return self.comment.removeprefix("shown in ") if self.comment.startswith("shown in ") else None
 
     def commands(self) -> Iterator[tuple[int, list[str]]]:
         """Yield each command of a shell block as a list of arguments, with the line of the page it starts on."""

@@ -36,7 +36,8 @@ def test_the_layer_contains_the_runtime_and_no_development_tools(build: Path) ->
     assert (package / "__init__.py").exists()
     assert (package / "py.typed").exists()
     names = {path.name for path in package.rglob("*")}
-    assert not names & {"template", "simulator", "testing", "local", "lint", "cli", "tooling", "__pycache__"}
+    tools = {"template", "simulator", "testing", "local", "lint", "scaffold", "cli", "tooling"}
+    assert not names & {*tools, "__pycache__"}
 
 
 def test_a_built_function_contains_only_its_own_file(build: Path) -> None:

@@ -2,15 +2,18 @@
 
 How a block is checked follows from its language, and from an HTML comment on the line before it:
 
-- ``python`` blocks are written to an empty folder: to the file that the first line names (``# app.py``), else to
-  ``example.py``. Blocks of one file are appended. Every file is imported, and its tests run with tarry's `sandbox`,
-  unless the page runs `pytest` itself.
+The blocks of a page are taken in order, in an empty folder:
+
+- ``python`` blocks are written to the file that the first line names (``# app.py``), else to ``example.py``. Blocks of
+  one file are appended. At the end every file is imported, and its tests run with tarry's `sandbox`, unless the page
+  runs `pytest` itself.
 - ``yaml``, ``json`` and ``toml`` blocks must parse. A first line ``# template.yaml`` writes the block to that file;
   JSON has no comments, so there ``<!-- file: events/mail.json -->`` does.
 - ``sh`` blocks: each call of `tarry` must be one that the command accepts, each target of `make` must exist. After
-  ``<!-- run -->`` the block runs in the folder of the page's files, with this repository at ``../tarry``, and must
-  succeed.
+  ``<!-- run -->`` the block runs in that folder (or where the block before it changed to), with this repository at
+  ``../tarry``, and must succeed.
 - ``<!-- shown -->``: the block is what the run block before it prints; a line ``...`` stands for omitted lines.
+- ``<!-- shown in FILE -->``: the block is part of a file that a run block before it made.
 - ``<!-- not run: reason -->``: the block is not run.
 """
 
@@ -99,30 +102,49 @@ def refusal(words: list[str]) -> str | None:
     return None
 
 
-def written(page: Page) -> dict[str, list[Block]]:
-    """Return the code blocks of each file that the reader of a page is to write."""
-    files: dict[str, list[Block]] = {}
-    for block in page.blocks:
-        name = block.file if block.language in {"python", *PARSERS} else None
-        if name is None and block.language == "python":
-            name = "example.py"
-        if name is not None and block.runs:
-            files.setdefault(name, []).append(block)
-    return files
+FIRST_HOUR = {
+    f"{name}.md"
+    for name in (
+        "README",
+        "docs/first-steps",
+        "docs/from-powertools",
+        "docs/guides/testing",
+        "docs/guides/local",
+        "docs/guides/local-sqs",
+    )
+}
+"""The pages that a new user follows."""
+NEEDS = "AWS|Docker|Ctrl-C|terminal|installs packages|clones"
+"""The needs of commands that a test cannot run."""
 
 
-@of([page for page in PAGES if written(page) or any(block.comment == "run" for block in page.blocks)])
+@of([page for page in PAGES if page.name in FIRST_HOUR])
+def test_every_command_of_the_first_hour_runs_or_needs_what_a_test_does_not_have(page: Page) -> None:
+    unmarked = [
+        block
+        for block in page.blocks
+        if block.language == "sh"
+        and block.comment not in {"run", "test"}
+        and not re.match(rf"not run: .*({NEEDS})", block.comment)
+    ]
+    fail([f"{page.name}:{block.line}: the block must run, or name one of {NEEDS}" for block in unmarked])
+
+
+def file_of(block: Block) -> str | None:
+    """Return the file that the reader of a page is to write with this block."""
+    if not block.runs or block.language not in {"python", *PARSERS}:
+        return None
+    return block.file or ("example.py" if block.language == "python" else None)
+
+
+@of([page for page in PAGES if any(file_of(block) or block.comment == "run" for block in page.blocks)])
 def test_the_examples_of_a_page_run(
     page: Page, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     for variable, value in environment(pytester.path).items():
         monkeypatch.setenv(variable, value)
-    files = written(page)
-    for name, blocks in files.items():
-        path = pytester.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(at_their_lines(blocks), encoding="utf-8")
+    files = follow(page, pytester.path)
     commands = [words[0] for block in page.blocks if block.comment == "run" for _, words in block.commands()]
     if any(name.endswith(".py") for name in files) and "pytest" not in commands:
         options = ("-q", "--tb=short", "--no-header", "--import-mode=importlib", "-p", "no:cacheprovider")
@@ -134,7 +156,6 @@ def test_the_examples_of_a_page_run(
         capsys.readouterr()  # discard the output of pytest: a failure includes it
         if result.ret not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
             fail([f"{page.name}: its examples fail", on_the_page(page, files, result.outlines), LINE_NUMBERS])
-    run_shell_blocks(page, files, pytester.path)
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -164,29 +185,57 @@ def on_the_page(page: Page, files: Iterable[str], output: list[str]) -> str:
     return re.sub(rf"(?:[\w./-]*/)?(?:{names})(?=:\d|\", line)", page.name, "\n".join(output))
 
 
-def run_shell_blocks(page: Page, files: Iterable[str], folder: Path) -> None:
+def follow(page: Page, folder: Path) -> dict[str, list[Block]]:
+    """Do what a page says, in order: write its files, run its commands; return the blocks of each file.
+
+    Each block that shows an output or an excerpt of a file is compared with it.
+    """
     checkout = folder.parent / "tarry"
     if not checkout.exists():
         checkout.symlink_to(ROOT)
+    files: dict[str, list[Block]] = {}
     printed = None
     for block in page.blocks:
-        if block.comment == "run" and "make" not in (words[0] for _, words in block.commands()):
+        if name := file_of(block):
+            files.setdefault(name, []).append(block)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(at_their_lines(files[name]), encoding="utf-8")
+        elif block.comment == "run" and "make" not in (words[0] for _, words in block.commands()):
+            place = folder.parent / "place"
             result = subprocess.run(
-                ["sh", "-ec", block.text], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+                ["sh", "-ec", f"{block.text}\npwd > '{place}'"],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
             )
             printed = result.stdout
             if result.returncode:
                 output = on_the_page(page, files, [result.stdout, result.stderr])
                 fail([f"{page.name}:{block.line}: the command fails, exit code {result.returncode}", output])
+            folder = Path(place.read_text().strip())
+        elif block.shown_in:
+            content = (folder / block.shown_in).read_text(encoding="utf-8")
+            compare(page, block.line, unindented(block.text), unindented(content))
         elif block.comment == "shown" and printed is not None:
-            missing = [part for part in block.text.split("...\n") if shape(part) not in shape(printed)]
-            if missing:
-                fail([f"{page.name}:{block.line}: not what is printed:", *missing, "What is printed:", printed])
+            compare(page, block.line, block.text, printed)
+    return files
+
+
+def compare(page: Page, line: int, shown: str, text: str) -> None:
+    missing = [part for part in shown.split("...\n") if shape(part) not in shape(text)]
+    if missing:
+        fail([f"{page.name}:{line}: the text has no such lines:", *missing, "The text:", text])
+
+
+def unindented(text: str) -> str:
+    return re.sub(r"^ +", "", text, flags=re.MULTILINE)
 
 
 def shape(text: str) -> str:
-    """Return the text without real durations and trailing spaces."""
-    return re.sub(r" +$", "", re.sub(r"\d+\.\d+ ?s\b", "_", text), flags=re.MULTILINE)
+    """Return the text without real durations, versions of Python and trailing spaces."""
+    return re.sub(r" +$", "", re.sub(r"\d+\.\d+ ?s\b|\bpython3\.\d+", "_", text), flags=re.MULTILINE)
 
 
 @cache

@@ -391,7 +391,7 @@ def label(node: ast.expr) -> str:
     return "..." if inner is None else label(inner)
 
 
-LABELS = {"len": "number", "type_name": "type", "name_of": "type"}
+LABELS = {"install_command": "command", "len": "number", "type_name": "type", "name_of": "type"}
 
 
 def _main_part(node: ast.expr) -> ast.expr | None:

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
+from tarry.tooling.installation import install_command
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -190,7 +191,7 @@ def test_without_its_libraries_tarry_invoke_names_what_to_install() -> None:
     command = [sys.executable, "-c", code, "invoke", "Plain", "-e", "-"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == 'tarry: tarry invoke needs aiohttp; install it with: pip install "tarry[local]"\n'
+    assert result.stderr == f"tarry: tarry invoke needs aiohttp; install it with: {install_command('local')}\n"
 
 
 def test_the_traceback_of_a_failed_import_has_only_frames_of_the_handler(project: Path) -> None:

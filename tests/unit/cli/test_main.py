@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tarry import __version__
 from tarry.cli.app import app
+from tarry.tooling.installation import install_command
 
 
 def tarry_without(library: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -20,9 +22,8 @@ def tarry_without(library: str, *arguments: str) -> subprocess.CompletedProcess[
 def test_without_its_extra_the_command_names_what_to_install(library: str) -> None:
     result = tarry_without(library, "local")
     assert (result.returncode, result.stdout) == (2, "")
-    assert (
-        result.stderr == f'tarry: the command needs {library}; install it with: pip install "tarry[local,local-aws]"\n'
-    )
+    install = install_command("local,local-aws")
+    assert result.stderr == f"tarry: the command needs {library}; install it with: {install}\n"
 
 
 def test_ctrl_c_during_the_import_prints_no_traceback() -> None:
@@ -43,8 +44,8 @@ from tarry.cli import main; main()
 def test_without_its_libraries_tarry_local_names_what_to_install(library: str) -> None:
     result = tarry_without(library, "local", "--event", "event.json")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("tarry: tarry local needs ")
-    assert 'pip install "tarry[local,local-aws]"' in result.stderr
+    install = install_command("local,local-aws")
+    assert result.stderr == f"tarry: tarry local needs {library}; install it with: {install}\n"
 
 
 @pytest.mark.parametrize("skip", [["--skip-time"], []])
@@ -53,7 +54,7 @@ def test_moto_is_needed_only_for_resources_that_it_creates(skip: list[str], monk
     result = tarry_without("moto", "local", "--event", "events/ledger.json", *skip)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("tarry: tarry local needs moto for OrdersTable, AccountsTable, ")
-    assert result.stderr.endswith('; install it with: pip install "tarry[local,local-aws]"\n')
+    assert result.stderr.endswith(f"; install it with: {install_command('local,local-aws')}\n")
 
 
 def test_the_help_has_an_example() -> None:
@@ -83,17 +84,24 @@ def test_watch_cannot_be_combined_with_event() -> None:
 
 
 @pytest.mark.parametrize(
-    ("library", "arguments"),
+    ("library", "arguments", "extras"),
     [
-        ("boto3", ("show", "--queue", "dlq")),
-        ("jmespath", ("show", "--queue", "dlq", "--where", "attempts = 1")),
-        ("samtranslator", ("show",)),
+        ("boto3", ("show", "--queue", "dlq"), "aws,cli"),
+        ("jmespath", ("show", "--queue", "dlq", "--where", "attempts = 1"), "cli"),
+        ("samtranslator", ("show",), "local"),
     ],
 )
 def test_without_its_libraries_tarry_failed_names_what_to_install(
-    library: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    library: str, arguments: tuple[str, ...], extras: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(Path(__file__).parents[3])
     result = tarry_without(library, "failed", *arguments)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(f'tarry: this command needs {library}; install it with: pip install "tarry[')
+    assert result.stderr == f"tarry: this command needs {library}; install it with: {install_command(extras)}\n"
+
+
+def test_the_version_needs_no_library_and_is_an_option_in_the_help() -> None:
+    result = tarry_without("typer", "--version")
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"tarry {__version__}\n", "")
+    assert CliRunner().invoke(app, ["--version"]).stdout == result.stdout
+    assert "--version" in CliRunner().invoke(app, ["--help"]).stdout

@@ -1,8 +1,11 @@
 """The Typer app of the `tarry` command."""
 
+from typing import Annotated
+
 import typer
 
-from tarry.cli import failed, invoke, local, queues, send
+from tarry import __version__
+from tarry.cli import failed, init, invoke, local, queues, send
 
 app = typer.Typer(
     name="tarry",
@@ -13,11 +16,22 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tarry {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def tarry() -> None:
+def tarry(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Run, test and operate SQS consumers on AWS Lambda."""
 
 
+app.command("init", epilog=init.EXAMPLE)(init.init)
 app.command("local", epilog=local.EXAMPLE)(local.local)
 app.command("invoke", epilog=invoke.EXAMPLE)(invoke.invoke)
 app.add_typer(failed.app)

@@ -13,6 +13,7 @@ import typer
 
 from tarry.errors import TarryError
 from tarry.tooling.errors import UsageError
+from tarry.tooling.installation import install_command
 from tarry.tooling.text import printable
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def libraries(command: str, extras: str) -> Iterator[None]:
         library = (error.name or "").partition(".")[0]
         if library == "tarry":
             raise
-        refuse(f'{command} needs {library}; install it with: pip install "tarry[{extras}]"')
+        refuse(f"{command} needs {library}; install it with: {install_command(extras)}")
 
 
 def _line(error: Exception) -> str | None:
@@ -80,7 +81,8 @@ def _aws_line(error: Exception) -> str | None:
     if isinstance(error, (TarryError, *_loaded("tarry.simulator.code", "CodeError"))):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and (library := (error.name or "").partition(".")[0]) in EXTRAS:
-        return f'this command needs {library}; install it with: pip install "tarry[{EXTRAS[library]}]"'
+        extras = EXTRAS[library]
+        return f"this command needs {library}; install it with: {install_command(extras)}"
     if isinstance(error, _loaded("botocore.exceptions", "BotoCoreError", "ClientError")):
         return _aws_error_text(error)
     return None

@@ -44,8 +44,8 @@ class PayloadReader:
             from pydantic import TypeAdapter, ValidationError
         except ImportError as error:
             raise ConfigurationError(
-                "model needs Powertools' parser and pydantic: install tarry[powertools], or add AWS's Powertools layer "
-                f"to the function ({error})"
+                "model needs Powertools' parser and pydantic: install aws-lambda-powertools[parser], or add AWS's "
+                f"Powertools layer to the function ({error})"
             ) from error
         self._parse: Callable[..., Any] = parse
         self._invalid = ValidationError

@@ -7,7 +7,7 @@
         report = sandbox.run()
         assert report.state(order) == "COMMITTED"
 
-``sandbox`` is a pytest fixture, available as soon as ``tarry[testing]`` is installed.
+``sandbox`` is a pytest fixture, available as soon as tarry is installed with its extra ``testing``.
 """
 
 from importlib import import_module

@@ -16,6 +16,7 @@ from tarry.template.intrinsics import Reference, references
 from tarry.template.model import ACCOUNT
 from tarry.template.variables import physical_name, values_of
 from tarry.tooling.errors import UsageError
+from tarry.tooling.installation import install_command
 
 HOST = "127.0.0.1"
 STOP_SECONDS = 1.0
@@ -42,8 +43,9 @@ def moto_for(template: Template) -> Iterator[str]:
         from moto.server import ThreadedMotoServer
     except ModuleNotFoundError as error:
         library, what = (error.name or "").partition(".")[0], ", ".join(template.backing)
+        extras = "local,local-aws"
         raise UsageError(
-            f'tarry local needs {library} for {what}; install it with: pip install "tarry[local,local-aws]"'
+            f"tarry local needs {library} for {what}; install it with: {install_command(extras)}"
         ) from error
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(HOST, 0, verbose=False)
@@ -70,8 +72,9 @@ def moto_in_process(region: str, sqs: Callable[[], Any]) -> Iterator[None]:
     try:
         from moto import mock_aws
     except ModuleNotFoundError as error:
+        extras = "testing,local-aws"
         raise TemplateError(
-            f'resources=True needs {error.name}; install it with: pip install "tarry[testing,local-aws]"'
+            f"resources=True needs {error.name}; install it with: {install_command(extras)}"
         ) from error
     kept = {name: value for name, value in os.environ.items() if name not in {"AWS_PROFILE", "AWS_DEFAULT_PROFILE"}}
     kept |= {"AWS_DEFAULT_REGION": region, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}

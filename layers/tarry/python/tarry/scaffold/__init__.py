@@ -1,0 +1,1 @@
+"""The project that `tarry init` writes: a consumer to start from, with a copy of tarry for its layer."""

@@ -1,0 +1,66 @@
+"""The project that `tarry init` makes: its tests, its event, its template, and its copy of tarry.
+
+tests/unit/cli/test_init.py tests the command itself.
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tarry.scaffold.files import project_files, this_python, write_project
+from tests.command import TARRY
+
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    write_project(tmp_path / "orders", project_files(this_python()))
+    return tmp_path / "orders"
+
+
+def run(folder: Path, *command: str | Path) -> str:
+    """Run a command in the folder, without an AWS account; return its output. It must succeed."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTEST_", "PYTHON"))}
+    environment = {
+        **kept,
+        "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "SAM_CLI_TELEMETRY": "0",
+        "COLUMNS": "80",
+    }
+    result = subprocess.run(
+        [str(part) for part in command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_its_tests_pass_and_its_code_is_formatted(project: Path) -> None:
+    assert " passed in " in run(project, sys.executable, "-m", "pytest", "-q")
+    run(project, SCRIPTS / "ruff", "check", "--quiet")
+    run(project, SCRIPTS / "ruff", "format", "--quiet", "--check")
+
+
+def test_its_event_has_messages_that_succeed_are_retried_and_fail(project: Path) -> None:
+    # The options are those of `make run`.
+    command = run(project, "make", "--dry-run", "--old-file=.venv/.ready", "run").split("tarry ")[-1].split()
+    shown = run(project, *TARRY, *command)
+    assert "WAITING_RETRY" in shown
+    assert "fatal: CardDeclined: order o-3: the card was declined" in shown
+    assert "undecodable" in shown
+
+
+def test_its_template_passes_sam_validate_and_sam_build(project: Path) -> None:
+    assert "is a valid SAM Template" in run(project, SCRIPTS / "sam", "validate", "--lint")
+    run(project, SCRIPTS / "sam", "build")
+    built = project / ".aws-sam" / "build"
+    assert sorted(path.name for path in (built / "OrdersFunction").iterdir()) == ["app.py", "requirements.txt"]
+    names = {path.name for path in (built / "TarryLayer" / "python" / "tarry").iterdir()}
+    assert {"consumer.py", "py.typed"} <= names
+    assert not names & {"scaffold", "cli", "testing"}
+    assert [path.name for path in (built / "TarryLayer").iterdir()] == ["python"]

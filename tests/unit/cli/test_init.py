@@ -1,0 +1,124 @@
+"""`tarry init`: what it prints and refuses. tests/acceptance/test_init.py uses the project that it makes."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tarry.cli.app import app
+from tarry.scaffold.files import TEMPLATES, project_files, write_project
+from tarry.tooling.errors import UsageError
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_it_ends_with_the_commands_to_type(folder: Path) -> None:
+    result = CliRunner().invoke(app, ["init", "shop/orders"])
+    assert result.exit_code == 0, result.output
+    head, _, commands = result.stdout.partition("\n\nNext:\n")
+    assert head.startswith(f"Created a project in {folder / 'shop' / 'orders'}:\n")
+    assert [line.partition("#")[0].strip() for line in commands.splitlines()] == [
+        "cd shop/orders",
+        "make test",
+        "make run",
+    ]
+    assert max(map(len, result.stdout.splitlines()[1:])) < 80
+    listed = re.findall(r"^  ([\w./-]+)|, ([\w.-]+)$", head, re.MULTILINE)
+    assert all((folder / "shop" / "orders" / (first or last)).exists() for first, last in listed)
+
+
+def test_the_current_directory_is_the_default_and_keeps_its_other_files(folder: Path) -> None:
+    (folder / "tests").mkdir()
+    (folder / "tests" / "test_mine.py").write_text("mine = True\n")
+    result = CliRunner().invoke(app, ["init"])
+    assert result.exit_code == 0, result.output
+    assert "cd " not in result.stdout
+    assert (folder / "template.yaml").exists()
+    assert (folder / "tests" / "test_mine.py").read_text() == "mine = True\n"
+
+
+@pytest.mark.parametrize("existing", [["README.md", "layers/tarry/python/mine.py"], ["tests"], ["functions/orders"]])
+def test_files_in_the_way_are_named_and_nothing_is_changed(folder: Path, existing: list[str]) -> None:
+    for name in existing:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("mine")
+    before = sorted(folder.rglob("*"))
+    result = CliRunner().invoke(app, ["init", "."])
+    assert (result.exit_code, result.stdout) == (2, "")
+    named = " and ".join("layers/tarry" if name.startswith("layers/") else name for name in existing)
+    assert result.stderr == (
+        f"tarry: {folder} already has {named}, and tarry init overwrites nothing; "
+        "name a new directory: tarry init DIR\n"
+    )
+    assert sorted(folder.rglob("*")) == before
+    assert all((folder / name).read_text() == "mine" for name in existing)
+
+
+def test_a_file_is_not_a_directory(folder: Path) -> None:
+    (folder / "notes").write_text("mine")
+    for name in ("notes", "notes/orders"):
+        result = CliRunner().invoke(app, ["init", name])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == "tarry: notes is not a directory; name another one: tarry init DIR\n"
+
+
+def test_a_project_that_cannot_be_finished_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "tests").mkdir()
+    opened: list[Path] = []
+    real = Path.open
+
+    def disk_with_room_for_thirty_files(path: Path, *arguments: Any) -> Any:
+        opened.append(path)
+        if len(opened) > 30:
+            raise OSError(28, "No space left on device", str(path))
+        return real(path, *arguments)
+
+    files = project_files(13)
+    monkeypatch.setattr(Path, "open", disk_with_room_for_thirty_files)
+    with pytest.raises(UsageError, match=r"cannot be written \(No space left on device\), so no project was made; "):
+        write_project(Path(), files)
+    assert [each.name for each in folder.rglob("*")] == ["tests"]
+
+
+def test_a_directory_without_write_permission_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *_: Any) -> None:  # the tests may run as root, which may write everywhere
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    result = CliRunner().invoke(app, ["init", "orders"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"tarry: {folder / 'orders'} cannot be written (Permission denied), so no project was made; "
+        "name a directory that you can write to: tarry init DIR\n"
+    )
+
+
+@pytest.mark.parametrize(("minor", "named"), [(10, "3.11"), (11, "3.11"), (12, "3.12"), (14, "3.13")])
+def test_the_project_names_the_python_that_made_it_if_lambda_and_tarry_support_it(minor: int, named: str) -> None:
+    files = project_files(minor)
+    own = [content.decode() for path, content in files.items() if not path.is_relative_to("layers/tarry/python")]
+    versions = re.findall(r"(?:python|Python )(3\.\d+)\b(?!\")", "\n".join(own))
+    assert set(versions) == {named}
+    assert f"Runtime: python{named}\n" in files[Path("template.yaml")].decode()
+
+
+def test_the_layer_of_a_project_is_that_of_this_repository() -> None:
+    assert (TEMPLATES / "layers/tarry/Makefile").read_bytes() == (ROOT / "layers/tarry/Makefile").read_bytes()
+    assert (TEMPLATES / "layers/tarry/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    theirs, ours = (
+        tomllib.loads(path.read_text())
+        for path in (TEMPLATES / "layers/tarry/pyproject.toml-tpl", ROOT / "pyproject.toml")
+    )
+    assert theirs["build-system"] == ours["build-system"]
+    assert theirs["project"].items() <= ours["project"].items()
+    assert {"scripts", "entry-points", "optional-dependencies"} <= theirs["project"].keys()
