@@ -151,9 +151,7 @@ def test_the_fixture_can_add_a_template_with_resources_and_the_test_may_delete_t
 
 def test_without_moto_the_error_names_the_extra(template: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "moto", None)
-    with pytest.raises(
-        TemplateError, match=r'resources=True needs moto; install it with: pip install "tarry\[.*aws\]"'
-    ):
+    with pytest.raises(TemplateError, match=r"resources=True needs moto; install it with: pip install .*local-aws"):
         Sandbox.from_template(template, resources=True)
 
 

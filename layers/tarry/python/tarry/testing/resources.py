@@ -73,9 +73,7 @@ def moto_in_process(region: str, sqs: Callable[[], Any]) -> Iterator[None]:
         from moto import mock_aws
     except ModuleNotFoundError as error:
         extras = "testing,local-aws"
-        raise TemplateError(
-            f"resources=True needs {error.name}; install it with: {install_command(extras)}"
-        ) from error
+        raise TemplateError(f"resources=True needs {error.name}; install it with: {install_command(extras)}") from error
     kept = {name: value for name, value in os.environ.items() if name not in {"AWS_PROFILE", "AWS_DEFAULT_PROFILE"}}
     kept |= {"AWS_DEFAULT_REGION": region, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}
     with environment(kept, replace=True), mock_aws(), simulated_clients(sqs):
