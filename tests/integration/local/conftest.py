@@ -1,6 +1,7 @@
 """A small project in a temporary folder, and the command that runs it."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ Resources:
     Type: AWS::Serverless::Function
     Properties:
       CodeUri: ordered
+      Layers: ["arn:aws:lambda:us-east-1:123456789012:layer:tarry:1"]
+      Policies: [SQSPollerPolicy: {QueueName: !GetAtt Entries.QueueName}]
       Events:
         Entries:
           Type: SQS
@@ -86,7 +89,7 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.write("template.yaml", TEMPLATE)
+        self.write("template.yaml", TEMPLATE.replace("python3.13", f"python3.{sys.version_info.minor}"))
         self.write("plain/app.py", PLAIN)
         self.write("plain/helper.py", "def name(): return 'plain'")
         self.write("ordered/app.py", ORDERED)

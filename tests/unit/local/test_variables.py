@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tarry.local.functions.variables import Endpoints, variables_of
 from tarry.template import TemplateFunction
+from tarry.template.model import TemplateLayer
 
 HERE = "http://127.0.0.1:4576"
 DEVELOPER = {
@@ -21,7 +22,8 @@ DEVELOPER = {
 
 def function(code: Path = Path("code"), *layers: Path) -> TemplateFunction:
     arn = "arn:aws:lambda:eu-west-1:123456789012:function:orders"
-    return TemplateFunction("Orders", "orders", arn, code, "app.handler", memory_mb=512, layers=layers)
+    found = tuple(TemplateLayer(each) for each in layers)
+    return TemplateFunction("Orders", "orders", arn, code, "app.handler", memory_mb=512, all_layers=found)
 
 
 def variables(endpoints: Endpoints, **own: str) -> dict[str, str]:

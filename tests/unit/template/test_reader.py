@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tarry.template import Template, TemplateError, read_template
+from tarry.template.model import TemplateLayer
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -207,21 +208,32 @@ def test_a_missing_template_and_an_unknown_parameter_are_refused(tmp_path: Path)
         read(tmp_path, Colour="red")
 
 
-def test_local_layers_are_listed_with_global_ones_first(tmp_path: Path) -> None:
+def test_layers_are_listed_with_global_ones_first(tmp_path: Path) -> None:
     (tmp_path / "template.yaml").write_text("""
 Transform: AWS::Serverless-2016-10-31
 Globals:
   Function: {Runtime: python3.13, Handler: app.handler, Layers: [!Ref Shared]}
 Resources:
-  Shared: {Type: AWS::Serverless::LayerVersion, Properties: {ContentUri: layers/shared}}
+  Shared:
+    Type: AWS::Serverless::LayerVersion
+    Properties: {ContentUri: layers/shared}
+    Metadata: {BuildMethod: python3.13}
   Uploaded: {Type: AWS::Serverless::LayerVersion, Properties: {ContentUri: s3://bucket/key}}
   Own: {Type: AWS::Serverless::LayerVersion, Properties: {ContentUri: layers/own}}
   Worker:
     Type: AWS::Serverless::Function
+    Metadata: {BuildMethod: makefile}
     Properties: {Layers: ["arn:aws:lambda:us-east-1:1:layer:public:3", !Ref Own, !Ref Uploaded]}
 """)
     worker = read_template(tmp_path / "template.yaml").functions["Worker"]
+    assert worker.all_layers == (
+        TemplateLayer(tmp_path / "layers/shared", build_method="python3.13"),
+        TemplateLayer(arn="arn:aws:lambda:us-east-1:1:layer:public:3"),
+        TemplateLayer(tmp_path / "layers/own"),
+        TemplateLayer(),
+    )
     assert worker.layers == (tmp_path / "layers/shared", tmp_path / "layers/own")
+    assert (worker.runtime, worker.build_method) == ("python3.13", "makefile")
 
 
 def test_numbers_and_booleans_in_the_environment_become_text(tmp_path: Path) -> None:

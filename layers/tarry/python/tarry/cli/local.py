@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from tarry.cli.errors import libraries, note, refusals, refuse
+from tarry.cli.findings import warn
 from tarry.cli.options import Env, Parameters, Template, expected_states, pairs
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     cases: 2 wrong usage.
     """
     with libraries("tarry local", "local,local-aws"):
+        from tarry.lint import findings_at_start
         from tarry.local.aws.client import endpoint_of, region
         from tarry.local.functions.variables import read_overrides
         from tarry.local.plan import RunSettings, make_plan
@@ -123,6 +125,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
                 expected=expected_states(expect or ""),
             )
             plan = make_plan(settings, note)
+            warn(findings_at_start(plan.template, plan.all_mappings))
             report = (_play if skip_time else _run)(plan, settings, console)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from tarry.telemetry.logs import Log
     from tarry.world import World
 
-_POLLER = "SQSPollerPolicy: {{QueueName: {queue}}}"
-_SENDER = "SQSSendMessagePolicy: {{QueueName: {queue}}}"
+POLLER = "SQSPollerPolicy: {{QueueName: {queue}}}"
+SENDER = "SQSSendMessagePolicy: {{QueueName: {queue}}}"
 _READER = "Statement: {{Effect: Allow, Action: sqs:GetQueueAttributes, Resource: '{arn}'}}"
 _OF_A_KEY = (
     "kms:Decrypt or kms:GenerateDataKey for the key",
@@ -22,21 +22,22 @@ _OF_A_KEY = (
 TARGET_LIMIT = "get_queue_attributes of a dead-letter queue"
 SEND_TO_ITSELF = "send_message_batch to the queue a message came from"
 
-_MISSING = {
+MISSING = {
+    # permission, what happens without it, what to add to the function's Policies in a SAM template
     "change_message_visibility_batch": (
         "sqs:ChangeMessageVisibility",
         "failed messages come back when the queue's visibility timeout ends, not after their delay",
-        _POLLER,
+        POLLER,
     ),
     "delete_message_batch": (
         "sqs:DeleteMessage",
         "messages that were sent on are deleted by Lambda only, and exist twice if the function dies before that",
-        _POLLER,
+        POLLER,
     ),
     "get_queue_attributes": (
         "sqs:GetQueueAttributes",
         "its redrive policy is unknown, so messages that failed for good stay in the queue until SQS moves them",
-        _POLLER,
+        POLLER,
     ),
     TARGET_LIMIT: (
         "sqs:GetQueueAttributes",
@@ -46,12 +47,12 @@ _MISSING = {
     "send_message_batch": (
         "sqs:SendMessage",
         "messages that failed for good stay in their queue until SQS moves them, without a failure record",
-        _SENDER,
+        SENDER,
     ),
     SEND_TO_ITSELF: (
         "sqs:SendMessage",
         "messages that are deferred or sent again wait in place, where a deferral counts as an attempt",
-        _SENDER,
+        SENDER,
     ),
 }
 
@@ -60,7 +61,7 @@ def warn_of_missing_permission(error: Exception, operation: str, queue: QueueArn
     """Log one WARNING per cold start for a request that was denied; ignore any other error."""
     if not is_denied(error_code(error)):
         return
-    permission, consequence, policy = _MISSING[operation]
+    permission, consequence, policy = MISSING[operation]
     if is_of_a_key(error_code(error)):
         permission, policy = _OF_A_KEY
     line = policy.format(queue=queue.name, arn=queue.text)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,7 +60,7 @@ def load_document(path: Path) -> dict[str, Any]:
     return {**document, "Resources": resources}
 
 
-def code_paths(document: dict[str, Any]) -> dict[str, str | None]:
+def code_paths(document: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the code path of each SAM function as written, by logical id; None if the code is not local."""
     default = _properties(document.get("Globals", {}), "Function").get("CodeUri", ".")  # the default of SAM CLI
     paths: dict[str, str | None] = {}
@@ -69,29 +70,51 @@ def code_paths(document: dict[str, Any]) -> dict[str, str | None]:
     return paths
 
 
-def layer_paths(document: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the paths of the local layers of each SAM function as written, by logical id, in order."""
-    of_all = _listed(_properties(document.get("Globals", {}), "Function").get("Layers"))
+def layers_of(document: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the layers of each SAM function as written, by logical id, those of ``Globals`` first."""
+    of_all = _listed(_properties(document.get("Globals", {}), "Function").get("Layers", []))
+    return {
+        name: [*of_all, *_listed(properties.get("Layers", []))] for name, properties in _functions(document).items()
+    }
+
+
+def local_layers(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the paths of the layers that are on this machine as written, by logical id."""
     paths = {
         name: _properties(each).get("ContentUri", ".")
         for name, each in document["Resources"].items()
         if each["Type"] == "AWS::Serverless::LayerVersion"
     }
-    return {
-        name: [
-            uri for each in [*of_all, *_listed(properties.get("Layers"))] if (uri := _local(each, paths)) is not None
-        ]
-        for name, properties in _functions(document).items()
-    }
+    return {name: uri for name, uri in paths.items() if isinstance(uri, str) and not uri.startswith("s3://")}
+
+
+def build_method_of(resource: Mapping[str, Any]) -> str | None:
+    """Return how `sam build` builds a function or layer, such as ``makefile``; None for its default."""
+    method = _properties(resource, "Metadata").get("BuildMethod")
+    return None if method is None else str(method)
+
+
+def build_methods(document: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the build method of each SAM function, by logical id."""
+    return {name: build_method_of(document["Resources"][name]) for name in _functions(document)}
+
+
+def resource_lines(path: Path) -> dict[str, int]:
+    """Return the line of each resource in a template file, by logical id; empty if the file cannot be parsed."""
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    resources = [value for key, value in _pairs(root) if key.value == "Resources"]
+    return {key.value: key.start_mark.line + 1 for value in resources for key, _ in _pairs(value)}
+
+
+def _pairs(node: yaml.Node | None) -> list[tuple[yaml.Node, yaml.Node]]:
+    return node.value if isinstance(node, yaml.MappingNode) else []
 
 
 def _listed(layers: Any) -> list[Any]:
-    return layers if isinstance(layers, list) else []
-
-
-def _local(layer: Any, paths: dict[str, Any]) -> str | None:
-    uri = paths.get(layer.get("Ref", "")) if isinstance(layer, dict) else None
-    return uri if isinstance(uri, str) and not uri.startswith("s3://") else None
+    return layers if isinstance(layers, list) else [layers]
 
 
 def translate(document: dict[str, Any], region: str, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +143,7 @@ def translate(document: dict[str, Any], region: str, parameters: dict[str, Any])
     return translated
 
 
-def _functions(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _functions(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     resources = document["Resources"].items()
     return {name: _properties(each) for name, each in resources if each["Type"] == "AWS::Serverless::Function"}
 
@@ -129,6 +152,6 @@ def _serverless(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [r for r in document["Resources"].values() if str(r["Type"]).startswith("AWS::Serverless::")]
 
 
-def _properties(resource: dict[str, Any], key: str = "Properties") -> dict[str, Any]:
+def _properties(resource: Mapping[str, Any], key: str = "Properties") -> dict[str, Any]:
     properties = resource.get(key)
     return properties if isinstance(properties, dict) else {}

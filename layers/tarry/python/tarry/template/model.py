@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tarry.support.arn import queue_arn
+from tarry.template.permissions import Permissions
 
 ACCOUNT = "123456789012"
 """The account in ARNs: not a real one, and the default of moto."""
@@ -49,6 +50,18 @@ class TemplateQueue:
 
 
 @dataclass(frozen=True)
+class TemplateLayer:
+    """A layer of a function: a directory on this machine, or an ARN. Without both, it is not known.
+
+    ``build_method`` is that of `sam build`; None if the directory is the content of the layer.
+    """
+
+    path: Path | None = None
+    arn: str | None = None
+    build_method: str | None = None
+
+
+@dataclass(frozen=True)
 class TemplateFunction:
     """A Lambda function. ``environment`` may contain intrinsics that only an endpoint can resolve (a table name).
 
@@ -68,8 +81,18 @@ class TemplateFunction:
     environment: Mapping[str, Any] = field(default_factory=dict)
     unresolved: Mapping[str, str] = field(default_factory=dict)
     """The variables that cannot be resolved, by name, with the reason. To run the function, set their values."""
-    layers: tuple[Path, ...] = ()
-    """The directories of the local layers. A later one has precedence."""
+    all_layers: tuple[TemplateLayer, ...] = ()
+    """A later one has precedence."""
+    runtime: str | None = None
+    build_method: str | None = None
+    """The ``BuildMethod`` of `sam build`; None for the default of its runtime."""
+    permissions: Permissions | None = None
+    """The permissions of its role on queues; None if the template does not show all of them."""
+
+    @property
+    def layers(self) -> tuple[Path, ...]:
+        """The directories of the layers that are on this machine."""
+        return tuple(each.path for each in self.all_layers if each.path is not None)
 
 
 @dataclass(frozen=True)

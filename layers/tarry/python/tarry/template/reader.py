@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tarry.template.document import code_paths, layer_paths, load_document, translate
+from tarry.template.document import build_methods, code_paths, load_document, translate
 from tarry.template.intrinsics import Intrinsics
+from tarry.template.layers import read_layers
 from tarry.template.model import (
     ACCOUNT,
     DEFAULT_BATCH_SIZE,
@@ -21,6 +22,7 @@ from tarry.template.model import (
     TemplateMapping,
     TemplateQueue,
 )
+from tarry.template.policies import permissions_of
 
 STACK_NAME = "tarry-local"
 
@@ -70,13 +72,11 @@ def read_template(path: Path | str, parameters: Mapping[str, str] | None = None,
     }
     named, attributes = _names(resources, scope, region)
     scope = Intrinsics(refs | named, attributes, mappings, conditions, pending=frozenset(resources))
-    code = {name: path.parent / uri for name, uri in code_paths(document).items() if uri is not None}
-    layers = {name: tuple(path.parent / uri for uri in uris) for name, uris in layer_paths(document).items()}
     return Template(
         path=path,
         region=region,
         queues={queue.name: queue for queue in _queues(resources, scope)},
-        functions={function.name: function for function in _functions(resources, scope, code, layers)},
+        functions={each.name: each for each in _functions(resources, scope, document, path.parent)},
         mappings=tuple(_mappings(resources, scope)),
         backing={
             name: {"Type": resource["Type"], "Properties": scope.resolve(resource.get("Properties", {}), name)}
@@ -153,8 +153,11 @@ def _queues(resources: Resources, scope: Intrinsics) -> Iterable[TemplateQueue]:
 
 
 def _functions(
-    resources: Resources, scope: Intrinsics, code: Mapping[str, Path], layers: Mapping[str, tuple[Path, ...]]
+    resources: Resources, scope: Intrinsics, document: Mapping[str, Any], directory: Path
 ) -> Iterable[TemplateFunction]:
+    code = {name: directory / uri for name, uri in code_paths(document).items() if uri is not None}
+    layers = read_layers(document, directory, scope)
+    builds = build_methods(document)
     for logical_id, properties in _of_type(resources, "AWS::Lambda::Function"):
         plain = {
             key: scope.settled(properties[key], f"{logical_id}.{key}")
@@ -175,7 +178,10 @@ def _functions(
             recursive_loop="Allow" if plain.get("RecursiveLoop") == "Allow" else "Terminate",
             environment=environment,
             unresolved=unresolved,
-            layers=layers.get(logical_id, ()),
+            all_layers=layers.get(logical_id, ()),
+            runtime=_optional_text(properties.get("Runtime"), scope),
+            build_method=builds.get(logical_id),
+            permissions=permissions_of(properties.get("Role"), resources, document["Resources"], scope),
         )
 
 
@@ -239,6 +245,14 @@ def _integer(properties: Mapping[str, Any], key: str, default: int, where: str) 
 
 def _optional_integer(properties: Mapping[str, Any], key: str, where: str) -> int | None:
     return _integer(properties, key, 0, where) if properties.get(key) is not None else None
+
+
+def _optional_text(value: Any, scope: Intrinsics) -> str | None:
+    try:
+        resolved = scope.settled(value, "")
+    except TemplateError:
+        return None
+    return resolved if isinstance(resolved, str) else None
 
 
 def _attribute(value: Any) -> str:

@@ -1,0 +1,1 @@
+"""The rules: pure functions of facts about the template and the code."""

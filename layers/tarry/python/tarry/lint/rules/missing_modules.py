@@ -1,0 +1,54 @@
+"""Modules that functions import and that their builds do not contain."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from tarry.lint.finding import Finding, listed, subject
+from tarry.lint.runtimes import Version, is_removed, text_of
+from tarry.lint.sources import OutsideImport
+
+RULE = "W9001"
+
+
+def missing_modules(
+    functions: Sequence[str],
+    missing: Sequence[OutsideImport],
+    version: Version,
+    code: Path,
+    distribution_of: Callable[[str], str | None],
+) -> Iterator[Finding]:
+    """Describe the modules that functions with the same code import and lack; one finding for each kind of remedy.
+
+    Args:
+        functions: The logical ids of the functions.
+        missing: The imports.
+        version: The version of Python on Lambda.
+        code: The directory of the code.
+        distribution_of: Returns the name of the installed distribution that contains a module, if there is one.
+    """
+    requirements = code / "requirements.txt"
+    build = "its build does" if len(functions) == 1 else "their builds do"
+    distributions = {each: distribution_of(each.module) for each in missing if each.module != "tarry"}
+    removed = [each for each in missing if is_removed(each.module, version)]
+    others = [each for each in missing if each not in removed]
+    installed = [each for each in others if distributions.get(each)]
+    unknown = [each for each in others if each in distributions and each not in installed]
+    names = listed(dict.fromkeys(distributions[each] or "" for each in installed))
+    for imports, lack, remedy in (
+        (removed, f"Python {text_of(version)} no longer has", "Replace it."),
+        (installed, f"{build} not contain", f"Add {names} to {requirements}."),
+        (
+            unknown,
+            f"{build} not contain",
+            f"Move it into {code}, or add a package that contains it to {requirements}.",
+        ),
+        (
+            [each for each in others if each.module == "tarry"],
+            f"{build} not contain",
+            f"Add the tarry layer to {'its' if len(functions) == 1 else 'their'} Layers.",
+        ),
+    ):
+        if imports:
+            places = listed(f"{each.module} ({each.path}:{each.line})" for each in imports)
+            text = f"{subject(functions, 'imports', 'import')} {places}, which {lack}. {remedy}"
+            yield Finding(RULE, tuple(functions), text, file=imports[0].path, line=imports[0].line)

@@ -1,0 +1,29 @@
+"""Functions that run here under another version of Python than on Lambda."""
+
+from collections.abc import Iterator, Mapping
+
+from tarry.lint.finding import Finding, listed, subject
+from tarry.lint.runtimes import Version, text_of
+
+RULE = "W9002"
+
+
+def other_python(versions: Mapping[str, Version], here: Version) -> Iterator[Finding]:
+    """Find the functions whose ``Runtime`` has another version of Python; one finding for all of them.
+
+    Args:
+        versions: The versions in the template, by logical id of the function.
+        here: The version under which functions run here.
+    """
+    other = {name: version for name, version in versions.items() if version != here}
+    if not other:
+        return
+    by_version = {wanted: [name for name in other if other[name] == wanted] for wanted in sorted({*other.values()})}
+    who = "Functions run" if len(other) == len(versions) else subject(list(other), "runs", "run")
+    if len(by_version) == 1:
+        wanted = text_of(*by_version)
+        named, remedy = f"python{wanted}", f"To run them under {wanted} here too, install tarry under Python {wanted}."
+    else:
+        named = listed(f"python{text_of(each)} ({', '.join(names)})" for each, names in by_version.items())
+        remedy = "To run a function under its own version, install tarry under that version."
+    yield Finding(RULE, tuple(other), f"{who} under Python {text_of(here)} here; the template says {named}. {remedy}")

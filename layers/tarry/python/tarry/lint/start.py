@@ -1,0 +1,122 @@
+"""The findings that `tarry local` reports at its start: it reads the code of the functions and applies the rules."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from tarry.lint.builds import modules_in_build
+from tarry.lint.consumers import Steps, steps_of
+from tarry.lint.finding import Finding
+from tarry.lint.rules.missing_modules import missing_modules
+from tarry.lint.rules.missing_permissions import missing_permissions
+from tarry.lint.rules.python_version import other_python
+from tarry.lint.runtimes import Version, is_brought, text_of, version_of
+from tarry.lint.sources import OutsideImport, Sources
+from tarry.support.arn import queue_arn
+from tarry.template import Template, TemplateFunction, TemplateMapping
+from tarry.template.document import resource_lines
+
+
+def findings_at_start(
+    template: Template, mappings: Iterable[TemplateMapping], here: Version = sys.version_info[:2]
+) -> list[Finding]:
+    """Return what makes the functions of these mappings behave differently at AWS, as far as it is certain.
+
+    Args:
+        template: The template.
+        mappings: The mappings that run.
+        here: The version of Python that runs the functions.
+    """
+    return list(_Start(template, list(mappings)).findings(here))
+
+
+class _Start:
+    def __init__(self, template: Template, mappings: list[TemplateMapping]) -> None:
+        self._template = template
+        self._mappings = mappings
+        names = dict.fromkeys(mapping.function for mapping in mappings)
+        self._functions = [template.functions[name] for name in names if name in template.functions]
+        self._sources: dict[Path, Sources] = {}
+
+    def findings(self, here: Version) -> Iterator[Finding]:
+        versions = {each.logical_id: version_of(each.runtime) for each in self._functions}
+        yield from other_python({name: version for name, version in versions.items() if version}, here)
+        yield from self._modules()
+        yield from self._permissions()
+
+    def _modules(self) -> Iterator[Finding]:
+        groups: dict[tuple[Path, Version, tuple[OutsideImport, ...]], list[str]] = {}
+        for function in self._functions:
+            version = version_of(function.runtime)
+            if function.code is not None and function.handler and version is not None:
+                with suppress(OSError):
+                    missing = self._missing(function, version)
+                    groups.setdefault((function.code, version, missing), []).append(function.logical_id)
+        for (code, version, missing), names in groups.items():
+            if missing:
+                from tarry.lint.distributions import distribution_with
+
+                yield from missing_modules(names, missing, version, code, distribution_with)
+
+    def _missing(self, function: TemplateFunction, version: Version) -> tuple[OutsideImport, ...]:
+        """Return the imports of modules that are on this machine and that the build of a function certainly lacks.
+
+        Raises:
+            OSError: a file or directory cannot be read.
+        """
+        sources, module = self._code(function)
+        needed = [each for each in sources.outside_imports(module) if not is_brought(each.module, version)]
+        if not needed:
+            return ()
+        contained = modules_in_build(function, self._template.path, f"python{text_of(version)}")
+        if contained is None or sources.changes_path(module):
+            return ()
+        return tuple(each for each in needed if each.module not in contained and _is_here(each.module))
+
+    def _permissions(self) -> Iterator[Finding]:
+        path = self._template.path
+        lines = cache(partial(resource_lines, path))
+        for mapping in self._mappings:
+            function = self._template.functions.get(mapping.function)
+            if function is None or function.code is None or function.permissions is None:
+                continue
+            if (steps := self._steps(function)) is None:
+                continue
+            queue = self._template.queues.get(mapping.queue)
+            dead_letters = queue_arn(queue.dead_letter_arn) if queue and queue.dead_letter_arn else None
+            yield from missing_permissions(
+                function,
+                queue_arn(mapping.queue_arn),
+                dead_letters,
+                steps.get(mapping.queue, steps["default"]),
+                self._template.queues,
+                partial(_place, path, lines, function.logical_id),
+            )
+
+    def _steps(self, function: TemplateFunction) -> Steps | None:
+        sources, module = self._code(function)
+        with suppress(OSError):
+            return steps_of(sources, module, (function.handler or "").rpartition(".")[2])
+        return None
+
+    def _code(self, function: TemplateFunction) -> tuple[Sources, str]:
+        """Return the files of a function, and the module of its handler."""
+        assert function.code is not None
+        if function.code not in self._sources:
+            self._sources[function.code] = Sources(function.code)
+        return self._sources[function.code], (function.handler or "").rpartition(".")[0].replace("/", ".")
+
+
+def _is_here(module: str) -> bool:
+    """Whether a module can be imported here. If it cannot, the function fails here as well."""
+    try:
+        return find_spec(module) is not None
+    except ValueError:  # a module without a specification is loaded
+        return True
+
+
+def _place(path: Path, lines: Callable[[], Mapping[str, int]], logical_id: str) -> tuple[Path, int]:
+    return path, lines().get(logical_id, 1)

@@ -1,0 +1,285 @@
+"""Modules that a function imports and that its build does not contain."""
+
+from pathlib import Path
+
+import pytest
+
+from tarry.lint import findings_at_start
+from tarry.lint.rules.missing_modules import missing_modules
+from tarry.lint.runtimes import is_removed
+from tarry.lint.sources import OutsideImport
+from tarry.template import read_template
+
+from .conftest import Find
+
+REPOSITORY = Path(__file__).parents[3]
+
+POWERTOOLS = """
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import boto3
+from aws_lambda_powertools import Logger, Tracer
+from aws_lambda_powertools.utilities.typing import LambdaContext
+from botocore.exceptions import ClientError
+from dateutil import parser
+from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+try:
+    import orjson
+except ImportError:
+    orjson = json
+
+def handler(event, context): ...
+"""
+LAYER_OF_AWS = "arn:aws:lambda:${AWS::Region}:017000801446:layer:AWSLambdaPowertoolsPythonV3-python313-x86_64:12"
+SHARED_LAYER = """
+Shared:
+  Type: AWS::Serverless::LayerVersion
+  Properties: {ContentUri: layers/shared}
+  Metadata: {BuildMethod: python3.13}
+"""
+SHARED_FILES = {
+    "src/app.py": "import requests\nfrom shared.text import clean\nimport tarry",
+    "layers/shared/requirements.txt": "requests",
+    "layers/shared/shared/text.py": "clean = str",
+    "layers/shared/tarry/__init__.py": "",
+}
+COPIED_LAYER = SHARED_LAYER.replace("python3.13}", "makefile}")
+MAKEFILE = (
+    'build-Shared:\n\tmkdir -p "$(ARTIFACTS_DIR)/python"\n\tcp -R shared tarry "$(ARTIFACTS_DIR)/python" && rm -rf x\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "properties", "resources"),
+    [
+        pytest.param(
+            {"src/app.py": POWERTOOLS}, f"Layers: [!Sub '{LAYER_OF_AWS}']", "", id="the Powertools layer of AWS"
+        ),
+        pytest.param(
+            {"src/app.py": POWERTOOLS},
+            "Layers: ['{{resolve:ssm:/aws/service/powertools/python/arm64/python3.13/latest}}']",
+            "",
+            id="the Powertools layer by its public parameter",
+        ),
+        pytest.param(
+            {
+                "src/app.py": POWERTOOLS + "import typing_extensions, aws_xray_sdk, requests, yaml",
+                "src/requirements.txt": (
+                    "# of the build\n-r more.txt\n--index-url https://example.com\n"
+                    "aws-lambda-powertools[parser,tracer] == 3.* ; python_version >= '3.9' \\\n  --hash=sha256:0\n"
+                ),
+                "src/more.txt": "requests>=2 # http\nPy_YAML",
+            },
+            "",
+            "",
+            id="requirements with what they require, by import name",
+        ),
+        pytest.param(
+            {"src/app.py": "import requests", "src/requirements.txt": "company-library-that-is-not-installed"},
+            "",
+            "",
+            id="a requirement whose own requirements are not known here",
+        ),
+        pytest.param(
+            {"src/app.py": "import requests", "src/requirements.txt": "./libraries/http"}, "", "", id="a path"
+        ),
+        pytest.param({"src/app.py": "import requests", "poetry.lock": ""}, "", "", id="a lock file to export from"),
+        pytest.param(
+            {"src/app.py": "import requests", "samconfig.toml": '[default.build.parameters]\nmanifest = "all.txt"'},
+            "",
+            "",
+            id="another manifest",
+        ),
+        pytest.param(
+            {"src/app.py": "import sys\nsys.path.insert(0, 'vendor')\nimport requests"}, "", "", id="another path"
+        ),
+        pytest.param(
+            {
+                "src/app.py": "import requests, fast",
+                "src/requests/__init__.py": "import charset_of_its_own",
+                "src/requests-2.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: requests\nVersion: 2.0\n",
+                "src/requests-2.0.dist-info/top_level.txt": "requests",
+                "src/fast.cpython-313-x86_64-linux-gnu.so": "",
+            },
+            "",
+            "",
+            id="packages and extension modules in the code",
+        ),
+        pytest.param(SHARED_FILES, "Layers: [!Ref Shared]", SHARED_LAYER, id="a layer with requirements"),
+        pytest.param(
+            {**SHARED_FILES, "src/requirements.txt": "requests", "layers/shared/Makefile": MAKEFILE},
+            "Layers: [!Ref Shared]",
+            COPIED_LAYER,
+            id="a layer that a Makefile copies",
+        ),
+        pytest.param(
+            {"src/app.py": "import requests", "layers/shared/Makefile": "build-Shared:\n\tpip install requests\n"},
+            "Layers: [!Ref Shared]",
+            COPIED_LAYER,
+            id="a layer that a Makefile installs",
+        ),
+        pytest.param(
+            {"src/app.py": "import requests", "layers/shared/python/requests/__init__.py": ""},
+            "Layers: [!Ref Shared]",
+            SHARED_LAYER.replace("  Metadata: {BuildMethod: python3.13}", ""),
+            id="a layer without a build",
+        ),
+        pytest.param(
+            {"src/app.py": "import requests"},
+            "Layers: ['arn:aws:lambda:us-east-1:1:layer:other:3']",
+            "",
+            id="an unknown layer",
+        ),
+        pytest.param(
+            {"src/app.py": "import requests"},
+            "Layers: [!ImportValue SharedLayer]",
+            "",
+            id="a layer of another stack",
+        ),
+        pytest.param(
+            {
+                "src/app.py": """
+                    import platform
+                    from contextlib import suppress
+
+                    with suppress(ImportError):
+                        import requests
+                    if platform.system() == "Darwin":
+                        import yaml
+                    def handler(event, context):
+                        try:
+                            import moto
+                        except Exception:
+                            import flask
+                """
+            },
+            "",
+            "",
+            id="imports under a condition",
+        ),
+        pytest.param({"src/app.py": "import not_on_this_machine"}, "", "", id="a module that the run here lacks too"),
+        pytest.param({"src/app.py": "def handler(:"}, "", "", id="a file that cannot be parsed"),
+    ],
+)
+def test_no_warning_if_a_build_has_all_modules_or_it_is_not_certain(
+    find: Find, files: dict[str, str], properties: str, resources: str
+) -> None:
+    assert find(files, properties, resources) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        pytest.param(
+            {"src/app.py": "import json\nimport requests, yaml\n"},
+            "imports requests (src/app.py:2) and yaml (src/app.py:2), which its build does not contain. "
+            "Add requests and PyYAML to src/requirements.txt.",
+            id="no requirements",
+        ),
+        pytest.param(
+            {"src/app.py": POWERTOOLS, "src/requirements.txt": "aws-lambda-powertools[tracer]"},
+            "imports pydantic (src/app.py:12), which its build does not contain. Add pydantic to src/requirements.txt.",
+            id="an extra that is not required",
+        ),
+        pytest.param(
+            {"src/app.py": "import requests", "src/requirements.txt": "requests; sys_platform == 'darwin'"},
+            "imports requests (src/app.py:1), which its build does not contain. Add requests to src/requirements.txt.",
+            id="a requirement that is not for Linux",
+        ),
+        pytest.param(
+            {"src/app.py": "import requests", "requirements.txt": "requests", "pyproject.toml": ""},
+            "imports requests (src/app.py:1), which its build does not contain. Add requests to src/requirements.txt.",
+            id="requirements where sam build does not look",
+        ),
+        pytest.param(
+            {
+                "src/app.py": "from acme.orders.handlers import main\nfrom acme.orders.handlers.main import handler",
+                "src/acme/orders/__init__.py": "from .models import Order",
+                "src/acme/orders/models.py": "class Order: ...",
+                "src/acme/orders/handlers/main.py": "from .. import models, service\nfrom ...shared.text import clean",
+                "src/acme/orders/service.py": "import boto3\ndef send():\n    from . import lazy",
+                "src/acme/orders/lazy.py": "import requests",
+                "src/acme/shared/text.py": "clean = str",
+                "src/unused.py": "import yaml",
+            },
+            "imports requests (src/acme/orders/lazy.py:1), which its build does not contain. "
+            "Add requests to src/requirements.txt.",
+            id="a module that is reached through packages, namespaces and relative imports",
+        ),
+        pytest.param(
+            {"src/app.py": "from tests import places"},
+            "imports tests (src/app.py:1), which its build does not contain. "
+            "Move it into src, or add a package that contains it to src/requirements.txt.",
+            id="a module of no package",
+        ),
+        pytest.param(
+            {"src/app.py": "from tarry import consumer\n@consumer\nasync def other(message): ..."},
+            "imports tarry (src/app.py:1), which its build does not contain. Add the tarry layer to its Layers.",
+            id="tarry without its layer",
+        ),
+    ],
+)
+def test_a_module_that_the_build_lacks_is_named_with_its_place_and_the_remedy(
+    find: Find, files: dict[str, str], expected: str
+) -> None:
+    [finding] = find(files)
+    assert (finding.rule, finding.functions) == ("W9001", ("OrdersFunction",))
+    assert finding.text == f"OrdersFunction {expected}"
+
+
+def test_a_module_that_python_removed_is_missing_from_that_version_on() -> None:
+    assert [is_removed("telnetlib", version) for version in ((3, 11), (3, 12), (3, 13), (3, 14))] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    imports = [OutsideImport("distutils", Path("src/app.py"), 3)]
+    [finding] = missing_modules(["A", "B"], imports, (3, 12), Path("src"), lambda module: None)
+    assert finding.text == "A and B import distutils (src/app.py:3), which Python 3.12 no longer has. Replace it."
+
+
+def test_functions_that_share_code_share_a_warning(find: Find) -> None:
+    second = """
+        BillingFunction:
+          Type: AWS::Serverless::Function
+          Properties:
+            Runtime: python3.13
+            CodeUri: src
+            Handler: app.handler
+            Events: {Orders: {Type: SQS, Properties: {Queue: !GetAtt OrdersQueue.Arn}}}
+    """
+    [finding] = find({"src/app.py": "import requests"}, resources=second)
+    assert finding.text.startswith("OrdersFunction and BillingFunction import requests (src/app.py:1), which their")
+
+
+def test_a_function_that_a_makefile_builds_is_not_judged(find: Find) -> None:
+    assert len(find({"src/app.py": "import requests"})) == 1
+    template = Path("template.yaml")
+    template.write_text(
+        template.read_text().replace("    Properties:", "    Metadata: {BuildMethod: makefile}\n    Properties:", 1)
+    )
+    read = read_template(template)
+    assert findings_at_start(read, read.mappings, (3, 13)) == []
+
+
+@pytest.mark.parametrize("handler", ["handler", "app..handler", ".handler", "../app.handler", "src/app.handler"])
+def test_a_handler_that_cannot_be_found_is_not_judged(find: Find, handler: str) -> None:
+    find({"src/app.py": "import json"})
+    template = Path("src/template.yaml")
+    template.write_text(
+        Path("template.yaml").read_text().replace("CodeUri: src", "CodeUri: .").replace("app.handler", handler)
+    )
+    read = read_template(template)
+    assert findings_at_start(read, read.mappings, (3, 13)) == []
+
+
+def test_the_template_of_this_repository_has_no_findings() -> None:
+    read = read_template(REPOSITORY / "template.yaml")
+    assert findings_at_start(read, read.mappings, (3, 13)) == []

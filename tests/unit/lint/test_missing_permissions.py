@@ -1,0 +1,159 @@
+"""Permissions that the failure steps of a consumer need and that the role of its function lacks."""
+
+import pytest
+
+from .conftest import Find
+
+LAYER = "Layers: ['arn:aws:lambda:us-east-1:1:layer:with-tarry:3']\n"
+CONSUMER = "from tarry import consumer\n\n@consumer(max_attempts=5)\ndef handler(message): ...\n"
+STEPS = """
+import tarry
+from functools import wraps
+
+RETRY = tarry.RetryInPlace()
+GRAVES = "arn:aws:sqs:eu-west-1:1:graves"
+STEPS = {"default": [RETRY], "orders": [tarry.SendAgain("later", queue="slow"), tarry.DeadLetter(GRAVES)]}
+
+async def process(message): ...
+
+handler = wraps(process)(tarry.consumer(on_failure=STEPS)(process))
+"""
+VISIBILITY = (
+    "sqs:ChangeMessageVisibility on orders: failed messages come back when the queue's visibility timeout ends, "
+    "not after their delay."
+)
+DEAD_LETTERS = "messages that failed for good stay in their queue until SQS moves them, without a failure record."
+
+POLLER = "- SQSPollerPolicy: {QueueName: !GetAtt OrdersQueue.QueueName}"
+SENDER = "- SQSSendMessagePolicy: {QueueName: !GetAtt OrdersDlq.QueueName}"
+READER = "- Statement: {Effect: Allow, Action: sqs:GetQueueAttributes, Resource: !GetAtt OrdersDlq.Arn}"
+BOTH = "{Effect: Allow, Action: [sqs:SendMessage, sqs:GetQueueAttributes], Resource: !GetAtt OrdersDlq.Arn}"
+
+
+def own_role(statements: str, more: str = "") -> str:
+    return f"""
+OrdersRole:
+  Type: AWS::IAM::Role
+  Properties:
+    AssumeRolePolicyDocument: {{}}
+    {more}
+    Policies: [{{PolicyName: own, PolicyDocument: {{Statement: {statements}}}}}]
+"""
+
+
+ROLE = "Role: !GetAtt OrdersRole.Arn"
+
+
+@pytest.mark.parametrize(
+    ("properties", "resources"),
+    [
+        pytest.param(f"Policies: [{POLLER[2:]}, {SENDER[2:]}, {READER[2:]}]", "", id="policy templates"),
+        pytest.param("Policies: AmazonSQSFullAccess", "", id="a managed policy of AWS"),
+        pytest.param("Policies: [CompanyPolicy]", "", id="a managed policy that is not known"),
+        pytest.param("Role: arn:aws:iam::123456789012:role/orders", "", id="a role from elsewhere"),
+        pytest.param("Role: !ImportValue OrdersRole", "", id="a role of another stack"),
+        pytest.param(ROLE, own_role("{Effect: Allow, Action: 'sqs:*', Resource: '*'}"), id="wildcards"),
+        pytest.param(
+            ROLE,
+            own_role("[{Effect: Allow, NotAction: iam:*, Resource: !Sub 'arn:aws:sqs:*:999999999999:orders*'}]"),
+            id="an exception, and another account",
+        ),
+        pytest.param(
+            ROLE,
+            own_role("{Effect: Allow, Action: sqs:*, Resource: '{{resolve:ssm:/queues/arn}}'}"),
+            id="a resource that only AWS knows",
+        ),
+        pytest.param(
+            ROLE,
+            own_role("[]", "ManagedPolicyArns: [!Ref Attached]")
+            + "Attached: {Type: AWS::IAM::ManagedPolicy, Properties: {PolicyDocument: "
+            "{Statement: {Effect: Allow, Action: sqs:*, Resource: '*'}}}}",
+            id="a managed policy of the template",
+        ),
+        pytest.param(
+            ROLE,
+            own_role("[]") + "Attached: {Type: AWS::IAM::Policy, Properties: {PolicyName: x, Roles: [!Ref OrdersRole], "
+            "PolicyDocument: {Statement: {Effect: Allow, Action: sqs:*, Resource: '*'}}}}",
+            id="a policy that names the role",
+        ),
+        pytest.param(
+            f"Policies: [{POLLER[2:]}]",
+            "Sends: {Type: AWS::SQS::QueuePolicy, Properties: {Queues: [!Ref OrdersDlq], PolicyDocument: {Statement: "
+            "{Effect: Allow, Principal: {AWS: !GetAtt OrdersFunctionRole.Arn}, Action: sqs:*, "
+            "Resource: !GetAtt OrdersDlq.Arn}}}}",
+            id="the policy of a queue",
+        ),
+    ],
+)
+def test_no_warning_if_the_role_has_all_permissions_or_the_template_does_not_tell(
+    find: Find, properties: str, resources: str
+) -> None:
+    assert find({"src/app.py": CONSUMER}, LAYER + properties, resources) == []
+
+
+@pytest.mark.parametrize(
+    ("properties", "resources", "expected"),
+    [
+        pytest.param(
+            "",
+            "",
+            [
+                (f"lacks {VISIBILITY} Add to its Policies:", POLLER),
+                (f"lacks sqs:SendMessage on orders-dlq: {DEAD_LETTERS} Add to its Policies:", SENDER),
+            ],
+            id="no policies: SAM's own lacks these",
+        ),
+        pytest.param(
+            ROLE,
+            own_role("{Effect: Allow, Action: sqs:*, Resource: !GetAtt OrdersQueue.Arn}")
+            + "Other: {Type: AWS::IAM::Policy, Properties: {PolicyName: x, Roles: [!Ref OtherRole], PolicyDocument: "
+            "{Statement: {Effect: Allow, Action: '*', Resource: '*'}}}}\n"
+            "OtherRole: {Type: AWS::IAM::Role, Properties: {AssumeRolePolicyDocument: {}}}\n"
+            "Topic: {Type: AWS::SQS::QueuePolicy, Properties: {Queues: [!Ref OrdersDlq], PolicyDocument: {Statement: "
+            "{Effect: Allow, Principal: {Service: sns.amazonaws.com}, Action: sqs:SendMessage, Resource: '*'}}}}",
+            [
+                (
+                    f"lacks sqs:SendMessage and sqs:GetQueueAttributes on orders-dlq: {DEAD_LETTERS} "
+                    "Add to the statements of OrdersRole:",
+                    f"- {BOTH}",
+                )
+            ],
+            id="a role of the template, beside policies of others",
+        ),
+    ],
+)
+def test_a_missing_permission_is_named_with_the_lines_to_add(
+    find: Find, properties: str, resources: str, expected: list[tuple[str, str]]
+) -> None:
+    findings = find({"src/app.py": CONSUMER}, LAYER + properties, resources)
+    assert [(each.text, each.snippet) for each in findings] == [
+        (f"OrdersFunction (template.yaml:4) {text}", snippet) for text, snippet in expected
+    ]
+    assert {each.rule for each in findings} == {"W9003"}
+
+
+def test_the_steps_in_the_code_decide_which_permissions_are_needed(find: Find) -> None:
+    findings = find({"src/app.py": "from jobs.main import handler", "src/jobs/main.py": STEPS}, LAYER)
+    lacking = {each.text.partition(" lacks ")[2].partition(".")[0]: each.snippet for each in findings}
+    statement = "- Statement: {Effect: Allow, Action: sqs:SendMessage, Resource: arn:aws:sqs:eu-west-1:1:graves}"
+    assert lacking == {
+        "sqs:SendMessage on slow: copies are not sent, and the next failure step decides": (
+            "- SQSSendMessagePolicy: {QueueName: slow}"
+        ),
+        f"sqs:SendMessage on graves: {DEAD_LETTERS[:-1]}": statement,
+    }
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def handler(event, context): ...",
+        "from company import consumer\n@consumer\ndef handler(message): ...",
+        "from tarry import consumer\n@consumer\ndef other(message): ...\ndef handler(event, context): ...",
+        "from tarry import consumer, DropMessage\n@consumer(on_failure=[DropMessage()])\ndef handler(message): ...",
+        "from tarry import consumer\nfrom company import STEPS\n@consumer(on_failure=STEPS)\ndef handler(message): ...",
+        "from tarry import consumer\nSETTINGS = {}\n@consumer(**SETTINGS)\ndef handler(message): ...",
+    ],
+)
+def test_no_warning_for_a_handler_whose_steps_need_nothing_or_cannot_be_read(find: Find, code: str) -> None:
+    assert find({"src/app.py": code}, LAYER) == []
