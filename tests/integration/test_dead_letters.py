@@ -160,6 +160,30 @@ def test_a_look_up_that_an_invocation_has_no_time_for_is_made_by_the_next() -> N
         assert failed(consumer_of()(event(record()), Context(remaining=30))) == []
 
 
+def test_a_max_receive_count_below_max_attempts_is_logged_once_per_cold_start_and_queue(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # SPEC C8
+    low, equal = (
+        Queue(dead_letter="orders-dlq", max_receive_count=3),
+        Queue(dead_letter="orders-dlq", max_receive_count=5),
+    )
+    wire = Wire(queues={"orders": low, "ledger.fifo": low, "mail": equal})
+    handler = consumer(on_failure={"logs": [DeadLetter()], "default": [RetryInPlace(), DeadLetter()]})(decline)
+    for _ in range(2):
+        wire.clock.now += 1000
+        records = (record(1, f"{queue}{index}", queue) for queue in ("orders", "mail", "logs") for index in range(3))
+        invoke(wire, *records, record(1, "l", "ledger.fifo", group="g"), handler=handler)
+    of_orders, of_ledger = lines(caplog, "max_receive_count_low", logging.WARNING)
+    assert field(of_orders, "text") == (
+        "maxReceiveCount of orders is 3, below max_attempts 5. tarry dead-letters a message that fails at its delivery "
+        "3, since SQS would then move it without a failure record. Set maxReceiveCount to 15 (2 * max_attempts + 5); "
+        "see docs/guides/retries.md."
+    )
+    assert "ledger.fifo is 3" in field(of_ledger, "text")
+    assert "to BatchSize * 5 + 5;" in field(of_ledger, "text")
+    assert [request.queue for request in wire.sent("GetQueueAttributes")].count("orders") == 2
+
+
 # the entry that is sent
 
 

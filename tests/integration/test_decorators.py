@@ -6,17 +6,22 @@ import functools
 import inspect
 import io
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import pytest
 import sentry_sdk
 from aws_lambda_powertools import Logger, Metrics, Tracer
 from aws_lambda_powertools.utilities.data_classes import SQSEvent, event_source
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from aws_lambda_powertools.utilities.idempotency import idempotent_function
+from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
+from aws_lambda_powertools.utilities.parser.models import SqsRecordModel
+from pydantic import BaseModel, Json
 from sentry_sdk.integrations.aws_lambda import AwsLambdaIntegration, _wrap_handler
 from sentry_sdk.transport import Transport
 
-from tarry import Batch, Consumer, Fixed, Message, batch_consumer, consumer
+from tarry import Batch, ConfigurationError, Consumer, Fixed, Message, batch_consumer, consumer
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue, Wire
 
@@ -310,3 +315,268 @@ def test_a_function_that_calls_a_consumer_may_use_any_powertools_middleware() ->
         return handler(sqs_event, context)
 
     assert answer(around) == ["m1"]
+
+
+# mistakes, which would fail every message
+
+
+class Order(BaseModel):
+    id: str
+
+
+class OrderRecord(SqsRecordModel):
+    body: Json[Order]
+
+
+class Take:
+    def take(self, message: Message) -> None: ...
+
+    @classmethod
+    def of_class(cls, message: Message) -> None: ...
+
+    def __call__(self, message: Message) -> None: ...
+
+
+class TakeTraced:
+    @Tracer(disabled=True).capture_method
+    def take(self, message: Message) -> None: ...
+
+
+class TakesAnEvent:
+    def __call__(self, event: Any, context: Any) -> None: ...
+
+
+def of_record(record: SQSRecord) -> None: ...
+def of_context(record: SQSRecord, lambda_context: Any = None) -> None: ...
+def of_record_model(record: OrderRecord) -> None: ...
+def of_dict(message: dict[str, Any]) -> None: ...
+def of_text(message: "str") -> None: ...
+def of_event(event: Any, context: Any) -> None: ...
+async def of_order(order: Order) -> None: ...
+def of_list(messages: list[Message[Order]]) -> None: ...
+def of_message(message: Message[Order]) -> None: ...
+def of_batch(batch: Batch) -> None: ...
+def of_nothing() -> None: ...
+def of_keyword(*, message: Message) -> None: ...
+def of_any(message): ...  # type: ignore[no-untyped-def]
+
+
+def generates(message: Message) -> Iterator[None]:
+    yield
+
+
+class DoesNothing(BasePersistenceLayer):
+    def _get_record(self, idempotency_key: str) -> Any: ...
+    def _put_record(self, data_record: Any) -> None: ...
+    def _update_record(self, data_record: Any) -> None: ...
+    def _delete_record(self, data_record: Any) -> None: ...
+
+
+once = idempotent_function(data_keyword_argument="message", persistence_store=DoesNothing())
+traced = Tracer(disabled=True).capture_method
+MISTAKES: list[tuple[Any, Any, str]] = [
+    (
+        consumer,
+        of_record,
+        'of_record(record: SQSRecord) cannot be a handler: @consumer passes one message. Write "def '
+        'of_record(message: Message) -> None:"; message.record is the SQSRecord',
+    ),
+    (
+        consumer,
+        traced(of_record),
+        'of_record(record: SQSRecord) cannot be a handler: @consumer passes one message. Write "def '
+        'of_record(message: Message) -> None:"; message.record is the SQSRecord',
+    ),
+    (
+        consumer,
+        of_context,
+        "of_context(record, lambda_context) cannot be a handler: @consumer passes one message, and no "
+        'lambda_context. Write "def of_context(message: Message) -> None:"; message.context is the Lambda '
+        "context",
+    ),
+    (
+        consumer,
+        of_record_model,
+        'of_record_model(record: OrderRecord) cannot be a handler: @consumer passes one message. Write "def '
+        'of_record_model(message: Message[Order]) -> None:"; message.payload is the Order',
+    ),
+    (
+        consumer,
+        of_dict,
+        'of_dict(message: dict[str, Any]) cannot be a handler: @consumer passes one message. Write "def '
+        'of_dict(message: Message) -> None:"; message.json() is the decoded body',
+    ),
+    (
+        consumer,
+        of_text,
+        'of_text(message: str) cannot be a handler: @consumer passes one message. Write "def of_text(message:'
+        ' Message) -> None:"; message.body is the text',
+    ),
+    (
+        consumer,
+        of_event,
+        "of_event(event, context) cannot be a handler: @consumer makes the Lambda handler, and calls its "
+        'function with one message. Write "def of_event(message: Message) -> None:"; message.context is the '
+        "Lambda context",
+    ),
+    (
+        consumer,
+        TakesAnEvent(),
+        "TakesAnEvent.__call__(event, context) cannot be a handler: @consumer makes the Lambda handler, and "
+        'calls its function with one message. Write "def handler(message: Message) -> None:"; message.context'
+        " is the Lambda context",
+    ),
+    (
+        consumer,
+        of_order,
+        'of_order(order: Order) cannot be a handler: @consumer passes one message. Write "async def '
+        'of_order(message: Message[Order]) -> None:"; message.payload is the Order',
+    ),
+    (
+        consumer,
+        of_list,
+        "of_list(messages: list[Message[Order]]) cannot be a handler: @consumer passes one message. Write "
+        '"def of_list(message: Message) -> None:", or "@batch_consumer" above "def of_list(batch: Batch) -> '
+        'None:"',
+    ),
+    (
+        batch_consumer,
+        of_list,
+        "of_list(messages: list[Message[Order]]) cannot be a handler: @batch_consumer passes the whole batch."
+        ' Write "def of_list(batch: Batch) -> None:"',
+    ),
+    (
+        batch_consumer,
+        of_message,
+        "of_message(message: Message[Order]) cannot be a handler: @batch_consumer passes the whole batch. "
+        'Write "def of_message(batch: Batch[Order]) -> None:", or "@consumer" above the function',
+    ),
+    (
+        consumer,
+        of_batch,
+        'of_batch(batch: Batch) cannot be a handler: @consumer passes one message. Write "def '
+        'of_batch(message: Message) -> None:", or "@batch_consumer" above the function',
+    ),
+    (
+        consumer,
+        of_nothing,
+        'of_nothing() cannot be a handler: it is called with one argument, one message. Write "def '
+        'of_nothing(message: Message) -> None:"',
+    ),
+    (
+        consumer(),
+        of_keyword,
+        'of_keyword(*, message) cannot be a handler: it is called with one argument, one message. Write "def '
+        'of_keyword(message: Message) -> None:"',
+    ),
+    (
+        consumer,
+        generates,
+        "generates(message) cannot be a handler: it contains yield, so a call runs none of its code. Remove the yield",
+    ),
+    (
+        consumer,
+        Take,
+        'Take cannot be a handler: it is a class. Write "handler = consumer(Take())"',
+    ),
+    (
+        consumer,
+        Take.take,
+        'Take.take(self, message) cannot be a handler: it is a method without an object. Write "handler = '
+        'consumer(Take().take)" below the class',
+    ),
+    (
+        consumer,
+        Take.__dict__["of_class"],
+        'Take.of_class cannot be a handler: it is a classmethod. Write a function outside of the class: "def '
+        'of_class(message: Message) -> None:"',
+    ),
+    (
+        consumer,
+        functools.partial(of_event),
+        "cannot be a handler: it is called with one argument, one message, and then raises TypeError: missing"
+        " a required argument: 'context'. Let partial set all other arguments",
+    ),
+    (
+        consumer(),
+        handler,
+        "<Consumer tests.integration.test_decorators.handler> cannot be a handler: it is a consumer already. "
+        "Write one decorator with all settings; handler.replace(...) makes a copy with other settings",
+    ),
+    (
+        consumer,
+        "orders",
+        "@consumer('orders') cannot choose a queue: the event source mapping in the template connects the "
+        'function to its queue. Write "@consumer" above the handler',
+    ),
+    (
+        consumer,
+        5,
+        '@consumer takes a function, got 5; give settings by name, as in "@consumer(max_attempts=5)"',
+    ),
+    (
+        consumer,
+        logger.inject_lambda_context(of_any),
+        "of_any cannot be a handler: a decorator of Powertools below @consumer is for Lambda handlers. Write "
+        "@consumer below it, directly above the function; if Powertools then refuses the consumer, call it "
+        "from a function, as docs/from-powertools.md shows",
+    ),
+    (
+        consumer,
+        event_source(data_class=SQSEvent)(of_any),
+        "of_any cannot be a handler: a decorator of Powertools below @consumer is for Lambda handlers.",
+    ),
+    (
+        consumer,
+        traced(once(of_any)),
+        "of_any cannot be a handler: @idempotent_function takes its data as a keyword argument, and @consumer"
+        ' passes one message by position. Put @idempotent_function on a function that the handler calls, "def'
+        ' charge(order):", and call it with "charge(order=message.json())"; see docs/from-powertools.md',
+    ),
+]
+
+
+@pytest.mark.parametrize(("decorate", "function", "text"), MISTAKES, ids=[text[:50] for _, _, text in MISTAKES])
+def test_a_mistake_is_refused_with_the_line_to_write_instead(decorate: Any, function: Any, text: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        decorate(function)
+    assert text in str(refusal.value)
+
+
+class HasABody(Protocol):
+    body: str
+
+
+class Own(Message[Any]): ...
+
+
+def of_protocol(message: HasABody) -> None: ...
+def of_subclass(message: Own) -> None: ...
+def of_anything(message: Any, more: int = 1) -> None: ...
+def of_either(message: Message | None) -> None: ...
+def of_unknown(message: "TypeOfATypeChecker") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def of_sequence(messages: Sequence[Message]) -> None: ...
+
+
+def adapted(function: Callable[[Any], None]) -> Callable[[Message], None]:
+    @functools.wraps(function)
+    def wrapper(message: Message) -> None:
+        function(message.json())
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    ("make", "function"),
+    [
+        *((consumer, each) for each in (of_protocol, of_subclass, of_anything, of_either, of_unknown, Take().take)),
+        (consumer, TakeTraced().take),
+        (consumer, staticmethod(of_any)),
+        (consumer, adapted(of_dict)),
+        (batch_consumer, of_sequence),
+        (batch_consumer, of_any),
+    ],
+    ids=lambda each: getattr(each, "__name__", None),
+)
+def test_any_annotation_that_a_message_or_batch_fits_is_accepted(make: Any, function: Any) -> None:
+    assert isinstance(make(function), Consumer)

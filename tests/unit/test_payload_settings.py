@@ -2,12 +2,14 @@
 
 from __future__ import annotations  # as in many files of handlers, all annotations here are strings
 
+import re
 import sys
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import pytest
-from pydantic import BaseModel
+from aws_lambda_powertools.utilities.parser.models import SqsModel, SqsRecordModel
+from pydantic import BaseModel, Json
 
 import tarry
 from tarry import Batch, ConfigurationError, Consumer, Message, batch_consumer, consumer
@@ -50,6 +52,12 @@ def by_module(message: tarry.Message[Order]) -> None: ...
 def by_alias(message: Orders) -> None: ...
 
 
+def optional(message: Message[Order] | None) -> None: ...
+
+
+def annotated(message: Annotated[Message[Order], "an order"]) -> None: ...
+
+
 def with_more(message: Message[Order], other: Unknown | None = None) -> Unknown | None: ...
 
 
@@ -89,6 +97,8 @@ with_an_evaluated_annotation.__annotations__ = {"message": Message["Order"]}
         of_one,
         by_module,
         by_alias,
+        optional,
+        annotated,
         with_more,
         asynchronous,
         OrderService().take,
@@ -206,3 +216,52 @@ def test_without_powertools_or_pydantic_the_error_names_the_extra(
     with pytest.raises(ConfigurationError, match=r"tarry\[powertools\]"):
         consumer(model=Order)
     assert consumer(bare)(event(record()), Context()) == {"batchItemFailures": []}
+
+
+# Powertools' models of a whole record
+
+
+class OrderRecord(SqsRecordModel):
+    body: Json[Order]  # type: ignore[assignment]
+
+
+class OptionalOrderRecord(SqsRecordModel):
+    body: Json[Order] | None  # type: ignore[assignment]
+
+
+class ListRecord(SqsRecordModel):
+    body: Json[list[Order]]  # type: ignore[assignment]
+
+
+class DerivedRecord(OrderRecord):
+    extra: int = 1
+
+
+def of_records(message: Message[OrderRecord]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("record_model", "model"),
+    [
+        (OrderRecord, "Order"),
+        (OptionalOrderRecord, "Order"),
+        (ListRecord, "list[Order]"),
+        (DerivedRecord, "Order"),
+        (SqsRecordModel, "Order"),
+        (SqsModel, "Order"),
+    ],
+)
+def test_a_model_of_the_whole_record_is_refused_with_the_model_of_its_body(
+    record_model: type, model: str
+) -> None:  # SPEC K2
+    text = (
+        f"{record_model.__name__} is a model of the whole SQS record, and model takes that of the body: use "
+        f"model={model}, or annotate the handler's parameter Message[{model}]"
+    )
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(text)}$"):
+        consumer(model=record_model)
+
+
+def test_a_message_of_record_models_is_refused() -> None:  # SPEC K2
+    with pytest.raises(ConfigurationError, match="use model=Order, or"):
+        consumer(of_records)

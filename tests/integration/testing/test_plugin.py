@@ -193,13 +193,88 @@ def test_cached_queue_attributes_do_not_outlive_their_test(run) -> None:  # type
     result.assert_outcomes(passed=2)
 
 
+def test_tarrys_own_client_reaches_aws_only_in_a_test_that_asks_for_it(run) -> None:  # type: ignore[no-untyped-def]
+    """The inner tests replace the network below botocore: whatever arrives there would have been sent."""
+    result = run(
+        """
+    import os, threading
+    from urllib.parse import urlsplit
+    import boto3, botocore.httpsession
+    from tarry.testing import lambda_context, sqs_event
+
+    hosts = []
+
+    class Sent(Exception): ...
+
+    @pytest.fixture(autouse=True)
+    def network(monkeypatch):
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("AWS_CONFIG_FILE", "none")
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "none")
+
+        def send(session, request):
+            hosts.append(urlsplit(request.url).hostname)
+            raise Sent
+
+        monkeypatch.setattr(botocore.httpsession.URLLib3Session, "send", send)
+        hosts.clear()
+
+    def failed():
+        return len(handler(sqs_event({}, {}), lambda_context())["batchItemFailures"])
+
+    def test_a_failed_message_is_reported_without_credentials_or_a_region():
+        assert failed() == 2
+        assert hosts == []
+
+    def test_in_a_thread_as_well():
+        failures = []
+        thread = threading.Thread(target=lambda: failures.append(failed()))
+        thread.start()
+        thread.join()
+        assert failures == [2]
+        assert hosts == []
+
+    def test_a_queue_says_why():
+        with pytest.raises(Exception, match="NotSentInTests.*tests do not reach AWS: use the fixture `sandbox`"):
+            Queue("orders").send("1")
+
+    def test_a_local_endpoint(monkeypatch):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", "http://localstack:4566")
+        assert failed() == 2
+        assert set(hosts) == {"localstack"}
+
+    def test_a_client_of_the_user():
+        mine = boto3.client("sqs", "eu-west-1", aws_access_key_id="mine", aws_secret_access_key="mine")
+        with pytest.raises(Sent):
+            mine.list_queues()
+        with pytest.raises(Sent):
+            Queue("https://sqs.eu-west-1.amazonaws.com/123456789012/orders", sqs=mine).send("1")
+        assert set(hosts) == {"sqs.eu-west-1.amazonaws.com"}
+
+    @pytest.mark.tarry_aws
+    def test_that_asks_for_it(monkeypatch):
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "mine")
+        assert failed() == 2
+        assert set(hosts) == {"sqs.eu-central-1.amazonaws.com"}
+    """,
+        "-Wdefault::pytest.PytestWarning",
+    )
+    result.assert_outcomes(passed=6, warnings=3)
+    result.stdout.fnmatch_lines(
+        ["*PytestWarning: tarry sent no request to SQS, since tests do not reach AWS; failed messages are*"]
+    )
+
+
 def test_the_plugin_does_not_import_boto3_or_the_simulator() -> None:
     """pytest loads the plugin in every run of every user who has tarry installed."""
     program = f"import sys, pytest; before = set(sys.modules); import {PLUGIN}; print(*set(sys.modules) - before)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = run.stdout.split()
     assert PLUGIN in loaded
-    heavy = ("boto3", "botocore", "asyncio", "tarry.simulator", "tarry.testing.sandbox", "tarry.template")
+    heavy = ("boto3", "botocore", "asyncio", "tarry.simulator", "tarry.testing.sandbox", "tarry.testing.own_client")
     assert [name for name in heavy if name in loaded] == []
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 from tarry import world
 from tarry.errors import ConfigurationError
 from tarry.execution.deadline import MINIMUM_SECONDS, too_little_time
-from tarry.execution.handlers import cannot_take_one, is_async
+from tarry.execution.handlers import is_async, is_plain
 from tarry.execution.intake import records_of
 from tarry.execution.run import Run
 from tarry.execution.sequential import Sequential
 from tarry.invocation import Invocation
-from tarry.message import T
+from tarry.message import Message, T
 from tarry.policy.step_lists import FailureSteps
 from tarry.settings import (
     POLICY_SETTINGS,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tarry.execution.concurrent import Concurrent
     from tarry.execution.intake import Records
     from tarry.execution.whole_batch import WholeBatch
-    from tarry.message import Message
     from tarry.policy.retry_policy import RetryPolicy
     from tarry.settings import AllSettings, BatchSettings, Settings
 
@@ -72,11 +71,15 @@ class Consumer(Generic[T]):
     )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], takes_batch: bool, settings: AllSettings) -> None:
-        if not callable(function):
-            raise ConfigurationError(f"a consumer takes a function, got {function!r}; give settings by name")
-        if isinstance(function, Consumer) or (trouble := cannot_take_one(function)) is not None:
-            why = "it is a consumer already" if isinstance(function, Consumer) else trouble
-            raise ConfigurationError(f"{function!r} cannot be a handler: {why}")
+        if isinstance(function, Consumer):
+            raise ConfigurationError(
+                f"{function!r} cannot be a handler: it is a consumer already. Write one decorator with all settings; "
+                "handler.replace(...) makes a copy with other settings"
+            )
+        if not is_plain(function, _kind(takes_batch)):
+            from tarry.execution.handler_checks import refuse_mistakes
+
+            refuse_mistakes(function, takes_batch)
         self._takes_batch = takes_batch
         self.function = function
         """The handler itself."""
@@ -212,6 +215,14 @@ class Consumer(Generic[T]):
 
     def _max_attempts_of(self, queue: str) -> int | None:
         return self.policy.max_attempts if self.steps.of(queue).retries_in_place else None
+
+
+def _kind(takes_batch: bool) -> type:
+    if takes_batch:
+        from tarry.batch import Batch
+
+        return Batch
+    return Message
 
 
 class LazyExtending:

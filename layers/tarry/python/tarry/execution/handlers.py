@@ -1,13 +1,13 @@
-"""Inspecting a handler and its results: whether it is async, and whether it takes one argument."""
+"""Inspecting a handler and its results: whether it is async, and whether it plainly takes its argument."""
 
 from __future__ import annotations
 
 import sys
 from functools import partial
-from types import CodeType, GeneratorType
+from types import CodeType, FunctionType, GeneratorType
 
 # the flags of the inspect module, without its import
-_CO_VARARGS, _CO_COROUTINE, _CO_ITERABLE_COROUTINE = 0x4, 0x80, 0x100
+_CO_COROUTINE, _CO_ITERABLE_COROUTINE, _CO_GENERATORS = 0x80, 0x100, 0x20 | 0x200
 
 
 def is_async(function: object) -> bool:
@@ -28,22 +28,27 @@ def is_awaitable(result: object) -> bool:
     return hasattr(type(result), "__await__")
 
 
-def cannot_take_one(function: object) -> str | None:
-    """Return why a handler cannot be called with one argument, the message or the batch; None if it can."""
-    if isinstance(function, type):
-        return "it is a class: decorate a function, or an instance with __call__"
+def is_generator(function: object) -> bool:
+    """Return whether a function contains ``yield``, so that a call runs none of its code."""
     code = getattr(function, "__code__", None)
-    if not isinstance(code, CodeType):
-        return None
-    bound = 1 if getattr(function, "__self__", None) is not None else 0
-    positional = code.co_argcount - bound
-    needed = positional - len(getattr(function, "__defaults__", None) or ())
-    keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    unset = [name for name in keyword_only if name not in (getattr(function, "__kwdefaults__", None) or {})]
-    if needed > 1 or unset or (positional < 1 and not code.co_flags & _CO_VARARGS):
-        names = ", ".join(code.co_varnames[bound : code.co_argcount + code.co_kwonlyargcount])
-        return f"it takes ({names}), and is called with one argument, the message or the batch"
-    return None
+    flags = code.co_flags if isinstance(code, CodeType) else 0
+    return bool(flags & _CO_GENERATORS) and not flags & _CO_ITERABLE_COROUTINE
+
+
+def is_plain(function: object, kind: type) -> bool:
+    """Return whether a function plainly takes one argument of this kind, so that no closer check is needed."""
+    if type(function) is not FunctionType or "__wrapped__" in function.__dict__ or is_generator(function):
+        return False
+    code = function.__code__
+    if code.co_argcount != 1 or code.co_kwonlyargcount or (name := code.co_varnames[0]) == "self":
+        return False
+    try:
+        annotation = function.__annotations__.get(name)
+    except NameError:  # Python 3.14 evaluates annotations here
+        return False
+    if type(annotation) is str and annotation == kind.__name__:
+        annotation = function.__globals__.get(annotation)  # None if it is imported for type checkers only
+    return annotation is None or annotation is kind
 
 
 def is_cancelled_error(error: BaseException) -> bool:

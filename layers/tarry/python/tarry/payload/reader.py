@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from tarry.errors import ConfigurationError, Undecodable
+from tarry.payload.powertools import body_model_of, describes_record
 from tarry.signals import Discard
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class PayloadReader:
 
     def __init__(self, model: Any, envelope: EnvelopeName | None = None) -> None:
         _refuse_text(model)
+        _refuse_record_model(model)
         try:
             from aws_lambda_powertools.utilities.parser import parse
             from aws_lambda_powertools.utilities.parser.exceptions import InvalidModelTypeError
@@ -125,6 +127,15 @@ def _refuse_text(model: Any) -> None:
         raise ConfigurationError(
             f"model takes a pydantic model, a dataclass or a TypedDict, not {model.__name__}: "
             "the text of a message is message.body"
+        )
+
+
+def _refuse_record_model(model: Any) -> None:
+    if describes_record(model):
+        payload = body_model_of(model) or "Order"
+        raise ConfigurationError(
+            f"{model.__name__} is a model of the whole SQS record, and model takes that of the body: use "
+            f"model={payload}, or annotate the handler's parameter Message[{payload}]"
         )
 
 

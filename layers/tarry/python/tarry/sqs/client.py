@@ -48,7 +48,7 @@ class RequestBroken(Exception):
     """A request ended with a `BaseException` that is not an error of SQS, such as `SystemExit` in a botocore hook."""
 
 
-def make_client() -> Any:
+def make_client(session: Any = None) -> Any:
     """Make a boto3 SQS client with short timeouts: a hanging request must not cost the batch its response."""
     import boto3
     from botocore.config import Config
@@ -58,7 +58,7 @@ def make_client() -> Any:
         read_timeout=READ_TIMEOUT_SECONDS,
         retries={"total_max_attempts": TRIES, "mode": "standard"},
     )
-    return boto3.session.Session().client("sqs", config=config)
+    return (session or boto3.session.Session()).client("sqs", config=config)
 
 
 def client_of(world: World) -> Any:

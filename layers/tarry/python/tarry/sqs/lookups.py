@@ -26,6 +26,7 @@ class Lookups:
         self._world = requests.invocation.world
         self._topology = self._world.keep(Topology)
         self._logged: set[str] = set()
+        self._compared: set[str] = set()
 
     def url(self, queue: QueueArn) -> str:
         """See `Topology.url`."""
@@ -37,6 +38,9 @@ class Lookups:
         if facts.error is not None:
             consequence = "Its dead-letter queue and maxReceiveCount are unknown for now."
             self._warn_of_look_up(facts.error, "get_queue_attributes", queue, consequence)
+        elif queue.text not in self._compared:
+            self._compared.add(queue.text)
+            self._warn_of_max_receive_count(facts.max_receive_count, queue)
         return facts
 
     def prepare(self, queue: QueueArn, then: Callable[[], None]) -> None:
@@ -61,6 +65,19 @@ class Lookups:
     def warn(self, error: Exception, operation: str, queue: QueueArn) -> None:
         """Log a missing permission, once per cold start, if an error is caused by one."""
         warn_of_missing_permission(error, operation, queue, self.log, self._world)
+
+    def _warn_of_max_receive_count(self, receives: int | None, queue: QueueArn) -> None:
+        """Log once per cold start that the queue allows fewer deliveries than the consumer has attempts."""
+        attempts = self.requests.invocation.max_attempts_of(queue.name)
+        if receives is None or attempts is None or receives >= attempts:
+            return
+        enough = f"BatchSize * {attempts} + 5" if queue.is_fifo else f"{2 * attempts + 5} (2 * max_attempts + 5)"
+        text = (
+            f"maxReceiveCount of {queue.name} is {receives}, below max_attempts {attempts}. tarry dead-letters a "
+            f"message that fails at its delivery {receives}, since SQS would then move it without a failure record. "
+            f"Set maxReceiveCount to {enough}; see docs/guides/retries.md."
+        )
+        self.log.once(self._world, "max_receive_count_low", text)
 
     def _warn_of_look_up(self, error: Exception, operation: str, queue: QueueArn, consequence: str) -> None:
         self.warn(error, operation, queue)

@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture ``sandbox``, its seed, and the report of a failing test.
+"""The pytest plugin: the fixture ``sandbox``, its seed, the report of a failing test, and no requests to AWS.
 
 pytest loads this module in every run wherever tarry is installed, so it imports nothing until a fixture is used.
 """
@@ -6,7 +6,7 @@ pytest loads this module in every run wherever tarry is installed, so it imports
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from tarry.testing.sandbox import Sandbox
 
-MARKER = (
-    "sandbox(seed=0, realism=None, start=...): the settings of the fixture `sandbox`, those of tarry.testing.Sandbox"
+MARKERS = (
+    "sandbox(seed=0, realism=None, start=...): the settings of the fixture `sandbox`, those of tarry.testing.Sandbox",
+    "tarry_aws: tarry's own SQS client sends requests to AWS in this test",
 )
 OPTION = "--tarry-seed"
 
@@ -29,7 +30,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", MARKER)
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+    world = current()
+    before, config.stash[CLIENT] = world.client_factory, ClientOfRun()
+    if before is None or isinstance(before, ClientOfRun):  # not one of the user's
+        world.client_factory = config.stash[CLIENT]
+        config.add_cleanup(lambda: setattr(world, "client_factory", before))
+
+
+class ClientOfRun:
+    """The client factory of a run. It loads boto3 at the first request."""
+
+    def __init__(self) -> None:
+        self.reaches_aws = False
+
+    def __call__(self) -> Any:
+        from tarry.testing.own_client import make_own_client
+
+        return make_own_client(self.reaches_aws)
+
+
+CLIENT = pytest.StashKey[ClientOfRun]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let tarry's client reach AWS in a test that asks for it, and in the fixtures made for that test."""
+    item.config.stash[CLIENT].reaches_aws = item.get_closest_marker("tarry_aws") is not None
+    try:
+        return (yield)
+    finally:
+        item.config.stash[CLIENT].reaches_aws = False
 
 
 @pytest.fixture
