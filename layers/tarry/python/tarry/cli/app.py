@@ -1,16 +1,14 @@
 """The Typer app of the `tarry` command."""
 
-import typer
-
 from tarry.cli import failed, invoke, local, queues, send
+from tarry.cli.help import CommandLine
 
-app = typer.Typer(
-    name="tarry",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+EXAMPLE = """\
+tarry local --watch
+tarry send orders '{"id": 1}'
+tarry failed show --queue orders-dlq"""
+
+app = CommandLine(name="tarry", epilog=EXAMPLE)
 
 
 @app.callback()

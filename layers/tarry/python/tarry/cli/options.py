@@ -47,7 +47,9 @@ class Via(StrEnum):
 
 Ids = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ID]...", help="Stable ids or SQS message ids.", show_default=False),
+    typer.Argument(
+        metavar="ID", help="Stable ids or SQS message ids, or the beginning of one if it is unique.", show_default=False
+    ),
 ]
 QueueName = Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME|URL", help="The dead-letter queue.")]
 TemplateFile = Annotated[

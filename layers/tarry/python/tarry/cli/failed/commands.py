@@ -44,9 +44,20 @@ if TYPE_CHECKING:
 
     from tarry.failed import DeadLetterMessage, DeadLetterQueue, Inspection, Result, Selection
 
-SHOW_EXAMPLE = "[bold]Example[/]: tarry failed show --queue orders-dlq --where 'type = app.CardDeclined'"
-RETRY_EXAMPLE = "[bold]Example[/]: tarry failed retry --stack shop --where 'failed_at > 2026-11-21T08:00Z'"
-REMOVE_EXAMPLE = "[bold]Example[/]: tarry failed remove 636e0ad2-2096-46ab-9069-64496372034b --queue orders-dlq"
+EXAMPLE = """\
+tarry failed show --queue orders-dlq
+tarry failed retry --queue orders-dlq"""
+SHOW_EXAMPLE = """\
+tarry failed show --queue orders-dlq
+tarry failed show 636e0ad2 --queue orders-dlq
+tarry failed show --stack shop --where 'type = app.CardDeclined'"""
+RETRY_EXAMPLE = """\
+tarry failed retry --queue orders-dlq
+tarry failed retry 636e0ad2 --queue orders-dlq
+tarry failed retry --stack shop --where 'failed_at > 2026-11-21T08:00Z'"""
+REMOVE_EXAMPLE = """\
+tarry failed remove 636e0ad2 --queue orders-dlq
+tarry failed remove --queue orders-dlq --where 'body.id < 100'"""
 
 
 def show(  # noqa: PLR0913, PLR0917 the options of the command
@@ -113,7 +124,10 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
         typer.Option("--to", metavar="NAME|URL", help="Send to this queue instead of the queue each came from."),
     ] = None,
     via: Annotated[
-        Via, typer.Option("--via", help="Send each back to its queue, or run its handler in this process.")
+        Via,
+        typer.Option(
+            "--via", metavar="queue|local", help="Send each back to its queue, or run its handler in this process."
+        ),
     ] = Via.queue,
     edit: Annotated[bool, typer.Option("--edit", help="Open each body in $EDITOR first.")] = False,
     force: Force = False,
