@@ -185,7 +185,7 @@ def usage_error(error: Any) -> str:
         is_missing = type(error).__name__ == "MissingParameter"
         text = f"missing {parameter.param_type_name} {name}" if is_missing else f"{name}: {error.message}"
     else:
-        text = error.message
+        text = str(error.message).removesuffix(".")
         if found := getattr(error, "possibilities", None):
             text = f"{text}. Did you mean {' or '.join(sorted(found))}?"
     text = " ".join(text.replace("Value error, ", "").split()).removesuffix(".")

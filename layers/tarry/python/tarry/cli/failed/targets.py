@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,8 @@ class AwsAccess:
         import boto3
         from botocore.config import Config
 
-        self._session = boto3.session.Session(profile_name=where.profile, region_name=where.region)
+        region = where.region or os.environ.get("AWS_REGION") or None  # boto3 itself reads only AWS_DEFAULT_REGION
+        self._session = boto3.session.Session(profile_name=where.profile, region_name=region)
         self._endpoint_url = where.endpoint_url
         self._config = Config(
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
