@@ -258,9 +258,9 @@ def test_retry_with_json_prints_each_result(shop: MotoShop) -> None:  # SPEC M6
     result = shop.run("retry", "id-20", "unknown", "id-3", "--json")
     assert result.exit_code == 1
     assert objects(result) == [
+        {"id": "unknown", "outcome": "failed", "error": "not found in orders-dlq"},
         {"id": "id-20", "outcome": "retried"},
         {"id": "id-3", "outcome": "retried"},
-        {"id": "unknown", "outcome": "failed", "error": "not found in orders-dlq"},
     ]
     assert result.stderr.splitlines()[:2] == ["id-20  app.CardDeclined: no", "id-3  app.CardDeclined: no"]
     assert result.stderr.splitlines()[-1] == "retried 2, failed 1, skipped 0, deleted 0"
@@ -422,6 +422,19 @@ def test_an_id_that_is_in_none_of_several_queues_is_reported_once(shop: MotoShop
     error = "not found in orders-dlq, worse"
     assert objects(result) == [{"id": "unknown", "outcome": "failed", "error": error}]
     assert result.exit_code == 1
+
+
+def test_remove_all_at_aws_needs_the_name_of_the_queue_if_it_asks_nothing(shop: MotoShop) -> None:  # SPEC M3
+    shop.template()
+    shop.put(2)
+    result = shop.run("remove", "--all", "--force", queue=None)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "tarry: remove --all without a question needs the queue's name at AWS: --queue orders-dlq\n"
+    )
+    assert shop.depths() == (0, 2, 0)
+    assert shop.run("remove", "--all", "--force").exit_code == 0
+    assert shop.depths() == (0, 0, 0)
 
 
 def test_a_stack_selects_its_dead_letter_queues(shop: MotoShop) -> None:  # SPEC M1

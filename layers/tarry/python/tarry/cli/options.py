@@ -72,7 +72,7 @@ Conditions = Annotated[
         metavar="'FIELD OP VALUE'",
         help="Select by a condition; repeatable, all must match. FIELD: type, reason, attempts, failed_at, origin, "
         "fingerprint, message, said, body, attributes, extra, or a JMESPath into them; "
-        "OP: = != < <= > >= ~ (regular expression).",
+        "OP: = != < <= > >= ~ (regular expression); VALUE: JSON or text, null for a missing field.",
     ),
 ]
 EndpointUrl = Annotated[str | None, typer.Option("--endpoint-url", metavar="URL", help="Use this SQS instead of AWS.")]

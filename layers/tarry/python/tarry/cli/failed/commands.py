@@ -157,8 +157,8 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
 ) -> None:
     """Send dead letters back to the queues they came from: send, confirm, then delete.
 
-    Without ids, --all or --where, show each dead letter and ask for one key:
-    retry, edit, delete, skip or quit.
+    At a terminal, the command shows each dead letter and asks for one key: retry,
+    edit, delete, skip or quit. With --all or --where it asks once for all.
 
     Exit code: 0 success, 1 some dead letters could not be retried, 2 wrong usage
     (nothing was changed), 128 plus its number after a signal.
@@ -183,13 +183,13 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
             run.exit(0)
         if selection.ids:
             with run.found(selection.ids, keepalive) as by_id, report.progress():
+                _report_missing(run, report, selection.ids, by_id)
                 found = distinct(by_id)
                 if asks:
                     results = ask_for_found(run, found, method, edit=edit)
                 else:
                     results = retry_found(run, found, method, edit=edit, concurrency=concurrency)
                 _report(report, results)
-            _report_missing(run, report, selection.ids, by_id)
             run.end(report)
         for each in run.queues:
             with run.opened(each, keepalive) as inspection, report.progress():
@@ -222,6 +222,8 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
 ) -> None:
     """Delete dead letters permanently.
 
+    At a terminal, the command asks once for all.
+
     Exit code: 0 success, 1 some dead letters could not be deleted, 2 wrong usage
     (nothing was changed), 128 plus its number after a signal.
     """
@@ -234,8 +236,11 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     ) as run:
         report = run.report(as_json=as_json, shows_all=bool(selection.ids))
         asks = has_terminal() and not force
+        if selection.everything and not asks and not queue and run.account.is_aws:
+            raise UsageError(f"remove --all without a question needs the queue's name at AWS: --queue {run.queues[0]}")
         if selection.ids:
             with run.found(selection.ids, keepalive) as by_id, report.progress():
+                _report_missing(run, report, selection.ids, by_id)
                 found = distinct(by_id)
                 for dead_letter, _ in found:
                     note(line(dead_letter))
@@ -243,7 +248,6 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
                 if found and asks and not confirms(run.guidance, run.stopping, question):
                     run.exit(0)
                 _report(report, remove_found(run, found, concurrency))
-            _report_missing(run, report, selection.ids, by_id)
             run.end(report)
         if asks and not _confirms(run, selection, "Permanently delete"):
             run.exit(0)

@@ -93,6 +93,8 @@ def brief(dead_letter: DeadLetterMessage) -> str:
     error = ": ".join(filter(None, [failure.type, failure.message]))
     if failure.reason in (None, "exhausted", "error") and error:
         return printable(_cut(error))
+    if (failure.type or "").startswith("tarry."):
+        error = failure.message or ""  # the reason says it already, such as "rejected: tarry.Reject: ..."
     return printable(_cut(": ".join(filter(None, [failure.reason, error])) or "no reason recorded"))
 
 

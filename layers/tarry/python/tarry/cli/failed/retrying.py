@@ -45,8 +45,7 @@ class RetryMethod:
         return failed.retry(inspection, selection, routes, concurrency=concurrency)
 
     def check(self, found: FoundDeadLetter) -> None:
-        """Check the permission to delete, and that a queue or handler is known. Raises `NotAllowed`, `NowhereToGo`."""
-        failed.check_may_delete(found.inspection)
+        """Check that its queue and its handler are known. Raises `NowhereToGo`."""
         if not found.dead_letter.is_undecodable:
             target = self.routes(found.inspection).target(found.dead_letter)
             if self._handlers is not None:
@@ -103,10 +102,7 @@ def ask_for_found(
     run: CommandSession, found: Sequence[FoundDeadLetter], method: RetryMethod, *, edit: bool
 ) -> Iterator[Result]:
     """Show each of these dead letters, and carry out the user's choice. ``edit``: open the editor first."""
-    inspections = list(dict.fromkeys(each.inspection for each in found))
-    for inspection in inspections:
-        failed.check_may_delete(inspection)
-    announce(count_of(len(found)), inspections)
+    announce(count_of(len(found)), _checked_inspections(found))
     for dead_letter, inspection in found:
         if run.stopping():
             return
@@ -122,7 +118,7 @@ def _prompt(run: CommandSession, inspection: Inspection, method: RetryMethod) ->
         run.stopping,
         retry=lambda dead_letter: method.each([FoundDeadLetter(dead_letter, inspection)])[0],
         delete=lambda dead_letter: failed.remove_dead_letters(inspection, [dead_letter])[0],
-        skip=lambda dead_letter: skipped(dead_letter, "you chose to skip it"),
+        skip=lambda dead_letter: Result(dead_letter.id, "skipped", dead_letter=dead_letter),
     )
 
 
@@ -130,6 +126,7 @@ def retry_found(
     run: CommandSession, found: Sequence[FoundDeadLetter], method: RetryMethod, *, edit: bool, concurrency: int
 ) -> Iterator[Result]:
     """Write each of these dead letters to stderr, then retry them. ``edit``: open each body in the editor first."""
+    _checked_inspections(found)
     for each in found:
         method.check(each)
     for each in found:
@@ -146,12 +143,19 @@ def retry_found(
 
 def remove_found(run: CommandSession, found: Sequence[FoundDeadLetter], concurrency: int) -> Iterator[Result]:
     """Delete these dead letters."""
-    for inspection in dict.fromkeys(each.inspection for each in found):
-        failed.check_may_delete(inspection)
+    _checked_inspections(found)
     for group in _in_tens(found, concurrency):
         if run.should_stop():
             return
         yield from failed.remove_dead_letters(group[0].inspection, [each.dead_letter for each in group])
+
+
+def _checked_inspections(found: Sequence[FoundDeadLetter]) -> list[Inspection]:
+    """Return the inspections of dead letters, after a check of the permission to delete. Raises `NotAllowed`."""
+    inspections = list(dict.fromkeys(each.inspection for each in found))
+    for inspection in inspections:
+        failed.check_may_delete(inspection)
+    return inspections
 
 
 def distinct(found: Mapping[str, FoundDeadLetter]) -> list[FoundDeadLetter]:

@@ -63,8 +63,12 @@ class AwsAccess:
             read_timeout=READ_TIMEOUT_SECONDS,
             retries={"total_max_attempts": TRIES, "mode": "standard"},
         )
-        is_local = where.endpoint_url is not None and endpoint_host(where.endpoint_url) in LOCAL_HOSTS
-        self.region: str | None = self._session.region_name or (LOCAL_REGION if where.endpoint_url else None)
+        url = where.endpoint_url or os.environ.get("AWS_ENDPOINT_URL_SQS") or os.environ.get("AWS_ENDPOINT_URL")
+        self.is_aws = not url
+        is_local = bool(url) and endpoint_host(url or "") in LOCAL_HOSTS
+        self.region: str | None = self._session.region_name or (
+            LOCAL_REGION if where.endpoint_url or is_local else None
+        )
         self._credentials: dict[str, str] = {}
         if is_local and self._session.get_credentials() is None:
             self._credentials = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}  # not checked
