@@ -406,7 +406,8 @@ def test_a_template_selects_its_dead_letter_queues(shop: MotoShop) -> None:  # S
 
 
 @pytest.mark.parametrize("command", ["retry", "remove"])
-def test_an_id_that_is_in_none_of_several_queues_is_reported_once(shop: MotoShop, command: str) -> None:  # SPEC M1
+def test_ids_are_looked_for_in_all_queues(shop: MotoShop, command: str) -> None:  # SPEC M1
+    """One that is in none of them is reported once; the beginning of one must be unique among all."""
     shop.template()
     path = shop.folder / "template.yaml"
     more = """
@@ -416,12 +417,25 @@ def test_an_id_that_is_in_none_of_several_queues_is_reported_once(shop: MotoShop
     Properties: {QueueName: jobs, RedrivePolicy: {deadLetterTargetArn: !GetAtt Worse.Arn, maxReceiveCount: 9}}
 """
     path.write_text(path.read_text() + more.removeprefix("\n"))
-    shop.queue("worse")
+    worse = shop.queue("worse")
+    shop.queue("jobs", RedrivePolicy=json.dumps({"deadLetterTargetArn": arn("worse"), "maxReceiveCount": 9}))
     shop.put(1)
+    for own_id in ("id-1", "job-1"):
+        attributes = {
+            "Tarry": {"DataType": "String", "StringValue": json.dumps(envelope_of("{}", own_id, origin="jobs"))}
+        }
+        shop.sqs.send_message(QueueUrl=worse, MessageBody="{}", MessageAttributes=attributes)
     result = shop.run(command, "unknown", "--json", queue=None)
     error = "not found in orders-dlq, worse"
     assert objects(result) == [{"id": "unknown", "outcome": "failed", "error": error}]
     assert result.exit_code == 1
+    assert "2 ids begin with 'id-': id-0, id-1; give" in shop.run(command, "id-", queue=None).stderr
+    outcome = {"retry": "retried", "remove": "deleted"}[command]
+    assert objects(shop.run(command, "job", "id-0", "--json", queue=None)) == [
+        {"id": "job-1", "outcome": outcome},
+        {"id": "id-0", "outcome": outcome},
+    ]
+    assert shop.depths() == (int(command == "retry"), 0, 0)
 
 
 def test_remove_all_at_aws_needs_the_name_of_the_queue_if_it_asks_nothing(shop: MotoShop) -> None:  # SPEC M3
