@@ -364,11 +364,14 @@ def handler(message):
 """
 
 
-def test_a_handler_that_does_not_end_is_interrupted_by_the_second_signal(shop: ServedShop) -> None:  # SPEC M5
+@pytest.mark.parametrize("selection", [("--all",), ("id-0", "id-1")])
+def test_a_handler_that_does_not_end_is_interrupted_by_the_second_signal(
+    shop: ServedShop, selection: tuple[str, ...]
+) -> None:  # SPEC M5
     shop.put(2)
     (shop.folder / "template.yaml").write_text(TEMPLATE)
     (shop.folder / "app.py").write_text(APP)
-    with shop.started("retry", "--all", "--via", "local", "--json") as process:
+    with shop.started("retry", *selection, "--via", "local", "--json") as process:
         shop.until(lambda: "started" in shop.guidance())  # the output of a handler goes to stderr
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)

@@ -40,9 +40,13 @@ class RetryMethod:
         routes = self.routes(inspection)
         if self._handlers is not None:
             return failed.run(inspection, selection, routes, self._handlers.of)
-        most = 10 * concurrency
+        most = self.at_once(concurrency)
         note(f"if this process is killed, up to {most} messages may be delivered twice, under the same stable id")
         return failed.retry(inspection, selection, routes, concurrency=concurrency)
+
+    def at_once(self, concurrency: int) -> int:
+        """Return how many dead letters `each` should get at once: a signal stops the command between two calls."""
+        return 1 if self._handlers is not None else MAX_ENTRIES * concurrency
 
     def check(self, found: FoundDeadLetter) -> None:
         """Check that its queue and its handler are known. Raises `NowhereToGo`."""
@@ -131,12 +135,11 @@ def retry_found(
         method.check(each)
     for each in found:
         note(line(each.dead_letter))
-    for group in _in_tens(found, concurrency):
+    for group in _groups(found, 1 if edit else method.at_once(concurrency)):
         if run.should_stop():
             return
         if edit:
-            for each in group:
-                yield _edit_and_retry(each, method)
+            yield _edit_and_retry(group[0], method)
         else:
             yield from method.each(group)
 
@@ -144,7 +147,7 @@ def retry_found(
 def remove_found(run: CommandSession, found: Sequence[FoundDeadLetter], concurrency: int) -> Iterator[Result]:
     """Delete these dead letters."""
     _checked_inspections(found)
-    for group in _in_tens(found, concurrency):
+    for group in _groups(found, MAX_ENTRIES * concurrency):
         if run.should_stop():
             return
         yield from failed.remove_dead_letters(group[0].inspection, [each.dead_letter for each in group])
@@ -163,12 +166,12 @@ def distinct(found: Mapping[str, FoundDeadLetter]) -> list[FoundDeadLetter]:
     return list({each.dead_letter.delivery_id: each for each in found.values()}.values())
 
 
-def _in_tens(found: Sequence[FoundDeadLetter], concurrency: int) -> Iterator[Sequence[FoundDeadLetter]]:
-    """Split into groups of one queue that are sent or deleted at once."""
-    for _, of_queue in groupby(found, lambda each: each.inspection.queue.arn.text):
+def _groups(found: Sequence[FoundDeadLetter], size: int) -> Iterator[Sequence[FoundDeadLetter]]:
+    """Split into groups of at most this size, each of one queue."""
+    for _, of_queue in groupby(found, lambda each: each.inspection.queue.name):
         rest = list(of_queue)
-        for start in range(0, len(rest), MAX_ENTRIES * concurrency):
-            yield rest[start : start + MAX_ENTRIES * concurrency]
+        for start in range(0, len(rest), size):
+            yield rest[start : start + size]
 
 
 def _edit_and_retry(found: FoundDeadLetter, method: RetryMethod) -> Result:
