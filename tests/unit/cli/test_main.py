@@ -85,6 +85,14 @@ def test_the_help_of_every_command_fits_the_terminal_and_has_examples_but_no_typ
         assert all(max(each.opts, key=len) in shown or (each.metavar or "") in shown for each in options)
 
 
+@pytest.mark.parametrize("names", [[], ["failed"]])
+def test_without_a_command_the_help_is_shown(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    result = CliRunner().invoke(app, names)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == CliRunner().invoke(app, [*names, "--help"]).stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

@@ -53,8 +53,10 @@ class HelpedGroup(TyperGroup):
         except typer.Abort:
             code = 130
         except ClickException as error:
-            no_arguments = type(error).__name__ == "NoArgsIsHelpError"  # its text is the help
-            note(str(error) if no_arguments else f"tarry: {usage_error(error)}")
+            if type(error).__name__ == "NoArgsIsHelpError":
+                typer.echo(str(error), err=True)  # the help
+            else:
+                note(f"tarry: {usage_error(error)}")
             code = 2
         sys.exit(code or 0)
 
