@@ -148,6 +148,8 @@ def test_after_a_signal_the_current_messages_are_finished_and_the_others_release
     assert sorted(shop.bodies("orders") + shop.bodies("orders-dlq")) == list(range(400))
     assert shop.in_flight() == 0
     assert f"retried {len(done)}, failed 0" in shop.guidance()
+    assert f"{number.name}: stopped after the current dead letters; " in shop.guidance()
+    assert " of orders-dlq were released" in shop.guidance()
 
 
 def test_when_the_output_is_closed_the_current_messages_are_finished_and_counted(
@@ -232,13 +234,25 @@ def test_each_dead_letter_is_decided_by_one_key(shop: ServedShop) -> None:  # SP
     shop.put(5, traceback='  File "/var/task/app.py", line 12, in handler\n    charge(order)\n', message="\x1b[2Jno")
     terminal = Terminal(shop, "retry")
     first = terminal.until(PROMPT)
-    for text in ("id-0", "app.CardDeclined: \\x1b[2Jno", "line 12, in handler", "[r]etry  [e]dit  [d]elete  [s]kip"):
+    for text in (
+        "about 5 dead letters in orders-dlq",
+        "id-0",
+        "app.CardDeclined: \\x1b[2Jno",
+        "line 12, in handler",
+        "[r]etry  [e]dit  [d]elete  [s]kip",
+    ):
         assert text in first
     assert "\x1b[2J" not in first
-    for key in "rsxdr":  # x does nothing
+    for key in "rsxd":  # x does nothing
         terminal.press(key)
-        if key != "x":
+        if key in "rs":
             terminal.until(PROMPT)
+    for key in "ndy":  # a delete must be confirmed
+        terminal.until("Permanently delete this dead letter? [y/N] " if key != "d" else PROMPT)
+        terminal.press(key)
+    terminal.until(PROMPT)
+    terminal.press("r")
+    terminal.until(PROMPT)
     assert shop.in_flight() == 2  # the one that was skipped, and the one that is shown
     terminal.press("q")
     assert terminal.exit_code() == 0
@@ -278,8 +292,33 @@ def test_at_the_prompt_the_command_ends_at_once_and_releases_everything(
         terminal.press(how)
     assert terminal.exit_code() == code
     assert "retried 0, failed 0, skipped 0, deleted 0" in terminal.seen
+    if code:
+        name = signal.Signals(code - 128).name
+        assert f"{name}: stopped; 1 dead letter of orders-dlq was released" in terminal.seen
     assert shop.in_flight() == 0
     assert sorted(shop.bodies("orders-dlq")) == [0, 1, 2]
+
+
+def test_named_dead_letters_are_shown_before_they_are_retried_or_removed(shop: ServedShop) -> None:  # SPEC M3
+    """By whole ids or their beginnings: retry asks for each, remove once; --force only shows them."""
+    shop.put(12)
+    terminal = Terminal(shop, "retry", "id-10", "id-3")
+    assert re.search(r"2 dead letters in orders-dlq.*id-10\S+  in orders-dlq", terminal.until(PROMPT), re.DOTALL)
+    terminal.press("r")
+    assert re.search(r"id-3\S+  in orders-dlq", terminal.until(PROMPT))
+    terminal.press("s")
+    assert terminal.exit_code() == 0
+    assert shop.bodies("orders") == [10]
+    terminal = Terminal(shop, "remove", "id-3", "id-5")
+    assert "id-5  app.CardDeclined: no" in terminal.until("Permanently delete 2 dead letters? [y/N] ")
+    terminal.press("y")
+    assert terminal.exit_code() == 0
+    terminal = Terminal(shop, "retry", "id-7", "--force")
+    assert terminal.exit_code() == 0
+    assert "id-7  app.CardDeclined: no\r\n" in terminal.seen
+    assert shop.bodies("orders") == [10, 7]
+    assert sorted(shop.bodies("orders-dlq")) == [0, 1, 2, 4, 6, 8, 9, 11]
+    assert shop.in_flight() == 0
 
 
 def test_an_operation_on_many_dead_letters_asks_once(shop: ServedShop) -> None:  # SPEC M3
@@ -325,11 +364,14 @@ def handler(message):
 """
 
 
-def test_a_handler_that_does_not_end_is_interrupted_by_the_second_signal(shop: ServedShop) -> None:  # SPEC M5
+@pytest.mark.parametrize("selection", [("--all",), ("id-0", "id-1")])
+def test_a_handler_that_does_not_end_is_interrupted_by_the_second_signal(
+    shop: ServedShop, selection: tuple[str, ...]
+) -> None:  # SPEC M5
     shop.put(2)
     (shop.folder / "template.yaml").write_text(TEMPLATE)
     (shop.folder / "app.py").write_text(APP)
-    with shop.started("retry", "--all", "--via", "local", "--json") as process:
+    with shop.started("retry", *selection, "--via", "local", "--json") as process:
         shop.until(lambda: "started" in shop.guidance())  # the output of a handler goes to stderr
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)

@@ -1,6 +1,5 @@
 """docs/reference/command.md: the commands of `tarry` and their options, from the application itself."""
 
-import re
 from collections.abc import Iterator
 from enum import Enum
 from inspect import Parameter, getdoc, signature
@@ -38,7 +37,7 @@ class CommandParameter(NamedTuple):
 
     @property
     def _argument(self) -> str:
-        return re.sub(r"^\[(\w+)\]\.\.\.$", r"\1", self.info.metavar or self.name.upper())
+        return self.info.metavar or self.name.upper()
 
     @property
     def usage(self) -> str:
@@ -97,9 +96,8 @@ def _command(prefix: str, info: CommandInfo) -> Command:
     for name, parameter in signature(function, eval_str=True).parameters.items():
         kind, parameter_info = get_args(parameter.annotation)[:2]
         parameters.append(CommandParameter(parameter_info, name, kind, parameter.default))
-    _, _, examples = (info.epilog or "").partition("[/]: ")
-    listed = [each for each in re.split(r"; (?=tarry )", examples) if each]
-    return Command(f"{prefix} {info.name or function.__name__}", getdoc(function) or "", listed, parameters)
+    name = f"{prefix} {info.name or function.__name__}"
+    return Command(name, getdoc(function) or "", (info.epilog or "").splitlines(), parameters)
 
 
 def parts() -> dict[str, str]:

@@ -2,13 +2,14 @@
 
 import contextlib
 import json
+from collections import Counter
 from random import Random
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from tarry import Message, Reject, consumer, failed
+from tarry import ConfigurationError, Message, Reject, consumer, failed
 from tarry.simulator.client import SimulatedClient
 from tarry.simulator.history import History
 from tarry.simulator.sqs import Sqs
@@ -119,6 +120,22 @@ def test_dead_letters_with_other_ids_are_released_at_once(sandbox: Sandbox) -> N
         shown = failed.show(inspection, failed.select([ids[13], ids[2]]))
         assert [dead_letter.id for dead_letter in shown.dead_letters] == [ids[13], ids[2]]
         assert invisible(sandbox) == 2
+
+
+def test_the_beginning_of_an_id_is_enough_if_it_is_unique(sandbox: Sandbox) -> None:  # SPEC M1
+    ids = dead_letters(sandbox, 25)
+    with failed.opened("orders-dlq") as inspection:
+        shown = failed.show(inspection, failed.select([ids[13][:12], ids[2], "unknown"]))
+        assert [dead_letter.id for dead_letter in shown.dead_letters] == [ids[13], ids[2]]
+        assert (shown.missing, inspection.scanned) == (("unknown",), 25)
+        assert invisible(sandbox) == 2
+    [(first, _)] = Counter(each[0] for each in ids).most_common(1)
+    with failed.opened("orders-dlq") as inspection, pytest.raises(failed.AmbiguousId) as caught:
+        list(failed.remove(inspection, failed.select([first])))
+    assert sorted(caught.value.matches) == sorted(each for each in ids if each[0] == first)
+    assert (invisible(sandbox), len(sandbox.messages("orders-dlq"))) == (0, 25)
+    with pytest.raises(ConfigurationError, match="an id is empty"):
+        failed.select([""])
 
 
 def test_throttled_requests_are_repeated(sandbox: Sandbox) -> None:

@@ -9,7 +9,9 @@ import pytest
 from tarry import DeadLetter, Fixed, Message, RetryInPlace, SendAgain, consumer, failed
 from tarry.failed import Result, Routes
 from tarry.message import delivery_of
+from tarry.simulator.sqs import SqsError
 from tarry.testing import Sandbox
+from tarry.testing.fault_injection import REFUSALS
 from tests.unit.failed.dead_letters import envelope_of
 from tests.wire import arn
 
@@ -278,12 +280,26 @@ def test_a_known_queue_is_trusted_in_this_account(sandbox: Sandbox, gateway: Gat
     assert len(sandbox.messages("payroll")) == 1
 
 
-def test_without_permission_to_list_sources_the_redrive_policy_of_the_origin_is_read(
-    sandbox: Sandbox, gateway: Gateway
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("AccessDenied", 403),
+        ("InvalidAction", 400),
+        ("AWS.SimpleQueueService.UnsupportedOperation", 400),
+        ("404", 404),
+        ("InternalFailure", 501),
+    ],
+)
+def test_where_sqs_does_not_list_sources_the_redrive_policy_of_the_origin_is_read(
+    sandbox: Sandbox, gateway: Gateway, code: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # SPEC M3
+    """The permission is missing, or an emulator does not have the operation. `--to` always suffices."""
     dead_lettered(sandbox, 1)
+    put(sandbox)
+    monkeypatch.setitem(REFUSALS, "denied", SqsError(code, "no", status=status))
     sandbox.faults.add("denied", operation="ListDeadLetterSourceQueues", times=None)
-    assert outcomes(retry()) == {"retried": 1}
+    assert outcomes(retry()) == {"retried": 1, "failed": 1}
+    assert outcomes(retry(to="orders")) == {"retried": 1}
 
 
 def test_dead_letters_are_not_sent_to_their_own_queue(sandbox: Sandbox, gateway: Gateway) -> None:

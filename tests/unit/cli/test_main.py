@@ -1,10 +1,14 @@
 """The command without its libraries, its help, and options that cannot be combined."""
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from tarry import __version__
@@ -58,10 +62,55 @@ def test_moto_is_needed_only_for_resources_that_it_creates(skip: list[str], monk
     assert last.endswith(f"; install it with: {install_command('local,local-aws')}\n")
 
 
-def test_the_help_has_an_example() -> None:
-    result = CliRunner().invoke(app, ["local", "--help"])
-    assert result.exit_code == 0
-    assert "tarry local --event events/orders.json" in result.stdout
+def commands(group: Any = None, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield all commands and groups, each with its names."""
+    group = group or typer.main.get_command(app)
+    yield names, group
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands(command, *names, name)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_help_of_every_command_fits_the_terminal_and_has_examples_but_no_types(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for names, command in commands():
+        shown = CliRunner().invoke(app, [*names, "--help"]).stdout
+        assert shown.startswith(" ".join(("Usage: tarry", *names)))
+        assert max(len(line) for line in shown.splitlines()) <= columns
+        assert not re.search(r"<\w+|\[\[|\[bold\]|x[<>]=", shown), shown
+        examples = command.epilog.splitlines()
+        assert shown.splitlines()[-len(examples) :] == [f"  {example}" for example in examples]
+        assert all(" ".join(("tarry", *names)) in example for example in examples[: len(names)])
+        options = [each for each in command.params if not getattr(each, "hidden", False)]
+        assert all(max(each.opts, key=len) in shown or (each.metavar or "") in shown for each in options)
+
+
+@pytest.mark.parametrize("names", [[], ["failed"]])
+def test_without_a_command_the_help_is_shown(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    result = CliRunner().invoke(app, names)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == CliRunner().invoke(app, [*names, "--help"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("failed show --max 0", "--max must be a number, 1 or more"),
+        ("failed show --max many", "--max must be a number, 1 or more"),
+        ("local --port 99999", "--port must be a number, 0 to 65535"),
+        ("failed show --quue dlq", "no such option: --quue. Did you mean --queue?"),
+        ("failed shwo", "no such command 'shwo'. Did you mean 'show'?"),
+        ("send", "missing argument QUEUE; see tarry send --help"),
+        ("invoke Orders", "missing option --event; see tarry invoke --help"),
+        ("failed retry --via mail", "--via: 'mail' is not one of 'queue', 'local'; see tarry failed retry --help"),
+    ],
+)
+def test_wrong_usage_is_one_line_that_says_what_to_do(arguments: str, line: str) -> None:
+    result = CliRunner().invoke(app, arguments.split())
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"tarry: {line}\n")
 
 
 @pytest.mark.parametrize("option", [["--skip-time"], ["--expect", "committed=1"], ["--give-up", "3"]])

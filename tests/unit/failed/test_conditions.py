@@ -60,13 +60,20 @@ def test_a_condition_is_a_field_an_operator_and_a_value(text: str, expected: boo
     assert matches(recorded_dead_letter(BODY, ATTRIBUTES), [condition(text)]) is expected
 
 
-@pytest.mark.parametrize("text", ["body.missing = 1", "body.missing != 1", "body.none != 1", "attributes.x ~ ."])
-def test_a_missing_field_matches_no_condition(text: str) -> None:  # SPEC M2
-    assert not matches(recorded_dead_letter(BODY), [condition(text)])
+@pytest.mark.parametrize("field", ["body.missing", "body.none", "attributes.x", "extra"])
+def test_a_missing_field_matches_only_null(field: str) -> None:  # SPEC M2
+    one = recorded_dead_letter(BODY)
+    assert matches(one, [condition(f"{field} = null")])
+    for other in ("= 1", "!= 1", "!= null", "<= null", "~ .", '= "null"'):
+        assert not matches(one, [condition(f"{field} {other}")])
+    assert not matches(one, [condition("body.id = null")])
+    assert matches(one, [condition("body.id != null")])
 
 
-def test_a_dead_letter_without_a_failure_record_matches_no_condition_on_its_reason() -> None:  # SPEC M2
+def test_dead_letters_without_a_failure_record_are_selected_by_a_reason_of_null() -> None:  # SPEC M2
+    assert matches(dead_letter("{}"), [condition("reason = null"), condition("type = null")])
     assert not matches(dead_letter("{}"), [condition("reason != fatal")])
+    assert not matches(recorded_dead_letter(BODY), [condition("reason = null")])
 
 
 def test_a_body_that_is_not_json_is_compared_as_text() -> None:  # SPEC M2

@@ -6,14 +6,15 @@ import typer
 
 from tarry import __version__
 from tarry.cli import failed, init, invoke, local, queues, send
+from tarry.cli.help import CommandLine
 
-app = typer.Typer(
-    name="tarry",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+EXAMPLE = """\
+tarry init orders
+tarry local --watch
+tarry send orders '{"id": 1}'
+tarry failed show --queue orders-dlq"""
+
+app = CommandLine(name="tarry", epilog=EXAMPLE)
 
 
 def _print_version(asked: bool) -> None:

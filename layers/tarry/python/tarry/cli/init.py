@@ -9,7 +9,9 @@ import typer
 
 from tarry.cli.errors import refusals
 
-EXAMPLE = "[bold]Examples[/]: tarry init orders; tarry init"
+EXAMPLE = """\
+tarry init orders
+tarry init"""
 CREATED = """\
   template.yaml     a queue, its dead-letter queue, a function, an alarm
   functions/orders  the handler

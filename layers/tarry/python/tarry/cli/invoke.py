@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from tarry.simulator.history import HistoryEvent
     from tarry.template import TemplateFunction
 
-EXAMPLE = "[bold]Examples[/]: tarry invoke OrdersFunction -e events/orders.json; tarry invoke Digest -e - < event.json"
+EXAMPLE = """\
+tarry invoke OrdersFunction -e events/orders.json
+tarry invoke Digest -e - < event.json"""
 
 
 def invoke(  # noqa: PLR0917 the options of the command

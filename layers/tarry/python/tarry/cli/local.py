@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tarry.local.runs.report import RunReport
     from tarry.local.show.board import View
 
-EXAMPLE = (
-    "[bold]Examples[/]: tarry local --watch; "
-    "tarry local --event events/orders.json --skip-time --expect committed=8,dead_lettered=2"
-)
+EXAMPLE = """\
+tarry local --watch
+tarry local --event events/orders.json --skip-time
+tarry local --event events/orders.json --expect committed=8,dead_lettered=2"""
 
 
 def local(  # noqa: PLR0913, PLR0917 the options of the command

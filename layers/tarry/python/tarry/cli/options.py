@@ -47,7 +47,9 @@ class Via(StrEnum):
 
 Ids = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ID]...", help="Stable ids or SQS message ids.", show_default=False),
+    typer.Argument(
+        metavar="ID", help="Stable ids or SQS message ids, or the beginning of one if it is unique.", show_default=False
+    ),
 ]
 QueueName = Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME|URL", help="The dead-letter queue.")]
 TemplateFile = Annotated[
@@ -70,7 +72,7 @@ Conditions = Annotated[
         metavar="'FIELD OP VALUE'",
         help="Select by a condition; repeatable, all must match. FIELD: type, reason, attempts, failed_at, origin, "
         "fingerprint, message, said, body, attributes, extra, or a JMESPath into them; "
-        "OP: = != < <= > >= ~ (regular expression).",
+        "OP: = != < <= > >= ~ (regular expression); VALUE: JSON or text, null for a missing field.",
     ),
 ]
 EndpointUrl = Annotated[str | None, typer.Option("--endpoint-url", metavar="URL", help="Use this SQS instead of AWS.")]

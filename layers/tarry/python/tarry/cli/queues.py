@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from tarry.local.aws.client import QueueDepth
 
-EXAMPLE = "[bold]Example[/]: tarry queues --json"
+EXAMPLE = """\
+tarry queues
+tarry queues --json"""
 WIDE_ENOUGH = 250  # names are up to 80 characters long
 
 

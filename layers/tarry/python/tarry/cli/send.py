@@ -8,9 +8,9 @@ import typer
 from tarry.cli.connection import place, sqs_at
 from tarry.cli.options import AsJson, Aws, LocalEndpointUrl, pairs
 
-EXAMPLE = (
-    """[bold]Examples[/]: tarry send orders '{"id": 1}' --delay 60; tarry send ledger.fifo @entry.json --group a"""
-)
+EXAMPLE = """\
+tarry send orders '{"id": 1}' --delay 60
+tarry send ledger.fifo @entry.json --group a"""
 
 
 def send(  # noqa: PLR0913, PLR0917 the options of the command

@@ -14,7 +14,7 @@ boto3 installs.
 
 from tarry.failed.conditions import Condition, condition, matches
 from tarry.failed.dead_letters import DeadLetterMessage, as_event, as_json, edit
-from tarry.failed.errors import BadFilter, CannotEdit, NotAllowed, NowhereToGo, UnknownQueue
+from tarry.failed.errors import AmbiguousId, BadFilter, CannotEdit, NotAllowed, NowhereToGo, UnknownQueue
 from tarry.failed.in_process import run, run_dead_letter
 from tarry.failed.inspection import Inspection, opened
 from tarry.failed.queues import DeadLetterQueue, Routes, find
@@ -24,6 +24,7 @@ from tarry.failed.retrying import retry, retry_dead_letters
 from tarry.failed.selection import Selection, Shown, not_found, scanned, select, show
 
 __all__ = [
+    "AmbiguousId",
     "BadFilter",
     "CannotEdit",
     "Condition",

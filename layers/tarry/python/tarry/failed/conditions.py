@@ -2,7 +2,7 @@
 
 FIELD is a JMESPath expression over the `document` of a dead letter. OP is one of ``= != < <= > >= ~``; ``~`` searches
 the text for a regular expression. VALUE is JSON if it parses, otherwise text. A field that the dead letter does not
-have matches no condition, not even ``!=``.
+have matches only ``= null``, not even ``!=`` another value.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Condition(Value):
         except JMESPathError:  # a JMESPath function called on a wrong type
             return False
         if found is None:
-            return False
+            return self.operator == "=" and self.value is None
         if self.field == "origin" and not str(self.value).startswith("arn:"):
             found = queue_name(str(found))
         if self._pattern is not None:

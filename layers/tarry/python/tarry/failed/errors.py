@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tarry.errors import TarryError
 
+MAX_LISTED = 10
+
 
 class UnknownQueue(TarryError):
     """The queue does not exist. ``known`` are names of existing queues, as far as SQS lists them."""
@@ -12,6 +14,18 @@ class UnknownQueue(TarryError):
         self.known = known
         existing = f"; existing queues: {', '.join(known)}" if known else ""
         super().__init__(f"queue {name!r} does not exist{existing}")
+
+
+class AmbiguousId(TarryError):
+    """The beginning of an id that several dead letters have. ``matches`` are their ids."""
+
+    def __init__(self, beginning: str, matches: tuple[str, ...]) -> None:
+        self.matches = matches
+        more = f" and {len(matches) - MAX_LISTED} more" if len(matches) > MAX_LISTED else ""
+        super().__init__(
+            f"{len(matches)} ids begin with {beginning!r}: {', '.join(matches[:MAX_LISTED])}{more}; "
+            "give more characters of the id"
+        )
 
 
 class BadFilter(TarryError):
@@ -34,5 +48,5 @@ class CannotEdit(TarryError):
     """The dead letter cannot have this body."""
 
 
-for _public in (UnknownQueue, BadFilter, NowhereToGo, NotAllowed, CannotEdit):
+for _public in (UnknownQueue, AmbiguousId, BadFilter, NowhereToGo, NotAllowed, CannotEdit):
     _public.__module__ = "tarry.failed"

@@ -69,6 +69,8 @@ class Inspection:
         """FIFO groups (queue ARN and group id) that are sent no more messages, and the id of the one that failed."""
         self.not_released = 0
         """The number of dead letters that were not released: they become visible when their visibility timeout ends."""
+        self.released = 0
+        """The number of dead letters that the last release made visible again."""
         self.lookups = lookups()
         self._stop = stop
         self._every = keepalive
@@ -199,9 +201,11 @@ class Inspection:
         with self._not_extending():
             released = [each for delivery_id, each in self._in_flight.items() if delivery_id not in keep]
             changes = [VisibilityChange(each.delivery, 0) for each in released]
+            self.released = 0
             for changed in change_visibility(changes, self.queue.arn, self.lookups):
                 self._in_flight.pop(changed.change.delivery.delivery_id, None)
                 self._seen.discard(changed.change.delivery.delivery_id)  # it can be offered again
+                self.released += changed.error is None
                 self.not_released += changed.error is not None and not is_stale_handle(changed.error)
 
     def _lease_seconds(self) -> int:

@@ -35,7 +35,8 @@ class DeadLetterQueue(Value):
     visibility_timeout: int
     """In seconds."""
     sources: tuple[QueueArn, ...] | None
-    """The queues that have it as their dead-letter queue; None without the permission to list them."""
+    """The queues that have it as their dead-letter queue; None if SQS does not list them: the permission is missing,
+    or an emulator does not have the operation."""
     moves_to: str | None
     """The name of its own dead-letter queue, to which an inspection can move messages; None if it has none."""
     moves_after: int | None
@@ -123,9 +124,18 @@ def _sources(url: str, arn: QueueArn, sqs: Lookups) -> tuple[QueueArn, ...] | No
                 return tuple(named_queue(each, arn) for each in urls)
             more = {"NextToken": token, "MaxResults": 1000}
     except Exception as error:
-        if is_denied(error_code(error)):
+        if is_denied(error_code(error)) or _is_unsupported(error):
             return None
         raise
+
+
+def _is_unsupported(error: Exception) -> bool:
+    """Whether the endpoint does not have the operation, as some emulators of SQS."""
+    code, response = error_code(error), getattr(error, "response", None)
+    if any(part in code for part in ("InvalidAction", "UnknownOperation", "UnsupportedOperation", "NotImplemented")):
+        return True
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
+    return status in {404, 405, 501} and not is_no_queue(code)
 
 
 def _names(sqs: Lookups) -> tuple[str, ...]:

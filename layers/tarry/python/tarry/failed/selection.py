@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tarry.errors import ConfigurationError
 from tarry.failed.conditions import Condition, condition, matches
+from tarry.failed.errors import AmbiguousId
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from tarry.failed.dead_letters import DeadLetterMessage
     from tarry.failed.inspection import Inspection
@@ -41,14 +42,18 @@ class Selection(Value):
 def select(ids: Iterable[str] = (), where: Iterable[str] = (), *, everything: bool = False) -> Selection:
     """Select dead letters by stable or SQS message ids, by conditions that must all be met, or all of them.
 
+    The beginning of an id selects a dead letter if no other dead letter has an id that begins like that.
+
     Raises:
-        ConfigurationError: ids are combined with conditions or with ``everything``.
+        ConfigurationError: ids are combined with conditions or with ``everything``, or an id is empty.
         BadFilter: a condition cannot be parsed.
     """
     ids = tuple(dict.fromkeys(ids))
     conditions = tuple(condition(text) for text in where)
     if ids and (conditions or everything):
         raise ConfigurationError("ids cannot be combined with --where or --all: give one or the other")
+    if "" in ids:
+        raise ConfigurationError("an id is empty: give the id of a dead letter, or the beginning of one")
     return Selection(ids, conditions, everything)
 
 
@@ -66,19 +71,87 @@ def offered(
     return list(chosen.values())
 
 
+class FoundDeadLetter(NamedTuple):
+    """A dead letter that was found by its id, and the inspection in which it is in flight."""
+
+    dead_letter: DeadLetterMessage
+    inspection: Inspection
+
+
 def by_ids(inspection: Inspection, ids: Iterable[str]) -> dict[str, DeadLetterMessage]:
-    """Find dead letters by id. They stay in flight; all others are released."""
-    wanted = set(ids)
-    found: dict[str, DeadLetterMessage] = {}
-    for dead_letters in inspection.polls():
-        for dead_letter in dead_letters:
-            for name in (dead_letter.id, dead_letter.delivery_id):
-                if name in wanted:
-                    found.setdefault(name, dead_letter)
-        if len(found) == len(wanted):
+    """Find dead letters of one queue by id; see `found_by_ids`."""
+    return {name: found.dead_letter for name, found in found_by_ids([inspection], ids).items()}
+
+
+def found_by_ids(inspections: Iterable[Inspection], ids: Iterable[str]) -> dict[str, FoundDeadLetter]:
+    """Find dead letters by id, or by the beginning of an id. They stay in flight; all others are released.
+
+    The search ends when all ids are found. The beginning of an id takes the whole search: only then it is certain that
+    no other dead letter has an id that begins like that.
+
+    Raises:
+        AmbiguousId: several dead letters have an id that begins like that.
+    """
+    matches = _Matches(ids)
+    searched: list[Inspection] = []
+    for inspection in inspections:
+        searched.append(inspection)
+        for dead_letters in inspection.polls():
+            for dead_letter in dead_letters:
+                matches.add(FoundDeadLetter(dead_letter, inspection))
+            if matches.has_all:
+                break
+        _release_others(searched, matches.candidates())
+        if matches.has_all:
             break
-    inspection.release(keep={dead_letter.delivery_id for dead_letter in found.values()})
+    found = matches.chosen()
+    _release_others(searched, found.values())
     return found
+
+
+class _Matches:
+    """The dead letters whose ids are, or begin with, the ids that are searched for."""
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self._whole: dict[str, FoundDeadLetter] = {}
+        self._beginning: dict[str, dict[str, FoundDeadLetter]] = {name: {} for name in ids}
+
+    @property
+    def has_all(self) -> bool:
+        """Whether each id is the whole id of a dead letter, so that no other one can change the result."""
+        return len(self._whole) == len(self._beginning)
+
+    def add(self, found: FoundDeadLetter) -> None:
+        dead_letter = found.dead_letter
+        for own_id in (dead_letter.id, dead_letter.delivery_id):
+            if own_id in self._beginning:
+                self._whole.setdefault(own_id, found)
+            for name, by_id in self._beginning.items():
+                if own_id.startswith(name):
+                    by_id.setdefault(dead_letter.id, found)
+
+    def candidates(self) -> Iterator[FoundDeadLetter]:
+        yield from self._whole.values()
+        for by_id in self._beginning.values():
+            yield from by_id.values()
+
+    def chosen(self) -> dict[str, FoundDeadLetter]:
+        """Return the dead letter of each id, in the order of the ids. Raises `AmbiguousId`."""
+        found: dict[str, FoundDeadLetter] = {}
+        for name, by_id in self._beginning.items():
+            if name in self._whole:
+                found[name] = self._whole[name]
+            elif len(by_id) > 1:
+                raise AmbiguousId(name, tuple(by_id))
+            elif by_id:
+                found[name] = next(iter(by_id.values()))
+        return found
+
+
+def _release_others(inspections: Iterable[Inspection], keep: Iterable[FoundDeadLetter]) -> None:
+    kept = {found.dead_letter.delivery_id for found in keep}
+    for inspection in inspections:
+        inspection.release(keep=kept)
 
 
 def not_found(inspection: Inspection) -> str:

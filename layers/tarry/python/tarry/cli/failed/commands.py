@@ -12,9 +12,9 @@ from rich.text import Text
 from tarry import failed
 from tarry.cli.errors import note, refusals
 from tarry.cli.failed.prompts import confirms, has_terminal
-from tarry.cli.failed.rendering import WIDTH_WITHOUT_TERMINAL, details, table
-from tarry.cli.failed.reporting import ResultReport, report_inspection, write_json
-from tarry.cli.failed.retrying import RetryMethod, ask_for_each, edit_and_retry
+from tarry.cli.failed.rendering import WIDTH_WITHOUT_TERMINAL, details, line, table
+from tarry.cli.failed.reporting import ResultReport, count_of, report_inspection, write_json
+from tarry.cli.failed.retrying import RetryMethod, ask_for_each, ask_for_found, distinct, remove_found, retry_found
 from tarry.cli.failed.session import CommandSession, session
 from tarry.cli.failed.targets import TargetOptions
 from tarry.cli.options import (
@@ -40,13 +40,24 @@ from tarry.failed.selection import MAX_SHOWN
 from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-    from tarry.failed import DeadLetterMessage, DeadLetterQueue, Inspection, Result, Selection
+    from tarry.failed import DeadLetterMessage, Inspection, Result, Selection
 
-SHOW_EXAMPLE = "[bold]Example[/]: tarry failed show --queue orders-dlq --where 'type = app.CardDeclined'"
-RETRY_EXAMPLE = "[bold]Example[/]: tarry failed retry --stack shop --where 'failed_at > 2026-11-21T08:00Z'"
-REMOVE_EXAMPLE = "[bold]Example[/]: tarry failed remove 636e0ad2-2096-46ab-9069-64496372034b --queue orders-dlq"
+EXAMPLE = """\
+tarry failed show --queue orders-dlq
+tarry failed retry --queue orders-dlq"""
+SHOW_EXAMPLE = """\
+tarry failed show --queue orders-dlq
+tarry failed show 636e0ad2 --queue orders-dlq
+tarry failed show --stack shop --where 'type = app.CardDeclined'"""
+RETRY_EXAMPLE = """\
+tarry failed retry --queue orders-dlq
+tarry failed retry 636e0ad2 --queue orders-dlq
+tarry failed retry --stack shop --where 'failed_at > 2026-11-21T08:00Z'"""
+REMOVE_EXAMPLE = """\
+tarry failed remove 636e0ad2 --queue orders-dlq
+tarry failed remove --queue orders-dlq --where 'body.id < 100'"""
 
 
 def show(  # noqa: PLR0913, PLR0917 the options of the command
@@ -80,24 +91,41 @@ def show(  # noqa: PLR0913, PLR0917 the options of the command
     with session(
         TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
     ) as run:
-        missing = list(selection.ids)
+        if selection.ids:
+            run.exit(_show_found(run, selection.ids, keepalive, as_json=as_json, as_event=as_event))
         shown: list[DeadLetterMessage] = []
         for found in run.queues:
-            wanted = failed.select(missing) if selection.ids else selection
             with run.opened(found, keepalive) as inspection:
-                answer = failed.show(inspection, wanted, most)
-            missing = list(answer.missing)
-            shown += answer.dead_letters
+                dead_letters = failed.show(inspection, selection, most).dead_letters
+            shown += dead_letters
             if not as_event:
-                _print(answer.dead_letters, inspection, as_json=as_json, in_detail=bool(selection.ids))
+                _print(dead_letters, found.name, as_json=as_json)
             report_inspection(inspection)
-            if run.stopping() or (selection.ids and not missing):
+            if run.stopping():
                 break
         if as_event:
             write_json(failed.as_event(shown))
-        for each in missing:
-            note(f"tarry: dead letter {each!r} was not found in {', '.join(found.name for found in run.queues)}")
-        run.exit(1 if missing else 0)
+        run.exit(0)
+
+
+def _show_found(run: CommandSession, ids: tuple[str, ...], keepalive: float, *, as_json: bool, as_event: bool) -> int:
+    """Show the dead letters with these ids; return the exit code."""
+    with run.found(ids, keepalive) as found:
+        dead_letters = list(dict.fromkeys(each.dead_letter for each in found.values()))
+    if as_event:
+        write_json(failed.as_event(dead_letters))
+    elif as_json:
+        for dead_letter in dead_letters:
+            write_json(failed.as_json(dead_letter))
+    else:
+        console = _console()
+        for dead_letter in dead_letters:
+            console.print(details(dead_letter))
+            console.print()
+    missing = [] if run.stopping() else [each for each in ids if each not in found]
+    for each in missing:
+        note(f"tarry: dead letter {each!r} was not found in {run.queue_names}")
+    return 1 if missing else 0
 
 
 def retry(  # noqa: PLR0913, PLR0917 the options of the command
@@ -113,7 +141,10 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
         typer.Option("--to", metavar="NAME|URL", help="Send to this queue instead of the queue each came from."),
     ] = None,
     via: Annotated[
-        Via, typer.Option("--via", help="Send each back to its queue, or run its handler in this process.")
+        Via,
+        typer.Option(
+            "--via", metavar="queue|local", help="Send each back to its queue, or run its handler in this process."
+        ),
     ] = Via.queue,
     edit: Annotated[bool, typer.Option("--edit", help="Open each body in $EDITOR first.")] = False,
     force: Force = False,
@@ -126,8 +157,8 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
 ) -> None:
     """Send dead letters back to the queues they came from: send, confirm, then delete.
 
-    Without ids, --all or --where, show each dead letter and ask for one key:
-    retry, edit, delete, skip or quit.
+    At a terminal, the command shows each dead letter and asks for one key: retry,
+    edit, delete, skip or quit. With --all or --where it asks once for all.
 
     Exit code: 0 success, 1 some dead letters could not be retried, 2 wrong usage
     (nothing was changed), 128 plus its number after a signal.
@@ -141,28 +172,34 @@ def retry(  # noqa: PLR0913, PLR0917 the options of the command
         if via is Via.local and concurrency > 1:
             raise UsageError("--via local runs one dead letter at a time: leave out --concurrency")
         asks = _asks(selection, force=force)
+        is_bulk = bool(selection.conditions or selection.everything)
     options = TargetOptions(
         queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile
     )
     with session(options, needs_handlers=via is Via.local) as run:
-        report = run.report(as_json=as_json, shows_all=asks)
+        report = run.report(as_json=as_json, shows_all=not is_bulk)
         method = RetryMethod(run, to, local=via is Via.local)
-        routes = [method.routes(found) for found in run.queues]
-        if not asks and not force and has_terminal() and not _confirms(run, selection, "Retry"):
+        if is_bulk and not force and has_terminal() and not _confirms(run, selection, "Retry"):
             run.exit(0)
-        missing: tuple[str, ...] = selection.ids
-        for found, route in zip(run.queues, routes, strict=True):
-            with run.opened(found, keepalive) as inspection, report.progress():
+        if selection.ids:
+            with run.found(selection.ids, keepalive) as by_id, report.progress():
+                _report_missing(run, report, selection.ids, by_id)
+                found = distinct(by_id)
                 if asks:
-                    results = ask_for_each(run, inspection, method, route)
-                elif edit:
-                    results = edit_and_retry(run, inspection, missing, method, route)
+                    results = ask_for_found(run, found, method, edit=edit)
                 else:
-                    wanted = failed.select(missing) if selection.ids else selection
-                    results = method.retry(inspection, wanted, route, concurrency)
-                missing = _report(report, inspection, results, run.queues)
+                    results = retry_found(run, found, method, edit=edit, concurrency=concurrency)
+                _report(report, results)
+            run.end(report)
+        for each in run.queues:
+            with run.opened(each, keepalive) as inspection, report.progress():
+                if asks:
+                    results = ask_for_each(run, inspection, method)
+                else:
+                    results = method.retry(inspection, selection, concurrency)
+                _report(report, results, inspection)
             report_inspection(inspection)
-            if run.stopping() or (selection.ids and not missing):
+            if run.stopping():
                 break
         run.end(report)
 
@@ -185,6 +222,8 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
 ) -> None:
     """Delete dead letters permanently.
 
+    At a terminal, the command asks once for all.
+
     Exit code: 0 success, 1 some dead letters could not be deleted, 2 wrong usage
     (nothing was changed), 128 plus its number after a signal.
     """
@@ -195,81 +234,81 @@ def remove(  # noqa: PLR0913, PLR0917 the options of the command
     with session(
         TargetOptions(queue, template, stack, pairs(parameter or [], "--parameter"), endpoint_url, region, profile)
     ) as run:
-        report = run.report(as_json=as_json, shows_all=False)
-        if not force and has_terminal() and not _confirms(run, selection, "Permanently delete"):
+        report = run.report(as_json=as_json, shows_all=bool(selection.ids))
+        asks = has_terminal() and not force
+        if selection.everything and not asks and not queue and run.account.is_aws:
+            raise UsageError(f"remove --all without a question needs the queue's name at AWS: --queue {run.queues[0]}")
+        if selection.ids:
+            with run.found(selection.ids, keepalive) as by_id, report.progress():
+                _report_missing(run, report, selection.ids, by_id)
+                found = distinct(by_id)
+                for dead_letter, _ in found:
+                    note(line(dead_letter))
+                question = f"Permanently delete {count_of(len(found))}?"
+                if found and asks and not confirms(run.guidance, run.stopping, question):
+                    run.exit(0)
+                _report(report, remove_found(run, found, concurrency))
+            run.end(report)
+        if asks and not _confirms(run, selection, "Permanently delete"):
             run.exit(0)
-        missing: tuple[str, ...] = selection.ids
-        for found in run.queues:
-            with run.opened(found, keepalive) as inspection, report.progress():
-                wanted = failed.select(missing) if selection.ids else selection
-                missing = _report(
-                    report, inspection, failed.remove(inspection, wanted, concurrency=concurrency), run.queues
-                )
+        for each in run.queues:
+            with run.opened(each, keepalive) as inspection, report.progress():
+                _report(report, failed.remove(inspection, selection, concurrency=concurrency), inspection)
             report_inspection(inspection)
-            if run.stopping() or (selection.ids and not missing):
+            if run.stopping():
                 break
         run.end(report)
 
 
-def _report(
-    report: ResultReport, inspection: Inspection, results: Iterable[Result], queues: Sequence[DeadLetterQueue]
-) -> tuple[str, ...]:
-    """Report each result; return the ids that were not found, which may be in another queue."""
-    missing: list[str] = []
+def _report(report: ResultReport, results: Iterable[Result], inspection: Inspection | None = None) -> None:
+    """Report each result, and the progress of an inspection."""
     for result in results:
-        if result.dead_letter is None and inspection.queue is not queues[-1]:
-            missing.append(result.id)
-            continue
-        if result.dead_letter is None and len(queues) > 1:
-            names = ", ".join(queue.name for queue in queues)
-            report.add(failed.Result(result.id, "failed", f"not found in {names}"))
-        else:
-            report.add(result)
-        report.tick(inspection)
-    return tuple(missing)
+        report.add(result)
+        if inspection is not None:
+            report.tick(inspection)
 
 
-def _print(
-    dead_letters: Iterable[DeadLetterMessage], inspection: Inspection, *, as_json: bool, in_detail: bool
-) -> None:
-    dead_letters = list(dead_letters)
+def _report_missing(run: CommandSession, report: ResultReport, ids: Iterable[str], found: Collection[str]) -> None:
+    """Report the ids that were not found, unless a signal ended the search."""
+    for each in ids:
+        if each not in found and not run.stopping():
+            report.add(failed.Result(each, "failed", f"not found in {run.queue_names}"))
+
+
+def _console() -> Console:
+    console = Console(file=sys.stdout, highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH_WITHOUT_TERMINAL
+    return console
+
+
+def _print(dead_letters: Sequence[DeadLetterMessage], queue: str, *, as_json: bool) -> None:
     if as_json:
         for dead_letter in dead_letters:
             write_json(failed.as_json(dead_letter))
-        return
-    console = Console(file=sys.stdout, highlight=False)
-    if not console.is_terminal:
-        console = Console(file=sys.stdout, highlight=False, width=WIDTH_WITHOUT_TERMINAL)
-    if in_detail:
-        for dead_letter in dead_letters:
-            console.print(details(dead_letter))
-            console.print()
     elif dead_letters:
-        console.print(Text(inspection.queue.name, "bold"))
-        console.print(table(dead_letters, console))
+        console = _console()
+        console.print(Text(queue, "bold"))
+        console.print(table(dead_letters, console.width))
     else:
-        note(f"{inspection.queue.name}: no dead letters to show")
+        note(f"{queue}: no dead letters to show")
 
 
 # selection
 
 
 def _asks(selection: Selection, *, force: bool) -> bool:
-    """Whether to ask for each dead letter: none are selected, and there is a terminal."""
-    if not selection.is_empty:
-        return False
-    if force or not has_terminal():
+    """Whether to ask for each dead letter: ids or none are selected, and there is a terminal."""
+    asks = has_terminal() and not force
+    if selection.is_empty and not asks:
         raise UsageError("no dead letters selected, and no terminal to ask at: give ids, --where or --all")
-    return True
+    return asks and not (selection.conditions or selection.everything)
 
 
 def _confirms(run: CommandSession, selection: Selection, action: str) -> bool:
     """Ask for confirmation of the action, with the number of dead letters and their queues."""
-    names = ", ".join(queue.name for queue in run.queues)
-    about = f"about {sum(queue.about for queue in run.queues):,}"
-    if selection.ids:
-        question = f"{action} {len(selection.ids)} dead letter{'s'[: len(selection.ids) != 1]} in {names}?"
-    elif selection.conditions:
+    names, about = run.queue_names, f"about {sum(queue.about for queue in run.queues):,}"
+    if selection.conditions:
         conditions = " and ".join(each.text for each in selection.conditions)
         question = f"{action} the dead letters in {names} where {conditions} (out of {about})?"
     else:

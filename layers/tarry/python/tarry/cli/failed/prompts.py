@@ -15,6 +15,7 @@ from rich.text import Text
 
 from tarry import world
 from tarry.cli.failed.rendering import summary
+from tarry.cli.failed.signals import StoppedBySignal
 from tarry.failed import CannotEdit, edit
 from tarry.tooling.text import printable
 
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tarry.cli.failed.signals import Stopping
-    from tarry.failed import DeadLetterMessage, Inspection, Result
+    from tarry.failed import DeadLetterMessage, Result
 
 KEYS = {"r": "retry", "e": "edit", "d": "delete", "s": "skip", "q": "quit"}
 END_OF_INPUT = ("", "\x04")
+SIGNAL_SECONDS = 0.5
+"""A read does not end at a signal that comes just before it begins; so each wait for a key is at most this long."""
 
 
 def has_terminal() -> bool:
@@ -40,7 +43,7 @@ def has_terminal() -> bool:
 
 
 class DeadLetterPrompt:
-    """The prompt for each dead letter: retry, edit, delete, skip or quit."""
+    """The prompt for one dead letter: retry, edit, delete, skip or quit."""
 
     def __init__(
         self,
@@ -54,20 +57,14 @@ class DeadLetterPrompt:
         self._stopping = stopping
         self._actions = {"r": retry, "d": delete, "s": skip}
 
-    def dead_letters(self, inspection: Inspection) -> Iterator[Result]:
-        """Show each dead letter once and carry out the choice, until there are no more or the user quits."""
-        for dead_letter in inspection.dead_letters():
-            if dead_letter.id in inspection.done:
-                inspection.not_offered += 1
-                continue
-            result = self._decide(dead_letter)
-            if result is None:
-                return
-            yield result
+    def decide(self, dead_letter: DeadLetterMessage, *, edit_first: bool = False) -> Result | None:
+        """Show a dead letter and carry out the user's choice; return the result, or None to quit.
 
-    def _decide(self, dead_letter: DeadLetterMessage) -> Result | None:
-        """Return the result of the chosen action; None to quit."""
+        ``edit_first``: open the body in the editor before.
+        """
         shown: DeadLetterMessage | None = None
+        if edit_first:
+            dead_letter = self._edited(dead_letter)
         while True:
             if shown != dead_letter:
                 self._console.print()
@@ -80,6 +77,8 @@ class DeadLetterPrompt:
                     return None
                 case "e":
                     dead_letter = self._edited(dead_letter)
+                case "d" if not confirms(self._console, self._stopping, "Permanently delete this dead letter?"):
+                    continue
                 case key:
                     return self._actions[key](dead_letter)
 
@@ -98,16 +97,20 @@ def confirms(console: Console, stopping: Stopping, question: str) -> bool:
 
 def ask(console: Console, stopping: Stopping, question: str, keys: str) -> str:
     """Ask a question and return the pressed key; at the end of the input, return the last of ``keys``."""
-    with stopping.at_prompt(), _by_key():  # before the question is printed: the key may come at once
-        console.print(Text(printable(question)), end="", soft_wrap=True)
-        console.file.flush()
-        while True:
-            key = _read_key().lower()
-            if key in END_OF_INPUT:
-                key = keys[-1]
-            if key in keys:
-                console.print(Text(KEYS.get(key, key), "bold"))
-                return key
+    try:
+        with stopping.at_prompt(), _by_key():  # before the question is printed: the key may come at once
+            console.print(Text(printable(question)), end="", soft_wrap=True)
+            console.file.flush()
+            while True:
+                key = _read_key().lower()
+                if key in END_OF_INPUT:
+                    key = keys[-1]
+                if key in keys:
+                    console.print(Text(KEYS.get(key, key), "bold"))
+                    return key
+    except StoppedBySignal:
+        console.print()  # end the line of the question
+        raise
 
 
 @contextmanager
@@ -130,6 +133,8 @@ def _read_key() -> str:
     import select
 
     file = sys.stdin.fileno()
+    while not select.select([file], [], [], SIGNAL_SECONDS)[0]:
+        pass
     key = os.read(file, 1)
     if key == b"\x1b":
         while select.select([file], [], [], 0.02)[0] and os.read(file, 1):

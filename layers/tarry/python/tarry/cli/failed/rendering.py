@@ -17,7 +17,7 @@ from tarry.tooling.text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
     from tarry.failed import DeadLetterMessage
 
@@ -27,27 +27,62 @@ LINES_SHOWN = 12
 BODY_SHOWN = 2_000
 """Characters of a body in a summary."""
 WIDTH_WITHOUT_TERMINAL = 200
+ERROR_WIDTH = 40
+"""The columns that a table keeps for the errors, if they need as many, before it shows origins and whole ids."""
+MINUTE_WIDTH = len("2026-11-21 08:21")
+COLUMN_GAP = 2
+SHORTEST_ID = 8
 NO_RECORD = "no failure record (not dead-lettered by tarry)"
 
 
-def table(dead_letters: Sequence[DeadLetterMessage], console: Console) -> RenderableType:
-    """Return a table with one row for each dead letter."""
-    found = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+def table(dead_letters: Sequence[DeadLetterMessage], width: int) -> RenderableType:
+    """Return a table with one row for each dead letter.
+
+    If the errors have no room in this width, the table has no origins; if that is not enough, the ids are shortened.
+    """
+    ids = [printable(each.id) for each in dead_letters]
+    origins = [printable(origin_name(each)) for each in dead_letters]
+    errors = [brief(each) for each in dead_letters]
+    needed = min(ERROR_WIDTH, max(map(len, errors)))
+    left = width - MINUTE_WIDTH - len("attempts") - COLUMN_GAP * 3
+    shows_origins = left - _widest("id", ids) - _widest("origin", origins) - COLUMN_GAP >= needed
+    if not shows_origins and left - _widest("id", ids) < needed:
+        ids = shortened_ids(ids)
+    found = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, COLUMN_GAP - 1, 0, 0))
     found.add_column("id", no_wrap=True)
     found.add_column("when", no_wrap=True)
     found.add_column("error", overflow="fold", ratio=1)
     found.add_column("attempts", justify="right", no_wrap=True)
-    found.add_column("origin", no_wrap=True)
-    for dead_letter in dead_letters:
+    if shows_origins:
+        found.add_column("origin", no_wrap=True)
+    for dead_letter, own_id, error, origin in zip(dead_letters, ids, errors, origins, strict=True):
         failure = dead_letter.failure
-        found.add_row(
-            _text(dead_letter.id),
+        row = [
+            Text(own_id),
             _text(_minute(failure.failed_at if failure and failure.failed_at else dead_letter.sent_at)),
-            Text(brief(dead_letter), "" if failure else "dim"),
+            Text(error, "" if failure else "dim"),
             _text(str(failure.attempts) if failure and failure.attempts is not None else ""),
-            _text(origin_name(dead_letter)),
-        )
+        ]
+        found.add_row(*row, *([Text(origin)] if shows_origins else []))
     return found
+
+
+def _widest(title: str, texts: Sequence[str]) -> int:
+    return max(len(title), *map(len, texts))
+
+
+def shortened_ids(ids: Sequence[str]) -> list[str]:
+    """Return the beginnings of the ids: as short as they can be without two becoming equal, but 8 characters."""
+    distinct = set(ids)
+    length = SHORTEST_ID
+    while len({each[:length] for each in distinct}) < len(distinct):
+        length += 1
+    return [each[:length] for each in ids]
+
+
+def line(dead_letter: DeadLetterMessage) -> str:
+    """Return the dead letter as one line: its id, and why it was dead-lettered."""
+    return f"{printable(dead_letter.id)}  {brief(dead_letter)}"
 
 
 def brief(dead_letter: DeadLetterMessage) -> str:
@@ -58,6 +93,8 @@ def brief(dead_letter: DeadLetterMessage) -> str:
     error = ": ".join(filter(None, [failure.type, failure.message]))
     if failure.reason in (None, "exhausted", "error") and error:
         return printable(_cut(error))
+    if (failure.type or "").startswith("tarry."):
+        error = failure.message or ""  # the reason says it already, such as "rejected: tarry.Reject: ..."
     return printable(_cut(": ".join(filter(None, [failure.reason, error])) or "no reason recorded"))
 
 

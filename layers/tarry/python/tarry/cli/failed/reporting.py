@@ -26,6 +26,11 @@ LINE_EVERY_SECONDS = 10.0
 FRAME_EVERY_SECONDS = 0.1
 
 
+def count_of(number: int) -> str:
+    """Return a number of dead letters as text."""
+    return f"{number:,} dead letter{'s'[: number != 1]}"
+
+
 def write_json(value: Any) -> None:
     """Write a JSON object as one line of ASCII, so that it contains no control characters."""
     sys.stdout.write(json.dumps(value) + "\n")
@@ -99,6 +104,13 @@ class ResultReport:
         except BrokenPipeError:
             self.is_cut_off = True
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the next flush must not fail
+
+    def write_totals(self) -> None:
+        """Write the totals: to stdout, but to stderr beside JSON or if stdout is closed."""
+        if self._as_json or self.is_cut_off:
+            note(str(self))
+        else:
+            self._write(str(self))
 
     @contextmanager
     def progress(self) -> Iterator[None]:

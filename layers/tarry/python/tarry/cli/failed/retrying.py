@@ -2,54 +2,74 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tarry import failed
 from tarry.cli.errors import note
 from tarry.cli.failed.prompts import DeadLetterPrompt, NoEditor, in_editor
+from tarry.cli.failed.rendering import line
+from tarry.cli.failed.reporting import count_of
 from tarry.failed.result import Result, skipped
+from tarry.failed.selection import FoundDeadLetter
+from tarry.sqs.limits import MAX_ENTRIES
 from tarry.sqs.topology import Topology
 from tarry.world import current
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tarry.cli.failed.handlers import Handlers
     from tarry.cli.failed.session import CommandSession
-    from tarry.failed import DeadLetterMessage, DeadLetterQueue, Inspection, Routes, Selection
+    from tarry.failed import Inspection, Routes, Selection
 
 
 class RetryMethod:
     """The way to retry dead letters: back to their queues, or through their handlers in this process."""
 
     def __init__(self, run: CommandSession, to: str | None, *, local: bool) -> None:
-        self._to = to
         self._run = run
+        self._routes = {queue.name: failed.Routes(queue, to, run.targets.known) for queue in run.queues}
         self._handlers = self._load() if local else None
 
-    def routes(self, queue: DeadLetterQueue) -> Routes:
-        return failed.Routes(queue, self._to, self._run.targets.known)
+    def routes(self, inspection: Inspection) -> Routes:
+        return self._routes[inspection.queue.name]
 
-    def retry(self, inspection: Inspection, selection: Selection, routes: Routes, concurrency: int) -> Iterator[Result]:
+    def retry(self, inspection: Inspection, selection: Selection, concurrency: int) -> Iterator[Result]:
+        """Retry the dead letters of a queue that a selection without ids matches."""
+        routes = self.routes(inspection)
         if self._handlers is not None:
             return failed.run(inspection, selection, routes, self._handlers.of)
-        if not selection.ids:
-            most = 10 * concurrency
-            note(f"if this process is killed, up to {most} messages may be delivered twice, under the same stable id")
+        most = self.at_once(concurrency)
+        note(f"if this process is killed, up to {most} messages may be delivered twice, under the same stable id")
         return failed.retry(inspection, selection, routes, concurrency=concurrency)
 
-    def one(self, inspection: Inspection, dead_letter: DeadLetterMessage, routes: Routes) -> Result:
+    def at_once(self, concurrency: int) -> int:
+        """Return how many dead letters `each` should get at once: a signal stops the command between two calls."""
+        return 1 if self._handlers is not None else MAX_ENTRIES * concurrency
+
+    def check(self, found: FoundDeadLetter) -> None:
+        """Check that its queue and its handler are known. Raises `NowhereToGo`."""
+        if not found.dead_letter.is_undecodable:
+            target = self.routes(found.inspection).target(found.dead_letter)
+            if self._handlers is not None:
+                self._handlers.of(target.name)
+
+    def each(self, found: Sequence[FoundDeadLetter]) -> list[Result]:
+        """Retry dead letters of one queue."""
+        inspection = found[0].inspection
+        routes, dead_letters = self.routes(inspection), [each.dead_letter for each in found]
         if self._handlers is not None:
-            return failed.run_dead_letter(inspection, dead_letter, routes, self._handlers.of)
-        return failed.retry_dead_letters(inspection, [dead_letter], routes)[0]
+            handlers = self._handlers.of
+            return [failed.run_dead_letter(inspection, each, routes, handlers) for each in dead_letters]
+        return failed.retry_dead_letters(inspection, dead_letters, routes)
 
     def _load(self) -> Handlers:
         """Import all handlers that may be needed, before any message is sent or deleted."""
         from tarry.cli.failed.handlers import Handlers
 
         run = self._run
-        routes = [self.routes(queue) for queue in run.queues]
-        targets = [route.to for route in routes if route.to] or [
+        targets = [route.to for route in self._routes.values() if route.to] or [
             source for queue in run.queues for source in queue.sources or ()
         ]
         beside = run.queues[0].arn
@@ -60,39 +80,106 @@ class RetryMethod:
         return Handlers(run.targets, dict.fromkeys(each.name for each in targets), url_of, run.where, run.stopping)
 
 
-def ask_for_each(run: CommandSession, inspection: Inspection, method: RetryMethod, routes: Routes) -> Iterator[Result]:
-    """Show each dead letter and carry out the user's choice."""
+def ask_for_each(run: CommandSession, inspection: Inspection, method: RetryMethod) -> Iterator[Result]:
+    """Show each dead letter of a queue once, and carry out the user's choice."""
     failed.check_may_delete(inspection)
-    prompt = DeadLetterPrompt(
-        run.guidance,
-        run.stopping,
-        retry=lambda dead_letter: method.one(inspection, dead_letter, routes),
-        delete=lambda dead_letter: failed.remove_dead_letters(inspection, [dead_letter])[0],
-        skip=lambda dead_letter: skipped(dead_letter, "you chose to skip it"),
-    )
-    return prompt.dead_letters(inspection)
+    about = inspection.queue.about
+    announce(f"about {count_of(about)}" if about else "no dead letters", [inspection])
+    for dead_letter in inspection.dead_letters():
+        if dead_letter.id in inspection.done:
+            inspection.not_offered += 1
+            continue
+        result = _prompt(run, inspection, method).decide(dead_letter)
+        if result is None:
+            return
+        yield result
 
 
-def edit_and_retry(
-    run: CommandSession, inspection: Inspection, ids: Iterable[str], method: RetryMethod, routes: Routes
+def announce(count: str, inspections: Sequence[Inspection]) -> None:
+    """Write how many dead letters the command will ask about."""
+    if inspections:
+        queues = ", ".join(each.queue.name for each in inspections)
+        note(f"{count} in {queues}")
+
+
+def ask_for_found(
+    run: CommandSession, found: Sequence[FoundDeadLetter], method: RetryMethod, *, edit: bool
 ) -> Iterator[Result]:
-    """Open the body of each of these dead letters in the editor, then retry it."""
-    failed.check_may_delete(inspection)
-    shown = failed.show(inspection, failed.select(ids))
-    for dead_letter in shown.dead_letters:
-        routes.target(dead_letter)
-    for dead_letter in shown.dead_letters:
+    """Show each of these dead letters, and carry out the user's choice. ``edit``: open the editor first."""
+    announce(count_of(len(found)), _checked_inspections(found))
+    for dead_letter, inspection in found:
         if run.stopping():
             return
-        try:
-            edited = failed.edit(dead_letter, in_editor(dead_letter.body), current().clock.time())
-        except (NoEditor, failed.CannotEdit) as error:
-            yield Result(dead_letter.id, "failed", str(error), dead_letter=dead_letter)
-            continue
-        yield (
-            skipped(dead_letter, "you did not change its body")
-            if edited is dead_letter
-            else method.one(inspection, edited, routes)
-        )
-    for each in shown.missing:
-        yield Result(each, "failed", failed.not_found(inspection))
+        result = _prompt(run, inspection, method).decide(dead_letter, edit_first=edit)
+        if result is None:
+            return
+        yield result
+
+
+def _prompt(run: CommandSession, inspection: Inspection, method: RetryMethod) -> DeadLetterPrompt:
+    return DeadLetterPrompt(
+        run.guidance,
+        run.stopping,
+        retry=lambda dead_letter: method.each([FoundDeadLetter(dead_letter, inspection)])[0],
+        delete=lambda dead_letter: failed.remove_dead_letters(inspection, [dead_letter])[0],
+        skip=lambda dead_letter: Result(dead_letter.id, "skipped", dead_letter=dead_letter),
+    )
+
+
+def retry_found(
+    run: CommandSession, found: Sequence[FoundDeadLetter], method: RetryMethod, *, edit: bool, concurrency: int
+) -> Iterator[Result]:
+    """Write each of these dead letters to stderr, then retry them. ``edit``: open each body in the editor first."""
+    _checked_inspections(found)
+    for each in found:
+        method.check(each)
+    for each in found:
+        note(line(each.dead_letter))
+    for group in _groups(found, 1 if edit else method.at_once(concurrency)):
+        if run.should_stop():
+            return
+        if edit:
+            yield _edit_and_retry(group[0], method)
+        else:
+            yield from method.each(group)
+
+
+def remove_found(run: CommandSession, found: Sequence[FoundDeadLetter], concurrency: int) -> Iterator[Result]:
+    """Delete these dead letters."""
+    _checked_inspections(found)
+    for group in _groups(found, MAX_ENTRIES * concurrency):
+        if run.should_stop():
+            return
+        yield from failed.remove_dead_letters(group[0].inspection, [each.dead_letter for each in group])
+
+
+def _checked_inspections(found: Sequence[FoundDeadLetter]) -> list[Inspection]:
+    """Return the inspections of dead letters, after a check of the permission to delete. Raises `NotAllowed`."""
+    inspections = list(dict.fromkeys(each.inspection for each in found))
+    for inspection in inspections:
+        failed.check_may_delete(inspection)
+    return inspections
+
+
+def distinct(found: Mapping[str, FoundDeadLetter]) -> list[FoundDeadLetter]:
+    """Return the dead letters that were found, each once, in the order of the ids."""
+    return list({each.dead_letter.delivery_id: each for each in found.values()}.values())
+
+
+def _groups(found: Sequence[FoundDeadLetter], size: int) -> Iterator[Sequence[FoundDeadLetter]]:
+    """Split into groups of at most this size, each of one queue."""
+    for _, of_queue in groupby(found, lambda each: each.inspection.queue.name):
+        rest = list(of_queue)
+        for start in range(0, len(rest), size):
+            yield rest[start : start + size]
+
+
+def _edit_and_retry(found: FoundDeadLetter, method: RetryMethod) -> Result:
+    dead_letter = found.dead_letter
+    try:
+        edited = failed.edit(dead_letter, in_editor(dead_letter.body), current().clock.time())
+    except (NoEditor, failed.CannotEdit) as error:
+        return Result(dead_letter.id, "failed", str(error), dead_letter=dead_letter)
+    if edited is dead_letter:
+        return skipped(dead_letter, "you did not change its body")
+    return method.each([FoundDeadLetter(edited, found.inspection)])[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,15 +12,17 @@ from rich.console import Console
 
 from tarry import failed
 from tarry.cli.errors import note, refusals
-from tarry.cli.failed.reporting import ResultReport, warn_about
+from tarry.cli.failed.reporting import ResultReport, count_of, report_inspection, warn_about
 from tarry.cli.failed.signals import StoppedBySignal, Stopping
 from tarry.cli.failed.targets import AwsAccess, TargetOptions, Targets, find_targets
+from tarry.failed.selection import found_by_ids
 from tarry.world import use
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tarry.failed import DeadLetterQueue, Inspection
+    from tarry.failed.selection import FoundDeadLetter
 
 
 @dataclass
@@ -40,18 +42,48 @@ class CommandSession:
 
     @contextmanager
     def opened(self, queue: DeadLetterQueue, keepalive: float) -> Iterator[Inspection]:
+        """Open a dead-letter queue; at the end, write what a signal stopped, and what was released."""
         warn_about(queue)
+        stopped = "stopped after the current dead letters"
+        inspection: Inspection | None = None
         try:
-            with failed.opened(queue, keepalive=keepalive, stop=self._should_stop) as inspection:
+            with failed.opened(queue, keepalive=keepalive, stop=self.should_stop) as inspection:
                 yield inspection
+        except StoppedBySignal:
+            stopped = "stopped"
+            raise
         finally:
-            if inspection.not_released:
+            if inspection is not None and inspection.not_released:
                 note(
                     f"{queue.name}: {inspection.not_released:,} dead letters could not be released; "
                     "they become visible when their visibility timeout ends"
                 )
+            if inspection is not None and self.stopping():
+                released = inspection.released
+                were = "was" if released == 1 else "were"
+                note(f"{self.stopping.name}: {stopped}; {count_of(released)} of {queue.name} {were} released")
 
-    def _should_stop(self) -> bool:
+    @contextmanager
+    def found(self, ids: tuple[str, ...], keepalive: float) -> Iterator[dict[str, FoundDeadLetter]]:
+        """Find dead letters by id in all queues; they stay in flight within the context."""
+        inspections: list[Inspection] = []
+        with ExitStack() as opened:
+
+            def each_opened() -> Iterator[Inspection]:
+                for queue in self.queues:
+                    if not self.should_stop():
+                        inspections.append(opened.enter_context(self.opened(queue, keepalive)))
+                        yield inspections[-1]
+
+            yield found_by_ids(each_opened(), ids)
+        for inspection in inspections:
+            report_inspection(inspection)
+
+    @property
+    def queue_names(self) -> str:
+        return ", ".join(queue.name for queue in self.queues)
+
+    def should_stop(self) -> bool:
         return self.stopping() or (self.results is not None and self.results.is_cut_off)
 
     def report(self, *, as_json: bool, shows_all: bool) -> ResultReport:
@@ -62,7 +94,7 @@ class CommandSession:
         """Write the totals and end the command."""
         if report.is_cut_off:
             note("Output closed; stopped after the current dead letters.")
-        note(str(report))
+        report.write_totals()
         self.exit(report.exit_code)
 
     def exit(self, code: int) -> None:
@@ -85,6 +117,8 @@ def session(where: TargetOptions, *, needs_handlers: bool = False) -> Iterator[C
                 run = CommandSession(where, account, targets, queues, stopping, guidance)
                 yield run
             except StoppedBySignal:
-                if run is not None and run.results is not None:
-                    note(f"\n{run.results}")
+                if run is None:
+                    note(f"{stopping.name}: stopped before an inspection began")
+                elif run.results is not None:
+                    run.results.write_totals()
                 raise typer.Exit(stopping.exit_code) from None

@@ -34,6 +34,11 @@ class Stopping:
         """The exit code of a shell for a process that a signal ended: 128 plus its number."""
         return 128 + (self.signal or 0)
 
+    @property
+    def name(self) -> str:
+        """The name of the signal that came."""
+        return signal.Signals(self.signal).name if self.signal else ""
+
     @contextmanager
     def listening(self) -> Iterator[Stopping]:
         """Handle the signals within the context."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,15 +55,20 @@ class AwsAccess:
         import boto3
         from botocore.config import Config
 
-        self._session = boto3.session.Session(profile_name=where.profile, region_name=where.region)
+        region = where.region or os.environ.get("AWS_REGION") or None  # boto3 itself reads only AWS_DEFAULT_REGION
+        self._session = boto3.session.Session(profile_name=where.profile, region_name=region)
         self._endpoint_url = where.endpoint_url
         self._config = Config(
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
             read_timeout=READ_TIMEOUT_SECONDS,
             retries={"total_max_attempts": TRIES, "mode": "standard"},
         )
-        is_local = where.endpoint_url is not None and endpoint_host(where.endpoint_url) in LOCAL_HOSTS
-        self.region: str | None = self._session.region_name or (LOCAL_REGION if where.endpoint_url else None)
+        url = where.endpoint_url or os.environ.get("AWS_ENDPOINT_URL_SQS") or os.environ.get("AWS_ENDPOINT_URL")
+        self.is_aws = not url
+        is_local = bool(url) and endpoint_host(url or "") in LOCAL_HOSTS
+        self.region: str | None = self._session.region_name or (
+            LOCAL_REGION if where.endpoint_url or is_local else None
+        )
         self._credentials: dict[str, str] = {}
         if is_local and self._session.get_credentials() is None:
             self._credentials = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}  # not checked
