@@ -128,7 +128,7 @@ def watched(local: LocalProcess, sent: SentMessages) -> None:
     local.send("watched", "{}")
     local.wait("Watched: the old code")
     (local.folder / "watched/app.py").write_text("def handler(event, context):\n    print('the new code')\n")
-    local.wait("Watched: app.py changed, function restarts")
+    local.wait("Watched: app.py changed. The new code is running.")
     local.send("watched", "{}")
 
 

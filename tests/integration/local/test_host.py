@@ -243,7 +243,7 @@ def test_a_restart_loads_new_code_while_running_invocations_keep_the_old(own: Jo
         running = hosted.call(sleep=0.2)
         await asyncio.sleep(0.05)
         own.code("def handler(event, context): return 'new'")
-        hosted.host.restart()
+        await hosted.host.reload()
         assert (await hosted.call()).value == "new"
         old = (await running).value["pid"]
         assert (await hosted.call()).value == "new"
@@ -359,7 +359,7 @@ def test_a_restart_ends_the_pause_after_a_failed_start(own: JobsFunction, monkey
         own.code("def handler(event, context): return 'repaired'")
         waiting = hosted.call()
         await asyncio.sleep(0.05)
-        hosted.host.restart()
+        await hosted.host.reload()
         assert (await waiting).value == "repaired"
 
     own.play(scenario)

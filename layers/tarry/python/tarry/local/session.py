@@ -3,13 +3,15 @@
 import asyncio
 import signal
 import time
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
 from tarry.local.aws.client import DEFAULT_PORT
 from tarry.local.aws.embedded import EmbeddedSqs
+from tarry.local.background import in_background
 from tarry.local.cloud import LocalCloud, running
 from tarry.local.plan import Note, RunPlan, RunSettings
+from tarry.local.reloading import Reloader
 from tarry.local.runs.report import RunReport, dead_letters_of
 from tarry.local.show.board import Board, Outlook, View
 from tarry.template.queues import with_foreign_queues
@@ -92,7 +94,12 @@ async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note)
         settings = replace(settings, port=DEFAULT_PORT)
     board = Board({mapping.queue for mapping in plan.template.mappings}, view.step, forgetful=settings.event is None)
     outlook = Outlook(board, view, verbose=settings.verbose)
-    async with running(plan, settings, outlook.on_event, note) as cloud, view.showing(outlook.scene(cloud)):
+    reloader = Reloader(plan) if settings.watch else None
+    async with AsyncExitStack() as stack:
+        cloud = await stack.enter_async_context(running(plan, settings, outlook.on_event, note))
+        await stack.enter_async_context(view.showing(outlook.scene(cloud)))
+        if reloader is not None:
+            await stack.enter_async_context(in_background(reloader.run(cloud)))
         try:
             if settings.event is not None:
                 return await play(cloud, outlook, settings, note)
