@@ -252,6 +252,41 @@ def test_a_restart_loads_new_code_while_running_invocations_keep_the_old(own: Jo
     own.play(scenario)
 
 
+def test_code_that_cannot_be_imported_fails_no_invocation(own: JobsFunction) -> None:
+    """With the old code: while a process has it, it runs; without one, invocations are throttled, which is no attempt."""
+    errors: list[UsageError] = []
+    limits: list[int | None] = []
+
+    async def scenario(hosted: Hosted) -> None:
+        hosted.host.on_limit = limits.append
+        await hosted.host.warm()
+        running = hosted.call(sleep=0.3)
+        own.code("def handler(:")
+        # One more process is needed before the change is noticed: its failed start is not the fault of the message.
+        assert (await hosted.call()).kind == "throttled"
+        assert "Syntax error in module 'app'" in str(errors[0])
+        with pytest.raises(UsageError, match="Syntax error in module 'app'"):
+            await hosted.host.reload()
+        assert (await running).kind == "returned"
+        assert len({(await hosted.value())["pid"] for _ in range(2)}) == 1
+        assert limits[-1] == 1
+        assert (await hosted.call(exit=1)).kind == "crash"
+        assert limits[-1] == 0
+        assert (await hosted.call()).kind == "throttled"
+        own.code("def handler(event, context): return 'mended'")
+        await hosted.host.reload()
+        assert limits[-1] is None
+        assert await hosted.value() == "mended"
+        assert len(errors) == 1
+        assert [event.fields["kind"] for event in hosted.events("report")] == [
+            *["returned"] * 3,
+            "crash",
+            "returned",
+        ]
+
+    own.play(scenario, on_broken=errors.append)
+
+
 # history
 
 

@@ -72,6 +72,15 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
             show_default=False,
         ),
     ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep",
+            metavar="FILE",
+            help="At the end, write the messages left in the queues, dead letters too, to FILE, as an SQS event.",
+            show_default=False,
+        ),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show the log lines of tarry, with tracebacks.")
     ] = False,
@@ -92,6 +101,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         from tarry.local.aws.client import endpoint_of, region
         from tarry.local.functions.variables import read_overrides
         from tarry.local.plan import RunSettings, make_plan
+        from tarry.local.runs.keeping import check_keep
 
         import_module("tarry.local.runs.virtual" if skip_time else "tarry.local.session")
 
@@ -103,6 +113,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         watch=watch,
         endpoint_url=endpoint_url,
         port=port,
+        keep=keep,
     )
     console = Console(file=sys.stdout, highlight=False)  # bound now: stdout is redirected while a handler runs
     try:
@@ -120,8 +131,11 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
                 give_up_seconds=give_up,
                 verbose=verbose,
                 skip_time=skip_time,
+                keep=keep,
                 expected=expected_states(expect or ""),
             )
+            if keep is not None:
+                check_keep(keep)
             plan = make_plan(settings, note)
             report = (_play if skip_time else _run)(plan, settings, console)
     except KeyboardInterrupt:
@@ -130,6 +144,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         from tarry.local.runs.printing import print_summary
 
         print_summary(console, report)
+        note(report.left)
         raise typer.Exit(report.exit_code)
 
 
@@ -166,6 +181,7 @@ def _check_together(
     watch: bool,
     endpoint_url: str | None,
     port: int | None,
+    keep: Path | None,
 ) -> None:
     for is_set, name in ((skip_time, "--skip-time"), (expect, "--expect"), (give_up is not None, "--give-up")):
         if is_set and event is None:
@@ -175,3 +191,7 @@ def _check_together(
             raise typer.BadParameter(f"{name} cannot be combined with --skip-time, which needs no address for SQS")
     if watch and event is not None:
         raise typer.BadParameter("--watch cannot be combined with --event, which ends when its messages have settled")
+    if keep is not None and endpoint_url is not None:
+        raise typer.BadParameter("--keep cannot be combined with --endpoint-url: the messages stay in that SQS")
+    if keep is not None and keep == event:
+        raise typer.BadParameter("--keep would overwrite the event: name another file")

@@ -132,6 +132,8 @@ class RunSettings:
     """The time limit; None for 300 seconds, or in virtual time for as long as any message could take."""
     verbose: bool = False
     skip_time: bool = False
+    keep: Path | None = None
+    """The file for the messages that are left at the end."""
     expected: Mapping[str, int] = field(default_factory=dict)
     """The expected number of messages in each final state."""
 
