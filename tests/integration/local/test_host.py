@@ -253,7 +253,7 @@ def test_a_restart_loads_new_code_while_running_invocations_keep_the_old(own: Jo
 
 
 def test_code_that_cannot_be_imported_fails_no_invocation(own: JobsFunction) -> None:
-    """With the old code: while a process has it, it runs; without one, invocations are throttled, which is no attempt."""
+    """The old code runs while a process has it; after that, invocations are throttled, which costs no attempt."""
     errors: list[UsageError] = []
     limits: list[int | None] = []
 

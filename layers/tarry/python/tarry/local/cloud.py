@@ -2,7 +2,7 @@
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +24,7 @@ from tarry.simulator.http import PortTaken, serve
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.sqs import Sqs
-from tarry.template import TemplateError, TemplateFunction, TemplateMapping
+from tarry.template import Template, TemplateError, TemplateFunction, TemplateMapping
 from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
 
@@ -72,6 +72,13 @@ class LocalCloud:
         self.history.record("noted", text=text, style=style)
 
     # functions
+
+    async def update_backing(self, template: Template, urls: Mapping[str, str]) -> list[str]:
+        """Create the resources of a template; return notes about those that cannot be changed. Raises `UsageError`."""
+        notes = await self.backing.update(template, urls)
+        if isinstance(self.sqs, EmbeddedSqs):
+            self.sqs.model.other_services = self.backing.url
+        return notes
 
     def code_of(self, function: TemplateFunction) -> FunctionCode:
         """Return the code of a function, with all its variables.
@@ -144,10 +151,10 @@ async def running(
         await sqs.ready()
         given = settings.overrides
         backing = ForeignBacking(given) if isinstance(sqs, ForeignSqs) else EmbeddedBacking(given, stack)
-        await backing.update(plan.template, sqs.urls)
         launcher = Launcher()
         stack.callback(launcher.close)
         cloud = LocalCloud(url, plan, settings, sqs, backing, scheduler, history, launcher)
+        await cloud.update_backing(plan.template, sqs.urls)
         stack.push_async_callback(cloud.close)
         await _start_functions(cloud, note)
         for mapping in plan.all_mappings:

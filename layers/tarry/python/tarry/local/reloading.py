@@ -95,7 +95,7 @@ class Reloader:
         """
         template = plan.template
         urls = await cloud.sqs.check(with_foreign_queues(template).values())
-        notes += await cloud.backing.update(template, urls)
+        notes += await cloud.update_backing(template, urls)
         needed = {mapping.function for mapping in plan.mappings}
         codes: dict[str, FunctionCode] = {}
         for name in dict.fromkeys(mapping.function for mapping in plan.all_mappings):

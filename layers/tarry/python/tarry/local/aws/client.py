@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import boto3
 import botocore.session
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from tarry import Queue, SendError
 from tarry.local.aws.isolation import HOST
@@ -136,13 +136,46 @@ def _depth(url: str, attributes: dict[str, str], ages: dict[str, float]) -> Queu
 
 def _oldest(endpoint_url: str) -> dict[str, float]:
     """Return when the oldest message of each queue was sent, which only the server of tarry provides."""
+    try:
+        queues = _about(endpoint_url)["queues"]
+        return {queue["name"]: float(queue["oldest"]) for queue in queues if queue["oldest"] is not None}
+    except (LookupError, TypeError, ValueError):
+        return {}
+
+
+def other_services(endpoint_url: str) -> tuple[bool, str | None]:
+    """Return whether `tarry local` serves the SQS at a URL, and the endpoint URL of its tables, buckets and topics."""
+    about = _about(endpoint_url)
+    url = about.get("other_services")
+    return "queues" in about, url if isinstance(url, str) else None
+
+
+def queue_urls(endpoint_url: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the URLs of the queues that exist at an endpoint.
+
+    Raises:
+        UsageError: no SQS answers there.
+    """
+    client, urls = sqs_client(endpoint_url), {}
+    for name in names:
+        try:
+            urls[name] = client.get_queue_url(QueueName=name)["QueueUrl"]
+        except ClientError:
+            continue
+        except BotoCoreError as error:
+            raise UsageError(f"no SQS answers at {endpoint_url}: start tarry local, or give another URL") from error
+    return urls
+
+
+def _about(endpoint_url: str) -> dict[str, Any]:
+    """Return what the server of tarry tells about itself; empty for another SQS."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{endpoint_url}/queues", timeout=PATIENCE_SECONDS) as answer:
-            queues = json.load(answer)["queues"]
-            return {queue["name"]: float(queue["oldest"]) for queue in queues if queue["oldest"] is not None}
-    except (OSError, ValueError, LookupError, TypeError):
+            found = json.load(answer)
+    except (OSError, ValueError):
         return {}
+    return found if isinstance(found, dict) else {}
 
 
 def body_of(given: str) -> str:

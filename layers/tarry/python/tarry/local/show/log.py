@@ -11,7 +11,7 @@ from tarry.simulator.history import HistoryEvent
 from tarry.tooling.text import one_line, printable
 
 LEVELS = {"DEBUG": "dim", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
-CHATTY = frozenset({"boto3", "botocore", "s3transfer", "tarry", "urllib3"})
+CHATTY = frozenset({"boto3", "botocore", "s3transfer", "urllib3"})
 """Loggers whose INFO lines are noise for a developer, such as where each process found its credentials."""
 MOST_FINGERPRINTS = 1_000
 MOST_EXTRAS_CHARACTERS = 500
@@ -40,7 +40,7 @@ class LogReader:
     """A reader of the log lines in a history.
 
     Tarry's lines about a message are not shown, because its states show the same; a traceback is shown when its error
-    comes for the first time. ``verbose`` shows all lines.
+    comes for the first time. ``verbose`` shows all lines of tarry and of the functions.
     """
 
     def __init__(self, *, verbose: bool) -> None:
@@ -80,7 +80,8 @@ class LogReader:
             if text := self._tracebacks.take(line):
                 yield LogLine(at, function, text, style)
             return
-        if not self._verbose and line.get("level") in ("DEBUG", "INFO") and _root(line) in CHATTY:
+        root = _root(line)
+        if line.get("level") in ("DEBUG", "INFO") and (root in CHATTY or (root == "tarry" and not self._verbose)):
             return
         traceback, message = _traceback(line), _message(line)
         text = f"{line.get('level', '')} {one_line(message) if message in traceback else message}".strip()
