@@ -217,7 +217,9 @@ def test_on_sigterm_it_stops_and_leaves_nothing_behind(local: LocalProcess, sent
     last = local.text.rpartition("Slow: sleeps")[2]
     assert "Traceback" not in last
     assert re.search(r"^Messages handled: \d+ committed, 2 dead-lettered\.$", last, re.MULTILINE)
-    assert re.search(r"^Wrote \d+ messages \(.*1 in plain-dead, 1 in ordered-dead\.fifo\) to kept\.json\. ", last, re.M)
+    assert re.search(
+        r"^Wrote \d+ messages \(.*1 in plain-dead, 1 in ordered-dead\.fifo\) to kept\.json\. ", last, re.MULTILINE
+    )
     path = local.folder / "kept.json"
     kept = {record["leftIn"]: record for record in json.loads(path.read_text())["Records"]}
     assert "slow" in kept, "the message of the handler that was killed"

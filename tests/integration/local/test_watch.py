@@ -10,11 +10,20 @@ NEW_FUNCTION = """
     Type: AWS::Serverless::Function
     Properties:
       CodeUri: new
+      Environment: {Variables: {TABLE: !Ref Items}}
       Events:
         News:
           Type: SQS
           Properties: {Queue: !GetAtt News.Arn, FunctionResponseTypes: [ReportBatchItemFailures]}
-  News: {Type: AWS::SQS::Queue}
+  News: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: 30}}
+  Items: {Type: AWS::Serverless::SimpleTable}
+"""
+NEW_CODE = """
+import boto3, os
+
+def handler(event, context):
+    table = boto3.client("dynamodb").describe_table(TableName=os.environ["TABLE"])["Table"]
+    print("new", event["Records"][0]["body"], table["TableName"])
 """
 
 
@@ -48,7 +57,8 @@ def test_a_change_that_cannot_run_is_shown_and_no_message_loses_an_attempt(proje
 
 def test_a_changed_template_takes_effect_and_its_messages_stay(project: Project) -> None:
     project.edit("template.yaml", "VisibilityTimeout: 2\n      Redrive", "VisibilityTimeout: 900\n      Redrive")
-    project.write("new/app.py", "def handler(event, context):\n    print('new', event['Records'][0]['body'])\n")
+    project.edit("template.yaml", "Timeout: 2", "Timeout: 30")
+    project.write("new/app.py", NEW_CODE)
     with LocalProcess(project.folder, "--watch") as local:
         local.wait("SQS is running at ")
         waiting = local.send("jobs", '{"fail": 1}')
@@ -59,16 +69,20 @@ def test_a_changed_template_takes_effect_and_its_messages_stay(project: Project)
         changed = template.replace("QUEUE: !Ref Jobs", "QUEUE: other").replace("BatchSize: 5", "BatchSize: 1")
         project.write("template.yaml", changed + NEW_FUNCTION)
         local.wait(
-            "^template.yaml has changed: queue News added; function New added; function Plain changed; "
+            "^template.yaml has changed: queue News added; function New added; functions Plain, Ordered changed; "
             "event NewNews added; event PlainJobs changed.$"
         )
         local.send("News", "one")
-        local.wait("^New: new one$")
+        local.wait("^New: new one Items$")
         first = local.send("jobs", "{}")
         local.wait("^Plain: handled by plain Plain other$")
         local.until(lambda: local.timeline(first)[-1:] == ["COMMITTED"], "a message under the new template")
         assert local.depth("jobs") == 1, "the message that waits for its retry is kept"
         assert local.timeline(waiting)[-1].startswith("WAITING_RETRY")
+
+        key = "{Type: AWS::Serverless::SimpleTable, Properties: {PrimaryKey: {Name: n, Type: String}}}"
+        project.write("template.yaml", changed + NEW_FUNCTION.replace("{Type: AWS::Serverless::SimpleTable}", key))
+        local.wait("^Items stays as it was until you restart tarry local.$")
 
         renamed = "  Dead: {Type: AWS::SQS::Queue, Properties: {QueueName: gone}}"
         project.write("template.yaml", changed.replace("  Dead: {Type: AWS::SQS::Queue}", renamed))

@@ -54,7 +54,9 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         str | None,
         typer.Option("--endpoint-url", metavar="URL", help="Use another SQS; missing queues are created there."),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Restart a function when its code changes.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Run changed code, and a changed template, at once.")
+    ] = False,
     skip_time: Annotated[
         bool, typer.Option("--skip-time", help="With --event: run in virtual time; hours of retries take seconds.")
     ] = False,

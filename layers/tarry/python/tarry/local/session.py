@@ -128,12 +128,10 @@ def _left(cloud: LocalCloud, settings: RunSettings) -> str:
     model = cloud.sqs.model
     if settings.keep is not None:
         return keep(settings.keep, model, cloud.plan.template, cloud.scheduler.now)
-    left = messages_left(model) if settings.event is None else ""
-    return (
-        f"Messages left in their queues, and deleted now: {left}. To write them to a file, use --keep FILE."
-        if left
-        else ""
-    )
+    left = messages_left(model)
+    if not left or settings.event is not None:
+        return ""
+    return f"Gone with the queues: {left}. To write such messages to a file at the end, use --keep FILE."
 
 
 async def _serve(cloud: LocalCloud) -> None:

@@ -40,7 +40,7 @@ class EmbeddedBacking:
             await self._start(template)
         make = partial(Resources, template, urls, self._resources)
         self._resources = await asyncio.get_running_loop().run_in_executor(None, make)
-        return [f"{name} was changed: restart tarry local to change it" for name in self._resources.unchanged]
+        return [f"{name} stays as it was until you restart tarry local." for name in self._resources.unchanged]
 
     def environment(self, function: TemplateFunction) -> dict[str, str]:
         """Return the environment variables of a function, resolved, with the overrides of ``--env``.

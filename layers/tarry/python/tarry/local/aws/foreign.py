@@ -119,7 +119,9 @@ class ForeignSqs:
         """Return notes about the changed queues: they exist, and `tarry local` does not change them."""
         changed = [queue.name for queue in queues if self._queues[queue.name] != queue]
         self._queues |= {queue.name: queue for queue in queues}
-        return [f"{name} has new settings, which are not changed at {self._where}" for name in changed]
+        return [
+            f"Queue {name} stays as it is: tarry local changes no existing queue at {self._where}." for name in changed
+        ]
 
     def port(self, settings: MappingSettings) -> ForeignPort:
         """Return the access of a mapping to its queue; its settings have the ARN of the queue."""
