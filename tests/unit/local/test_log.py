@@ -53,7 +53,8 @@ def test_an_error_with_a_traceback_in_its_text_is_shown_once(log: LogReader) -> 
         "BatchError: 3 errors.",
     ]
     assert line.text.count("ValueError: no") == 2
-    [line] = shown(log, "answered", why=f"BatchError: {error}")
+    assert shown(log, "answered", kind="error", why="BatchError") == []
+    [line] = shown(log, "answered", kind="timeout", why=f"BatchError: {error}")
     assert line.text == "BatchError: 3 errors. ValueError: no"
 
 

@@ -56,7 +56,7 @@ class LogReader:
                 yield from self._logged(event.at, function, fields)
             case "report":
                 yield LogLine(event.at, function, report_text(fields), "dim")
-            case "answered" if fields["why"]:
+            case "answered" if fields["why"] and fields.get("kind") != "error":  # the function has logged its error
                 yield LogLine(event.at, function, one_line(fields["why"]), "red")
             case "throttled":
                 text = f"{_messages(fields)} throttled: no process is free"
