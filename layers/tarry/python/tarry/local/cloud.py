@@ -49,6 +49,7 @@ class LocalCloud:
     mappings: dict[str, EventSourceMapping] = field(default_factory=dict)
     """By logical id."""
     is_started: bool = False
+    _removed: list[ProcessFunction] = field(default_factory=list)
 
     def start(self) -> None:
         """Start the event source mappings."""
@@ -65,7 +66,7 @@ class LocalCloud:
     async def close(self) -> None:
         """Stop, and end all processes."""
         self.stop()
-        await asyncio.gather(*(function.close() for function in self.functions.values()))
+        await asyncio.gather(*(function.close() for function in [*self.functions.values(), *self._removed]))
 
     def note(self, text: str, style: str = "yellow") -> None:
         """Show a text on the screen."""
@@ -95,6 +96,12 @@ class LocalCloud:
         host = ProcessFunction(code.function, code.variables, self.history, self.launcher, on_broken=on_broken)
         host.on_limit = partial(self._limit, code.function.name)
         return host
+
+    def remove(self, function: str) -> None:
+        """Remove a function that no mapping invokes any more; its current invocations end first."""
+        host = self.functions.pop(function)
+        host.retire()
+        self._removed.append(host)
 
     def show_broken(self, function: str, error: UsageError) -> None:
         """Show why a function cannot be imported, and what happens to its messages."""

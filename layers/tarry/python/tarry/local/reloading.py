@@ -46,10 +46,16 @@ class Reloader:
 
         async def changed(files: Mapping[Path, list[str]]) -> None:
             loaded: Collection[str] = ()
-            if cloud.plan.template.path in files:
+            template = cloud.plan.template.path
+            if template in files:
                 loaded = await self._reload_template(cloud)
             names = {
-                name: [file for path in _directories(host.function) for file in files.get(path, ())]
+                name: [
+                    file
+                    for path in _directories(host.function)
+                    for file in files.get(path, ())
+                    if path / file != template
+                ]
                 for name, host in cloud.functions.items()
                 if name not in loaded
             }
@@ -145,7 +151,7 @@ async def _run_plan(cloud: LocalCloud, codes: Mapping[str, FunctionCode]) -> Col
             mapping.stop()
             del cloud.mappings[logical_id]
     for name in [name for name in cloud.functions if name not in codes]:
-        cloud.functions.pop(name).retire()
+        cloud.remove(name)
     loaded = [
         name for name, code in codes.items() if name not in cloud.functions or cloud.functions[name].wanted != code
     ]

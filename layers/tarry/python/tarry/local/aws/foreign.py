@@ -118,7 +118,6 @@ class ForeignSqs:
     async def update(self, queues: Iterable[TemplateQueue]) -> list[str]:
         """Return notes about the changed queues: they exist, and `tarry local` does not change them."""
         changed = [queue.name for queue in queues if self._queues[queue.name] != queue]
-        self._queues |= {queue.name: queue for queue in queues}
         return [
             f"Queue {name} stays as it is: tarry local changes no existing queue at {self._where}." for name in changed
         ]
