@@ -1,6 +1,7 @@
 """`tarry send` and `tarry queues` against an SQS server as in `tarry local`."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from moto.sqs.models import sqs_backends
 from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
+from tarry.cli.send import show_progress
 from tarry.envelope.attribute import ATTRIBUTE
 from tarry.local.aws.client import sqs_client
 from tests.network import free_port
@@ -81,6 +83,16 @@ def test_each_line_of_stdin_is_a_message(site: Served) -> None:
     result = tarry("send", "ledger.fifo", "-", "--group", "a", "--json", stdin=b"one\n\ntwo\n")
     assert [json.loads(line)["line"] for line in result.stdout.splitlines()] == [1, 3]
     assert [message["Body"] for message in received(site, "ledger.fifo")] == ["one", "two"]
+
+
+def test_the_progress_of_many_lines_is_shown_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for has_terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda has_terminal=has_terminal: has_terminal)
+        for count in (999, 1_000, 1_001):
+            show_progress(count)
+    assert capsys.readouterr().err == "1,000 messages read\n"
 
 
 def test_a_line_that_cannot_be_sent_is_named_and_the_others_are_sent(site: Served) -> None:

@@ -101,7 +101,7 @@ def _send_lines(
         from tarry.local.aws.client import send_lines
 
         found = send_lines(
-            client, queue, sys.stdin.buffer, _show_progress, delay=delay, group_id=group, attributes=attributes
+            client, queue, sys.stdin.buffer, show_progress, delay=delay, group_id=group, attributes=attributes
         )
     if as_json:
         for number, message_id in found.ids.items():
@@ -114,9 +114,10 @@ def _send_lines(
         refuse(f"{len(found.failed):,} of {len(found.failed) + len(found.ids):,} lines were not sent", 1)
 
 
-def _show_progress(count: int) -> None:
+def show_progress(count: int) -> None:
+    """Show how many messages were read so far, once in a while, if someone watches."""
     if count % PROGRESS == 0 and sys.stderr.isatty():
-        note(f"{count:,} messages ...")
+        note(f"{count:,} messages read")
 
 
 def _total(count: int, queue: str, client: Any) -> str:

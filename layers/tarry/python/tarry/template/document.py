@@ -59,6 +59,9 @@ def load_document(path: Path) -> dict[str, Any]:
     resources = document.get("Resources") if isinstance(document, dict) else None
     if not isinstance(resources, dict) or not all(isinstance(r, dict) and "Type" in r for r in resources.values()):
         raise TemplateError(f"{path} is not a template: it needs Resources, each with a Type")
+    for name, resource in resources.items():
+        if not isinstance(resource.get("Properties", {}), dict):
+            raise TemplateError(f"{path}: the Properties of {name} must be a map")
     return {**document, "Resources": resources}
 
 

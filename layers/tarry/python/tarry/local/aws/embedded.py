@@ -58,9 +58,9 @@ class EmbeddedSqs:
         created = [queue for queue in self._queues if queue.name not in self.model.queues()]
         for queue in created:
             parameters = {"QueueName": queue.name, "Attributes": dict(queue.attributes)}
-            self.urls[queue.name] = self.model.call("CreateQueue", parameters)["QueueUrl"]
-            self.arns[queue.name] = self.model.arn(queue.name)
+            self.model.call("CreateQueue", parameters)
         for queue in self._queues:
+            self.urls[queue.name], self.arns[queue.name] = self.model.url(queue.name), self.model.arn(queue.name)
             if before.get(queue.name) != queue:
                 attributes = _settings(wanted, queue.name)
                 if not attributes.items() <= _settings(self.model, queue.name).items():
