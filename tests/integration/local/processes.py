@@ -121,8 +121,9 @@ class JobsFunction:
         (self.folder / name).write_text(text)
 
     def play(self, scenario: Callable[[Hosted], Awaitable[None]], **settings: Any) -> Hosted:
-        """Host the function, run the scenario, and close it; ``settings`` are those of the template."""
+        """Host the function, run the scenario, and close it; ``settings`` are those of the template, and on_broken."""
         settings = {"timeout_seconds": 60, **settings}
+        on_broken = settings.pop("on_broken", None)
         function = TemplateFunction(
             "Jobs", "jobs", ARN, self.folder, settings.pop("handler", "app.handler"), **settings
         )
@@ -131,7 +132,7 @@ class JobsFunction:
             history = History(time.time)
             launcher = Launcher()
             variables = variables_of(function, {MARK: os.environ.get(MARK, "")}, Endpoints(sqs="http://127.0.0.1:9"))
-            host = Hosted(ProcessFunction(function, variables, history, launcher, self.client), history)
+            host = Hosted(ProcessFunction(function, variables, history, launcher, self.client, on_broken), history)
             try:
                 await asyncio.wait_for(scenario(host), PATIENCE_SECONDS)
             finally:

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+from typer.testing import CliRunner
+
+from tarry.cli.app import app
 
 from .conftest import Project
 
@@ -75,6 +78,62 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
 }
 
 
+FILES = {
+    "a missing template": (["-t", "nowhere.yaml"], "nowhere.yaml cannot be read (no such file or directory): name"),
+    "a directory as template": (["-t", "plain"], "plain cannot be read (is a directory): name the template with"),
+    "an empty template": (["-t", "empty"], "empty is empty: a SAM template has Resources"),
+    "a template of another kind": (["-t", "list.json"], "list.json is not a template: it needs Resources"),
+    "a missing event": (["-e", "nowhere.json"], "nowhere.json cannot be read: No such file or directory; give a file"),
+    "a directory as event": (["-e", "plain"], "plain cannot be read: Is a directory; give a file with an SQS event"),
+    "an event that is a list": (["-e", "list.json"], "list.json is a list, not an SQS event: give an object with"),
+    "an event that is a string": (["-e", "string.json"], "string.json is a string, not an SQS event: give an object"),
+    "an event that is not JSON": (["-e", "plain/app.py"], "plain/app.py is not JSON: "),
+    "a nested event": (["-e", "nested.json"], "nested.json is not JSON: "),
+    "a binary event": (["-e", "binary"], "binary is not JSON: byte 0 is not text; give a JSON file"),
+    "an empty event": (["-e", "empty"], "empty is not JSON: "),
+    "an SNS event": (["-e", "sns.json"], "sns.json is an SNS event, not an SQS event: give an object with Records"),
+    "an S3 event": (["-e", "s3.json"], "s3.json is an S3 event, not an SQS event"),
+    "an API Gateway event": (["-e", "api.json"], "api.json is an API Gateway event, not an SQS event"),
+    "an EventBridge event": (["-e", "bus.json"], "bus.json is an EventBridge event, not an SQS event"),
+    "a record that is not an object": (["-e", "numbers.json"], "numbers.json: record 1 is 1, not a message"),
+    "a directory for the messages left": (["--keep", "plain"], "--keep plain is a directory: name a file"),
+    "a file in no directory": (["--keep", "no/kept.json"], "--keep no/kept.json: the directory no does not exist"),
+    "a file that would be overwritten": (["-e", "s3.json", "--keep", "s3.json"], "--keep would overwrite the event"),
+    "messages of another SQS": (
+        ["--keep", "kept.json", "--endpoint-url", "http://127.0.0.1:9"],
+        "--keep cannot be combined with --endpoint-url",
+    ),
+    "an unknown function": (["Nope"], "template.yaml has no function Nope; its functions are Plain, Ordered"),
+}
+
+
+@pytest.mark.parametrize("mistake", FILES)
+def test_a_wrong_file_or_name_is_refused_in_one_line(
+    project: Project, mistake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, text = FILES[mistake]
+    monkeypatch.chdir(project.folder)
+    (project.folder / "binary").write_bytes(b"\xff\x00")
+    for name, content in {
+        "empty": "",
+        "list.json": "[1, 2]",
+        "string.json": '"text"',
+        "nested.json": "[" * 200_000,
+        "numbers.json": '{"Records": [1, 2]}',
+        "sns.json": '{"Records": [{"EventSource": "aws:sns", "Sns": {"Message": "x"}}]}',
+        "s3.json": '{"Records": [{"eventSource": "aws:s3", "s3": {}}]}',
+        "api.json": '{"requestContext": {}, "body": "x"}',
+        "bus.json": '{"detail-type": "Order Placed", "detail": {}}',
+    }.items():
+        project.write(name, content)
+    result = CliRunner().invoke(app, ["local", *arguments], terminal_width=200)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert text in result.stderr
+    assert "Traceback" not in result.stderr
+    if result.stderr.startswith("tarry: "):
+        assert len(result.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize("skip", [[], ["--skip-time"]], ids=["real", "virtual"])
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_wrong_usage_is_refused_in_one_line(project: Project, mistake: str, skip: list[str]) -> None:
@@ -104,7 +163,6 @@ def test_the_traceback_of_an_import_has_only_frames_of_the_handler(project: Proj
 @pytest.mark.parametrize(
     ("names", "text"),
     [
-        (["Unknown"], "template.yaml has no function Unknown; its functions are Plain, Ordered"),
         (["Alone"], "Alone has no SQS event; functions with one are Plain, Ordered. "),
     ],
 )

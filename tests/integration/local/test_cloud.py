@@ -3,6 +3,7 @@
 All tests share one cloud, so that they wait at the same time. The last test stops it and checks for leftovers.
 """
 
+import json
 import re
 import signal
 import socket
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tarry.local.plan import read_samples
 
 from .process import SOON_SECONDS, LocalProcess
 
@@ -112,7 +115,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalProcess]:
     for name, code in FUNCTIONS.items():
         (folder / name.lower()).mkdir()
         (folder / name.lower() / "app.py").write_text(code)
-    with LocalProcess(folder, "--watch") as local:
+    with LocalProcess(folder, "--watch", "--keep", "kept.json") as local:
         local.wait("SQS is running at ")
         yield local
 
@@ -128,7 +131,7 @@ def watched(local: LocalProcess, sent: SentMessages) -> None:
     local.send("watched", "{}")
     local.wait("Watched: the old code")
     (local.folder / "watched/app.py").write_text("def handler(event, context):\n    print('the new code')\n")
-    local.wait("Watched: app.py changed, function restarts")
+    local.wait("Watched: app.py changed. The new code is running.")
     local.send("watched", "{}")
 
 
@@ -205,9 +208,23 @@ def test_on_sigterm_it_stops_and_leaves_nothing_behind(local: LocalProcess, sent
     """The last test: a handler runs, and a process that a crashed handler started would still sleep."""
     local.send("slow", "{}")
     local.wait("Slow: sleeps", times=2)
+    local.until(lambda: local.depth("plain-dead") == local.depth("ordered-dead.fifo") == 1, "the dead letters")
     assert local.left()
     assert local.end(signal.SIGTERM) == 0
     assert local.left() == []
     with socket.create_server(("127.0.0.1", local.port)):
         pass
-    assert "Traceback" not in local.text.rpartition("Slow: sleeps")[2]
+    last = local.text.rpartition("Slow: sleeps")[2]
+    assert "Traceback" not in last
+    assert re.search(r"^Messages handled: \d+ committed, 2 dead-lettered\.$", last, re.MULTILINE)
+    assert re.search(
+        r"^Wrote \d+ messages \(.*1 in plain-dead, 1 in ordered-dead\.fifo\) to kept\.json\. ", last, re.MULTILINE
+    )
+    path = local.folder / "kept.json"
+    kept = {record["leftIn"]: record for record in json.loads(path.read_text())["Records"]}
+    assert "slow" in kept, "the message of the handler that was killed"
+    moved, failed = kept["plain-dead"], kept["ordered-dead.fifo"]
+    assert {"slow", "plain", "ordered.fifo"} <= {sample.queue for sample in read_samples(path)}
+    assert (moved["body"], moved["failure"]) == ("9", None)
+    assert (failed["failure"]["reason"], failed["failure"]["type"]) == ("exhausted", "ValueError")
+    assert "line 6, in handler" in failed["failure"]["traceback"]

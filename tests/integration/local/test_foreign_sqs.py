@@ -212,3 +212,24 @@ def test_a_queue_that_sqs_refuses_is_reported(moto: MotoServer) -> None:
     wrong = TemplateQueue("orders!", arn("orders!"))
     with pytest.raises(UsageError, match=f"SQS at http://{HOST}:{moto.port} cannot be used: "):
         play(moto, lambda site: site.sqs.ready(), [wrong])
+
+
+def test_a_changed_template_creates_missing_queues_and_leaves_existing_ones_alone(moto: MotoServer) -> None:
+    moto.start()
+
+    async def scenario(site: ForeignSite) -> None:
+        await site.sqs.ready()
+        changed = TemplateQueue("orders", arn("orders"), attributes={"VisibilityTimeout": "90"})
+        queues = [changed, QUEUES[1], TemplateQueue("new", arn("new"))]
+        for _ in range(2):  # the second time, as for another change
+            urls = await site.sqs.check(queues)
+            [text] = await site.sqs.update(queues)
+        assert urls["new"].endswith("/new")
+        assert site.sqs.arns["new"] == arn("new")
+        assert text.startswith("Queue orders stays as it is: tarry local changes no existing queue at http://")
+        assert attributes(moto, "orders")["VisibilityTimeout"] == "60"
+        moto.stop()
+        with pytest.raises(UsageError, match="cannot be used"):
+            await site.sqs.check([*queues, TemplateQueue("later", arn("later"))])
+
+    play(moto, scenario)

@@ -243,13 +243,48 @@ def test_a_restart_loads_new_code_while_running_invocations_keep_the_old(own: Jo
         running = hosted.call(sleep=0.2)
         await asyncio.sleep(0.05)
         own.code("def handler(event, context): return 'new'")
-        hosted.host.restart()
+        await hosted.host.reload()
         assert (await hosted.call()).value == "new"
         old = (await running).value["pid"]
         assert (await hosted.call()).value == "new"
         assert await asyncio.to_thread(ends_soon, old)
 
     own.play(scenario)
+
+
+def test_code_that_cannot_be_imported_fails_no_invocation(own: JobsFunction) -> None:
+    """The old code runs while a process has it; after that, invocations are throttled, which costs no attempt."""
+    errors: list[UsageError] = []
+    limits: list[int | None] = []
+
+    async def scenario(hosted: Hosted) -> None:
+        hosted.host.on_limit = limits.append
+        await hosted.host.warm()
+        running = hosted.call(sleep=0.3)
+        own.code("def handler(:")
+        # One more process is needed before the change is noticed: its failed start is not the fault of the message.
+        assert (await hosted.call()).kind == "throttled"
+        assert "Syntax error in module 'app'" in str(errors[0])
+        with pytest.raises(UsageError, match="Syntax error in module 'app'"):
+            await hosted.host.reload()
+        assert (await running).kind == "returned"
+        assert len({(await hosted.value())["pid"] for _ in range(2)}) == 1
+        assert limits[-1] == 1
+        assert (await hosted.call(exit=1)).kind == "crash"
+        assert limits[-1] == 0
+        assert (await hosted.call()).kind == "throttled"
+        own.code("def handler(event, context): return 'mended'")
+        await hosted.host.reload()
+        assert limits[-1] is None
+        assert await hosted.value() == "mended"
+        assert len(errors) == 1
+        assert [event.fields["kind"] for event in hosted.events("report")] == [
+            *["returned"] * 3,
+            "crash",
+            "returned",
+        ]
+
+    own.play(scenario, on_broken=errors.append)
 
 
 # history
@@ -359,7 +394,7 @@ def test_a_restart_ends_the_pause_after_a_failed_start(own: JobsFunction, monkey
         own.code("def handler(event, context): return 'repaired'")
         waiting = hosted.call()
         await asyncio.sleep(0.05)
-        hosted.host.restart()
+        await hosted.host.reload()
         assert (await waiting).value == "repaired"
 
     own.play(scenario)

@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from moto.server import ThreadedMotoServer
 from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
 from tarry.tooling.installation import install_command
+from tests.served import served
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -31,6 +33,7 @@ Resources:
   Plain: {Type: AWS::Serverless::Function}
   Sender: {Type: AWS::Serverless::Function, Properties: {Handler: sender.handler, Timeout: 20}}
   Broken: {Type: AWS::Serverless::Function, Properties: {Handler: broken.handler}}
+  Consumer: {Type: AWS::Serverless::Function, Properties: {Handler: consumer.handler}}
   Elsewhere: {Type: AWS::Serverless::Function, Properties: {CodeUri: s3://bucket/key}}
   Unresolved:
     Type: AWS::Serverless::Function
@@ -66,6 +69,7 @@ def project(tmp_path: Path) -> Path:
         "code/app.py": APP,
         "code/sender.py": SENDER,
         "code/broken.py": "import no_such_library",
+        "code/consumer.py": "from tarry import consumer\n@consumer\ndef handler(message): ...\n",
         "layer/python/shared.py": "greeting = 'hello'",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -124,8 +128,6 @@ def test_the_traceback_of_an_error_has_only_frames_of_the_handler(project: Path)
         ("DEBUG", [], "true"),
         ("STAGE", ["--parameter", "Stage=test"], "test"),
         ("STAGE", ["--env", "STAGE=mine"], "mine"),
-        ("QUEUE", ["--endpoint-url", "http://127.0.0.1:4576"], "http://127.0.0.1:4576/123456789012/Jobs"),
-        ("AWS_ENDPOINT_URL", ["--endpoint-url", "http://127.0.0.1:4576"], "http://127.0.0.1:4576"),
         ("AWS_REGION", ["--region", "eu-central-1"], "eu-central-1"),
         ("_HANDLER", [], "app.handler"),
     ],
@@ -134,6 +136,38 @@ def test_the_environment_is_that_of_lambda_with_the_overrides(
     project: Path, name: str, options: list[str], value: str
 ) -> None:
     assert json.loads(invoke(project, {"variable": name}, *options).stdout) == value
+
+
+@pytest.mark.parametrize("others", [None, "http://127.0.0.1:4577"])
+def test_with_the_endpoint_url_of_tarry_local_the_function_uses_its_queues_and_tables(
+    project: Path, others: str | None
+) -> None:
+    with served() as site:
+        site.sqs.other_services = others
+        site.queue("Jobs")
+        options = ["--endpoint-url", site.url]
+        assert invoke(project, {}, *options, function="Sender").exit_code == 0
+        assert site.on_the_loop(lambda: site.sqs.depth("Jobs").ready) == 1
+        values = {
+            name: json.loads(invoke(project, {"variable": name}, *options).stdout)
+            for name in ("QUEUE", "AWS_ENDPOINT_URL_SQS", "AWS_ENDPOINT_URL")
+        }
+    assert values == {
+        "QUEUE": f"{site.url}/123456789012/Jobs",
+        "AWS_ENDPOINT_URL_SQS": site.url,
+        "AWS_ENDPOINT_URL": others or "http://127.0.0.1:9/tarry-invoke-has-no-AWS",
+    }
+
+
+def test_another_emulator_has_all_services_at_its_endpoint_url(project: Path) -> None:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    url = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
+    try:
+        value = invoke(project, {"variable": "AWS_ENDPOINT_URL"}, "--endpoint-url", url).stdout
+    finally:
+        server.stop()
+    assert json.loads(value) == url
 
 
 def test_a_variable_that_cannot_be_resolved_can_be_overridden(project: Path) -> None:
@@ -151,9 +185,29 @@ def test_no_request_reaches_aws_and_the_error_has_the_reason(project: Path, monk
 MISTAKES = {
     "an unknown function": (
         {"function": "Nope"},
-        "template.yaml has no function Nope; its functions are Plain, Sender, Broken, Elsewhere, Unresolved",
+        "template.yaml has no function Nope; its functions are Plain, Sender, Broken, Consumer, Elsewhere, Unresolved",
     ),
     "an event that is not JSON": ({"event": "{"}, "stdin is not JSON: "),
+    "an event of another service": (
+        {"function": "Consumer", "event": '{"Records": [{"EventSource": "aws:sns"}]}'},
+        "Consumer is a consumer of SQS messages, but the event is an SNS event, not an SQS event: give an object with",
+    ),
+    "an event that is a list": (
+        {"function": "Consumer", "event": "[1, 2]"},
+        "Consumer is a consumer of SQS messages, but the event is a list, not an SQS event: give an object with",
+    ),
+    "a record without an id": (
+        {"function": "Consumer", "event": '{"Records": [{"body": "x"}]}'},
+        "Consumer is a consumer of SQS messages, but the event is not valid: record 0 has no messageId",
+    ),
+    "an endpoint where nothing listens": (
+        {"options": ["--endpoint-url", "http://127.0.0.1:9"]},
+        "no SQS answers at http://127.0.0.1:9: start tarry local, or give another URL",
+    ),
+    "a missing event": ({"options": ["-e", "nowhere.json"]}, "nowhere.json cannot be read: No such file or directory"),
+    "a directory as event": ({"options": ["-e", "/"]}, "/ cannot be read: Is a directory; give a file with the event"),
+    "a binary event": ({"options": ["-e", sys.executable]}, "is not JSON: byte "),
+    "a missing template": ({"options": ["-t", "nowhere.yaml"]}, "nowhere.yaml cannot be read (no such file or dir"),
     "code that is not local": (
         {"function": "Elsewhere"},
         "Elsewhere cannot run here: it needs a local CodeUri and a Handler",

@@ -1,6 +1,7 @@
 """`tarry send` and `tarry queues` against an SQS server as in `tarry local`."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from moto.sqs.models import sqs_backends
 from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
+from tarry.cli.send import show_progress
 from tarry.envelope.attribute import ATTRIBUTE
 from tarry.local.aws.client import sqs_client
 from tests.network import free_port
@@ -65,11 +67,44 @@ def test_a_message_is_sent_and_its_id_printed(site: Served) -> None:
     assert result.stdout == f"sent to orders at {site.url}: {message['MessageId']}\n"
 
 
-def test_a_body_from_a_file_or_stdin_is_sent_unchanged(site: Served, tmp_path: Path) -> None:
+def test_a_body_from_a_file_is_sent_unchanged(site: Served, tmp_path: Path) -> None:
     (tmp_path / "body.json").write_bytes('{"name": "Zoë"}\n'.encode())
     assert tarry("send", "orders", f"@{tmp_path}/body.json").exit_code == 0
-    assert tarry("send", "orders", "-", stdin=b"from stdin\r\n").exit_code == 0
-    assert [message["Body"] for message in received(site, "orders")] == ['{"name": "Zoë"}\n', "from stdin\r\n"]
+    assert [message["Body"] for message in received(site, "orders")] == ['{"name": "Zoë"}\n']
+
+
+def test_each_line_of_stdin_is_a_message(site: Served) -> None:
+    lines = '{"id": 1}\r\n\n  \n  {"name": "Zoë"} \nlast'.encode()
+    result = tarry("send", "orders", "-", "--attribute", "tenant=acme", stdin=lines)
+    assert (result.exit_code, result.stdout) == (0, f"sent 3 messages to orders at {site.url}\n")
+    messages = received(site, "orders")
+    assert {message["Body"] for message in messages} == {'{"id": 1}', '  {"name": "Zoë"} ', "last"}
+    assert all(message["MessageAttributes"]["tenant"]["StringValue"] == "acme" for message in messages)
+    result = tarry("send", "ledger.fifo", "-", "--group", "a", "--json", stdin=b"one\n\ntwo\n")
+    assert [json.loads(line)["line"] for line in result.stdout.splitlines()] == [1, 3]
+    assert [message["Body"] for message in received(site, "ledger.fifo")] == ["one", "two"]
+
+
+def test_the_progress_of_many_lines_is_shown_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for has_terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda has_terminal=has_terminal: has_terminal)
+        for count in (999, 1_000, 1_001):
+            show_progress(count)
+    assert capsys.readouterr().err == "1,000 messages read\n"
+
+
+def test_a_line_that_cannot_be_sent_is_named_and_the_others_are_sent(site: Served) -> None:
+    lines = b"one\n\nab\xff\n" + b"x" * 1_048_577 + b"\ntwo\n"
+    result = tarry("send", "orders", "-", stdin=lines)
+    assert (result.exit_code, result.stdout) == (1, f"sent 2 messages to orders at {site.url}\n")
+    third, fourth, last = result.stderr.splitlines()
+    assert third == "tarry: line 3 was not sent: byte 2 is not UTF-8, and SQS accepts only text"
+    assert fourth.startswith("tarry: line 4 was not sent: ")
+    assert "1048576" in fourth
+    assert last == "tarry: 2 of 4 lines were not sent"
+    assert {message["Body"] for message in received(site, "orders")} == {"one", "two"}
 
 
 def test_a_message_is_sent_many_times(site: Served) -> None:
@@ -117,6 +152,12 @@ def test_a_queue_can_be_given_by_url_or_arn(site: Served) -> None:
         (["orders", "x", "--attribute", "tenant"], "--attribute must be NAME=VALUE, got 'tenant'"),
         (["orders", "x", "--attribute", "AWS.tenant=1"], "AWS."),
         (["orders", "@missing.json"], "missing.json cannot be read: No such file or directory"),
+        (["orders", "@/"], "/ cannot be read: Is a directory"),
+        (["orders", "@/bin/sh"], "/bin/sh is not text: byte "),
+        (["orders", "-", "--count", "2"], "--count cannot be combined with -"),
+        (["orders", "-", "--dedup", "a"], "--dedup cannot be combined with -"),
+        (["ledger.fifo", "-"], "ledger.fifo is a FIFO queue: give the message group of the lines (--group ID)"),
+        (["nowhere", "-"], "the queue does not exist at "),
         (["orders", "x", "--count", "0"], "--count"),
         (["orders", "x", "--endpoint-url", "localhost:4576"], "'localhost:4576' is not an endpoint URL"),
         (
@@ -126,19 +167,11 @@ def test_a_queue_can_be_given_by_url_or_arn(site: Served) -> None:
     ],
 )
 def test_wrong_usage_of_send_is_refused_in_one_message(site: Served, arguments: list[str], text: str) -> None:
-    result = tarry("send", *arguments)
+    result = tarry("send", *arguments, stdin=b"a line\n")
     assert (result.exit_code, result.stdout) == (2, "")
     assert text in result.stderr
     assert "Traceback" not in result.stderr
     assert site.on_the_loop(lambda: sum(site.sqs.depth(queue).ready for queue in site.sqs.queues())) == 0
-
-
-def test_stdin_that_is_not_text_is_refused(site: Served) -> None:
-    result = tarry("send", "orders", "-", stdin=b"ab\xff")
-    assert (result.exit_code, result.stderr) == (
-        2,
-        "tarry: stdin is not text: byte 2 is not UTF-8, and SQS accepts only text\n",
-    )
 
 
 @pytest.mark.parametrize("command", [["send", "orders", "x"], ["queues"]])

@@ -45,7 +45,9 @@ def test_hours_of_retries_take_no_real_time(project: Project) -> None:  # SPEC N
     assert "+1 h 30 min  #1  IN_FLIGHT 2\n" in result.stdout
     assert "+4 h 30 min  #1  COMMITTED\n" in result.stdout
     assert re.search(
-        r"^1 message settled in 4 h 30 min of virtual time \([\d.]+ s\), none lost\.$", result.stdout, re.MULTILINE
+        r"^1 message settled in 4 h 30 min of virtual time \([\d.]+ s\): 1 committed; none lost\.$",
+        result.stdout,
+        re.MULTILINE,
     )
 
 
@@ -60,7 +62,7 @@ def test_the_timeline_includes_functions_without_tarry_and_moves_by_sqs(project:
         "2": "IN_FLIGHT 1 -> WAITING_RETRY 30 s -> IN_FLIGHT 2 -> COMMITTED",
         "3": " -> ".join([f"IN_FLIGHT {attempt} -> WAITING_RETRY 30 s" for attempt in (1, 2, 3)] + ["DEAD_LETTERED"]),
     }
-    assert "Dead  moved by SQS itself after 3 deliveries, without a record" in result.stdout
+    assert "Dead  moved by SQS itself after 3 deliveries, without a failure record" in result.stdout
 
 
 def test_the_output_of_functions_goes_to_stderr_with_its_time(project: Project) -> None:
@@ -83,6 +85,62 @@ def test_an_exception_is_printed_with_the_traceback_of_the_function(project: Pro
     assert 'app.py", line 12, in handler' in result.stderr
     assert "tarry/" not in result.stderr
     assert "\x1b" not in result.output
+
+
+POWERTOOLS = """
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+
+processor = BatchProcessor(event_type=EventType.SQS)
+
+def charge(record):
+    raise ValueError(f"order {record.body} cannot be charged")
+
+def handler(event, context):
+    return process_partial_response(event, charge, processor, context)
+"""
+
+
+def test_an_error_with_a_traceback_as_text_is_one_line_in_the_report(project: Project) -> None:
+    project.write("plain/app.py", POWERTOOLS)
+    project.edit("template.yaml", "maxReceiveCount: 3", "maxReceiveCount: 1")
+    project.send(id=1)
+    result = project.run("--skip-time")
+    assert result.exit_code == 0, result.output
+    why = (
+        "BatchProcessingError: All records failed processing. 1 individual errors logged separately below. "
+        'ValueError: order {"id": 1} cannot be charged'
+    )
+    assert f"WAITING_RETRY 30 s  ({why})" in result.stdout
+    assert "\\n" not in result.output
+    assert "(by SQS itself, after 1 receive)" in result.stdout
+    assert 'plain/app.py", line 7, in charge' in result.stderr
+    last = result.stdout.splitlines()[-1]
+    assert re.fullmatch(r"1 message settled in 30 s of virtual time \(.* s\): 1 dead-lettered; none lost\.", last)
+
+
+def test_the_first_traceback_of_each_error_is_shown_without_verbose(project: Project) -> None:
+    project.send("Entries.fifo", group="a", fail=2)
+    result = project.run("--skip-time")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("Traceback") == 1
+    assert re.search(r"\+0 s  Ordered: WAITING_RETRY \w{8}, attempt 1:$", result.stderr, re.MULTILINE)
+    assert 'ordered/app.py", line 10, in handler' in result.stderr
+    assert result.stderr.count("ValueError: ordered says no") == 1
+
+
+def test_the_messages_that_are_left_can_be_sent_again(project: Project) -> None:
+    project.send(fail=9)
+    kept, left = project.folder / "kept.json", project.folder / "left.json"
+    result = project.run("--skip-time", "--keep", str(kept))
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines()[-1] == (
+        f"Wrote 1 message (1 in Dead) to {kept}. To send them again: tarry local --event {kept}"
+    )
+    project.write("plain/app.py", "def handler(event, context):\n    assert len(event['Records']) == 1\n")
+    result = project.invoke("--event", str(kept), "--skip-time", "--expect", "committed=1", "--keep", str(left))
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines()[-1] == f"Wrote {left}: no message was left."
+    assert json.loads(left.read_text()) == {"Records": []}
 
 
 def test_a_function_that_takes_real_time_is_reported(project: Project) -> None:

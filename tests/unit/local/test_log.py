@@ -43,6 +43,21 @@ def test_a_traceback_in_json_is_shown_as_python_prints_it(log: LogReader) -> Non
     ]
 
 
+def test_an_error_with_a_traceback_in_its_text_is_shown_once(log: LogReader) -> None:
+    error = "3 errors.\n\nTraceback (most recent call last):\n  File 'app.py'\nValueError: no\n"
+    [line] = shown_fields(log, level="ERROR", errorMessage=error, errorType="BatchError", stackTrace=["  File 'x'\n"])
+    assert line.text.splitlines()[:4] == [
+        "ERROR 3 errors. ValueError: no",
+        "Traceback (most recent call last):",
+        "  File 'x'",
+        "BatchError: 3 errors.",
+    ]
+    assert line.text.count("ValueError: no") == 2
+    assert shown(log, "answered", kind="error", why="BatchError") == []
+    [line] = shown(log, "answered", kind="timeout", why=f"BatchError: {error}")
+    assert line.text == "BatchError: 3 errors. ValueError: no"
+
+
 def test_a_log_line_about_a_message_is_not_shown(log: LogReader) -> None:
     assert shown_fields(log, message="waiting_retry", state="WAITING_RETRY", delivery_id="d") == []
 

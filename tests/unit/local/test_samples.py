@@ -95,5 +95,5 @@ def test_a_file_that_is_not_an_event_is_refused(tmp_path: Path, content: str, te
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"nowhere\.json: No such file"):
+    with pytest.raises(UsageError, match=r"nowhere\.json cannot be read: No such file"):
         read_samples(tmp_path / "nowhere.json")

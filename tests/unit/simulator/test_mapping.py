@@ -470,6 +470,22 @@ def test_a_failing_delete_is_abandoned_when_the_messages_are_visible_again() -> 
 # starting and stopping
 
 
+def test_a_limited_mapping_receives_only_the_messages_that_it_may_run() -> None:
+    rig = MappingRig(batch_size=1).run()
+    rig.mapping.limit_to(0)
+    receives = len(rig.receives)
+    rig.send(*names(4))
+    rig.run()
+    assert (rig.batches, rig.receives[receives:], len(rig.waiting)) == ([], [], 4)
+    rig.mapping.limit_to(1)
+    rig.run()
+    assert (len(rig.batches), rig.most_running) == (4, 1)
+    rig.mapping.limit_to(None)
+    rig.send(*names(4))
+    rig.run()
+    assert (len(rig.batches), rig.most_running) == (8, 4)
+
+
 def test_a_stopped_mapping_makes_no_receives_and_still_deletes_the_messages_of_running_invocations() -> None:
     rig = MappingRig()
     rig.takes_seconds = 10

@@ -192,6 +192,11 @@ def test_in_the_shipped_template_each_function_has_a_queue() -> None:
         ("Resources: {F: {Type: AWS::Serverless::Function, Properties: {CodeUri: f}}}", "SAM refuses the template"),
         ("Resources: {Q: {Type: AWS::SQS::Queue, Properties: {QueueName: !Ref Name}}}", "Q.QueueName: Ref Name"),
         ("Resources: {Q: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: soon}}}", "Q.VisibilityTimeout must"),
+        ("Resources: {Q: {Type: AWS::SQS::Queue, Properties: }}", "the Properties of Q must be a map"),
+        (
+            "Resources: {Q: {Type: AWS::SQS::Queue, Properties: {RedrivePolicy: [x]}}}",
+            "is not a valid template (AttributeError: 'list' object has no attribute 'get'): sam validate --lint names",
+        ),
     ],
 )
 def test_an_invalid_template_is_refused_in_one_line(tmp_path: Path, text: str, expected: str) -> None:
@@ -202,7 +207,7 @@ def test_an_invalid_template_is_refused_in_one_line(tmp_path: Path, text: str, e
 
 
 def test_a_missing_template_and_an_unknown_parameter_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TemplateError, match=r"nowhere\.yaml: No such file"):
+    with pytest.raises(TemplateError, match=r"nowhere\.yaml cannot be read \(no such file"):
         read_template(tmp_path / "nowhere.yaml")
     with pytest.raises(TemplateError, match="no parameter Colour; it has Stage"):
         read(tmp_path, Colour="red")

@@ -12,11 +12,14 @@ import typer
 
 from tarry.cli.errors import libraries, note, refusals, refuse
 from tarry.cli.options import Env, Parameters, Template, pairs
+from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
     from tarry.simulator.history import HistoryEvent
     from tarry.template import TemplateFunction
 
+NOT_SQS = "InvalidEvent"
+"""The type of the error that a consumer of tarry raises for an event that is not from SQS."""
 EXAMPLE = """\
 tarry invoke OrdersFunction -e events/orders.json
 tarry invoke Digest -e - < event.json"""
@@ -38,7 +41,7 @@ def invoke(  # noqa: PLR0917 the options of the command
         typer.Option(
             "--endpoint-url",
             metavar="URL",
-            help="The AWS endpoint of the function; by default it can reach none.",
+            help="The SQS that the function uses, with its tables and buckets; by default it can reach none.",
             show_default=False,
         ),
     ] = None,
@@ -47,7 +50,8 @@ def invoke(  # noqa: PLR0917 the options of the command
 
     The response goes to stdout as JSON, the log of the handler to stderr. The
     function runs in a separate process that cannot reach AWS: calls to SQS or to
-    a table fail at once, unless you give --endpoint-url.
+    a table fail at once. With --endpoint-url http://127.0.0.1:4576, it uses the
+    queues, tables and buckets of a running tarry local.
 
     Exit code: 0 the handler returned, 1 it failed, timed out or crashed,
     2 wrong usage.
@@ -55,6 +59,7 @@ def invoke(  # noqa: PLR0917 the options of the command
     with libraries("tarry invoke", "local"):
         from tarry.local.aws.client import endpoint_of
         from tarry.local.aws.client import region as usual_region
+        from tarry.local.events import not_sqs
         from tarry.local.functions.calling import call, read_event, variables
         from tarry.local.functions.variables import read_overrides
         from tarry.local.plan import function_named
@@ -62,9 +67,12 @@ def invoke(  # noqa: PLR0917 the options of the command
         from tarry.template import read_template
 
     log = LogReader(verbose=True)
+    refused = False
 
     def print_log(event: HistoryEvent) -> None:
-        for line in log.lines(event):
+        nonlocal refused
+        refused = refused or (event.fields.get("fields") or {}).get("errorType") == NOT_SQS
+        for line in () if refused else log.lines(event):
             note(line.text)
 
     try:
@@ -73,7 +81,11 @@ def invoke(  # noqa: PLR0917 the options of the command
             called: TemplateFunction = function_named(function, found)
             url = endpoint_url and endpoint_of(endpoint_url, os.environ)
             environment = variables(called, found, read_overrides(env or []), url)
-            answer = asyncio.run(call(called, environment, read_event(event), print_log))
+            given = read_event(event)
+            answer = asyncio.run(call(called, environment, given, print_log))
+            if refused:
+                why = not_sqs(given) or f"not valid: {answer.value['errorMessage']}"
+                raise UsageError(f"{called.logical_id} is a consumer of SQS messages, but the event is {why}")
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     typer.echo(_shown(answer.value))

@@ -55,7 +55,9 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         str | None,
         typer.Option("--endpoint-url", metavar="URL", help="Use another SQS; missing queues are created there."),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Restart a function when its code changes.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Run changed code, and a changed template, at once.")
+    ] = False,
     skip_time: Annotated[
         bool, typer.Option("--skip-time", help="With --event: run in virtual time; hours of retries take seconds.")
     ] = False,
@@ -70,6 +72,15 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
             metavar="SECONDS",
             min=0,
             help="Stop waiting after this time; by default 300 s, with --skip-time 15 days.",
+            show_default=False,
+        ),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep",
+            metavar="FILE",
+            help="At the end, write the messages left in the queues, dead letters too, to FILE, as an SQS event.",
             show_default=False,
         ),
     ] = None,
@@ -94,6 +105,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         from tarry.local.aws.client import endpoint_of, region
         from tarry.local.functions.variables import read_overrides
         from tarry.local.plan import RunSettings, make_plan
+        from tarry.local.runs.keeping import check_keep
 
         import_module("tarry.local.runs.virtual" if skip_time else "tarry.local.session")
 
@@ -105,6 +117,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         watch=watch,
         endpoint_url=endpoint_url,
         port=port,
+        keep=keep,
     )
     console = Console(file=sys.stdout, highlight=False)  # bound now: stdout is redirected while a handler runs
     try:
@@ -122,8 +135,11 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
                 give_up_seconds=give_up,
                 verbose=verbose,
                 skip_time=skip_time,
+                keep=keep,
                 expected=expected_states(expect or ""),
             )
+            if keep is not None:
+                check_keep(keep)
             plan = make_plan(settings, note)
             warn(findings_at_start(plan.template, plan.all_mappings))
             report = (_play if skip_time else _run)(plan, settings, console)
@@ -133,6 +149,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         from tarry.local.runs.printing import print_summary
 
         print_summary(console, report)
+        note(report.left)
         raise typer.Exit(report.exit_code)
 
 
@@ -169,6 +186,7 @@ def _check_together(
     watch: bool,
     endpoint_url: str | None,
     port: int | None,
+    keep: Path | None,
 ) -> None:
     for is_set, name in ((skip_time, "--skip-time"), (expect, "--expect"), (give_up is not None, "--give-up")):
         if is_set and event is None:
@@ -178,3 +196,7 @@ def _check_together(
             raise typer.BadParameter(f"{name} cannot be combined with --skip-time, which needs no address for SQS")
     if watch and event is not None:
         raise typer.BadParameter("--watch cannot be combined with --event, which ends when its messages have settled")
+    if keep is not None and endpoint_url is not None:
+        raise typer.BadParameter("--keep cannot be combined with --endpoint-url: the messages stay in that SQS")
+    if keep is not None and keep == event:
+        raise typer.BadParameter("--keep would overwrite the event: name another file")

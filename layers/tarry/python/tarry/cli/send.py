@@ -1,22 +1,32 @@
-"""`tarry send`: send a message to a queue."""
+"""`tarry send`: send messages to a queue."""
 
 import json
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
 
 from tarry.cli.connection import place, sqs_at
+from tarry.cli.errors import note, refuse
 from tarry.cli.options import AsJson, Aws, LocalEndpointUrl, pairs
 
 EXAMPLE = """\
 tarry send orders '{"id": 1}' --delay 60
-tarry send ledger.fifo @entry.json --group a"""
+tarry send ledger.fifo @entry.json --group a
+tarry send orders - < orders.jsonl"""
+STDIN = "-"
+PROGRESS = 1_000
+"""The number of messages after which the progress is shown."""
+MOST_FAILURES_SHOWN = 20
 
 
 def send(  # noqa: PLR0913, PLR0917 the options of the command
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The name, URL or ARN of the queue.")],
     body: Annotated[
-        str, typer.Argument(metavar="BODY|@FILE|-", help="The body: text, the content of a file, or stdin.")
+        str,
+        typer.Argument(
+            metavar="BODY|@FILE|-", help="The body: text, or the content of a file; - sends each line of stdin."
+        ),
     ],
     delay: Annotated[
         float | None,
@@ -39,14 +49,21 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
     aws: Aws = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send a message, once or many times, to a queue of `tarry local`.
+    """Send a message, or each line of stdin as a message, to a queue of `tarry local`.
 
-    The limits of SQS are checked before the message is sent. It goes to AWS only
-    with --aws or an endpoint URL of AWS.
+    The limits of SQS are checked before a message is sent. It goes to AWS only
+    with --aws or an endpoint URL of AWS. Empty lines of stdin are skipped.
 
-    Exit code: 0 sent, 1 SQS cannot be reached or refuses, 2 wrong usage.
+    Exit code: 0 sent, 1 SQS cannot be reached or refuses, or some lines were
+    not sent, 2 wrong usage.
     """
     attributes = pairs(attribute or [], "--attribute")
+    if body == STDIN:
+        if count > 1 or dedup is not None:
+            option = "--count" if count > 1 else "--dedup"
+            refuse(f"{option} cannot be combined with -, which sends each line of stdin as a message")
+        _send_lines(queue, endpoint_url, delay, group, attributes, aws=aws, as_json=as_json)
+        return
     with sqs_at("tarry send", endpoint_url, aws=aws) as client:
         from tarry.local.aws.client import body_of
         from tarry.local.aws.client import send as send_to
@@ -67,4 +84,41 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
     elif count == 1:
         typer.echo(f"sent to {queue} at {place(client)}: {ids[0]}")
     else:
-        typer.echo(f"sent {len(ids):,} messages to {queue} at {place(client)}")
+        typer.echo(_total(len(ids), queue, client))
+
+
+def _send_lines(
+    queue: str,
+    endpoint_url: str | None,
+    delay: float | None,
+    group: str | None,
+    attributes: dict[str, str],
+    *,
+    aws: bool,
+    as_json: bool,
+) -> None:
+    with sqs_at("tarry send", endpoint_url, aws=aws) as client:
+        from tarry.local.aws.client import send_lines
+
+        found = send_lines(
+            client, queue, sys.stdin.buffer, show_progress, delay=delay, group_id=group, attributes=attributes
+        )
+    if as_json:
+        for number, message_id in found.ids.items():
+            typer.echo(json.dumps({"queue": queue, "message_id": message_id, "line": number}))
+    else:
+        typer.echo(_total(len(found.ids), queue, client))
+    for number, reason in list(found.failed.items())[:MOST_FAILURES_SHOWN]:
+        note(f"tarry: line {number} was not sent: {' '.join(str(reason).split())}")
+    if found.failed:
+        refuse(f"{len(found.failed):,} of {len(found.failed) + len(found.ids):,} lines were not sent", 1)
+
+
+def show_progress(count: int) -> None:
+    """Show how many messages were read so far, once in a while, if someone watches."""
+    if count % PROGRESS == 0 and sys.stderr.isatty():
+        note(f"{count:,} messages read")
+
+
+def _total(count: int, queue: str, client: Any) -> str:
+    return f"sent {count:,} message{'s'[: count != 1]} to {queue} at {place(client)}"

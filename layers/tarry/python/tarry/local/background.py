@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,28 +33,49 @@ Stamps = dict[str, tuple[int, int]]
 """The modification time and size of each file; the size shows a second change within one clock tick."""
 
 
-async def watch(directories: Mapping[str, Path], changed: Callable[[str, list[str]], None]) -> None:
-    """Poll the directories until cancelled; call ``changed`` with the key of a directory and its changed files.
+class Watcher:
+    """A watcher of files and directories, which polls them.
 
     Polling, unlike notifications, works on every system and on network and container mounts; functions have few files.
     """
-    before = {key: stamps_of(directory) for key, directory in directories.items()}
-    loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(SCAN_SECONDS)
-        for key, directory in directories.items():
-            now = await loop.run_in_executor(None, stamps_of, directory)
-            if now != before[key]:
-                names = sorted(
-                    name for name in now.keys() | before[key].keys() if now.get(name) != before[key].get(name)
-                )
-                before[key] = now
-                changed(key, names)
+
+    def __init__(self) -> None:
+        self._known: dict[Path, Stamps] = {}
+
+    def add(self, paths: Iterable[Path]) -> None:
+        """Watch more paths, from their current state on."""
+        for path in paths:
+            if path not in self._known:
+                self._known[path] = stamps_of(path)
+
+    async def run(self, changed: Callable[[dict[Path, list[str]]], Awaitable[None]]) -> None:
+        """Poll until cancelled; call ``changed`` with the changed files of each path, and wait for it."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SCAN_SECONDS)
+            if found := await loop.run_in_executor(None, self._changes):
+                await changed(found)
+
+    def _changes(self) -> dict[Path, list[str]]:
+        found = {}
+        for path, before in list(self._known.items()):
+            now = stamps_of(path)
+            if now and now != before:  # without a file it is being replaced, as by a build
+                found[path] = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
+                self._known[path] = now
+        return found
 
 
-def stamps_of(directory: Path) -> Stamps:
-    """Return the stamps of all files in a directory by relative path, without hidden and compiled files."""
-    return dict(_stamps(directory, ""))
+def stamps_of(path: Path) -> Stamps:
+    """Return the stamps of a file, or of all files in a directory by relative path, without hidden and compiled ones.
+
+    A path that does not exist has none.
+    """
+    try:
+        stat = path.stat()
+    except OSError:
+        return {}
+    return dict(_stamps(path, "")) if path.is_dir() else {path.name: (stat.st_mtime_ns, stat.st_size)}
 
 
 def _stamps(directory: Path, prefix: str) -> Iterator[tuple[str, tuple[int, int]]]:

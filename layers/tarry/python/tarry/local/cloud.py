@@ -2,66 +2,132 @@
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any
 
+from tarry.local.aws.backing import EmbeddedBacking, ForeignBacking
 from tarry.local.aws.client import sqs_client
 from tarry.local.aws.embedded import EmbeddedSqs
 from tarry.local.aws.foreign import ForeignSqs
-from tarry.local.aws.isolation import isolated_from_aws
-from tarry.local.background import in_background, watch
-from tarry.local.functions.host import ProcessFunction
+from tarry.local.background import in_background
+from tarry.local.functions.host import FunctionCode, ProcessFunction
 from tarry.local.functions.launcher import Launcher
-from tarry.local.functions.variables import Endpoints, Overrides, variables_of
+from tarry.local.functions.variables import Endpoints, variables_of
 from tarry.local.plan import Note, RunPlan, RunSettings, settings_of
 from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History, HistoryEvent
 from tarry.simulator.http import PortTaken, serve
 from tarry.simulator.mapping import EventSourceMapping
+from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.sqs import Sqs
-from tarry.template import TemplateError, TemplateFunction
+from tarry.template import Template, TemplateError, TemplateFunction, TemplateMapping
 from tarry.template.queues import with_foreign_queues
-from tarry.template.variables import variables_of as own_variables_of
-from tarry.testing.resources import Resources, moto_for
 from tarry.tooling.errors import UsageError
-
-Resolve = Callable[[TemplateFunction], Mapping[str, str]]
-"""Return the environment variables of a function, resolved, with the overrides of ``--env``.
-
-Raises `UsageError` or `TemplateError`.
-"""
 
 SETTLE_SECONDS = 1.0
 """The interval at which the SQS model expires messages."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class LocalCloud:
-    """A running local cloud. ``url`` is the endpoint of SQS."""
+    """A running local cloud. ``url`` is the endpoint of SQS. Its parts change when the template is changed."""
 
     url: str
     plan: RunPlan
+    settings: RunSettings
     sqs: EmbeddedSqs | ForeignSqs
+    backing: EmbeddedBacking | ForeignBacking
     scheduler: AsyncioScheduler
     history: History
-    functions: Mapping[str, ProcessFunction]
+    launcher: Launcher
+    functions: dict[str, ProcessFunction] = field(default_factory=dict)
     """By name."""
-    mappings: Sequence[EventSourceMapping]
+    mappings: dict[str, EventSourceMapping] = field(default_factory=dict)
+    """By logical id."""
+    is_started: bool = False
+    _removed: list[ProcessFunction] = field(default_factory=list)
 
     def start(self) -> None:
         """Start the event source mappings."""
-        for mapping in self.mappings:
+        self.is_started = True
+        for mapping in self.mappings.values():
             mapping.start()
 
     def stop(self) -> None:
         """Stop the event source mappings: no more messages are received."""
-        for mapping in self.mappings:
+        self.is_started = False
+        for mapping in self.mappings.values():
             mapping.stop()
+
+    async def close(self) -> None:
+        """Stop, and end all processes."""
+        self.stop()
+        await asyncio.gather(*(function.close() for function in [*self.functions.values(), *self._removed]))
+
+    def note(self, text: str, style: str = "yellow") -> None:
+        """Show a text on the screen."""
+        self.history.record("noted", text=text, style=style)
+
+    # functions
+
+    async def update_backing(self, template: Template, urls: Mapping[str, str]) -> list[str]:
+        """Create the resources of a template; return notes about those that cannot be changed. Raises `UsageError`."""
+        notes = await self.backing.update(template, urls)
+        if isinstance(self.sqs, EmbeddedSqs):
+            self.sqs.model.other_services = self.backing.url
+        return notes
+
+    def code_of(self, function: TemplateFunction) -> FunctionCode:
+        """Return the code of a function, with all its variables.
+
+        Raises:
+            UsageError, TemplateError: a variable cannot be resolved.
+        """
+        endpoints = Endpoints(self.url, self.backing.url, is_foreign=isinstance(self.sqs, ForeignSqs))
+        return FunctionCode(function, variables_of(function, self.backing.environment(function), endpoints))
+
+    def host(self, code: FunctionCode) -> ProcessFunction:
+        """Make the host of a function; no process is started."""
+        on_broken = partial(self.show_broken, code.function.name) if self.settings.watch else None
+        host = ProcessFunction(code.function, code.variables, self.history, self.launcher, on_broken=on_broken)
+        host.on_limit = partial(self._limit, code.function.name)
+        return host
+
+    def remove(self, function: str) -> None:
+        """Remove a function that no mapping invokes any more; its current invocations end first."""
+        host = self.functions.pop(function)
+        host.retire()
+        self._removed.append(host)
+
+    def show_broken(self, function: str, error: UsageError) -> None:
+        """Show why a function cannot be imported, and what happens to its messages."""
+        goes_on = "The old code keeps running" if self.functions[function].limit else "Its messages wait in their queue"
+        text = f"{error.details}\n{error}\n{goes_on}. Save a change to import the handler again."
+        self.note(text.lstrip(), "red")
+
+    def _limit(self, function: str, limit: int | None) -> None:
+        for mapping in self.mappings.values():
+            if mapping.settings.function == function:
+                mapping.limit_to(limit)
+
+    # mappings
+
+    def mapping_settings(self, mapping: TemplateMapping, plan: RunPlan) -> MappingSettings:
+        """Return the settings of a mapping, with the queue of this SQS."""
+        return replace(settings_of(mapping, plan.template), queue_arn=self.sqs.arns[mapping.queue])
+
+    def connect(self, logical_id: str, settings: MappingSettings) -> None:
+        """Make a mapping; it receives messages if the others do."""
+        host = self.functions[settings.function]
+        mapping = EventSourceMapping(self.scheduler, self.sqs.port(settings), host, self.history, settings)
+        mapping.limit_to(host.limit)
+        self.mappings[logical_id] = mapping
+        if self.is_started:
+            mapping.start()
 
 
 @asynccontextmanager
@@ -90,25 +156,19 @@ async def running(
         asyncio.get_running_loop().set_exception_handler(partial(_bug, history))
         sqs, url = await _sqs(plan, settings, scheduler, history, stack)
         await sqs.ready()
-        resolve, others = await _variables(plan, settings.overrides, sqs, stack)
-        endpoints = Endpoints(sqs=url, others=others, is_foreign=isinstance(sqs, ForeignSqs))
+        given = settings.overrides
+        backing = ForeignBacking(given) if isinstance(sqs, ForeignSqs) else EmbeddedBacking(given, stack)
         launcher = Launcher()
         stack.callback(launcher.close)
-
-        def host(function: TemplateFunction, own: Mapping[str, str]) -> ProcessFunction:
-            variables = variables_of(function, own, endpoints)
-            made = ProcessFunction(function, variables, history, launcher)
-            stack.push_async_callback(made.close)
-            return made
-
-        functions = await _functions(plan, resolve, host, note)
-        mappings = _mappings(plan, sqs, scheduler, history, functions)
-        cloud = LocalCloud(url, plan, sqs, scheduler, history, functions, mappings)
-        stack.callback(cloud.stop)
+        cloud = LocalCloud(url, plan, settings, sqs, backing, scheduler, history, launcher)
+        await cloud.update_backing(plan.template, sqs.urls)
+        stack.push_async_callback(cloud.close)
+        await _start_functions(cloud, note)
+        for mapping in plan.all_mappings:
+            if mapping.function in cloud.functions:
+                cloud.connect(mapping.logical_id, cloud.mapping_settings(mapping, plan))
         if isinstance(sqs, EmbeddedSqs):
             await stack.enter_async_context(in_background(_settling(sqs)))
-        if settings.watch:
-            await stack.enter_async_context(in_background(_watching(functions, history)))
         yield cloud
 
 
@@ -137,92 +197,30 @@ async def _sqs(
     return EmbeddedSqs(model, scheduler, queues), url
 
 
-async def _variables(
-    plan: RunPlan, given: Overrides, sqs: EmbeddedSqs | ForeignSqs, stack: AsyncExitStack
-) -> tuple[Resolve, str | None]:
-    """Return the resolver of variables, and the endpoint URL of the other AWS services; None if it is that of SQS.
-
-    The tables, buckets and topics of the template are created in moto, which is started only for them. With
-    ``--endpoint-url``, they are expected to exist at that endpoint.
-    """
-    template, loop = plan.template, asyncio.get_running_loop()
-    if isinstance(sqs, ForeignSqs):
-        return lambda function: own_variables_of(function, template, sqs.urls, given.of(function)), None
-    if not template.backing:
-        resources = Resources(template, sqs.urls)
-        return lambda function: resources.environment(function, given.of(function)), None
-    moto = moto_for(template)
-    url = await loop.run_in_executor(None, moto.__enter__)
-    stack.push_async_callback(loop.run_in_executor, None, moto.__exit__, None, None, None)
-    stack.enter_context(isolated_from_aws(template.region, url))  # moto makes boto3 clients itself
-    resources = await loop.run_in_executor(None, Resources, template, sqs.urls)
-    return lambda function: resources.environment(function, given.of(function)), url
-
-
-async def _functions(
-    plan: RunPlan,
-    resolve: Resolve,
-    finish: Callable[[TemplateFunction, Mapping[str, str]], ProcessFunction],
-    note: Note,
-) -> dict[str, ProcessFunction]:
-    """Return the functions by name, each with one process that has imported its handler.
+async def _start_functions(cloud: LocalCloud, note: Note) -> None:
+    """Start the functions, each with one process that has imported its handler.
 
     Leave out a function that does not work if the plan does not need it.
     """
+    plan, functions = cloud.plan, cloud.functions
     needed = {mapping.function for mapping in plan.mappings}
-    functions: dict[str, ProcessFunction] = {}
     for name in dict.fromkeys(mapping.function for mapping in plan.all_mappings):
         function = plan.template.functions[name]
         try:
-            functions[name] = finish(function, resolve(function))
+            functions[name] = cloud.host(cloud.code_of(function))
         except (UsageError, TemplateError) as error:
             if name in needed:
                 raise
             note(f"{function.logical_id} is not run: {error}")
-    for name, problem in zip(list(functions), await _warmed(functions.values()), strict=True):
+    started = await asyncio.gather(*(host.warm() for host in functions.values()), return_exceptions=True)
+    for name, problem in zip(list(functions), started, strict=True):
         if isinstance(problem, UsageError) and name not in needed:
             note(f"{functions.pop(name).function.logical_id} is not run: {problem}")
         elif problem is not None:
             raise problem
-    return functions
-
-
-async def _warmed(functions: Iterable[ProcessFunction]) -> list[BaseException | None]:
-    return await asyncio.gather(*(function.warm() for function in functions), return_exceptions=True)
-
-
-def _mappings(
-    plan: RunPlan,
-    sqs: EmbeddedSqs | ForeignSqs,
-    scheduler: AsyncioScheduler,
-    history: History,
-    functions: Mapping[str, ProcessFunction],
-) -> list[EventSourceMapping]:
-    mappings = []
-    for mapping in plan.all_mappings:
-        if mapping.function in functions:
-            settings = settings_of(mapping, plan.template)
-            settings = replace(settings, queue_arn=sqs.arns[mapping.queue])
-            host = functions[mapping.function]
-            mappings.append(EventSourceMapping(scheduler, sqs.port(settings), host, history, settings))
-    return mappings
 
 
 async def _settling(sqs: EmbeddedSqs) -> None:
     while True:
         await asyncio.sleep(SETTLE_SECONDS)
         sqs.model.catch_up()
-
-
-async def _watching(functions: Mapping[str, ProcessFunction], history: History) -> None:
-    def changed(name: str, files: list[str]) -> None:
-        functions[name].restart()
-        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        history.record("noted", text=f"{name}: {files[0]}{more} changed, function restarts", style="cyan")
-
-    await watch({name: _directory(host.function) for name, host in functions.items()}, changed)
-
-
-def _directory(function: TemplateFunction) -> Path:
-    assert function.code is not None
-    return function.code

@@ -2,12 +2,12 @@
 
 import base64
 import binascii
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tarry.local.events import json_of, not_sqs
 from tarry.local.functions.variables import Overrides
 from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.mapping_settings import MappingSettings
@@ -54,15 +54,12 @@ def read_samples(path: Path) -> list[Sample]:
         UsageError: the file cannot be read, or is not an SQS event; with the number of the record and the problem.
     """
     try:
-        event = json.loads(path.read_text(encoding="utf-8"))
+        event = json_of(path.read_bytes(), str(path))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}") from error
-    records = event.get("Records") if isinstance(event, dict) else None
-    if not isinstance(records, list):
-        raise UsageError(f"{path} is not an SQS event: it needs a list of Records")
-    return [_sample(number, record, path) for number, record in enumerate(records, start=1)]
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}; give a file with an SQS event") from error
+    if problem := not_sqs(event):
+        raise UsageError(f"{path} is {problem}")
+    return [_sample(number, record, path) for number, record in enumerate(event["Records"], start=1)]
 
 
 def _sample(number: int, record: Any, path: Path) -> Sample:
@@ -132,6 +129,8 @@ class RunSettings:
     """The time limit; None for 300 seconds, or in virtual time for as long as any message could take."""
     verbose: bool = False
     skip_time: bool = False
+    keep: Path | None = None
+    """The file for the messages that are left at the end."""
     expected: Mapping[str, int] = field(default_factory=dict)
     """The expected number of messages in each final state."""
 

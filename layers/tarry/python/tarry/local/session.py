@@ -3,17 +3,24 @@
 import asyncio
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
 from tarry.local.aws.client import DEFAULT_PORT
 from tarry.local.aws.embedded import EmbeddedSqs
+from tarry.local.background import in_background
 from tarry.local.cloud import LocalCloud, running
+from tarry.local.functions.variables import exports
 from tarry.local.plan import Note, RunPlan, RunSettings
+from tarry.local.reloading import Reloader
+from tarry.local.runs.keeping import keep, messages_left
 from tarry.local.runs.report import RunReport, dead_letters_of
 from tarry.local.show.board import Board, Outlook, View
+from tarry.local.show.timeline import counted
 from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
+from tarry.tooling.queues import queue_name
 
 GIVE_UP_SECONDS = 300.0
 CHECK_SECONDS = 0.1
@@ -92,25 +99,62 @@ async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note)
         settings = replace(settings, port=DEFAULT_PORT)
     board = Board({mapping.queue for mapping in plan.template.mappings}, view.step, forgetful=settings.event is None)
     outlook = Outlook(board, view, verbose=settings.verbose)
-    async with running(plan, settings, outlook.on_event, note) as cloud, view.showing(outlook.scene(cloud)):
+    reloader = Reloader(plan) if settings.watch else None
+    report: RunReport | None = None
+    async with AsyncExitStack() as stack:
+        cloud = await stack.enter_async_context(running(plan, settings, outlook.on_event, note))
+        await stack.enter_async_context(view.showing(outlook.scene(cloud)))
+        if reloader is not None:
+            await stack.enter_async_context(in_background(reloader.run(cloud)))
         try:
             if settings.event is not None:
-                return await play(cloud, outlook, settings, note)
-            await _serve(cloud)
+                report = await play(cloud, outlook, settings, note)
+            else:
+                await _serve(cloud)
         finally:
             outlook.is_over = True
+    left = _left(cloud, settings)
+    if report is not None:
+        return replace(report, left=left)
+    note(f"Messages handled: {counted(board.ended) or 'none'}.")
+    note(left)
     return None
+
+
+def _left(cloud: LocalCloud, settings: RunSettings) -> str:
+    """Write the messages that are left to a file, if there is one; return a text about them."""
+    if not isinstance(cloud.sqs, EmbeddedSqs):
+        return ""
+    model = cloud.sqs.model
+    if settings.keep is not None:
+        return keep(settings.keep, model, cloud.plan.template, cloud.scheduler.now)
+    left = messages_left(model)
+    if not left or settings.event is not None:
+        return ""
+    return f"Gone with the queues: {left}. To write such messages to a file at the end, use --keep FILE."
 
 
 async def _serve(cloud: LocalCloud) -> None:
     """Run until interrupted."""
-    queues = ", ".join(dict.fromkeys(mapping.queue for mapping in cloud.plan.all_mappings))
-    cloud.history.record(
-        "noted", text=f"SQS is running at {cloud.url}. Waiting for messages in {queues}.", style="bold"
-    )
+    queues = list(dict.fromkeys(mapping.queue for mapping in cloud.plan.all_mappings))
+    cloud.note(f"SQS is running at {cloud.url}. Waiting for messages in {', '.join(queues)}.", "bold")
+    cloud.note("\n".join(_hints(cloud, queues)), "")
     cloud.start()
     with suppress(asyncio.CancelledError):
         await asyncio.get_running_loop().create_future()
+
+
+def _hints(cloud: LocalCloud, queues: Sequence[str]) -> Iterator[str]:
+    """Yield commands that use the cloud from another terminal."""
+    template = cloud.plan.template
+    if isinstance(cloud.sqs, EmbeddedSqs):
+        yield "To use the AWS SDK or CLI in another terminal:"
+        yield from exports(cloud.url, cloud.backing.url, template.region)
+    sources = [template.queues[queue] for queue in queues if queue in template.queues]
+    dead_letters = next((queue_name(queue.dead_letter_arn) for queue in sources if queue.dead_letter_arn), None)
+    if dead_letters:
+        yield "To see why messages were dead-lettered:"
+        yield f"tarry failed show --queue {dead_letters} --endpoint-url {cloud.url}"
 
 
 def _stop_on_sigterm() -> None:

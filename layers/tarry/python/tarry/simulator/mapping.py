@@ -90,6 +90,7 @@ class EventSourceMapping:
         self._name = QueueArn(settings.queue_arn).name
         self._scaling = Scaling(settings.maximum_concurrency, is_fifo=settings.is_fifo)
         self._stopped = True
+        self._limit: int | None = None
         self._receiving = False
         self._poll_again = False
         self._gathering: GatheredBatch | None = None
@@ -108,6 +109,12 @@ class EventSourceMapping:
         """Stop polling. Messages of running invocations are still deleted when these end."""
         self._stopped = True
 
+    def limit_to(self, invocations: int | None) -> None:
+        """Run at most so many invocations at once, and receive messages only for those; None for no such limit."""
+        self._limit = invocations
+        self._launch()
+        self._poll()
+
     # receiving
 
     def _poll(self) -> None:
@@ -122,12 +129,17 @@ class EventSourceMapping:
 
     def _has_room(self) -> bool:
         now = self._scheduler.now
+        if self._is_limited():
+            return False
         if self._gathering or len(self._running) + len(self._ready) < self._scaling.limit(now):
             return True
         when = self._scaling.more_wanted(now)
         if when is not None and self._more_room is None:
             self._more_room = self._scheduler.at(when, self._on_more_room)
         return False
+
+    def _is_limited(self) -> bool:
+        return self._limit is not None and len(self._running) + len(self._ready) >= self._limit
 
     def _on_more_room(self) -> None:
         self._more_room = None
@@ -200,11 +212,15 @@ class EventSourceMapping:
         for batch in waiting:
             if batch.until <= now:
                 self._record_dropped(batch)
-            elif len(self._running) < self._scaling.limit(now) and not self._would_overtake(batch):
+            elif len(self._running) < self._most(now) and not self._would_overtake(batch):
                 self._running.append(batch)
                 self._invoke(batch)
             else:
                 self._ready.append(batch)
+
+    def _most(self, now: float) -> int:
+        limit = self._scaling.limit(now)
+        return limit if self._limit is None else min(limit, self._limit)
 
     def _would_overtake(self, batch: GatheredBatch) -> bool:
         """Return whether an earlier batch with a message group of this one runs or waits."""

@@ -51,12 +51,18 @@ def load_document(path: Path) -> dict[str, Any]:
         with path.open(encoding="utf-8") as file:
             document = json.load(file) if path.suffix == ".json" else yaml.load(file, _Loader)
     except OSError as error:
-        raise TemplateError(f"{path}: {error.strerror or error}") from error
+        why = (error.strerror or str(error)).lower()
+        raise TemplateError(f"{path} cannot be read ({why}): name the template with --template FILE") from error
     except (yaml.YAMLError, ValueError) as error:
         raise TemplateError(f"{path} is neither YAML nor JSON: {' '.join(str(error).split())}") from error
+    if document is None:
+        raise TemplateError(f"{path} is empty: a SAM template has Resources (tarry init makes one)")
     resources = document.get("Resources") if isinstance(document, dict) else None
     if not isinstance(resources, dict) or not all(isinstance(r, dict) and "Type" in r for r in resources.values()):
         raise TemplateError(f"{path} is not a template: it needs Resources, each with a Type")
+    for name, resource in resources.items():
+        if not isinstance(resource.get("Properties", {}), dict):
+            raise TemplateError(f"{path}: the Properties of {name} must be a map")
     return {**document, "Resources": resources}
 
 

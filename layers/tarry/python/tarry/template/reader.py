@@ -59,7 +59,14 @@ def read_template(path: Path | str, parameters: Mapping[str, str] | None = None,
     Raises:
         TemplateError: the file cannot be read, or a required intrinsic cannot be resolved.
     """
-    path = Path(path)
+    try:
+        return _read(Path(path), parameters, region)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # a list where a map must be, and the like
+        why = f"{type(error).__name__}: {error}"
+        raise TemplateError(f"{path} is not a valid template ({why}): sam validate --lint names the line") from error
+
+
+def _read(path: Path, parameters: Mapping[str, str] | None, region: str) -> Template:
     document = load_document(path)
     refs = _parameters(document.get("Parameters") or {}, parameters or {}) | _pseudo_parameters(region)
     translated = translate(document, region, {name: value for name, value in refs.items() if "::" not in name})

@@ -1,13 +1,14 @@
 """The tables, buckets, topics and keys of a template, created in moto."""
 
+from __future__ import annotations
+
 import logging
 import os
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.client import simulated_clients
 from tarry.simulator.code import environment
@@ -17,6 +18,9 @@ from tarry.template.model import ACCOUNT
 from tarry.template.variables import physical_name, values_of
 from tarry.tooling.errors import UsageError
 from tarry.tooling.installation import install_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
 
 HOST = "127.0.0.1"
 STOP_SECONDS = 1.0
@@ -83,16 +87,22 @@ def moto_in_process(region: str, sqs: Callable[[], Any]) -> Iterator[None]:
 class Resources:
     """The tables, buckets, topics and keys of a template. ``urls`` are the queue URLs by name.
 
+    ``before`` are the resources of the template before it was changed: those that it still has are not created again.
+
     Raises:
         UsageError: a resource cannot be created, or refers to one of another type.
     """
 
-    def __init__(self, template: Template, urls: Mapping[str, str]) -> None:
+    def __init__(self, template: Template, urls: Mapping[str, str], before: Resources | None = None) -> None:
         self._template = template
         self._refs = {queue.logical_id: urls[queue.name] for queue in template.queues.values() if queue.logical_id}
         self._attributes = {f"{name}.QueueUrl": url for name, url in self._refs.items()}
         self._made: dict[str, Any] = {}
         """The resources by logical id; None while the properties of a resource are resolved."""
+        self.unchanged: list[str] = []
+        """The logical ids of resources that exist, and are different in the template: they cannot be changed."""
+        if before is not None:
+            self._adopt(before)
         for logical_id in template.backing:
             self._make(logical_id)
 
@@ -124,6 +134,13 @@ class Resources:
                 made.delete_from_cloudformation_json(
                     made.physical_resource_id, resource, ACCOUNT, self._template.region
                 )
+
+    def _adopt(self, before: Resources) -> None:
+        for logical_id, made in before._made.items():
+            self._made[logical_id], self._refs[logical_id] = made, made.physical_resource_id
+            resource = self._template.backing.get(logical_id)
+            if resource is not None and resource != before._template.backing.get(logical_id, resource):
+                self.unchanged.append(logical_id)
 
     def _make(self, logical_id: str) -> Any:
         """Return the resource; create it on the first call, after those it refers to."""

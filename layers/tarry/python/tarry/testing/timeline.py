@@ -119,7 +119,8 @@ class CopySteps:
             case "purged":
                 self._step(event.at, State.DISCARDED, why="purged")
             case "moved" if fields.get("origin") != "redrive":
-                why = f"by SQS itself, after {fields['receive_count']} receives"
+                count = fields["receive_count"]
+                why = f"by SQS itself, after {count} receive{'s'[: count != 1]}"
                 self._step(event.at, State.DEAD_LETTERED, why=why)
 
     def answered(self, event: HistoryEvent) -> None:

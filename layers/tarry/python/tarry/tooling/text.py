@@ -20,9 +20,25 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
+MAX_LINE_CHARACTERS = 300
+"""The most characters of an error on one line; the failure record has all."""
+
+
+def one_line(text: str) -> str:
+    """Return the text of an error on one line, without the frames of tracebacks in it, cut if it is very long."""
+    found, in_frames = "", False
+    for line in text.splitlines():
+        in_frames = line.startswith("Traceback (") or (in_frames and line.startswith((" ", "\t")))
+        if in_frames or not line.strip() or line.lstrip().startswith("For further information visit"):
+            continue
+        between = " " if found.endswith((".", ":")) else ": " if line.startswith(" ") else "; "
+        found += between + line.strip() if found else line.strip()
+    return shortened(found, MAX_LINE_CHARACTERS)
+
+
 def brief(text: str) -> str:
     """Shorten the reason of a state: leave out modules of errors, and prefixes of tarry's own errors."""
-    text = _MODULES.sub("", text).replace("rejected: Reject: ", "rejected: ")
+    text = _MODULES.sub("", one_line(text)).replace("rejected: Reject: ", "rejected: ")
     return _UNDECODABLE_PREFIX.sub("undecodable: the body", text)
 
 

@@ -5,9 +5,8 @@ By default this is the SQS of `tarry local`, so that no message goes to AWS by m
 
 import json
 import os
-import sys
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,9 @@ from urllib.parse import urlsplit
 import boto3
 import botocore.session
 from botocore.config import Config
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
-from tarry import Queue
+from tarry import Queue, SendError
 from tarry.local.aws.isolation import HOST
 from tarry.sqs.refusals import error_code, is_no_queue
 from tarry.tooling.errors import UsageError
@@ -137,35 +136,80 @@ def _depth(url: str, attributes: dict[str, str], ages: dict[str, float]) -> Queu
 
 def _oldest(endpoint_url: str) -> dict[str, float]:
     """Return when the oldest message of each queue was sent, which only the server of tarry provides."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{endpoint_url}/queues", timeout=PATIENCE_SECONDS) as answer:
-            queues = json.load(answer)["queues"]
-            return {queue["name"]: float(queue["oldest"]) for queue in queues if queue["oldest"] is not None}
-    except (OSError, ValueError, LookupError, TypeError):
+        queues = _about(endpoint_url)["queues"]
+        return {queue["name"]: float(queue["oldest"]) for queue in queues if queue["oldest"] is not None}
+    except (LookupError, TypeError, ValueError):
         return {}
 
 
+def other_services(endpoint_url: str) -> tuple[bool, str | None]:
+    """Return whether `tarry local` serves the SQS at a URL, and the endpoint URL of its tables, buckets and topics."""
+    about = _about(endpoint_url)
+    url = about.get("other_services")
+    return "queues" in about, url if isinstance(url, str) else None
+
+
+def queue_urls(endpoint_url: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the URLs of the queues that exist at an endpoint.
+
+    Raises:
+        UsageError: no SQS answers there.
+    """
+    client, urls = sqs_client(endpoint_url), {}
+    for name in names:
+        try:
+            urls[name] = client.get_queue_url(QueueName=name)["QueueUrl"]
+        except ClientError:
+            continue
+        except BotoCoreError as error:
+            raise UsageError(f"no SQS answers at {endpoint_url}: start tarry local, or give another URL") from error
+    return urls
+
+
+def _about(endpoint_url: str) -> dict[str, Any]:
+    """Return what the server of tarry tells about itself; empty for another SQS."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{endpoint_url}/queues", timeout=PATIENCE_SECONDS) as answer:
+            found = json.load(answer)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def body_of(given: str) -> str:
-    """Return the body for an argument: the text itself, the content of a file (``@file``), or stdin (``-``).
+    """Return the body for an argument: the text itself, or the content of a file (``@file``).
 
     The content is unchanged, including a newline at the end.
 
     Raises:
         UsageError: the file cannot be read, or is not text.
     """
-    if given != "-" and not given.startswith("@"):
+    if not given.startswith("@"):
         return given
     name = given.removeprefix("@")
     try:
-        content = sys.stdin.buffer.read() if given == "-" else Path(name).read_bytes()
+        return Path(name).read_bytes().decode()
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror or error}") from error
-    try:
-        return content.decode()
     except UnicodeDecodeError as error:
-        where = "stdin" if given == "-" else name
-        raise UsageError(f"{where} is not text: byte {error.start} is not UTF-8, and SQS accepts only text") from error
+        raise UsageError(f"{name} is not text: byte {error.start} is not UTF-8, and SQS accepts only text") from error
+
+
+def lines_of(stream: Iterable[bytes]) -> Iterator[tuple[int, str | UsageError]]:
+    """Yield the lines of a stream that are not empty, each with its number and without its end.
+
+    A line that is not text is yielded as an error.
+    """
+    for number, line in enumerate(stream, start=1):
+        content = line.rstrip(b"\r\n")
+        if not content.strip():
+            continue
+        try:
+            yield number, content.decode()
+        except UnicodeDecodeError as error:
+            yield number, UsageError(f"byte {error.start} is not UTF-8, and SQS accepts only text")
 
 
 def send(
@@ -185,3 +229,50 @@ def send(
     if count > 1:
         return target.send_batch(entry for _ in range(count))
     return [target.send(body, delay, attributes, group_id, deduplication_id)]
+
+
+@dataclass(frozen=True)
+class SentLines:
+    """The lines that were sent, each with the id of its message, and the others with the reason; by line number."""
+
+    ids: Mapping[int, str]
+    failed: Mapping[int, Exception]
+
+
+def send_lines(
+    client: Any,
+    queue: str,
+    stream: Iterable[bytes],
+    on_read: Callable[[int], None],
+    *,
+    delay: float | None = None,
+    group_id: str | None = None,
+    attributes: Mapping[str, str] | None = None,
+) -> SentLines:
+    """Send each line of a stream that is not empty as a message, while the stream is read.
+
+    ``on_read`` is called with the number of messages that were read so far. Checks and raises like
+    `tarry.Queue.send_batch`, except that it returns the messages that could not be sent.
+    """
+    target = Queue(queue, sqs=client)
+    if target.is_fifo and not group_id:
+        raise UsageError(f"{queue} is a FIFO queue: give the message group of the lines (--group ID)")
+    failed: dict[int, Exception] = {}
+    numbers: list[int] = []
+
+    def bodies() -> Iterator[str]:
+        for number, line in lines_of(stream):
+            if isinstance(line, UsageError):
+                failed[number] = line
+                continue
+            numbers.append(number)
+            yield line
+            on_read(len(numbers))
+
+    try:
+        sent: Sequence[str | None] = target.send_batch(bodies(), delay=delay, group_id=group_id, attributes=attributes)
+    except SendError as error:
+        sent = error.message_ids
+        failed |= {numbers[unsent.index]: unsent.reason for unsent in error.failed}
+    ids = {number: message_id for number, message_id in zip(numbers, sent, strict=True) if message_id is not None}
+    return SentLines(ids, dict(sorted(failed.items())))

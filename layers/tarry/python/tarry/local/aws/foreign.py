@@ -99,6 +99,29 @@ class ForeignSqs:
                     raise UsageError(f"SQS at {self._where} cannot be used: {error}") from error
             await asyncio.sleep(PAUSE_SECONDS)
 
+    async def check(self, queues: Iterable[TemplateQueue]) -> dict[str, str]:
+        """Create the queues that are missing; return the URLs of these queues.
+
+        Raises:
+            UsageError: SQS refuses to create a queue, or does not answer.
+        """
+        before = self._queues
+        self._queues = before | {queue.name: queue for queue in queues if queue.name not in before}
+        try:
+            await self._create_missing()
+        except (BotoCoreError, ClientError) as error:
+            self._queues = before
+            raise UsageError(f"SQS at {self._where} cannot be used: {error}") from error
+        self._depths = {name: Depth(0, 0, 0, None) for name in self._queues} | self._depths
+        return self.urls
+
+    async def update(self, queues: Iterable[TemplateQueue]) -> list[str]:
+        """Return notes about the changed queues: they exist, and `tarry local` does not change them."""
+        changed = [queue.name for queue in queues if self._queues[queue.name] != queue]
+        return [
+            f"Queue {name} stays as it is: tarry local changes no existing queue at {self._where}." for name in changed
+        ]
+
     def port(self, settings: MappingSettings) -> ForeignPort:
         """Return the access of a mapping to its queue; its settings have the ARN of the queue."""
         return ForeignPort(self, settings)

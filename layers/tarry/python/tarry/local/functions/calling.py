@@ -1,14 +1,15 @@
 """One invocation of a function without a queue, for `tarry invoke`."""
 
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tarry.local.aws.client import is_aws, other_services, queue_urls
 from tarry.local.aws.isolation import HOST
+from tarry.local.events import json_of
 from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.variables import Endpoints, Overrides, variables_of
@@ -33,27 +34,42 @@ def read_event(name: str) -> Any:
     """
     try:
         data = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
-        return json.loads(data)
     except OSError as error:
-        raise UsageError(f"{name}: {error.strerror}") from error
-    except ValueError as error:
-        where = "stdin" if name == STDIN else name
-        raise UsageError(f"{where} is not JSON: {error}") from error
+        raise UsageError(f"{name} cannot be read: {error.strerror}; give a file with the event") from error
+    return json_of(data, "stdin" if name == STDIN else name)
 
 
 def variables(
     function: TemplateFunction, template: Template, overrides: Overrides, endpoint_url: str | None
 ) -> dict[str, str]:
-    """Return the environment variables of a function, with names of queues, tables and buckets that do not exist.
+    """Return the environment variables of a function, with the queues, tables and buckets at the endpoint URL.
+
+    Without one they do not exist, and no request of the function is answered.
 
     Raises:
         TemplateError: a variable refers to a resource without a known name.
+        UsageError: no SQS answers at the endpoint URL.
     """
-    endpoints = Endpoints(sqs=endpoint_url or NO_AWS, is_foreign=endpoint_url is not None)
-    urls = {name: f"{endpoints.sqs.rstrip('/')}/{ACCOUNT}/{name}" for name in with_foreign_queues(template)}
+    queues = with_foreign_queues(template)
+    endpoints = Endpoints(sqs=NO_AWS) if endpoint_url is None else _endpoints_at(endpoint_url)
+    urls = {name: f"{endpoints.sqs.rstrip('/')}/{ACCOUNT}/{name}" for name in queues}
+    if endpoint_url is not None:
+        urls |= queue_urls(endpoint_url, queues)
     own = own_variables_of(function, template, urls, overrides.of(function))
     once = {} if endpoint_url else {"AWS_MAX_ATTEMPTS": "1"}
     return variables_of(function, once | own, endpoints)
+
+
+def _endpoints_at(url: str) -> Endpoints:
+    """Return the endpoints for the SQS at a URL.
+
+    Beside the SQS of `tarry local` these are its tables, buckets and topics, if it has any; another emulator, or AWS,
+    has all services at one place.
+    """
+    if is_aws(url):
+        return Endpoints(url, is_foreign=True)
+    is_tarry, others = other_services(url)
+    return Endpoints(url, (others or NO_AWS) if is_tarry else None, is_foreign=True)
 
 
 async def call(

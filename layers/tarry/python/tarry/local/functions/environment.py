@@ -114,11 +114,16 @@ class ProcessEnvironment:
             self._has_died = True
             raise
 
-    async def run(self, call: ProcessCall) -> tuple[InvocationResult, InvocationCost]:
-        """Run an invocation; return its result and cost, whether it succeeds or not."""
+    async def run(
+        self, call: ProcessCall, init_seconds: float | None = None
+    ) -> tuple[InvocationResult, InvocationCost]:
+        """Run an invocation; return its result and cost, whether it succeeds or not.
+
+        ``init_seconds`` is the duration of a cold start for this invocation that has been made already.
+        """
         self._call = call
         loop = asyncio.get_running_loop()
-        began, init_seconds, memory_mb = loop.time(), None, None
+        began, memory_mb = loop.time(), None
         try:
             if self._process is None:
                 await self._starts.turn()

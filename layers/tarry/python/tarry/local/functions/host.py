@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tarry.local.functions.environment import MAX_INIT_SECONDS, InvocationCost, ProcessCall, ProcessEnvironment, Starts
@@ -27,6 +28,14 @@ MOST_ENVIRONMENTS = 10
 """The concurrency of a function without a reserved one; the 1,000 of an account are too many for a laptop."""
 
 
+@dataclass(frozen=True)
+class FunctionCode:
+    """The code that a process runs: a function of the template, and all environment variables of its processes."""
+
+    function: TemplateFunction
+    variables: Mapping[str, str]
+
+
 class ProcessFunction:
     """A `tarry.simulator.invocations.FunctionHost` with environments up to the concurrency of the function.
 
@@ -46,6 +55,9 @@ class ProcessFunction:
         history: The history for the events.
         launcher: The launcher of its processes.
         client: The runtime client; None for the best available.
+        on_broken: For a function whose code may change while it runs: called with the error when a new process cannot
+            load the code. Its invocation is then throttled instead of failed, and no other process is started until
+            `reload` succeeds. None: such an invocation fails, as on Lambda.
     """
 
     def __init__(
@@ -55,23 +67,42 @@ class ProcessFunction:
         history: History,
         launcher: Launcher,
         client: Client | None = None,
+        on_broken: Callable[[UsageError], None] | None = None,
     ) -> None:
-        reserved = function.reserved_concurrency
-        self.function = function
-        self.concurrency = MOST_ENVIRONMENTS if reserved is None else reserved
-        """The maximum number of concurrent invocations; more are throttled."""
-        self._variables = variables
+        self._code = self._wanted = FunctionCode(function, variables)
         self._history = history
         self._launcher = launcher
         self._client: Client = client or best_client()
+        self._on_broken = on_broken
+        self._is_broken = False
+        self._loads = 0
+        """The number of reloads that succeeded."""
+        self.on_limit: Callable[[int | None], None] = lambda limit: None
+        """Called with the `limit` whenever it may have changed."""
         self._starts = Starts()
         self._made = 0
-        self._warming = False
+        self._warming = 0
         self._idle: list[tuple[float, ProcessEnvironment]] = []
         self._busy: set[ProcessEnvironment] = set()
         self._old: set[ProcessEnvironment] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def function(self) -> TemplateFunction:
+        """The function whose code runs now."""
+        return self._code.function
+
+    @property
+    def concurrency(self) -> int:
+        """The maximum number of concurrent invocations; more are throttled."""
+        reserved = self.function.reserved_concurrency
+        return MOST_ENVIRONMENTS if reserved is None else reserved
+
+    @property
+    def limit(self) -> int | None:
+        """The number of processes that can run invocations while the code cannot be loaded; None if it can."""
+        return sum(not environment.is_cold for environment in self.environments) if self._is_broken else None
 
     @property
     def environments(self) -> list[ProcessEnvironment]:
@@ -84,41 +115,51 @@ class ProcessFunction:
         Raises:
             UsageError: the handler cannot be imported; with its traceback.
         """
-        function = self.function
-        if function.code is None or not function.handler:
-            raise UsageError(f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler")
-        if not function.code.is_dir():
-            raise UsageError(f"{function.logical_id}: its CodeUri {function.code} is not a directory")
-        environment = self._new_environment()
-        self._warming = True
-        try:
-            await environment.warm()
-        except InitError as error:
-            raise self._cannot_import(str(error), await self._traceback(error.error)) from error
-        except Exited as error:
-            raise self._cannot_import(f"the process ended, {str(error) or 'exit status 0'}") from error
-        except TimeoutError as error:
-            raise self._cannot_import("importing it takes more than 10 seconds") from error
-        finally:
-            self._warming = False
+        environment, _ = await self._loaded(self._wanted)
         self._idle.append((self._loop.time(), environment))
 
-    def invoke(self, event: Any, done: Done) -> None:
-        """Invoke the function; ``done`` is called later, on the loop."""
-        if len(self._busy) >= self.concurrency:
-            self._loop.call_soon(done, InvocationResult("throttled", text="Rate Exceeded."))
-            return
-        environment = self._free_environment()
-        self._busy.add(environment)
-        self._spawn(self._run(environment, event, done))
+    async def reload(self, code: FunctionCode | None = None) -> None:
+        """Load the code again, or other code; it runs from the next invocation on.
 
-    def restart(self) -> None:
-        """Load the code again from the next invocation on; current invocations end with the old code."""
+        Current invocations end with the old code. If the new code cannot be loaded, the processes with the old code
+        stay in use, and no other process is started until a reload succeeds.
+
+        Raises:
+            UsageError: the handler cannot be imported; with its traceback.
+        """
+        self._wanted = code or self._wanted
+        try:
+            environment, _ = await self._loaded(self._wanted)
+        except UsageError:
+            self._set_broken(is_broken=True)
+            raise
+        self._code = self._wanted
+        self._loads += 1
         self._starts.worked()
+        self.retire()
+        self._idle.append((self._loop.time(), environment))
+        self._set_broken(is_broken=False)
+
+    @property
+    def wanted(self) -> FunctionCode:
+        """The code that runs now, or will run once it can be loaded."""
+        return self._wanted
+
+    def retire(self) -> None:
+        """End all environments, the busy ones after their current invocation."""
         self._old |= self._busy
         idle, self._idle = self._idle, []
         for _, environment in idle:
             self._spawn(environment.close())
+
+    def invoke(self, event: Any, done: Done) -> None:
+        """Invoke the function; ``done`` is called later, on the loop."""
+        environment = self._free_environment() if len(self._busy) < self.concurrency else None
+        if environment is None:
+            self._loop.call_soon(done, InvocationResult("throttled", text="Rate Exceeded."))
+            return
+        self._busy.add(environment)
+        self._spawn(self._run(environment, event, done))
 
     async def close(self) -> None:
         """End all environments. Current invocations get no result."""
@@ -132,6 +173,18 @@ class ProcessFunction:
         await asyncio.gather(*(environment.close() for environment in environments))
 
     async def _run(self, environment: ProcessEnvironment, event: Any, done: Done) -> None:
+        is_cold, init_seconds, loads = environment.is_cold, None, self._loads
+        if is_cold and self._on_broken is not None:
+            try:
+                environment, init_seconds = await self._loaded(self._code, environment)
+            except UsageError as error:
+                self._busy.discard(environment)
+                self._old.discard(environment)
+                if loads == self._loads and not self._is_broken:
+                    self._set_broken(is_broken=True)
+                    self._on_broken(error)
+                self._loop.call_soon(done, InvocationResult("throttled", text="Rate Exceeded."))
+                return
         call = ProcessCall(json.dumps(event).encode())
         delivery_ids = message_ids(event)
         name = self.function.name
@@ -140,9 +193,9 @@ class ProcessFunction:
             function=name,
             request_id=call.request_id,
             delivery_ids=delivery_ids,
-            cold=environment.is_cold,
+            cold=is_cold,
         )
-        answer, report = await environment.run(call)
+        answer, report = await environment.run(call, init_seconds)
         self._busy.discard(environment)
         if environment in self._old:
             self._old.discard(environment)
@@ -151,7 +204,41 @@ class ProcessFunction:
             self._idle.append((self._loop.time(), environment))
             self._loop.call_later(WARM_SECONDS, self._sweep)
         self._record(answer, report, len(delivery_ids))
+        if self._is_broken:
+            self.on_limit(self.limit)
         self._loop.call_soon(done, answer)
+
+    def _set_broken(self, *, is_broken: bool) -> None:
+        self._is_broken = is_broken
+        self.on_limit(self.limit)
+
+    async def _loaded(
+        self, code: FunctionCode, environment: ProcessEnvironment | None = None
+    ) -> tuple[ProcessEnvironment, float]:
+        """Return an environment that has loaded the code, a new one unless it is given, and how long that took.
+
+        Raises:
+            UsageError: the handler cannot be imported; with its traceback.
+        """
+        function = code.function
+        if function.code is None or not function.handler:
+            raise UsageError(f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler")
+        if not function.code.is_dir():
+            raise UsageError(f"{function.logical_id}: its CodeUri {function.code} is not a directory")
+        environment = environment or self._new_environment(code)
+        began = self._loop.time()
+        self._warming += 1
+        try:
+            await environment.warm()
+        except InitError as error:
+            raise _cannot_import(function, str(error), await self._traceback(code, error.error)) from error
+        except Exited as error:
+            raise _cannot_import(function, f"the process ended, {str(error) or 'exit status 0'}") from error
+        except TimeoutError as error:
+            raise _cannot_import(function, "importing it takes more than 10 seconds") from error
+        finally:
+            self._warming -= 1
+        return environment, self._loop.time() - began
 
     def _record(self, answer: InvocationResult, report: InvocationCost, batch: int) -> None:
         self._history.record(
@@ -168,30 +255,29 @@ class ProcessFunction:
     def _log(self, request_id: str | None, line: str) -> None:
         fields = _fields(line)
         if self._warming and fields and is_of_failed_init(fields):
-            return  # `warm` raises the error
+            return  # `_loaded` raises the error
         logged_id = fields.get("requestId") if fields else None
         if isinstance(logged_id, str) and logged_id:
             request_id = logged_id
         self._history.record("logged", function=self.function.name, request_id=request_id, line=line, fields=fields)
 
-    def _free_environment(self) -> ProcessEnvironment:
-        return self._idle.pop()[1] if self._idle else self._new_environment()
+    def _free_environment(self) -> ProcessEnvironment | None:
+        """Return the last used environment, or a new one; None if the code cannot be loaded."""
+        for place in reversed(range(len(self._idle))):
+            if not (self._is_broken and self._idle[place][1].is_cold):
+                return self._idle.pop(place)[1]
+        return None if self._is_broken else self._new_environment(self._code)
 
-    def _new_environment(self) -> ProcessEnvironment:
+    def _new_environment(self, code: FunctionCode) -> ProcessEnvironment:
         self._made += 1
-        program = self._program(self._client, f"environment-{self._made}")
-        return ProcessEnvironment(program, self.function.timeout_seconds, self._launcher, self._starts, self._log)
+        program = self._program(code, self._client, f"environment-{self._made}")
+        return ProcessEnvironment(program, code.function.timeout_seconds, self._launcher, self._starts, self._log)
 
-    def _cannot_import(self, why: str, details: str = "") -> UsageError:
-        function = self.function
-        handler = f"{function.logical_id}: its handler {function.handler}"
-        return UsageError(f"{handler} cannot be imported from {function.code}: {why}", details)
-
-    async def _traceback(self, error: Mapping[str, Any]) -> str:
+    async def _traceback(self, code: FunctionCode, error: Mapping[str, Any]) -> str:
         """Return the traceback of the handler. Only the client of tarry reports it for a failed import, so use that."""
         if error.get("stackTrace") or self._client == "own":
             return traceback_of(error)
-        process = RuntimeProcess(self._program("own", "explanation"), self._launcher, lambda line: None)
+        process = RuntimeProcess(self._program(code, "own", "explanation"), self._launcher, lambda line: None)
         try:
             async with asyncio.timeout(MAX_INIT_SECONDS):
                 await process.start()
@@ -202,15 +288,17 @@ class ProcessFunction:
         await process.end()
         return ""
 
-    def _program(self, client: Client, log_stream: str) -> Program:
-        function = self.function
+    def _program(self, code: FunctionCode, client: Client, log_stream: str) -> Program:
+        function = code.function
         assert function.code is not None
         assert function.handler is not None
-        variables = {"AWS_LAMBDA_LOG_STREAM_NAME": log_stream, **self._variables}
+        variables = {"AWS_LAMBDA_LOG_STREAM_NAME": log_stream, **code.variables}
         return Program(function.handler, function.code.resolve(), variables, function.arn, client)
 
     def _sweep(self) -> None:
-        """End environments that have been idle for long."""
+        """End environments that have been idle for long, unless the code that they run cannot be loaded again."""
+        if self._is_broken:
+            return
         until = self._loop.time() - WARM_SECONDS + 1
         while self._idle and self._idle[0][0] <= until:
             self._spawn(self._idle.pop(0)[1].close())
@@ -224,6 +312,11 @@ class ProcessFunction:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._loop.call_exception_handler({"message": f"{self.function.name} is not served", "exception": error})
+
+
+def _cannot_import(function: TemplateFunction, why: str, details: str = "") -> UsageError:
+    handler = f"{function.logical_id}: its handler {function.handler}"
+    return UsageError(f"{handler} cannot be imported from {function.code}: {why}", details)
 
 
 def _fields(line: str) -> dict[str, Any] | None:

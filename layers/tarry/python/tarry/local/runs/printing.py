@@ -13,11 +13,21 @@ from rich.text import Text
 
 from tarry.local.runs.report import DeadLetterSummary, RunReport
 from tarry.local.runs.virtual import OutputLine
-from tarry.local.show.timeline import STYLES, MessageTimeline, because, name_of, state_counts, state_of, text_of, words
+from tarry.local.show.timeline import (
+    STYLES,
+    MessageTimeline,
+    because,
+    counted,
+    name_of,
+    state_counts,
+    state_of,
+    text_of,
+    words,
+)
 from tarry.outcome import State
 from tarry.testing import Transition
 from tarry.testing.checkers import Violation
-from tarry.tooling.text import brief, coarse, printable
+from tarry.tooling.text import brief, coarse, one_line, printable
 
 MOST_NAMES_WIDTH = 24
 ORDER = [State.READY, State.IN_FLIGHT, None, *(state for state in State if state not in (State.READY, State.IN_FLIGHT))]
@@ -174,7 +184,7 @@ def _message(message: MessageTimeline, report: RunReport) -> SummaryLine:
 def _dead_letter(dead_letter: DeadLetterSummary, report: RunReport) -> SummaryLine:
     numbers = {message.id: message.number for message in report.messages}
     return name_of(MessageTimeline(dead_letter.id, dead_letter.queue, numbers.get(dead_letter.id))), Text(
-        printable(dead_letter.why)
+        one_line(dead_letter.why)
     )
 
 
@@ -202,7 +212,9 @@ def _result(report: RunReport) -> Text:
         problems.append(report.missed)
     if problems:
         return Text(f"{'; '.join(problems)}. The run took {_took(report)}.", "bold red")
-    return Text(f"{total} settled in {_took(report)}, none lost.", "bold green")
+    states = state_counts(report.messages)
+    style = "bold yellow" if State.DEAD_LETTERED in states and not report.expected else "bold green"
+    return Text(f"{total} settled in {_took(report)}: {counted(states)}; none lost.", style)
 
 
 def _took(report: RunReport) -> str:

@@ -29,7 +29,7 @@ class DeadLetterSummary:
         failure = self.failure
         if not failure:
             deliveries = f"{self.deliveries} deliver{'y' if self.deliveries == 1 else 'ies'}"
-            return f"moved by SQS itself after {deliveries}, without a record"
+            return f"moved by SQS itself after {deliveries}, without a failure record"
         error = ": ".join(filter(None, [failure.type, failure.message]))
         attempts = f" after {failure.attempts} attempt{'s'[: failure.attempts != 1]}" if failure.attempts else ""
         return f"{failure.reason or 'failed'}{attempts}" + (f": {error}" if error else "")
@@ -48,6 +48,8 @@ class RunReport:
     violations: Sequence[Violation] = ()
     expected: Mapping[str, int] = field(default_factory=dict)
     """The expected number of messages in each state; states without one may have any number."""
+    left: str = ""
+    """A text about the messages that are left in their queues, if they were written to a file."""
 
     @property
     def lost(self) -> list[MessageTimeline]:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError
 
 from tarry.local.aws.isolation import NOWHERE, isolated_from_aws
+from tarry.local.runs.keeping import keep
 from tarry.local.runs.report import RunReport, dead_letters_of, messages_of
+from tarry.local.show.log import FirstTracebacks
 from tarry.simulator.client import simulated_clients
 from tarry.simulator.code import CodeError
 from tarry.simulator.errors import InvalidParameterValue, SimulationError
@@ -80,6 +82,7 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
             virtual_seconds=_seconds(messages, sandbox),
             violations=[] if problem or interrupted else found.violations,
             expected=settings.expected,
+            left=keep(settings.keep, sandbox.sqs, plan.template, sandbox.now) if settings.keep is not None else "",
         )
         return VirtualRun(report, transcript.lines, sandbox.now - sandbox.elapsed, problem)
 
@@ -202,12 +205,16 @@ class Transcript(io.TextIOBase):
 
 
 class _Lines(logging.Handler):
-    """A handler that shows the warnings of tarry's log that name no message; timelines show the messages."""
+    """A handler that shows the warnings of tarry's log that name no message, and the first traceback of each error.
+
+    Timelines show the messages.
+    """
 
     def __init__(self, note: Note, *, verbose: bool) -> None:
         super().__init__()
         self._note = note
         self._verbose = verbose
+        self._tracebacks = FirstTracebacks()
         self.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -215,6 +222,8 @@ class _Lines(logging.Handler):
         is_transition = bool(fields.get("state") and fields.get("delivery_id"))
         if self._verbose or (not is_transition and record.levelno >= logging.WARNING):
             self._note(self.format(record))
+        elif is_transition and (text := self._tracebacks.take(fields)):
+            self._note(text)
 
 
 @contextmanager

@@ -151,7 +151,7 @@ class Board:
         self.number: int | None = None
         """The place in the event file of the message that is being sent."""
         self.numbers: dict[str, int] = {}
-        self._consumed = consumed
+        self.consumed = consumed
         self._on_step = on_step
         self._forgetful = forgetful
         self._history = ProjectedHistory(self._stepped, by_deliveries=True)
@@ -193,7 +193,7 @@ class Board:
         return [self._shown(timeline) for timeline in shown]
 
     def _shown(self, timeline: Timeline) -> MessageTimeline:
-        return timeline_of(timeline.id, timeline.transitions, self.numbers.get(timeline.id), self._consumed)
+        return timeline_of(timeline.id, timeline.transitions, self.numbers.get(timeline.id), self.consumed)
 
     def _stepped(self, timeline: Timeline) -> None:
         last = timeline.transitions[-1]
@@ -259,6 +259,8 @@ class Outlook:
         """Take the next event."""
         if self.is_over:
             return
+        if event.what == "reloaded":
+            self.board.consumed = event.fields["queues"]
         self.tallies.take(event)
         self.board.take(event)
         for line in self._log.lines(event):

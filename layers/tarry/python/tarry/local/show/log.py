@@ -8,10 +8,10 @@ from typing import Any
 
 from tarry.outcome import State
 from tarry.simulator.history import HistoryEvent
-from tarry.tooling.text import printable
+from tarry.tooling.text import one_line, printable
 
 LEVELS = {"DEBUG": "dim", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
-CHATTY = frozenset({"boto3", "botocore", "s3transfer", "tarry", "urllib3"})
+CHATTY = frozenset({"boto3", "botocore", "s3transfer", "urllib3"})
 """Loggers whose INFO lines are noise for a developer, such as where each process found its credentials."""
 MOST_FINGERPRINTS = 1_000
 MOST_EXTRAS_CHARACTERS = 500
@@ -40,12 +40,12 @@ class LogReader:
     """A reader of the log lines in a history.
 
     Tarry's lines about a message are not shown, because its states show the same; a traceback is shown when its error
-    comes for the first time. ``verbose`` shows all lines.
+    comes for the first time. ``verbose`` shows all lines of tarry and of the functions.
     """
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
-        self._seen: dict[str, None] = {}
+        self._tracebacks = FirstTracebacks()
 
     def lines(self, event: HistoryEvent) -> Iterator[LogLine]:
         """Return the lines of an event."""
@@ -56,14 +56,13 @@ class LogReader:
                 yield from self._logged(event.at, function, fields)
             case "report":
                 yield LogLine(event.at, function, report_text(fields), "dim")
-            case "answered" if fields["why"]:
-                yield LogLine(event.at, function, printable(fields["why"]), "red")
+            case "answered" if fields["why"] and fields.get("kind") != "error":  # the function has logged its error
+                yield LogLine(event.at, function, one_line(fields["why"]), "red")
             case "throttled":
-                text = f"throttled: {len(fields['delivery_ids'])} messages wait, the concurrency limit is reached"
+                text = f"{_messages(fields)} throttled: no process is free"
                 yield LogLine(event.at, function, text, "yellow")
             case "dropped":
-                count = len(fields["delivery_ids"])
-                text = f"{count} messages were throttled until they were visible again, and never ran: a receive lost"
+                text = f"{_messages(fields)} throttled until the visibility timeout ended: received, but never run"
                 yield LogLine(event.at, function, text, "yellow")
             case "noted":
                 yield LogLine(event.at, "", printable(fields["text"], keep="\n"), fields.get("style", "yellow"))
@@ -75,19 +74,36 @@ class LogReader:
             if text.strip():
                 yield LogLine(at, function, text)
             return
+        style = LEVELS.get(str(line.get("level")), "")
         is_transition = line.get("state") in State.__members__ and bool(line.get("delivery_id"))
-        traceback = _traceback(line)
-        if is_transition and not self._verbose and not (traceback and self._is_new(line)):
-            return
-        if not self._verbose and line.get("level") in ("DEBUG", "INFO") and _root(line) in CHATTY:
-            return
-        text = f"{line.get('level', '')} {_message(line)}".strip()
         if is_transition and not self._verbose:
-            text = f"{line['state']} {line.get('message_id')!s:.8}, attempt {line.get('attempt')}:"
-        elif not is_transition:
+            if text := self._tracebacks.take(line):
+                yield LogLine(at, function, text, style)
+            return
+        root = _root(line)
+        if line.get("level") in ("DEBUG", "INFO") and (root in CHATTY or (root == "tarry" and not self._verbose)):
+            return
+        traceback, message = _traceback(line), _message(line)
+        text = f"{line.get('level', '')} {one_line(message) if message in traceback else message}".strip()
+        if not is_transition:
             text += _extras(line)
         text = "\n".join(filter(None, [text, traceback]))
-        yield LogLine(at, function, printable(text, keep="\n\t"), LEVELS.get(str(line.get("level")), ""))
+        yield LogLine(at, function, printable(text, keep="\n\t"), style)
+
+
+class FirstTracebacks:
+    """The tracebacks of handlers in tarry's lines about messages: each is shown for the first message that has it."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, None] = {}
+
+    def take(self, line: Mapping[str, Any]) -> str:
+        """Return a text about the failed message, with its traceback; empty if there is none, or not a new one."""
+        traceback = _traceback(line)
+        if not traceback or not self._is_new(line):
+            return ""
+        text = f"{line['state']} {line.get('message_id')!s:.8}, attempt {line.get('attempt')}:\n{traceback}"
+        return printable(text, keep="\n\t")
 
     def _is_new(self, line: Mapping[str, Any]) -> bool:
         fingerprint = str(line.get("fingerprint") or line.get("error"))
@@ -111,6 +127,11 @@ def report_text(fields: Mapping[str, Any]) -> str:
     cold = "" if fields["init_seconds"] is None else f", cold start {fields['init_seconds'] * 1000:.0f} ms"
     kind = "" if fields["kind"] == "returned" else f" ({fields['kind']})"
     return f"{count} in {milliseconds:.{0 if milliseconds >= 10 else 1}f} ms{cold}{kind}"
+
+
+def _messages(fields: Mapping[str, Any]) -> str:
+    count = len(fields["delivery_ids"])
+    return f"{count} message{'s'[: count != 1]}"
 
 
 def _message(line: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from tarry.local.background import in_background
 from tarry.local.show.board import FunctionRow, QueueRow, Scene
 from tarry.local.show.log import LogLine, stamp
 from tarry.local.show.timeline import FINAL, ORDINARY, STYLES, MessageTimeline, plain_name_of, text_of
-from tarry.tooling.text import brief, coarse, printable
+from tarry.tooling.text import brief, coarse, one_line, printable
 
 Row = TypeVar("Row", QueueRow, FunctionRow)
 
@@ -135,7 +135,7 @@ def _messages(messages: Sequence[MessageTimeline], now: float) -> Table:
             Text(message.state, STYLES.get(message.state, "")),
             str(message.attempt or ""),
             coarse(max(0.0, (message.due or 0) - now)) if waits else "",
-            Text(printable(brief(message.why)), "dim"),
+            Text(brief(message.why), "dim"),
         )
     return table
 
@@ -183,7 +183,7 @@ class PlainView:
     def step(self, message: MessageTimeline) -> None:
         # Without Rich, which takes longer for a line than everything else takes for its message.
         last = message.steps[-1].at if message.steps else 0.0
-        why = f"  ({printable(message.why)})" if message.why else ""
+        why = f"  ({one_line(message.why)})" if message.why else ""
         state = message.state if message.lost or not message.steps else text_of(message.steps[-1])
         self._stream.write(f"{stamp(last)} {plain_name_of(message)}  {state}{why}\n")
 

@@ -1,13 +1,13 @@
 """One message's timeline as it is shown: its steps and its state, in words and colours."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.text import Text
 
 from tarry.outcome import State
 from tarry.testing import Transition
-from tarry.tooling.text import coarse, printable
+from tarry.tooling.text import coarse, one_line, printable
 
 LOST = "LOST"
 """The state of a lost message, which is not a state of tarry: no message must be lost."""
@@ -97,6 +97,18 @@ def state_counts(messages: Iterable[MessageTimeline]) -> dict[str, int]:
     return {state: states.count(state) for state in [*State, LOST] if state in states}
 
 
+def counted(states: Mapping[str, int]) -> str:
+    """Return numbers of messages by state in words: ``8 committed, 2 dead-lettered``."""
+    return ", ".join(f"{count:,} {WORDS.get(state, state.lower())}" for state, count in states.items() if count)
+
+
+WORDS: Mapping[str, str] = {
+    State.IN_FLIGHT: "in flight",
+    State.WAITING_RETRY: "waiting for a retry",
+    State.DEAD_LETTERED: "dead-lettered",
+}
+"""The states whose names are not words."""
+
 STYLES = {
     State.READY: "dim",
     State.IN_FLIGHT: "cyan",
@@ -135,4 +147,4 @@ def state_of(message: MessageTimeline) -> Text:
 
 def because(why: str) -> Text:
     """Return the reason for a message's state, in brackets; empty if unknown."""
-    return Text(f"  ({printable(why)})" if why else "", "dim")
+    return Text(f"  ({one_line(why)})" if why else "", "dim")

@@ -204,7 +204,8 @@ class SqsServer:
 
     async def _queues(self, _: web.Request) -> web.Response:
         """List the queues with their attributes and the age of the oldest message; SQS itself has no such request."""
-        return web.json_response({"queues": [self._described(name) for name in self._sqs.queues()]})
+        queues = [self._described(name) for name in self._sqs.queues()]
+        return web.json_response({"queues": queues, "other_services": self._sqs.other_services})
 
     def _described(self, name: str) -> dict[str, Any]:
         url, depth = self._sqs.url(name), self._sqs.depth(name)

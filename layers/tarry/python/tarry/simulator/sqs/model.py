@@ -48,6 +48,8 @@ class Sqs:
         self.region = region
         self.random = random
         self.history = history
+        self.other_services: str | None = None
+        """The endpoint URL of other AWS services that belong to this SQS, for clients that look for them."""
         self._registry = Registry(account, region)
         context = QueueContext(
             now, random, history, realism, in_flight_limit, self._registry.with_arn, self._note_change

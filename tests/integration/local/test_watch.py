@@ -1,0 +1,94 @@
+"""`tarry local --watch`: changes of code and of the template while messages are handled."""
+
+import signal
+
+from .conftest import Project
+from .process import LocalProcess
+
+NEW_FUNCTION = """
+  New:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: new
+      Environment: {Variables: {TABLE: !Ref Items}}
+      Events:
+        News:
+          Type: SQS
+          Properties: {Queue: !GetAtt News.Arn, FunctionResponseTypes: [ReportBatchItemFailures]}
+  News: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: 30}}
+  Items: {Type: AWS::Serverless::SimpleTable}
+"""
+NEW_CODE = """
+import boto3, os
+
+def handler(event, context):
+    table = boto3.client("dynamodb").describe_table(TableName=os.environ["TABLE"])["Table"]
+    print("new", event["Records"][0]["body"], table["TableName"])
+"""
+
+
+def test_a_change_that_cannot_run_is_shown_and_no_message_loses_an_attempt(project: Project) -> None:
+    project.edit("template.yaml", "VisibilityTimeout: 2\n      Redrive", "VisibilityTimeout: 900\n      Redrive")
+    with LocalProcess(project.folder, "--watch") as local:
+        local.wait("SQS is running at ")
+        working = (project.folder / "plain/app.py").read_text()
+
+        project.write("plain/app.py", f"{working}\ndef broken(:\n")
+        local.wait(r"^Plain: its handler app\.handler cannot be imported from plain: .*SyntaxError")
+        local.wait(r"^The old code keeps running\. Save a change to import the handler again\.$")
+        assert 'plain/app.py"' in local.text
+        during = local.send("jobs", "{}")
+        local.until(lambda: local.timeline(during)[-1:] == ["COMMITTED"], "a message, handled by the old code")
+        assert local.timeline(during) == ["READY", "IN_FLIGHT 1", "COMMITTED"]
+
+        project.write("plain/app.py", working.replace("handled by", "seen by"))
+        local.wait(r"^Plain: app\.py changed\. The handler can be imported again; the new code is running\.$")
+        after = local.send("jobs", "{}")
+        local.until(lambda: local.timeline(after)[-1:] == ["COMMITTED"], "a message, handled by the new code")
+        assert "Plain: seen by plain" in local.text
+
+        template = (project.folder / "template.yaml").read_text()
+        project.write("template.yaml", f"{template}Oops: [")
+        local.wait("^template.yaml has changed, but the former template stays in use: .* is neither YAML nor JSON")
+        project.write("template.yaml", template.replace("FifoQueue: true,", "FifoQueue: false, QueueName: x.fifo,"))
+        local.wait("^template.yaml has changed, but the former template stays in use: SQS refuses a queue")
+        assert local.end(signal.SIGINT) == 0
+
+
+def test_a_changed_template_takes_effect_and_its_messages_stay(project: Project) -> None:
+    project.edit("template.yaml", "VisibilityTimeout: 2\n      Redrive", "VisibilityTimeout: 900\n      Redrive")
+    project.edit("template.yaml", "Timeout: 2", "Timeout: 30")
+    project.write("new/app.py", NEW_CODE)
+    with LocalProcess(project.folder, "--watch") as local:
+        local.wait("SQS is running at ")
+        waiting = local.send("jobs", '{"fail": 1}')
+        local.until(lambda: local.depth("jobs") == 1, "a message that waits for a retry")
+        dead = local.send("Dead", "a dead letter")
+        template = (project.folder / "template.yaml").read_text()
+
+        changed = template.replace("QUEUE: !Ref Jobs", "QUEUE: other").replace("BatchSize: 5", "BatchSize: 1")
+        project.write("template.yaml", changed + NEW_FUNCTION)
+        local.wait(
+            "^template.yaml has changed: queue News added; function New added; functions Plain, Ordered changed; "
+            "event NewNews added; event PlainJobs changed.$"
+        )
+        local.send("News", "one")
+        local.wait("^New: new one Items$")
+        first = local.send("jobs", "{}")
+        local.wait("^Plain: handled by plain Plain other$")
+        local.until(lambda: local.timeline(first)[-1:] == ["COMMITTED"], "a message under the new template")
+        assert local.depth("jobs") == 1, "the message that waits for its retry is kept"
+        assert local.timeline(waiting)[-1].startswith("WAITING_RETRY")
+
+        key = "{Type: AWS::Serverless::SimpleTable, Properties: {PrimaryKey: {Name: n, Type: String}}}"
+        project.write("template.yaml", changed + NEW_FUNCTION.replace("{Type: AWS::Serverless::SimpleTable}", key))
+        local.wait("^Items stays as it was until you restart tarry local.$")
+
+        renamed = "  Dead: {Type: AWS::SQS::Queue, Properties: {QueueName: gone}}"
+        project.write("template.yaml", changed.replace("  Dead: {Type: AWS::SQS::Queue}", renamed))
+        local.wait("^template.yaml has changed: queue gone added; queue jobs changed; queues News, Dead removed; ")
+        local.wait("^Queue Dead cannot become gone while tarry local runs: gone is a new queue, and Dead stays until ")
+        local.wait("stays until tarry local ends, with 1 message.$")
+        local.wait("^Queue News is no longer in the template. It stays until tarry local ends, empty.$")
+        assert dead in str(local.sqs.receive_message(QueueUrl=local.url("Dead")))
+        assert local.end(signal.SIGINT) == 0
