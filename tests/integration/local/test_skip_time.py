@@ -85,6 +85,8 @@ def test_an_exception_is_printed_with_the_traceback_of_the_function(project: Pro
     assert 'app.py", line 12, in handler' in result.stderr
     assert "tarry/" not in result.stderr
     assert "\x1b" not in result.output
+    assert result.stderr.count("Traceback") == 1
+    assert "+30 s  Plain: RuntimeError: \\x1b[31mboom (traceback above)" in result.stderr
 
 
 POWERTOOLS = """

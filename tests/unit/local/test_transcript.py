@@ -1,5 +1,6 @@
 """The recorded output of functions in virtual time."""
 
+import contextlib
 import logging
 import sys
 
@@ -33,3 +34,16 @@ def test_output_of_a_debugger_is_shown_immediately(capsys: pytest.CaptureFixture
         exec("print('(Pdb) ', end='')", {"__name__": "pdb"})
     assert capsys.readouterr().out == "(Pdb) "
     assert transcript.lines == []
+
+
+def test_a_logger_that_is_made_at_import_writes_to_the_terminal_then_and_to_the_record_during_the_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    transcript = Transcript(lambda: 0)
+    with contextlib.redirect_stdout(transcript):
+        handler = logging.StreamHandler(sys.stdout)
+        handler.emit(logging.makeLogRecord({"msg": "imported"}))
+    with transcript.recording():
+        handler.emit(logging.makeLogRecord({"msg": "running"}))
+    assert capsys.readouterr() == ("", "imported\n")
+    assert transcript.lines == [OutputLine(0, "", "running")]

@@ -38,6 +38,8 @@ class Code:
         self._roots = _module_roots(self.directory, module)
         self._module: ModuleType | None = None
         self._modules: dict[str, ModuleType] = {}
+        self._shown: set[str] = set()
+        """The tracebacks that were written."""
         self._environment = {**_lambda_environment(function, self.directory), **variables}
 
     def load(self) -> ModuleType:
@@ -51,11 +53,18 @@ class Code:
         return self._module
 
     def handler(self, event: Any, context: Any) -> Any:
-        """Call the function's handler. It must be `active`. Exceptions are also written to stderr, as Lambda does."""
+        """Call the function's handler. It must be `active`.
+
+        Exceptions are also written to stderr, as Lambda does, but a traceback only once.
+        """
         try:
             return getattr(self.load(), self._attribute)(event, context)
         except Exception as error:
             text = self.own_traceback(error) or f"{type(error).__name__}: {error}"
+            if text in self._shown:
+                first_line = next(iter(str(error).splitlines()), "")
+                text = f"{type(error).__name__}: {first_line} (traceback above)"
+            self._shown.add(text)
             sys.stderr.write(printable(text, keep="\n\t") + "\n")
             raise
 

@@ -68,10 +68,11 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
         Sandbox(region=plan.template.region) as sandbox,
         simulated_clients(sandbox.client),
     ):
-        mappings = _assemble(sandbox, plan, settings, note)
-        numbers = _send(sandbox, plan, note)
         transcript = Transcript(lambda: sandbox.now)
-        problem, interrupted = _let_happen(sandbox, settings, transcript)
+        with logging_to(transcript, verbose=settings.verbose):  # before imports: Powertools adapts its loggers to it
+            mappings = _assemble(sandbox, plan, settings, transcript, note)
+            numbers = _send(sandbox, plan, note)
+            problem, interrupted = _let_happen(sandbox, settings, transcript)
         found = sandbox.report()
         messages = messages_of(found, numbers, {mapping.queue for mapping in mappings})
         report = RunReport(
@@ -105,7 +106,9 @@ def _surroundings(template: Template) -> Iterator[None]:
         yield
 
 
-def _assemble(sandbox: Sandbox, plan: RunPlan, settings: RunSettings, note: Note) -> list[TemplateMapping]:
+def _assemble(
+    sandbox: Sandbox, plan: RunPlan, settings: RunSettings, transcript: Transcript, note: Note
+) -> list[TemplateMapping]:
     """Create the resources of the template; return the mappings that feed functions here."""
     template = plan.template
     resources = Resources(template, {name: sandbox.sqs.url(name) for name in with_foreign_queues(template)})
@@ -125,7 +128,7 @@ def _assemble(sandbox: Sandbox, plan: RunPlan, settings: RunSettings, note: Note
         mappings.append(mapping)
     try:
         sandbox.add_template(replace(template, mappings=tuple(mappings)), environment=environment)
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(transcript):  # a logger that is made at import writes there during the run
             for mapping in plan.mappings:
                 sandbox.module(mapping.function)
     except CodeError as error:
@@ -153,7 +156,7 @@ def _send(sandbox: Sandbox, plan: RunPlan, note: Note) -> dict[str, int]:
 
 def _let_happen(sandbox: Sandbox, settings: RunSettings, transcript: Transcript) -> tuple[str, bool]:
     """Run until the sandbox comes to rest; return the problem that ended the run early, and whether it was Ctrl-C."""
-    with transcript.recording(), logging_to(transcript.note, verbose=settings.verbose):
+    with transcript.recording():
         try:
             sandbox.run(for_=settings.give_up_seconds, check=False)
         except SimulationError as error:
@@ -169,12 +172,13 @@ def _let_happen(sandbox: Sandbox, settings: RunSettings, transcript: Transcript)
 
 
 class Transcript(io.TextIOBase):
-    """A stream that keeps its lines; the output of a debugger is shown at once."""
+    """A stream that keeps its lines while it records; before, and from a debugger, they are shown at once."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.lines: list[OutputLine] = []
         self._now = now
         self._begun = ""
+        self._is_recording = False
         self._terminal = sys.stdout
 
     def writable(self) -> bool:
@@ -185,6 +189,8 @@ class Transcript(io.TextIOBase):
             self._terminal.write(text)
             self._terminal.flush()
             return len(text)
+        if not self._is_recording:
+            return sys.stderr.write(text)
         *whole, self._begun = (self._begun + text).split("\n")
         call = current_call()
         function = call.environment.function.settings.name if call else ""
@@ -198,10 +204,14 @@ class Transcript(io.TextIOBase):
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Redirect stdout and stderr to this stream until the context ends."""
-        with redirect_stdout(self), redirect_stderr(self):
-            yield
-        if self._begun:
-            self.note("")
+        self._is_recording = True
+        try:
+            with redirect_stdout(self), redirect_stderr(self):
+                yield
+        finally:
+            if self._begun:
+                self.note("")
+            self._is_recording = False
 
 
 class _Lines(logging.Handler):
@@ -227,10 +237,10 @@ class _Lines(logging.Handler):
 
 
 @contextmanager
-def logging_to(note: Note, *, verbose: bool) -> Iterator[None]:
-    """Show the logs until the context ends. The root logger writes to stderr, as in Lambda."""
-    problems = _Lines(note, verbose=verbose)
-    lines = logging.StreamHandler(sys.stderr)
+def logging_to(transcript: Transcript, *, verbose: bool) -> Iterator[None]:
+    """Write the logs to the transcript until the context ends. The root logger has a handler, as in Lambda."""
+    problems = _Lines(transcript.note, verbose=verbose)
+    lines = logging.StreamHandler(transcript)
     lines.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     tarry, root = logging.getLogger("tarry"), logging.getLogger()
     before = tarry.level, tarry.propagate
