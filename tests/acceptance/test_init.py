@@ -25,7 +25,9 @@ def project(tmp_path: Path) -> Path:
 
 def run(folder: Path, *command: str | Path) -> str:
     """Run a command in the folder, without an AWS account; return its output. It must succeed."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTEST_", "PYTHON"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MAKE", "PYTEST_", "PYTHON"))
+    }
     environment = {
         **kept,
         "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}",

@@ -208,12 +208,12 @@ def test_an_invalid_model_is_refused_when_the_setting_is_given(model: Any, text:
 
 
 @pytest.mark.parametrize("missing", ["pydantic", "aws_lambda_powertools.utilities.parser"])
-def test_without_powertools_or_pydantic_the_error_names_the_extra(
+def test_without_powertools_or_pydantic_the_error_names_what_to_install(
     missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # SPEC K2
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ConfigurationError, match=r"tarry\[powertools\]"):
+    with pytest.raises(ConfigurationError, match=r"install aws-lambda-powertools\[parser\], or add AWS's"):
         consumer(model=Order)
     assert consumer(bare)(event(record()), Context()) == {"batchItemFailures": []}
 
