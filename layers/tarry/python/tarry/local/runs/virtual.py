@@ -23,6 +23,7 @@ from tarry.simulator.functions import current_call
 from tarry.simulator.sqs import SqsError
 from tarry.simulator.stack import in_debugger
 from tarry.template import Template, TemplateError, TemplateMapping
+from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
 from tarry.testing import Sandbox
 from tarry.testing.resources import Resources, moto_for
@@ -31,7 +32,8 @@ from tarry.tooling.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tarry.local.plan import Note, RunPlan, RunSettings
+    from tarry.local.plan import RunPlan, RunSettings
+    from tarry.local.project import Note
     from tarry.local.show.timeline import MessageTimeline
 
 
@@ -113,7 +115,7 @@ def _assemble(sandbox: Sandbox, plan: RunPlan, settings: RunSettings, note: Note
     mappings = []
     for mapping in template.mappings:
         function = template.functions.get(mapping.function)
-        if function is None or function.code is None:
+        if function is None or missing_code(function):
             continue  # no function here consumes that queue
         try:
             environment[function.name] = resources.environment(function, settings.overrides.of(function))
