@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tarry.local.events import json_of, not_sqs
+from tarry.local.functions.handlers import is_consumer
 from tarry.local.functions.variables import Overrides
+from tarry.local.hints import hints
 from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.support.arn import queue_arn
@@ -170,7 +172,10 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
             raise UsageError(problem)
     if any(sample.receive_count > 1 for sample in samples):
         note("The receive counts in the event are ignored: the embedded SQS starts at 1.")
-    return RunPlan(samples, template, mappings)
+    plan = RunPlan(samples, template, mappings)
+    for hint in hints(template, plan.all_mappings, is_foreign=settings.endpoint_url is not None):
+        note(hint)
+    return plan
 
 
 def function_named(name: str, template: Template) -> TemplateFunction:
@@ -237,10 +242,11 @@ def _problem(mapping: TemplateMapping, template: Template) -> str:
         return f"{mapping.logical_id}: {template.path} has no function {mapping.function}"
     if function.code is None or not function.handler:
         return f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler"
-    if not mapping.reports_failures:
+    if not mapping.reports_failures and is_consumer(function):
         return (
-            f"{template.path}: {mapping.logical_id} (queue {mapping.queue}) lacks ReportBatchItemFailures, so Lambda "
-            f"would delete every failed message; add to its event: FunctionResponseTypes: [ReportBatchItemFailures]"
+            f"{template.path}: {mapping.logical_id} (queue {mapping.queue}) lacks ReportBatchItemFailures, and "
+            f"{function.handler} is a consumer of tarry, so Lambda would delete the messages that it reports as "
+            f"failed; add to its event: FunctionResponseTypes: [ReportBatchItemFailures]"
         )
     try:
         settings_of(mapping, template)
