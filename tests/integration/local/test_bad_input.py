@@ -21,9 +21,13 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         "record 1 needs attributes.MessageGroupId",
     ),
     "failures that would be deleted": (
-        lambda project: project.edit(
-            "template.yaml", "BatchSize: 5, FunctionResponseTypes: [ReportBatchItemFailures]", "BatchSize: 5"
+        lambda project: (
+            project.edit(
+                "template.yaml", "BatchSize: 5, FunctionResponseTypes: [ReportBatchItemFailures]", "BatchSize: 5"
+            ),
+            project.write("plain/app.py", "from tarry import consumer\n@consumer\ndef handler(message): pass\n"),
         ),
+        "app.handler is a consumer of tarry, so Lambda would delete the messages that it reports as failed; "
         "add to its event: FunctionResponseTypes: [ReportBatchItemFailures]",
     ),
     "a template that does not parse": (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path  # noqa: TC003 Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
@@ -190,11 +192,12 @@ def _play(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport:
     from tarry.local.runs.printing import print_timeline
     from tarry.local.runs.virtual import play
 
+    began = time.monotonic()
     played = play(plan, settings, note)
     print_timeline(console, played.report.messages, played.output, played.began)
     if played.problem:
         refuse(f"{played.problem}\nTo run in real time, leave out --skip-time.", 1)
-    return played.report
+    return replace(played.report, seconds=time.monotonic() - began)
 
 
 def _check_together(  # noqa: PLR0913 the options that exclude each other

@@ -9,7 +9,9 @@ from typing import Any
 
 from tarry.local.aws.client import is_aws
 from tarry.local.events import json_of, not_sqs
+from tarry.local.functions.handlers import is_consumer
 from tarry.local.functions.variables import Overrides
+from tarry.local.hints import hints
 from tarry.local.project import Note, note_builds, read_project, with_placeholders
 from tarry.local.routing import routed
 from tarry.simulator.errors import InvalidParameterValue
@@ -203,7 +205,10 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
     note_builds((template.functions[name] for name in consumers), note)
     if not settings.is_strict:
         template = with_placeholders(template, consumers, settings.overrides, note)
-    return RunPlan(samples, template, mappings)
+    plan = RunPlan(samples, template, mappings)
+    for hint in hints(template, plan.all_mappings, is_foreign=settings.endpoint_url is not None):
+        note(hint)
+    return plan
 
 
 def _note_shared_queues(mappings: Iterable[TemplateMapping], note: Note) -> None:
@@ -276,10 +281,12 @@ def _problem(mapping: TemplateMapping, template: Template) -> str:
     """Return why the mapping cannot run here; an empty text if it can."""
     if problem := _code_problem(mapping, template):
         return problem
-    if not mapping.reports_failures:
+    function = template.functions[mapping.function]
+    if not mapping.reports_failures and is_consumer(function):
         return (
-            f"{template.path}: {mapping.logical_id} (queue {mapping.queue}) lacks ReportBatchItemFailures, so Lambda "
-            f"would delete every failed message; add to its event: FunctionResponseTypes: [ReportBatchItemFailures]"
+            f"{template.path}: {mapping.logical_id} (queue {mapping.queue}) lacks ReportBatchItemFailures, and "
+            f"{function.handler} is a consumer of tarry, so Lambda would delete the messages that it reports as "
+            f"failed; add to its event: FunctionResponseTypes: [ReportBatchItemFailures]"
         )
     try:
         settings_of(mapping, template)

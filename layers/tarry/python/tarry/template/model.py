@@ -108,7 +108,7 @@ class TemplateMapping:
     batch_size: int = DEFAULT_BATCH_SIZE
     window_seconds: int = 0
     reports_failures: bool = False
-    """Whether ``ReportBatchItemFailures`` is set; without it Lambda deletes messages reported as failed."""
+    """Whether ``ReportBatchItemFailures`` is set; without it Lambda deletes a batch whatever its function returns."""
     maximum_concurrency: int | None = None
     filters: tuple[str, ...] = ()
     """The patterns of ``FilterCriteria`` as JSON; Lambda deletes messages that match none of them."""

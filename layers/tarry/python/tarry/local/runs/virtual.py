@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import sys
-import time
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError
 
 from tarry.local.aws.isolation import NOWHERE, isolated_from_aws
+from tarry.local.runs.endless import EndlessFailures
 from tarry.local.runs.keeping import keep
 from tarry.local.runs.report import RunReport, dead_letters_of, messages_of
 from tarry.local.show.log import FirstTracebacks
@@ -26,6 +26,7 @@ from tarry.template import Template, TemplateError, TemplateMapping
 from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
 from tarry.testing import Sandbox
+from tarry.testing.ignored_failures import IgnoredFailures
 from tarry.testing.resources import Resources, moto_for
 from tarry.tooling.errors import UsageError
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tarry.local.plan import RunPlan, RunSettings
     from tarry.local.project import Note
     from tarry.local.show.timeline import MessageTimeline
+    from tarry.simulator.history import HistoryEvent
 
 
 @dataclass(frozen=True)
@@ -64,24 +66,26 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
     """
     if not plan.samples:
         return VirtualRun(RunReport(expected=settings.expected), [], 0)
-    began = time.monotonic()
     with (
         _surroundings(plan.template),
         Sandbox(region=plan.template.region) as sandbox,
         simulated_clients(sandbox.client),
     ):
+        endless = EndlessFailures()
+        sandbox.history.listen(endless.take)
         mappings = _assemble(sandbox, plan, settings, note)
         numbers = _send(sandbox, plan, note)
         transcript = Transcript(lambda: sandbox.now)
-        problem, interrupted = _let_happen(sandbox, settings, transcript)
+        sandbox.history.listen(transcript.warn)
+        problem, interrupted = _let_happen(sandbox, settings, transcript, endless)
         found = sandbox.report()
         messages = messages_of(found, numbers, {mapping.queue for mapping in mappings})
         report = RunReport(
             messages=messages,
             dead_letters=dead_letters_of(messages, sandbox.sqs, sandbox.now),
-            seconds=time.monotonic() - began,
             interrupted=interrupted,
             virtual_seconds=_seconds(messages, sandbox),
+            endless=endless.text,
             violations=[] if problem or interrupted else found.violations,
             expected=settings.expected,
             left=keep(settings.keep, sandbox.sqs, plan.template, sandbox.now) if settings.keep is not None else "",
@@ -153,11 +157,19 @@ def _send(sandbox: Sandbox, plan: RunPlan, note: Note) -> dict[str, int]:
     return numbers
 
 
-def _let_happen(sandbox: Sandbox, settings: RunSettings, transcript: Transcript) -> tuple[str, bool]:
-    """Run until the sandbox comes to rest; return the problem that ended the run early, and whether it was Ctrl-C."""
+def _let_happen(
+    sandbox: Sandbox, settings: RunSettings, transcript: Transcript, endless: EndlessFailures
+) -> tuple[str, bool]:
+    """Run until the sandbox comes to rest, or messages only fail until they expire.
+
+    Return the problem that ended the run early, and whether it was Ctrl-C.
+    """
+    seconds = settings.give_up_seconds
     with transcript.recording(), logging_to(transcript.note, verbose=settings.verbose):
         try:
-            sandbox.run(for_=settings.give_up_seconds, check=False)
+            sandbox.run(lambda: endless.is_over, for_=seconds, check=False)
+            if seconds is not None and not endless.is_over:
+                sandbox.advance(max(0.0, seconds - sandbox.elapsed))
         except SimulationError as error:
             return str(error), False
         except CodeError as error:
@@ -178,6 +190,7 @@ class Transcript(io.TextIOBase):
         self._now = now
         self._begun = ""
         self._terminal = sys.stdout
+        self._ignored = IgnoredFailures()
 
     def writable(self) -> bool:
         return True
@@ -192,6 +205,11 @@ class Transcript(io.TextIOBase):
         function = call.environment.function.settings.name if call else ""
         self.lines += [OutputLine(self._now(), function, line) for line in whole]
         return len(text)
+
+    def warn(self, event: HistoryEvent) -> None:
+        """Write a warning if the answer of a function names failures that its mapping ignores."""
+        if event.what == "answered" and (text := self._ignored.text(event.fields)):
+            self.lines.append(OutputLine(event.at, "", f"WARNING {text}"))
 
     def note(self, text: str) -> None:
         """Write one or more lines."""
