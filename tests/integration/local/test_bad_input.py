@@ -21,26 +21,18 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         "record 1 needs attributes.MessageGroupId",
     ),
     "failures that would be deleted": (
-        lambda project: project.edit(
-            "template.yaml", "BatchSize: 5, FunctionResponseTypes: [ReportBatchItemFailures]", "BatchSize: 5"
+        lambda project: (
+            project.edit(
+                "template.yaml", "BatchSize: 5, FunctionResponseTypes: [ReportBatchItemFailures]", "BatchSize: 5"
+            ),
+            project.write("plain/app.py", "from tarry import consumer\n@consumer\ndef handler(message): pass\n"),
         ),
+        "app.handler is a consumer of tarry, so Lambda would delete the messages that it reports as failed; "
         "add to its event: FunctionResponseTypes: [ReportBatchItemFailures]",
     ),
     "a template that does not parse": (
         lambda project: project.write("template.yaml", "Resources: ["),
-        "template.yaml is neither YAML nor JSON",
-    ),
-    "an intrinsic with an unknown name": (
-        lambda project: project.edit("template.yaml", "!Ref Jobs", "!Ref Nothing"),
-        "Plain.Environment.Variables.QUEUE: Ref Nothing cannot be resolved",
-    ),
-    "an intrinsic of another stack": (
-        lambda project: project.edit("template.yaml", "!Ref Jobs", "!ImportValue other"),
-        "Plain.Environment.Variables.QUEUE: Fn::ImportValue cannot be resolved here: set the variable to a value",
-    ),
-    "an intrinsic for a resource that is not created": (
-        lambda project: project.edit("template.yaml", "!Ref Jobs", "!GetAtt PlainRole.Arn"),
-        "QUEUE: GetAtt PlainRole.Arn cannot be resolved: tarry does not create PlainRole",
+        "template.yaml is not YAML: line 1, column 13: ",
     ),
     "a bucket that cannot be created": (
         lambda project: project.edit(

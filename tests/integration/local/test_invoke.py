@@ -170,7 +170,10 @@ def test_another_emulator_has_all_services_at_its_endpoint_url(project: Path) ->
     assert json.loads(value) == url
 
 
-def test_a_variable_that_cannot_be_resolved_can_be_overridden(project: Path) -> None:
+def test_a_variable_that_cannot_be_resolved_has_its_name_as_placeholder_and_can_be_overridden(project: Path) -> None:
+    result = invoke(project, {"variable": "ROLE"}, function="Unresolved")
+    assert json.loads(result.stdout) == "ROLE"
+    assert "ROLE of Unresolved (tarry does not create PlainRole). To set one: --env NAME=VALUE" in result.stderr
     result = invoke(project, {"variable": "ROLE"}, "--env", "ROLE=mine", function="Unresolved")
     assert json.loads(result.stdout) == "mine"
 
@@ -215,10 +218,6 @@ MISTAKES = {
     "a handler that cannot be imported": (
         {"function": "Broken"},
         "Broken: its handler broken.handler cannot be imported from",
-    ),
-    "an intrinsic that cannot be resolved": (
-        {"function": "Unresolved"},
-        "Unresolved.Environment.Variables.ROLE: GetAtt PlainRole.Arn cannot be resolved: set the variable to a value",
     ),
     "a missing file of variables": ({"options": ["--env", "nowhere.env"]}, "--env must be NAME=VALUE or a file"),
     "an invalid URL": ({"options": ["--endpoint-url", "localhost"]}, "'localhost' is not an endpoint URL"),

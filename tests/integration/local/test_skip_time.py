@@ -203,7 +203,7 @@ def test_a_function_with_an_unresolved_variable_is_left_out_if_the_event_does_no
         "      CodeUri: ordered\n      Environment: {Variables: {ARN: !GetAtt PlainRole.Arn}}\n",
     )
     project.send()
-    result = project.run("--skip-time")
+    result = project.run("--skip-time", "--strict-parameters")
     assert result.exit_code == 0
     assert result.stderr.startswith("Ordered is left out: Ordered.Environment.Variables.ARN: GetAtt PlainRole.Arn")
 

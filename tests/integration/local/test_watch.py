@@ -49,7 +49,7 @@ def test_a_change_that_cannot_run_is_shown_and_no_message_loses_an_attempt(proje
 
         template = (project.folder / "template.yaml").read_text()
         project.write("template.yaml", f"{template}Oops: [")
-        local.wait("^template.yaml has changed, but the former template stays in use: .* is neither YAML nor JSON")
+        local.wait("^template.yaml has changed, but the former template stays in use: .* is not YAML")
         project.write("template.yaml", template.replace("FifoQueue: true,", "FifoQueue: false, QueueName: x.fifo,"))
         local.wait("^template.yaml has changed, but the former template stays in use: SQS refuses a queue")
         assert local.end(signal.SIGINT) == 0

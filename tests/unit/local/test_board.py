@@ -241,3 +241,13 @@ def test_a_forgetful_board_does_not_grow() -> None:
     assert len(history.copies) <= MOST_SETTLED + 1
     assert len(history.invocations) <= MOST_SETTLED + MOST_STEPS + 1
     assert sum(len(copy.events) + len(copy.deliveries) for copy in history.copies.values()) <= 10 * MOST_SETTLED
+
+
+def test_a_message_that_is_deleted_though_it_was_reported_as_failed_is_lost(message: OneMessage) -> None:
+    message.record("answered", request_id="r", failed=[], ignored=["m"], why="")
+    message.deleted()
+    assert message.timeline.state == LOST
+    assert message.timeline.lost.startswith(
+        "it was deleted, though it was reported as failed: its event source mapping"
+    )
+    assert message.board.ended == {LOST: 1}

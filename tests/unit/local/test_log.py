@@ -91,3 +91,17 @@ def test_the_reason_for_a_failed_batch_is_shown(log: LogReader) -> None:
         LogLine(1.0, "Orders", "Task timed out after 2.00 seconds", "red")
     ]
     assert shown(log, "answered", why="") == []
+
+
+def test_failures_that_a_mapping_ignores_are_warned_about_once(log: LogReader) -> None:
+    answer = {"queue": "orders", "kind": "returned", "why": "", "ignored": ["a", "b"]}
+    [line] = shown(log, "answered", **answer)
+    assert line.text.startswith("WARNING Orders returned batchItemFailures with 2 messages of orders, but the mapping")
+    assert shown(log, "answered", **answer) == []
+    assert len(shown(log, "answered", **answer | {"queue": "others"})) == 1
+
+
+def test_a_response_that_lambda_rejects_is_shown_with_its_effect(log: LogReader) -> None:
+    assert [
+        line.text for line in shown(log, "answered", kind="returned", why="the response is not an object: 'ok'")
+    ] == ["Lambda rejects the response, so the whole batch comes back: the response is not an object: 'ok'"]

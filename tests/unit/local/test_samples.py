@@ -59,7 +59,7 @@ def test_an_empty_batch_is_valid(tmp_path: Path) -> None:
     ("record", "text"),
     [
         ("text", "record 1 is 'text'"),
-        ({"body": "x"}, "record 1: eventSourceARN must be the ARN of a queue"),
+        ({"body": "x", "eventSourceARN": 3}, "record 1: eventSourceARN must be the ARN of a queue"),
         (
             {"body": "x", "eventSourceARN": "arn:aws:sns:us-east-1:1:topic"},
             "record 1: eventSourceARN must be the ARN of a queue",

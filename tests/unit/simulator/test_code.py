@@ -7,6 +7,7 @@ import pytest
 
 from tarry.simulator.code import Code, CodeError
 from tarry.template import TemplateFunction
+from tarry.template.model import TemplateLayer
 
 
 def code_in(
@@ -36,6 +37,35 @@ def test_two_functions_may_each_have_an_app_module(tmp_path: Path) -> None:
     for code, answer in ((one, 1), (other, 2), (one, 1)):
         with code.running():
             assert code.handler({}, None) == answer
+
+
+def test_the_modules_of_a_layer_belong_to_each_function_except_compiled_ones(tmp_path: Path) -> None:
+    packages = tmp_path / "layer" / "python"
+    for name in ("own_package", "compiled_package"):
+        (packages / name).mkdir(parents=True)
+        (packages / name / "__init__.py").write_text("loaded_by = []")
+    (packages / "compiled_package" / "core.cpython-313.so").touch()
+    text = """
+import compiled_package, own_package
+
+def handler(event, context):
+    for package in (own_package, compiled_package):
+        package.loaded_by.append(event)
+    return len(own_package.loaded_by), len(compiled_package.loaded_by)
+"""
+    found = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "app.py").write_text(text)
+        layers = (TemplateLayer(tmp_path / "layer"),)
+        arn = f"arn:aws:lambda:us-east-1:123456789012:function:{name}"
+        code = Code(TemplateFunction(name, name, arn, tmp_path / name, "app.handler", all_layers=layers), {})
+        with code.running():
+            found.append(code.handler({}, None))
+    assert found == [(1, 1), (1, 2)]
+    del sys.modules["compiled_package"]
+    assert "own_package" not in sys.modules
+    assert str(packages) not in sys.path
 
 
 @pytest.mark.parametrize(

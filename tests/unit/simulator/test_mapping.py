@@ -262,6 +262,25 @@ def test_without_report_batch_item_failures_the_response_is_ignored(answer: Answ
     assert rig.deleted == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("response", "ignored"),
+    [
+        ({"batchItemFailures": [{"itemIdentifier": "b"}]}, ["b"]),
+        ({"batchItemFailures": [{"itemIdentifier": "unknown"}]}, ["a", "b"]),
+        ({"batchItemFailures": []}, []),
+        ({"statusCode": 200}, []),
+        ("ok", []),
+        (None, []),
+    ],
+)
+def test_the_failures_that_a_mapping_ignores_are_recorded(response: Any, ignored: list[str]) -> None:
+    rig = MappingRig(returns(response), reports_failures=False)
+    rig.send("a", "b")
+    rig.run()
+    [answered] = rig.recorded("answered")
+    assert (answered["failed"], answered["ignored"], rig.deleted) == ([], ignored, ["a", "b"])
+
+
 @pytest.mark.parametrize("kind", ["error", "timeout", "crash"])
 @pytest.mark.parametrize("reports_failures", [True, False])
 def test_a_function_error_returns_the_whole_batch(kind: Any, reports_failures: bool) -> None:  # PLATFORM 11
@@ -286,6 +305,7 @@ def test_each_response_is_recorded_with_its_failed_messages() -> None:
             "request_id": "r1",
             "kind": "returned",
             "failed": ["b"],
+            "ignored": [],
             "why": "",
         }
     ]

@@ -126,7 +126,6 @@ def test_functions_have_global_and_own_settings(tmp_path: Path) -> None:
         ("CodeUri: here", "here"),
         ("CodeUri: s3://bucket/key", None),
         ("CodeUri: {Bucket: b, Key: k}", None),
-        ("InlineCode: pass", None),
     ],
 )
 def test_the_code_path_is_that_of_sam(tmp_path: Path, code: str, folder: str | None) -> None:
@@ -186,15 +185,51 @@ def test_in_the_shipped_template_each_function_has_a_queue() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Resources: [", "neither YAML nor JSON"),
+        ("Resources: [", "template.yaml is not YAML: line 1, column 13: expected the node content"),
+        (
+            "Resources:\n\tQ: {}",
+            "line 2, column 1: found character '\\t' that cannot start any token; indent with spaces",
+        ),
+        ("Resources:\n  Q: %%TYPE%%", "line 2: %%TYPE%% is a placeholder of another tool: run that tool first"),
+        ("Resources:\n  {{ name }}: {Type: AWS::SQS::Queue}", "line 2: {{ name }} is a placeholder of another tool"),
+        (
+            "Resources: {Q: {Type: AWS::SQS::Queue, Properties: {QueueName: '%%X%%-q'}}}",
+            "'%%X%%-q' is not a queue name",
+        ),
+        (
+            "Resources: {Q: {Type: AWS::SQS::Queue, Properties: {QueueName: !Sub '${D.QueueName}-q'}}, "
+            "D: {Type: AWS::SQS::Queue, Properties: {QueueName: !Sub '${Q.QueueName}-d'}}}",
+            "Q.QueueName, D.QueueName refer to each other: give one of them a plain name",
+        ),
+        (
+            "Resources: {"
+            "Q: {Type: AWS::SQS::Queue, Properties: {RedrivePolicy: {deadLetterTargetArn: !GetAtt D.Arn}}}, "
+            "D: {Type: AWS::SQS::Queue, Properties: {RedrivePolicy: {deadLetterTargetArn: !GetAtt Q.Arn}}}}",
+            "the cycle of dead-letter queues Q -> D -> Q: remove one RedrivePolicy",
+        ),
         ("just text", "is not a template"),
         ("Resources: {Q: {Properties: {}}}", "is not a template"),
+        ("Resources: {Q: {Type: [AWS::SQS::Queue]}}", "the Type of Q must be a text"),
+        ("Resources: {Q: {Type: AWS::SQS::Queue, Properties: [x]}}", "the Properties of Q must be a map"),
+        ("Parameters: {Stage: dev}\nResources: {Q: {Type: X}}", "Parameters.Stage must be a map with a Type"),
+        ("Conditions: dev\nResources: {Q: {Type: X}}", "Conditions must be a map"),
+        ("Resources: {Q: {Type: AWS::SQS::Queue, Condition: [x]}}", "Q: the template has no condition ['x']"),
+        (
+            "Resources: {Q: {Type: AWS::SQS::Queue, Properties: {RedrivePolicy: x}}}",
+            "Q.RedrivePolicy must be a map, got 'x'",
+        ),
+        (
+            "Resources: {M: {Type: AWS::Lambda::EventSourceMapping, "
+            "Properties: {FunctionName: [x], EventSourceArn: 'arn:aws:sqs:us-east-1:1:q'}}}",
+            "M.FunctionName must be a name or an ARN, got ['x']",
+        ),
         ("Resources: {F: {Type: AWS::Serverless::Function, Properties: {CodeUri: f}}}", "SAM refuses the template"),
         ("Resources: {Q: {Type: AWS::SQS::Queue, Properties: {QueueName: !Ref Name}}}", "Q.QueueName: Ref Name"),
         ("Resources: {Q: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: soon}}}", "Q.VisibilityTimeout must"),
         ("Resources: {Q: {Type: AWS::SQS::Queue, Properties: }}", "the Properties of Q must be a map"),
         (
-            "Resources: {Q: {Type: AWS::SQS::Queue, Properties: {RedrivePolicy: [x]}}}",
+            "Resources: {M: {Type: AWS::Lambda::EventSourceMapping, "
+            "Properties: {FunctionName: f, EventSourceArn: 'arn:aws:sqs:us-east-1:1:q', FilterCriteria: [x]}}}",
             "is not a valid template (AttributeError: 'list' object has no attribute 'get'): sam validate --lint names",
         ),
     ],

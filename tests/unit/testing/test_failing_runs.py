@@ -1,6 +1,7 @@
 """Runs that fail: a fault that never strikes, an endless failure, a message that Lambda deletes; and their logs."""
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -117,3 +118,26 @@ def test_an_eagerly_acknowledged_message_is_not_lost_in_a_crash(sandbox: Sandbox
     sandbox.run()
     deleted = [event.at for event in sandbox.report().events if event.what == "deleted"]
     assert min(deleted) < sandbox.now - 10
+
+
+def test_failures_that_a_mapping_ignores_are_warned_about_once_and_shown(sandbox: Sandbox) -> None:
+    def reports_all(event: Any, context: Any) -> Any:
+        return {"batchItemFailures": [{"itemIdentifier": each["messageId"]} for each in event["Records"]]}
+
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(reports_all, "orders", reports_failures=False, batch_size=1)
+    sandbox.send("orders", "1")
+    sandbox.send("orders", "2")
+    with pytest.warns(
+        UserWarning, match="returned batchItemFailures with 1 message of orders, but the mapping lacks"
+    ) as all_:
+        report = sandbox.run()
+    assert len(all_) == 1
+    assert "COMMITTED      deleted, though it was reported as failed: its event source mapping lacks" in str(report)
+
+
+def test_filters_that_aws_may_treat_differently_are_warned_about(sandbox: Sandbox) -> None:
+    sandbox.queue("orders")
+    sandbox.connect(fails, "orders", filters=[{"body": {"ip": [{"cidr": "10.0.0.0/8"}]}}])
+    with pytest.warns(UserWarning, match="the mapping of orders: its filters use cidr, which Lambda does not list"):
+        sandbox.run()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tarry.cli.errors import libraries, note, refusals, refuse
-from tarry.cli.options import Env, Parameters, Template, pairs
+from tarry.cli.options import ConfigEnv, Env, Parameters, Template, pairs
 from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,8 +29,9 @@ def invoke(  # noqa: PLR0917 the options of the command
     event: Annotated[
         str, typer.Option("--event", "-e", metavar="FILE|-", help="The event as JSON, in a file or on stdin.")
     ],
-    template: Template = Path("template.yaml"),
+    template: Template = None,
     parameter: Parameters = None,
+    config_env: ConfigEnv = None,
     env: Env = None,
     region: Annotated[
         str | None, typer.Option("--region", help="The value of AWS::Region in the template.", show_default=False)
@@ -57,14 +57,14 @@ def invoke(  # noqa: PLR0917 the options of the command
     2 wrong usage.
     """
     with libraries("tarry invoke", "local"):
-        from tarry.local.aws.client import endpoint_of
+        from tarry.local.aws.client import endpoint_of, is_aws
         from tarry.local.aws.client import region as usual_region
         from tarry.local.events import not_sqs
         from tarry.local.functions.calling import call, read_event, variables
         from tarry.local.functions.variables import read_overrides
         from tarry.local.plan import function_named
+        from tarry.local.project import note_builds, read_project, template_path, with_placeholders
         from tarry.local.show.log import LogReader
-        from tarry.template import read_template
 
     log = LogReader(verbose=True)
     refused = False
@@ -77,10 +77,22 @@ def invoke(  # noqa: PLR0917 the options of the command
 
     try:
         with refusals():
-            found = read_template(template, pairs(parameter or [], "--parameter"), region or usual_region())
-            called: TemplateFunction = function_named(function, found)
             url = endpoint_url and endpoint_of(endpoint_url, os.environ)
-            environment = variables(called, found, read_overrides(env or []), url)
+            strict = bool(url and is_aws(url))
+            found = read_project(
+                template_path(template, note),
+                pairs(parameter or [], "--parameter"),
+                region or usual_region(),
+                config_env,
+                note,
+                strict=strict,
+            )
+            overrides = read_overrides(env or [])
+            if not strict:
+                found = with_placeholders(found, [function_named(function, found).name], overrides, note)
+            called: TemplateFunction = function_named(function, found)
+            note_builds([called], note)
+            environment = variables(called, found, overrides, url)
             given = read_event(event)
             answer = asyncio.run(call(called, environment, given, print_log))
             if refused:

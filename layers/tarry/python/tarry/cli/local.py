@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
+from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +14,7 @@ from rich.console import Console
 
 from tarry.cli.errors import libraries, note, refusals, refuse
 from tarry.cli.findings import warn
-from tarry.cli.options import Env, Parameters, Template, expected_states, pairs
+from tarry.cli.options import ConfigEnv, Env, Parameters, Template, expected_states, pairs
 
 if TYPE_CHECKING:
     from tarry.local.plan import RunPlan, RunSettings
@@ -38,8 +40,23 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
             "--event", "-e", metavar="FILE", help="An SQS event: send its records, and stop when they have settled."
         ),
     ] = None,
-    template: Template = Path("template.yaml"),
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            "--queue",
+            "-q",
+            metavar="NAME",
+            help="With --event: the queue for records of other queues; by default the only one with a function.",
+            show_default=False,
+        ),
+    ] = None,
+    template: Template = None,
     parameter: Parameters = None,
+    config_env: ConfigEnv = None,
+    strict_parameters: Annotated[
+        bool,
+        typer.Option("--strict-parameters", help="Refuse a parameter without a value, rather than make one up."),
+    ] = False,
     env: Env = None,
     port: Annotated[
         int | None,
@@ -105,12 +122,14 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         from tarry.local.aws.client import endpoint_of, region
         from tarry.local.functions.variables import read_overrides
         from tarry.local.plan import RunSettings, make_plan
+        from tarry.local.project import template_path
         from tarry.local.runs.keeping import check_keep
 
         import_module("tarry.local.runs.virtual" if skip_time else "tarry.local.session")
 
     _check_together(
         event=event,
+        queue=queue,
         skip_time=skip_time,
         expect=expect,
         give_up=give_up,
@@ -123,10 +142,13 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     try:
         with refusals():
             settings = RunSettings(
-                template,
+                template_path(template, note),
                 event,
                 functions=tuple(function or ()),
+                queue=queue,
                 parameters=pairs(parameter or [], "--parameter"),
+                config_env=config_env,
+                strict_parameters=strict_parameters,
                 overrides=read_overrides(env or []),
                 region=region(),
                 endpoint_url=endpoint_of(endpoint_url, {}) if endpoint_url else None,
@@ -170,16 +192,18 @@ def _play(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport:
     from tarry.local.runs.printing import print_timeline
     from tarry.local.runs.virtual import play
 
+    began = time.monotonic()
     played = play(plan, settings, note)
     print_timeline(console, played.report.messages, played.output, played.began)
     if played.problem:
         refuse(f"{played.problem}\nTo run in real time, leave out --skip-time.", 1)
-    return played.report
+    return replace(played.report, seconds=time.monotonic() - began)
 
 
-def _check_together(
+def _check_together(  # noqa: PLR0913 the options that exclude each other
     *,
     event: Path | None,
+    queue: str | None,
     skip_time: bool,
     expect: str | None,
     give_up: float | None,
@@ -188,7 +212,12 @@ def _check_together(
     port: int | None,
     keep: Path | None,
 ) -> None:
-    for is_set, name in ((skip_time, "--skip-time"), (expect, "--expect"), (give_up is not None, "--give-up")):
+    for is_set, name in (
+        (queue, "--queue"),
+        (skip_time, "--skip-time"),
+        (expect, "--expect"),
+        (give_up is not None, "--give-up"),
+    ):
         if is_set and event is None:
             raise typer.BadParameter(f"{name} needs an event: add --event FILE")
     for is_set, name in ((endpoint_url, "--endpoint-url"), (port is not None, "--port")):

@@ -11,10 +11,29 @@ import typer
 from tarry.outcome import State
 from tarry.sqs.client import MAX_PARALLEL
 
-Template = Annotated[Path, typer.Option("--template", "-t", metavar="FILE", help="The SAM template.")]
+Template = Annotated[
+    Path | None,
+    typer.Option(
+        "--template",
+        "-t",
+        metavar="FILE",
+        help="The SAM or CloudFormation template; by default template.yaml, .yml or .json, or what sam build or "
+        "cdk synth has made.",
+        show_default=False,
+    ),
+]
 Parameters = Annotated[
     list[str] | None,
     typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="The value of a template parameter; repeatable."),
+]
+ConfigEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--config-env",
+        metavar="NAME",
+        help="The environment of samconfig.toml with the parameters; by default default.",
+        show_default=False,
+    ),
 ]
 Env = Annotated[
     list[str] | None,

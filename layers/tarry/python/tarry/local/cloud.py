@@ -17,7 +17,8 @@ from tarry.local.background import in_background
 from tarry.local.functions.host import FunctionCode, ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.variables import Endpoints, variables_of
-from tarry.local.plan import Note, RunPlan, RunSettings, settings_of
+from tarry.local.plan import RunPlan, RunSettings, settings_of
+from tarry.local.project import Note
 from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History, HistoryEvent
 from tarry.simulator.http import PortTaken, serve

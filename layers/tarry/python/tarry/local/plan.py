@@ -2,24 +2,33 @@
 
 import base64
 import binascii
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tarry.local.aws.client import is_aws
 from tarry.local.events import json_of, not_sqs
+from tarry.local.functions.handlers import is_consumer
 from tarry.local.functions.variables import Overrides
+from tarry.local.hints import hints
+from tarry.local.project import Note, note_builds, read_project, with_placeholders
+from tarry.local.routing import routed
 from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.support.arn import queue_arn
-from tarry.template import Template, TemplateFunction, TemplateMapping, TemplateQueue, read_template
+from tarry.template import Template, TemplateFunction, TemplateMapping, TemplateQueue
+from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A record of the event, to be sent as a message. ``number`` is its position in the file, from 1."""
+    """A record of the event, to be sent as a message.
+
+    ``number`` is its position in the file, from 1; ``queue`` is empty if the record names none.
+    """
 
     number: int
     queue: str
@@ -68,7 +77,7 @@ def _sample(number: int, record: Any, path: Path) -> Sample:
         raise UsageError(f"{where} is {record!r:.40}, not a message")
     source = record.get("eventSourceARN")
     arn = queue_arn(source if isinstance(source, str) else "")
-    if not arn.name:
+    if source is not None and not arn.name:
         raise UsageError(f"{where}: eventSourceARN must be the ARN of a queue, got {source!r}")
     if not isinstance(record.get("body"), str):
         raise UsageError(f"{where}: body must be a string")
@@ -104,10 +113,6 @@ def _attribute(value: Any, where: str) -> dict[str, Any]:
         raise UsageError(f"{where}: its binaryValue is not base64") from error
 
 
-Note = Callable[[str], None]
-"""Print a hint for the developer."""
-
-
 @dataclass(frozen=True)
 class RunSettings:
     """The settings of a run."""
@@ -117,7 +122,13 @@ class RunSettings:
     """The SQS event to send; None to run until interrupted."""
     functions: Sequence[str] = ()
     """The functions to run, by name or logical id; empty for all that consume a queue."""
+    queue: str | None = None
+    """The queue for records of the event that name no queue with a function."""
     parameters: Mapping[str, str] = field(default_factory=dict)
+    config_env: str | None = None
+    """The environment of samconfig.toml with more parameters; None for ``default``."""
+    strict_parameters: bool = False
+    """Refuse a parameter without a value; otherwise it gets a placeholder."""
     overrides: Overrides = field(default_factory=Overrides)
     """Environment variables that override the template."""
     region: str = "us-east-1"
@@ -133,6 +144,11 @@ class RunSettings:
     """The file for the messages that are left at the end."""
     expected: Mapping[str, int] = field(default_factory=dict)
     """The expected number of messages in each final state."""
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether values that are made up are refused. At AWS, they could be the names of queues of others."""
+        return self.strict_parameters or (self.endpoint_url is not None and is_aws(self.endpoint_url))
 
 
 @dataclass(frozen=True)
@@ -158,19 +174,50 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
         TemplateError: the template cannot be read.
     """
     samples = read_samples(settings.event) if settings.event is not None else []
-    template = read_template(settings.template, settings.parameters, settings.region)
+    template = read_project(
+        settings.template,
+        settings.parameters,
+        settings.region,
+        settings.config_env,
+        note,
+        strict=settings.is_strict,
+    )
     if settings.functions:
         template = _only(template, settings.functions)
+    mappings = list(template.mappings)
     if settings.event is not None:
-        mappings = _mappings_of(samples, template, settings.event)
-    else:
-        mappings = _runnable(template, settings.functions, note)
+        samples = routed(samples, template, settings.queue, str(settings.event), note)
+        mappings = [mapping for mapping in mappings if mapping.queue in {sample.queue for sample in samples}]
+    elif not mappings:
+        raise UsageError(
+            f"{template.path}: no function has an SQS event. Add one to a function: "
+            "Events: {Name: {Type: SQS, Properties: {Queue: !GetAtt Queue.Arn}}}"
+        )
+    if not settings.functions:
+        mappings = _with_code(mappings, template, settings.event, note)
     for mapping in mappings:
         if problem := _problem(mapping, template):
             raise UsageError(problem)
     if any(sample.receive_count > 1 for sample in samples):
         note("The receive counts in the event are ignored: the embedded SQS starts at 1.")
-    return RunPlan(samples, template, mappings)
+    _note_shared_queues(mappings, note)
+    consumers = dict.fromkeys(each.function for each in template.mappings if each.function in template.functions)
+    note_builds((template.functions[name] for name in consumers), note)
+    if not settings.is_strict:
+        template = with_placeholders(template, consumers, settings.overrides, note)
+    plan = RunPlan(samples, template, mappings)
+    for hint in hints(template, plan.all_mappings, is_foreign=settings.endpoint_url is not None):
+        note(hint)
+    return plan
+
+
+def _note_shared_queues(mappings: Iterable[TemplateMapping], note: Note) -> None:
+    consumers: dict[str, list[str]] = {}
+    for mapping in mappings:
+        consumers.setdefault(mapping.queue, []).append(mapping.function)
+    for queue, functions in consumers.items():
+        if len(functions) > 1:
+            note(f"{queue} feeds {' and '.join(functions)}: each message goes to one of them, as on AWS.")
 
 
 def function_named(name: str, template: Template) -> TemplateFunction:
@@ -200,47 +247,46 @@ def _only(template: Template, names: Sequence[str]) -> Template:
     return replace(template, mappings=tuple(each for each in template.mappings if each.function in wanted))
 
 
-def _mappings_of(samples: Sequence[Sample], template: Template, event: Path) -> list[TemplateMapping]:
-    """Return the mappings of the queues in the event."""
-    consumed = {mapping.queue for mapping in template.mappings}
-    for sample in samples:
-        if sample.queue not in consumed:
-            raise UsageError(
-                f"{event}: record {sample.number} is for queue {sample.queue}, which no function in "
-                f"{template.path} consumes; queues with a function: {_listed(sorted(consumed))}"
-            )
-    wanted = {sample.queue for sample in samples}
-    return [mapping for mapping in template.mappings if mapping.queue in wanted]
+def _with_code(
+    mappings: Sequence[TemplateMapping], template: Template, event: Path | None, note: Note
+) -> list[TemplateMapping]:
+    """Return the mappings without those of functions whose code is not here; their queues are served.
 
-
-def _runnable(template: Template, named: Collection[str], note: Note) -> list[TemplateMapping]:
-    """Return all mappings, without functions whose code is not here, unless they are named."""
-    found = []
-    for mapping in template.mappings:
-        function = template.functions.get(mapping.function)
-        if not named and (function is None or function.code is None):
-            note(f"{mapping.logical_id} is not run: the code of {mapping.function} is not on this machine.")
-        else:
-            found.append(mapping)
-    if not found:
-        raise UsageError(
-            f"{template.path}: no function has an SQS event. Add one to a function: "
-            "Events: {Name: {Type: SQS, Properties: {Queue: !GetAtt Queue.Arn}}}"
-        )
+    Raises:
+        UsageError: a queue of the event would have no function left, or no function can run.
+    """
+    problems = {mapping: _code_problem(mapping, template) for mapping in mappings}
+    found = [mapping for mapping, problem in problems.items() if not problem]
+    served = {mapping.queue for mapping in found}
+    lost = [problem for mapping, problem in problems.items() if problem and mapping.queue not in served]
+    if lost and event is not None:
+        raise UsageError(lost[0])
+    if mappings and not found:
+        raise UsageError(f"{template.path}: no function can run here: {'; '.join(dict.fromkeys(lost))}")
+    for mapping, problem in problems.items():
+        if problem:
+            note(f"{mapping.queue} is served, but {mapping.function} is not run: {problem}")
     return found
+
+
+def _code_problem(mapping: TemplateMapping, template: Template) -> str:
+    """Return why the function of a mapping has no code here; an empty text if it has."""
+    function = template.functions.get(mapping.function)
+    if function is None:
+        return f"{mapping.logical_id}: {template.path} has no function {mapping.function}"
+    return missing_code(function)
 
 
 def _problem(mapping: TemplateMapping, template: Template) -> str:
     """Return why the mapping cannot run here; an empty text if it can."""
-    function = template.functions.get(mapping.function)
-    if function is None:
-        return f"{mapping.logical_id}: {template.path} has no function {mapping.function}"
-    if function.code is None or not function.handler:
-        return f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler"
-    if not mapping.reports_failures:
+    if problem := _code_problem(mapping, template):
+        return problem
+    function = template.functions[mapping.function]
+    if not mapping.reports_failures and is_consumer(function):
         return (
-            f"{template.path}: {mapping.logical_id} (queue {mapping.queue}) lacks ReportBatchItemFailures, so Lambda "
-            f"would delete every failed message; add to its event: FunctionResponseTypes: [ReportBatchItemFailures]"
+            f"{template.path}: {mapping.logical_id} (queue {mapping.queue}) lacks ReportBatchItemFailures, and "
+            f"{function.handler} is a consumer of tarry, so Lambda would delete the messages that it reports as "
+            f"failed; add to its event: FunctionResponseTypes: [ReportBatchItemFailures]"
         )
     try:
         settings_of(mapping, template)

@@ -12,7 +12,8 @@ from tarry.local.aws.embedded import EmbeddedSqs
 from tarry.local.background import in_background
 from tarry.local.cloud import LocalCloud, running
 from tarry.local.functions.variables import exports
-from tarry.local.plan import Note, RunPlan, RunSettings
+from tarry.local.plan import RunPlan, RunSettings
+from tarry.local.project import Note
 from tarry.local.reloading import Reloader
 from tarry.local.runs.keeping import keep, messages_left
 from tarry.local.runs.report import RunReport, dead_letters_of

@@ -5,12 +5,13 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tarry.template import TemplateFunction
+from tarry.template.code import import_path
 from tarry.tooling.queues import region_of
 from tarry.tooling.text import printable
 
@@ -35,7 +36,8 @@ class Code:
         self.directory = (function.code or Path()).resolve()
         module, _, self._attribute = (function.handler or "").replace("/", ".").rpartition(".")
         self._name = module
-        self._roots = _module_roots(self.directory, module)
+        self._path = import_path(function) or [self.directory]
+        self._roots = _module_roots(self._path, module)
         self._module: ModuleType | None = None
         self._modules: dict[str, ModuleType] = {}
         self._shown: set[str] = set()
@@ -83,7 +85,7 @@ class Code:
         for name in outside:
             del sys.modules[name]
         sys.modules.update(self._modules)
-        sys.path.insert(0, str(self.directory))
+        sys.path[:0] = map(str, self._path)
         try:
             with environment(self._environment):
                 yield
@@ -145,11 +147,17 @@ def environment(values: Mapping[str, str], *, replace: bool = False) -> Iterator
                 os.environ[name] = value
 
 
-def _module_roots(code: Path, module: str) -> list[str]:
-    """Return the names of the modules and packages in the function's directory."""
-    files = {path.stem for path in code.glob("*.py")}
-    packages = {path.parent.name for path in code.glob("*/*.py")}
-    return sorted((files | packages | {module.partition(".")[0]}) - sys.stdlib_module_names - {"tarry"})
+def _module_roots(path: Sequence[Path], module: str) -> list[str]:
+    """Return the names of the modules and packages in the function's directory and its layers.
+
+    A package of a layer with compiled modules is shared by all functions: it can be imported only once.
+    """
+    found = {module.partition(".")[0]}
+    for folder in path:
+        found |= {each.stem for each in folder.glob("*.py")}
+        packages = {each.parent for each in folder.glob("*/*.py")}
+        found |= {each.name for each in packages if folder == path[0] or not any(each.rglob("*.so"))}
+    return sorted(found - sys.stdlib_module_names - {"tarry"})
 
 
 def _lambda_environment(function: TemplateFunction, code: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from tarry.simulator.filters import Filters
 from tarry.simulator.history import History
-from tarry.simulator.invocations import FunctionHost, InvocationResult, WholeBatchFailed, failed_ids
+from tarry.simulator.invocations import FunctionHost, InvocationResult, WholeBatchFailed, failed_ids, ids_named
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.scaling import Scaling
 from tarry.simulator.scheduler import Scheduler, Timer
@@ -165,7 +165,7 @@ class EventSourceMapping:
         matching: list[Message] = []
         filtered: list[str] = []
         for message in messages:
-            if self._filters.match(message["Body"]):
+            if self._filters.match(self._record_of(message)):
                 matching.append(message)
             else:
                 filtered.append(message["ReceiptHandle"])
@@ -173,10 +173,13 @@ class EventSourceMapping:
         self._delete(filtered, self._visible_at(asked_at))
         return matching
 
+    def _record_of(self, message: Message) -> dict[str, Any]:
+        return event_record(message, self.settings.queue_arn, self._region)
+
     def _gather(self, messages: list[Message], asked_at: float) -> None:
         settings = self.settings
         for message in messages:
-            record = event_record(message, settings.queue_arn, self._region)
+            record = self._record_of(message)
             size = record_bytes(record)
             if self._gathering and self._gathering.bytes + size > MAX_EVENT_BYTES:
                 self._complete_batch()
@@ -236,6 +239,7 @@ class EventSourceMapping:
             return self._throttled(batch)
         now, running = self._scheduler.now, len(self._running)
         failed, why = self._failed(batch, result)
+        ignored = self._ignored(batch, result)
         self._history.record(
             "answered",
             function=self.settings.function,
@@ -243,6 +247,7 @@ class EventSourceMapping:
             request_id=result.request_id,
             kind=result.kind,
             failed=[message_id for message_id in batch.ids if message_id in failed],
+            ignored=[message_id for message_id in batch.ids if message_id in ignored],
             why=why,
         )
         if result.kind not in ("returned", "recursive"):
@@ -264,6 +269,12 @@ class EventSourceMapping:
             return failed_ids(result.value, ids), ""
         except WholeBatchFailed as error:
             return frozenset(ids), str(error)
+
+    def _ignored(self, batch: GatheredBatch, result: InvocationResult) -> frozenset[str]:
+        """Return the ids of messages that are reported as failed, but deleted for want of `ReportBatchItemFailures`."""
+        if result.kind != "returned" or self.settings.reports_failures:
+            return frozenset()
+        return ids_named(result.value, batch.ids)
 
     def _throttled(self, batch: GatheredBatch) -> None:
         """Retry the invocation with growing pauses; drop the batch when its messages become visible again."""

@@ -61,6 +61,11 @@ class MappingSettings:
         Filters(self.filters)
 
     @property
+    def warnings(self) -> list[str]:
+        """The points that AWS may treat differently, each as the end of a sentence about the mapping."""
+        return Filters(self.filters).warnings
+
+    @property
     def visibility_timeout_seconds(self) -> float:
         """The visibility timeout of received messages: that of the queue, unless window and function take longer."""
         longest = self.window_seconds + self.function_timeout_seconds

@@ -29,7 +29,7 @@ class Intrinsics:
         pending: frozenset[str] = frozenset(),
     ) -> None:
         self.refs = refs
-        self.attributes = attributes or {}
+        self.attributes: Mapping[str, str] = {} if attributes is None else attributes
         self.mappings = mappings or {}
         self.conditions = conditions or {}
         self.pending = pending
@@ -68,9 +68,9 @@ class Intrinsics:
             raise TemplateError(f"{where}: {reference} cannot be resolved from the template alone")
         return value
 
-    def condition(self, name: str, where: str) -> bool:
+    def condition(self, name: Any, where: str) -> bool:
         """Return the value of a condition of the template."""
-        if name not in self.conditions:
+        if not isinstance(name, str) or name not in self.conditions:
             raise TemplateError(f"{where}: the template has no condition {name}")
         return self._evaluate(self.conditions[name], f"Conditions.{name}")
 

@@ -65,7 +65,7 @@ class TemplateLayer:
 class TemplateFunction:
     """A Lambda function. ``environment`` may contain intrinsics that only an endpoint can resolve (a table name).
 
-    ``code`` is the directory of its ``CodeUri``, None if the code is not on this machine.
+    ``code`` is the directory of its code, None if the code is not on this machine.
     """
 
     logical_id: str
@@ -86,6 +86,8 @@ class TemplateFunction:
     runtime: str | None = None
     build_method: str | None = None
     """The ``BuildMethod`` of `sam build`; None for the default of its runtime."""
+    build_reason: str = ""
+    """Why ``code`` is the output of ``sam build`` rather than the source; empty for the source."""
     permissions: Permissions | None = None
     """The permissions of its role on queues; None if the template does not show all of them."""
 
@@ -106,7 +108,7 @@ class TemplateMapping:
     batch_size: int = DEFAULT_BATCH_SIZE
     window_seconds: int = 0
     reports_failures: bool = False
-    """Whether ``ReportBatchItemFailures`` is set; without it Lambda deletes messages reported as failed."""
+    """Whether ``ReportBatchItemFailures`` is set; without it Lambda deletes a batch whatever its function returns."""
     maximum_concurrency: int | None = None
     filters: tuple[str, ...] = ()
     """The patterns of ``FilterCriteria`` as JSON; Lambda deletes messages that match none of them."""
@@ -128,3 +130,9 @@ class Template:
     mappings: tuple[TemplateMapping, ...]
     backing: Mapping[str, Mapping[str, Any]]
     """The CloudFormation resources of tables, buckets, topics and keys, by logical id."""
+    placeholders: Mapping[str, str] = field(default_factory=dict)
+    """The parameters without a value, with the placeholders used instead."""
+    not_played: tuple[str, ...] = ()
+    """The resources of SAM that tarry does not play, each with its type."""
+    left_out: tuple[str, ...] = ()
+    """The parts that cannot be resolved, each with its place and the reason."""

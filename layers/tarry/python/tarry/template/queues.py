@@ -5,20 +5,29 @@ from collections.abc import Iterable
 from typing import Any
 
 from tarry.support.arn import queue_arn
-from tarry.template.model import ACCOUNT, Template, TemplateQueue
+from tarry.template.model import ACCOUNT, DEFAULT_VISIBILITY_SECONDS, Template, TemplateQueue
 
 FIFO = {"FifoQueue": "true"}
 
 
 def with_foreign_queues(template: Template) -> dict[str, TemplateQueue]:
-    """Return the queues of the template by name, with default attributes for those it names only by ARN."""
+    """Return the queues of the template by name, with default attributes for those it names only by ARN.
+
+    Their visibility timeout is not known. It is SQS's default, or as long as the longest timeout of their functions:
+    AWS has accepted the mapping, so it is not shorter.
+    """
     named = [mapping.queue for mapping in template.mappings]
     named += [queue_arn(queue.dead_letter_arn).name for queue in template.queues.values() if queue.dead_letter_arn]
     arn = f"arn:aws:sqs:{template.region}:{ACCOUNT}:"
-    foreign = {
-        name: TemplateQueue(name, arn + name, attributes=FIFO if name.endswith(".fifo") else {}) for name in named
-    }
+    foreign = {name: TemplateQueue(name, arn + name, attributes=_foreign(name, template)) for name in named}
     return foreign | dict(template.queues)
+
+
+def _foreign(name: str, template: Template) -> dict[str, str]:
+    functions = (template.functions.get(each.function) for each in template.mappings if each.queue == name)
+    longest = max((function.timeout_seconds for function in functions if function is not None), default=0)
+    visibility = {"VisibilityTimeout": str(longest)} if longest > DEFAULT_VISIBILITY_SECONDS else {}
+    return visibility | (FIFO if name.endswith(".fifo") else {})
 
 
 def make_queues(sqs: Any, queues: Iterable[TemplateQueue]) -> dict[str, str]:

@@ -2,13 +2,16 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tarry.template.document import build_methods, code_paths, load_document, translate
-from tarry.template.intrinsics import Intrinsics
-from tarry.template.layers import read_layers
+from tarry.support.arn import queue_arn
+from tarry.template.code import CodeFinder
+from tarry.template.document import load_document, pruned, translate
+from tarry.template.intrinsics import Intrinsics, references
 from tarry.template.model import (
     ACCOUNT,
     DEFAULT_BATCH_SIZE,
@@ -22,7 +25,11 @@ from tarry.template.model import (
     TemplateMapping,
     TemplateQueue,
 )
+from tarry.template.names import LazyValues, with_names
+from tarry.template.parameters import parameter_values
 from tarry.template.policies import permissions_of
+
+T = TypeVar("T")
 
 STACK_NAME = "tarry-local"
 
@@ -42,71 +49,110 @@ QUEUE_ATTRIBUTES = (
 BACKING_TYPES = frozenset({"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SNS::Topic", "AWS::KMS::Key"})
 """The types of resources that can be created on a developer machine, besides queues and functions."""
 
+PLAYED_TYPES = frozenset({"AWS::SQS::Queue", "AWS::Lambda::Function", "AWS::Lambda::EventSourceMapping"})
+"""The types of resources that must be resolvable."""
+
 OF_OTHER_EVENTS = frozenset({"StartingPosition", "Queues", "SelfManagedEventSource"})
 """Properties that only mappings of streams, message brokers and Kafka have."""
 
 Resources = Mapping[str, Mapping[str, Any]]
 
 
-def read_template(path: Path | str, parameters: Mapping[str, str] | None = None, region: str = "us-east-1") -> Template:
+def read_template(
+    path: Path | str,
+    parameters: Mapping[str, str] | None = None,
+    region: str = "us-east-1",
+    *,
+    configured: Mapping[str, str] | None = None,
+    lenient: bool = False,
+) -> Template:
     """Read a SAM or CloudFormation template. Queues and functions without a name get their logical id as name.
+
+    Only what queues, mappings and their functions need must be resolvable.
 
     Args:
         path: The template file.
         parameters: Values of parameters; the others have their defaults.
         region: The value of ``AWS::Region``.
+        configured: Values of samconfig.toml, with precedence over the defaults.
+        lenient: Give a placeholder to each parameter without a value, and leave out mappings and properties of queues
+            that cannot be resolved.
 
     Raises:
         TemplateError: the file cannot be read, or a required intrinsic cannot be resolved.
     """
     try:
-        return _read(Path(path), parameters, region)
+        return _read(Path(path), parameters or {}, region, configured or {}, lenient=lenient)
     except (AttributeError, LookupError, TypeError, ValueError) as error:  # a list where a map must be, and the like
         why = f"{type(error).__name__}: {error}"
         raise TemplateError(f"{path} is not a valid template ({why}): sam validate --lint names the line") from error
 
 
-def _read(path: Path, parameters: Mapping[str, str] | None, region: str) -> Template:
-    document = load_document(path)
-    refs = _parameters(document.get("Parameters") or {}, parameters or {}) | _pseudo_parameters(region)
-    translated = translate(document, region, {name: value for name, value in refs.items() if "::" not in name})
-    mappings, conditions = translated.get("Mappings"), translated.get("Conditions")
-    scope = Intrinsics(refs, {}, mappings, conditions)
-    resources = {
-        name: resource
-        for name, resource in translated["Resources"].items()
-        if "Condition" not in resource or scope.condition(resource["Condition"], name)
-    }
-    named, attributes = _names(resources, scope, region)
-    scope = Intrinsics(refs | named, attributes, mappings, conditions, pending=frozenset(resources))
+def _read(
+    path: Path, parameters: Mapping[str, str], region: str, configured: Mapping[str, str], *, lenient: bool
+) -> Template:
+    whole = load_document(path)
+    document, not_played = pruned(whole)
+    values = parameter_values(document.get("Parameters") or {}, parameters, configured, placeholders=lenient)
+    translated, refused = translate(document, region, values.values)
+    reading = _Reading(lenient, list(refused), frozenset(values.placeholders.values()))
+    resources, scope = _in_use(translated, values.refs(), region, reading, frozenset(whole["Resources"]))
+    finder = CodeFinder(path, document, scope)
+    mappings = tuple(_mappings(resources, scope, reading))
+    consumers = {mapping.function for mapping in mappings}
     return Template(
         path=path,
         region=region,
-        queues={queue.name: queue for queue in _queues(resources, scope)},
-        functions={each.name: each for each in _functions(resources, scope, document, path.parent)},
-        mappings=tuple(_mappings(resources, scope)),
-        backing={
-            name: {"Type": resource["Type"], "Properties": scope.resolve(resource.get("Properties", {}), name)}
-            for name, resource in resources.items()
-            if resource["Type"] in BACKING_TYPES
-        },
+        queues=_without_cycle({queue.name: queue for queue in _queues(resources, scope, reading)}),
+        functions={each.name: each for each in _functions(resources, scope, finder, consumers, reading)},
+        mappings=mappings,
+        backing=_backing(resources, scope, reading),
+        placeholders=values.placeholders,
+        not_played=tuple(not_played),
+        left_out=tuple(dict.fromkeys(reading.left_out)),
     )
 
 
-def _parameters(declared: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    for name in given:
-        if name not in declared:
-            raise TemplateError(f"the template has no parameter {name}; it has {', '.join(declared) or 'none'}")
-    values: dict[str, Any] = {}
-    for name, declaration in declared.items():
-        value = given.get(name, declaration.get("Default"))
-        if value is not None:
-            is_list = "List" in str(declaration.get("Type"))
-            values[name] = [part.strip() for part in str(value).split(",")] if is_list else value
-    return values
+@dataclass(frozen=True)
+class _Reading:
+    """How to read: what cannot be resolved is left out if ``lenient``. ``made_up`` are the values of placeholders."""
+
+    lenient: bool
+    left_out: list[str]
+    made_up: frozenset[str]
+
+    def attempt(self, make: Callable[[], T], *, is_needed: bool = True) -> T | None:
+        """Return the value; None if it cannot be resolved and may be left out."""
+        try:
+            return make()
+        except TemplateError as error:
+            if is_needed and not self.lenient:
+                raise
+            self.left_out.append(str(error))
+            return None
 
 
-def _pseudo_parameters(region: str) -> dict[str, Any]:
+def _in_use(
+    translated: Mapping[str, Any],
+    parameters: Mapping[str, Callable[[], Any]],
+    region: str,
+    reading: _Reading,
+    declared: frozenset[str],
+) -> tuple[Resources, Intrinsics]:
+    """Return the resources whose condition holds, and the scope that resolves their properties."""
+    refs: dict[str, Callable[[], Any]] = {**parameters, "AWS::NotificationARNs": list}
+    refs |= {name: partial(str, value) for name, value in _pseudo_parameters(region).items()}
+    conditions = translated.get("Conditions")
+    early = Intrinsics(LazyValues(refs), {}, translated.get("Mappings"), conditions)
+    resources = {}
+    for name, resource in translated["Resources"].items():
+        condition = partial(early.condition, resource.get("Condition"), name)
+        if "Condition" not in resource or reading.attempt(condition, is_needed=resource["Type"] in PLAYED_TYPES):
+            resources[name] = resource
+    return resources, with_names(refs, resources, early, region, frozenset(resources) | declared)
+
+
+def _pseudo_parameters(region: str) -> dict[str, str]:
     return {
         "AWS::AccountId": ACCOUNT,
         "AWS::Region": region,
@@ -114,41 +160,23 @@ def _pseudo_parameters(region: str) -> dict[str, Any]:
         "AWS::URLSuffix": "amazonaws.com",
         "AWS::StackName": STACK_NAME,
         "AWS::StackId": f"arn:aws:cloudformation:{region}:{ACCOUNT}:stack/{STACK_NAME}/local",
-        "AWS::NotificationARNs": [],
     }
 
 
-def _names(resources: Resources, scope: Intrinsics, region: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the names and ARNs of queues and functions: the values of Ref and of GetAtt."""
-    refs: dict[str, str] = {}
-    attributes: dict[str, str] = {}
+def _queues(resources: Resources, scope: Intrinsics, reading: _Reading) -> Iterable[TemplateQueue]:
     for logical_id, properties in _of_type(resources, "AWS::SQS::Queue"):
-        suffix = ".fifo" if _attribute(properties.get("FifoQueue", False)) == "true" else ""
-        name = scope.settled(properties.get("QueueName", logical_id + suffix), f"{logical_id}.QueueName")
-        attributes[f"{logical_id}.QueueName"] = name
-        attributes[f"{logical_id}.Arn"] = f"arn:aws:sqs:{region}:{ACCOUNT}:{name}"
-    for logical_id, properties in _of_type(resources, "AWS::Lambda::Function"):
-        refs[logical_id] = scope.settled(properties.get("FunctionName", logical_id), f"{logical_id}.FunctionName")
-        attributes[f"{logical_id}.Arn"] = f"arn:aws:lambda:{region}:{ACCOUNT}:function:{refs[logical_id]}"
-    for logical_id, properties in _of_type(resources, "AWS::Lambda::Alias"):
-        function = Intrinsics(refs, attributes).settled(properties.get("FunctionName"), f"{logical_id}.FunctionName")
-        refs[logical_id] = f"{function}:{properties.get('Name')}"
-    return refs, attributes
-
-
-def _queues(resources: Resources, scope: Intrinsics) -> Iterable[TemplateQueue]:
-    for logical_id, properties in _of_type(resources, "AWS::SQS::Queue"):
-        attributes = {
-            name: _attribute(scope.settled(properties[name], f"{logical_id}.{name}"))
-            for name in QUEUE_ATTRIBUTES
+        settled = {
+            name: reading.attempt(partial(scope.settled, {name: properties[name]}, logical_id))
+            for name in (*QUEUE_ATTRIBUTES, "RedrivePolicy")
             if name in properties
         }
+        found = {name: value[name] for name, value in settled.items() if value}
+        attributes = {name: _attribute(value) for name, value in found.items() if name != "RedrivePolicy"}
         if attributes.get("FifoQueue") == "false":
             del attributes["FifoQueue"]  # SQS refuses the attribute on a standard queue
         _integer(attributes, "VisibilityTimeout", DEFAULT_VISIBILITY_SECONDS, logical_id)
         where = f"{logical_id}.RedrivePolicy"
-        redrive = scope.settled(properties.get("RedrivePolicy") or {}, where)
-        redrive = json.loads(redrive) if isinstance(redrive, str) else redrive
+        redrive = _map(found.get("RedrivePolicy"), where)
         yield TemplateQueue(
             name=scope.attributes[f"{logical_id}.QueueName"],
             arn=scope.attributes[f"{logical_id}.Arn"],
@@ -159,37 +187,70 @@ def _queues(resources: Resources, scope: Intrinsics) -> Iterable[TemplateQueue]:
         )
 
 
+def _map(value: Any, where: str) -> Mapping[str, Any]:
+    """Return a map, which may be written as JSON text."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else value or {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise TemplateError(f"{where} must be a map, got {value!r}")
+    return found
+
+
+def _without_cycle(queues: dict[str, TemplateQueue]) -> dict[str, TemplateQueue]:
+    for name, queue in queues.items():
+        seen, target = [name], queue.dead_letter_arn
+        while target is not None and (dead := queue_arn(target).name) not in seen:
+            seen.append(dead)
+            target = queues[dead].dead_letter_arn if dead in queues else None
+        if target is not None and dead == name:
+            raise TemplateError(
+                f"a message that always fails would never leave the cycle of dead-letter queues {' -> '.join(seen)} -> "
+                f"{name}: remove one RedrivePolicy"
+            )
+    return queues
+
+
 def _functions(
-    resources: Resources, scope: Intrinsics, document: Mapping[str, Any], directory: Path
+    resources: Resources, scope: Intrinsics, finder: CodeFinder, consumers: Collection[str], reading: _Reading
 ) -> Iterable[TemplateFunction]:
-    code = {name: directory / uri for name, uri in code_paths(document).items() if uri is not None}
-    layers = read_layers(document, directory, scope)
-    builds = build_methods(document)
-    for logical_id, properties in _of_type(resources, "AWS::Lambda::Function"):
-        plain = {
-            key: scope.settled(properties[key], f"{logical_id}.{key}")
-            for key in ("Handler", "Timeout", "MemorySize", "ReservedConcurrentExecutions", "RecursiveLoop")
-            if key in properties
-        }
-        variables = (properties.get("Environment") or {}).get("Variables") or {}
-        environment, unresolved = _environment(variables, scope, f"{logical_id}.Environment.Variables")
-        yield TemplateFunction(
-            logical_id=logical_id,
-            name=scope.refs[logical_id],
-            arn=scope.attributes[f"{logical_id}.Arn"],
-            code=code.get(logical_id),
-            handler=plain.get("Handler"),
-            timeout_seconds=_integer(plain, "Timeout", DEFAULT_TIMEOUT_SECONDS, logical_id),
-            memory_mb=_integer(plain, "MemorySize", DEFAULT_MEMORY_MB, logical_id),
-            reserved_concurrency=_optional_integer(plain, "ReservedConcurrentExecutions", logical_id),
-            recursive_loop="Allow" if plain.get("RecursiveLoop") == "Allow" else "Terminate",
-            environment=environment,
-            unresolved=unresolved,
-            all_layers=layers.get(logical_id, ()),
-            runtime=_optional_text(properties.get("Runtime"), scope),
-            build_method=builds.get(logical_id),
-            permissions=permissions_of(properties.get("Role"), resources, document["Resources"], scope),
-        )
+    for logical_id, _ in _of_type(resources, "AWS::Lambda::Function"):
+        name = reading.attempt(partial(scope.refs.__getitem__, logical_id), is_needed=False)
+        read = partial(_function, logical_id, resources, scope, finder)
+        if name is not None and (function := reading.attempt(read, is_needed=name in consumers)) is not None:
+            yield function
+
+
+def _function(logical_id: str, resources: Resources, scope: Intrinsics, finder: CodeFinder) -> TemplateFunction:
+    properties = resources[logical_id].get("Properties") or {}
+    plain = {
+        key: scope.settled(properties[key], f"{logical_id}.{key}")
+        for key in ("Handler", "Timeout", "MemorySize", "ReservedConcurrentExecutions", "RecursiveLoop")
+        if key in properties
+    }
+    where = f"{logical_id}.Environment"
+    variables = _map(_map(properties.get("Environment"), where).get("Variables"), f"{where}.Variables")
+    environment, unresolved = _environment(variables, scope, f"{where}.Variables")
+    code = finder.code(logical_id, plain.get("Handler"))
+    return TemplateFunction(
+        logical_id=logical_id,
+        name=scope.refs[logical_id],
+        arn=scope.attributes[f"{logical_id}.Arn"],
+        code=code.directory,
+        handler=plain.get("Handler"),
+        timeout_seconds=_integer(plain, "Timeout", DEFAULT_TIMEOUT_SECONDS, logical_id),
+        memory_mb=_integer(plain, "MemorySize", DEFAULT_MEMORY_MB, logical_id),
+        reserved_concurrency=_optional_integer(plain, "ReservedConcurrentExecutions", logical_id),
+        recursive_loop="Allow" if plain.get("RecursiveLoop") == "Allow" else "Terminate",
+        environment=environment,
+        unresolved=unresolved,
+        all_layers=finder.layers(logical_id),
+        runtime=_optional_text(properties.get("Runtime"), scope),
+        build_method=finder.build_method(logical_id),
+        build_reason=code.build_reason,
+        permissions=permissions_of(properties.get("Role"), resources, finder.resources, scope),
+    )
 
 
 def _environment(variables: Mapping[str, Any], scope: Intrinsics, where: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -204,22 +265,24 @@ def _environment(variables: Mapping[str, Any], scope: Intrinsics, where: str) ->
     return {name: value if isinstance(value, dict) else _attribute(value) for name, value in values.items()}, unresolved
 
 
-def _mappings(resources: Resources, scope: Intrinsics) -> Iterable[TemplateMapping]:
+def _mappings(resources: Resources, scope: Intrinsics, reading: _Reading) -> Iterable[TemplateMapping]:
     for logical_id, properties in _of_type(resources, "AWS::Lambda::EventSourceMapping"):
         if OF_OTHER_EVENTS & properties.keys():
             continue  # the ARN of its source, such as a stream, is often unknown
-        plain = {
-            key: scope.settled(value, f"{logical_id}.{key}")
-            for key, value in properties.items()
-            if key not in {"FilterCriteria", "DestinationConfig", "Tags"}
-        }
-        arn = plain.get("EventSourceArn", "")
-        if not re.match(r"arn:[\w-]+:sqs:", str(arn)) or _attribute(plain.get("Enabled", True)) == "false":
+        plain = reading.attempt(partial(_plain_mapping, logical_id, properties, scope))
+        if plain is None or _attribute(plain.get("Enabled", True)) == "false":
             continue
+        arn = str(plain.get("EventSourceArn", ""))
+        if arn in reading.made_up:  # a queue of another stack, given by a parameter
+            arn = f"arn:aws:sqs:{scope.refs['AWS::Region']}:{ACCOUNT}:{arn}"
+        if not re.match(r"arn:[\w-]+:sqs:", arn):
+            continue
+        if not isinstance(name := plain.get("FunctionName"), str):
+            raise TemplateError(f"{logical_id}.FunctionName must be a name or an ARN, got {name!r}")
         yield TemplateMapping(
             logical_id=logical_id,
             queue_arn=arn,
-            function=re.sub(r"^.*:function:", "", plain["FunctionName"]).partition(":")[0],
+            function=re.sub(r"^.*:function:", "", name).partition(":")[0],
             batch_size=_integer(plain, "BatchSize", DEFAULT_BATCH_SIZE, logical_id),
             window_seconds=_integer(plain, "MaximumBatchingWindowInSeconds", 0, logical_id),
             reports_failures="ReportBatchItemFailures" in (plain.get("FunctionResponseTypes") or []),
@@ -228,6 +291,32 @@ def _mappings(resources: Resources, scope: Intrinsics) -> Iterable[TemplateMappi
             ),
             filters=tuple(_filters(properties.get("FilterCriteria"), scope, f"{logical_id}.FilterCriteria")),
         )
+
+
+def _plain_mapping(logical_id: str, properties: Mapping[str, Any], scope: Intrinsics) -> dict[str, Any]:
+    ignored = {"FilterCriteria", "DestinationConfig", "Tags", "KmsKeyArn"}
+    return {key: scope.settled(value, f"{logical_id}.{key}") for key, value in properties.items() if key not in ignored}
+
+
+def _backing(resources: Resources, scope: Intrinsics, reading: _Reading) -> dict[str, Mapping[str, Any]]:
+    """Return the tables, buckets, topics and keys, without the properties that refer to other kinds of resources."""
+    known = {name for name, each in resources.items() if each["Type"] in BACKING_TYPES | {"AWS::SQS::Queue"}}
+
+    def resolved(key: str, value: Any, logical_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = scope.resolve({key: value}, logical_id)
+        for reference in references(found):
+            if reference.name not in known:
+                raise TemplateError(f"{logical_id}.{key}: {reference} cannot be resolved here")
+        return found
+
+    backing: dict[str, Mapping[str, Any]] = {}
+    for logical_id, resource in resources.items():
+        if resource["Type"] in BACKING_TYPES:
+            properties: dict[str, Any] = {}
+            for key, value in (resource.get("Properties") or {}).items():
+                properties |= reading.attempt(partial(resolved, key, value, logical_id), is_needed=False) or {}
+            backing[logical_id] = {"Type": resource["Type"], "Properties": properties}
+    return backing
 
 
 def _filters(criteria: Any, scope: Intrinsics, where: str) -> Iterable[str]:
@@ -239,7 +328,9 @@ def _filters(criteria: Any, scope: Intrinsics, where: str) -> Iterable[str]:
 
 
 def _of_type(resources: Resources, kind: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    return ((name, resource.get("Properties", {})) for name, resource in resources.items() if resource["Type"] == kind)
+    return (
+        (name, resource.get("Properties") or {}) for name, resource in resources.items() if resource["Type"] == kind
+    )
 
 
 def _integer(properties: Mapping[str, Any], key: str, default: int, where: str) -> int:

@@ -120,6 +120,7 @@ class Hosting:
             function=name,
             reports_failures=mapped.reports_failures,
             is_tarry=isinstance(handler, Consumer),
+            warnings=mapped.warnings,
         )
         port = FaultyPort(self._simulation.scheduler, self._sqs, mapped, self._faults, self._history)
         host = FaultyHost(self._simulation.scheduler, function, queue, self._faults)

@@ -34,6 +34,10 @@ MODELS = {
 """The class of moto for each type. moto's CloudFormation would know them, but takes 1.5 seconds to import."""
 
 
+REQUIRED = {"AWS::KMS::Key": {"KeyPolicy": ""}}
+"""Values of properties without which moto cannot create a resource; it makes a policy of its own for an empty one."""
+
+
 @contextmanager
 def moto_for(template: Template) -> Iterator[str]:
     """Run a moto server in this process on a free port, within the context; yield its URL.
@@ -149,7 +153,7 @@ class Resources:
             resource = self._template.backing[logical_id]
             properties = self._fill(resource.get("Properties", {}), logical_id)
             properties.pop("Subscription", None)  # of a topic: moto would refuse to publish to a queue that it lacks
-            resource = {"Type": resource["Type"], "Properties": properties}
+            resource = {"Type": resource["Type"], "Properties": REQUIRED.get(resource["Type"], {}) | properties}
             module, _, model = MODELS[resource["Type"]].partition(":")
             name = physical_name(logical_id, resource)
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from contextlib import ExitStack
 from functools import partial
 from random import Random
@@ -18,6 +19,7 @@ from tarry.simulator.sqs import Realism, Sqs, SqsError
 from tarry.sqs.outgoing import Entry, pack
 from tarry.testing.faults import Faults
 from tarry.testing.hosting import Hosting
+from tarry.testing.ignored_failures import IgnoredFailures
 from tarry.testing.log_recorder import recording_simulation, without_killed_processes
 from tarry.testing.messages import QueuedMessage
 from tarry.testing.misuse import Endless, Misuse, check_handler, listed, stuck
@@ -83,6 +85,8 @@ class Sandbox:
         """The world of the test's own code."""
         self._simulation.scheduler.around = partial(recording_simulation, self.history, self._simulation.actors)
         self._checked = 0
+        self._warned = 0
+        self._ignored = IgnoredFailures()
         self._closed = False
         self._until_closed = ExitStack()
         self._uses_moto = False
@@ -310,6 +314,8 @@ class Sandbox:
         messages fail forever in a queue without a dead-letter queue. ``check=False`` leaves that to the caller, who has
         the report. Raises `SimulationError` for a handler that takes real time, and for a run that seems endless;
         `CodeError` for a template's function that cannot be imported.
+
+        Warns if a handler returns failures that its mapping ignores, and of filters that AWS may treat differently.
         """
         if for_ is not None and not 0 <= for_ < math.inf:
             raise ValueError(f"for_ is a number of seconds from 0, got {for_!r}")
@@ -325,6 +331,8 @@ class Sandbox:
             report.check()
         if check and until is None and for_ is None and not report.settled and (text := stuck(report.history)):
             raise AssertionError(text)
+        if check:
+            self._warn()
         return report
 
     def advance(self, seconds: float) -> Report:
@@ -389,6 +397,17 @@ class Sandbox:
             raise Endless(f"more than {MOST_EVENTS:,} events in one run: does a function send to itself, on and on?")
         if seconds is not None and until is None:
             scheduler.run(ends_at)  # nothing is left to happen by then, and it is that time
+
+    def _warn(self) -> None:
+        """Warn about mappings that AWS may treat differently, and about failures that mappings ignore."""
+        events, self._warned = self.history.events[self._warned :], len(self.history.events)
+        for event in events:
+            match event.what:
+                case "connected":
+                    for text in event.fields["warnings"]:
+                        warnings.warn(f"the mapping of {event.fields['queue']}: {text}", stacklevel=3)
+                case "answered" if text := self._ignored.text(event.fields):
+                    warnings.warn(text, stacklevel=3)
 
     def _refuse_to_run(self) -> NoReturn:
         """Only a test lets time pass. In a handler an ordinary error would be one more failure to retry."""

@@ -20,6 +20,7 @@ A_MOMENT_SECONDS = 0.1
 """Delays are whole seconds; in real time, less than this passes between two readings of the clock."""
 REPORTED = "reported as failed"
 """The reason for a retry, if the function gave no other."""
+IGNORED = "deleted, though it was reported as failed: its event source mapping lacks ReportBatchItemFailures"
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ class CopySteps:
         self._copy = copy
         self._is_deleted = False
         """Whether its function deleted it; a log line with the reason may follow."""
+        self._is_ignored = False
+        """Whether its function reported it as failed, to a mapping that ignores this and deletes it."""
         self._now: Transition | None = None
 
     def appears(self) -> None:
@@ -133,6 +136,8 @@ class CopySteps:
             failure = record["failure"] if record is not None else {}
             why = ": ".join(filter(None, map(failure.get, ("reason", "type", "message"))))
             self._step(event.at, State.COMMITTED if record is None else State.DEAD_LETTERED, why=why)
+        elif self._copy.delivery_id in event.fields.get("ignored", ()):
+            self._is_ignored = True
         elif self._copy.delivery_id in event.fields["failed"]:
             delay = max(0.0, self._copy.visible_at - event.at)
             self._step(event.at, State.WAITING_RETRY, delay=delay, why=event.fields["why"] or REPORTED)
@@ -154,7 +159,7 @@ class CopySteps:
         if state is State.IN_FLIGHT and by == "http":
             self._is_deleted = True
         elif state is State.IN_FLIGHT:
-            self._step(at, State.COMMITTED)
+            self._step(at, State.COMMITTED, why=IGNORED if self._is_ignored else "")
         else:
             odd = "deleted by something other than its function" if by == "http" else f"deleted, though it was {state}"
             self._step(at, State.COMMITTED, why=odd)

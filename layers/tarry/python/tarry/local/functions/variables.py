@@ -19,6 +19,7 @@ import tarry
 from tarry.local.aws.client import is_aws
 from tarry.local.aws.isolation import HOST
 from tarry.template import TemplateFunction
+from tarry.template.code import import_path
 from tarry.tooling.errors import UsageError
 from tarry.tooling.queues import region_of
 
@@ -177,11 +178,7 @@ def _of_lambda(function: TemplateFunction, outside: Mapping[str, str]) -> dict[s
 
 def _path(function: TemplateFunction, outside: Mapping[str, str]) -> Iterator[str]:
     """Yield the import path: code, layers, and the path of this Python without its site-packages."""
-    if function.code is not None:
-        yield str(function.code.resolve())
-    for layer in reversed(function.layers):
-        packages = layer / "python"
-        yield str((packages if packages.is_dir() else layer).resolve())
+    yield from map(str, import_path(function))
     yield from (str(Path(each).resolve()) for each in outside.get("PYTHONPATH", "").split(os.pathsep) if each)
     own = str(Path(tarry.__file__).resolve().parents[1])
     if own not in {*site.getsitepackages(), site.getusersitepackages()}:

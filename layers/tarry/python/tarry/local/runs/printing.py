@@ -158,6 +158,8 @@ def print_summary(console: Console, report: RunReport) -> None:
             table.add_row(Text(state, STYLES.get(state, "")), str(count))
         console.print(table)
         console.print()
+    if report.endless:
+        console.print(Text(printable(report.endless), "yellow"), soft_wrap=not console.is_terminal)
     console.print(_result(report), soft_wrap=not console.is_terminal)
 
 

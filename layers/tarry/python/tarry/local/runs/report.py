@@ -46,6 +46,8 @@ class RunReport:
     virtual_seconds: float | None = None
     """The virtual time that the run took; None in real time."""
     violations: Sequence[Violation] = ()
+    endless: str = ""
+    """A sentence about the messages that are left, if only their retention could end them."""
     expected: Mapping[str, int] = field(default_factory=dict)
     """The expected number of messages in each state; states without one may have any number."""
     left: str = ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import sys
-import time
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError
 
 from tarry.local.aws.isolation import NOWHERE, isolated_from_aws
+from tarry.local.runs.endless import EndlessFailures
 from tarry.local.runs.keeping import keep
 from tarry.local.runs.report import RunReport, dead_letters_of, messages_of
 from tarry.local.show.log import FirstTracebacks
@@ -23,16 +23,20 @@ from tarry.simulator.functions import current_call
 from tarry.simulator.sqs import SqsError
 from tarry.simulator.stack import in_debugger
 from tarry.template import Template, TemplateError, TemplateMapping
+from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
 from tarry.testing import Sandbox
+from tarry.testing.ignored_failures import IgnoredFailures
 from tarry.testing.resources import Resources, moto_for
 from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tarry.local.plan import Note, RunPlan, RunSettings
+    from tarry.local.plan import RunPlan, RunSettings
+    from tarry.local.project import Note
     from tarry.local.show.timeline import MessageTimeline
+    from tarry.simulator.history import HistoryEvent
 
 
 @dataclass(frozen=True)
@@ -62,25 +66,27 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
     """
     if not plan.samples:
         return VirtualRun(RunReport(expected=settings.expected), [], 0)
-    began = time.monotonic()
     with (
         _surroundings(plan.template),
         Sandbox(region=plan.template.region) as sandbox,
         simulated_clients(sandbox.client),
     ):
+        endless = EndlessFailures()
+        sandbox.history.listen(endless.take)
         transcript = Transcript(lambda: sandbox.now)
+        sandbox.history.listen(transcript.warn)
         with logging_to(transcript, verbose=settings.verbose):  # before imports: Powertools adapts its loggers to it
             mappings = _assemble(sandbox, plan, settings, transcript, note)
             numbers = _send(sandbox, plan, note)
-            problem, interrupted = _let_happen(sandbox, settings, transcript)
+            problem, interrupted = _let_happen(sandbox, settings, transcript, endless)
         found = sandbox.report()
         messages = messages_of(found, numbers, {mapping.queue for mapping in mappings})
         report = RunReport(
             messages=messages,
             dead_letters=dead_letters_of(messages, sandbox.sqs, sandbox.now),
-            seconds=time.monotonic() - began,
             interrupted=interrupted,
             virtual_seconds=_seconds(messages, sandbox),
+            endless=endless.text,
             violations=[] if problem or interrupted else found.violations,
             expected=settings.expected,
             left=keep(settings.keep, sandbox.sqs, plan.template, sandbox.now) if settings.keep is not None else "",
@@ -116,7 +122,7 @@ def _assemble(
     mappings = []
     for mapping in template.mappings:
         function = template.functions.get(mapping.function)
-        if function is None or function.code is None:
+        if function is None or missing_code(function):
             continue  # no function here consumes that queue
         try:
             environment[function.name] = resources.environment(function, settings.overrides.of(function))
@@ -154,11 +160,19 @@ def _send(sandbox: Sandbox, plan: RunPlan, note: Note) -> dict[str, int]:
     return numbers
 
 
-def _let_happen(sandbox: Sandbox, settings: RunSettings, transcript: Transcript) -> tuple[str, bool]:
-    """Run until the sandbox comes to rest; return the problem that ended the run early, and whether it was Ctrl-C."""
+def _let_happen(
+    sandbox: Sandbox, settings: RunSettings, transcript: Transcript, endless: EndlessFailures
+) -> tuple[str, bool]:
+    """Run until the sandbox comes to rest, or messages only fail until they expire.
+
+    Return the problem that ended the run early, and whether it was Ctrl-C.
+    """
+    seconds = settings.give_up_seconds
     with transcript.recording():
         try:
-            sandbox.run(for_=settings.give_up_seconds, check=False)
+            sandbox.run(lambda: endless.is_over, for_=seconds, check=False)
+            if seconds is not None and not endless.is_over:
+                sandbox.advance(max(0.0, seconds - sandbox.elapsed))
         except SimulationError as error:
             return str(error), False
         except CodeError as error:
@@ -180,6 +194,7 @@ class Transcript(io.TextIOBase):
         self._begun = ""
         self._is_recording = False
         self._terminal = sys.stdout
+        self._ignored = IgnoredFailures()
 
     def writable(self) -> bool:
         return True
@@ -196,6 +211,11 @@ class Transcript(io.TextIOBase):
         function = call.environment.function.settings.name if call else ""
         self.lines += [OutputLine(self._now(), function, line) for line in whole]
         return len(text)
+
+    def warn(self, event: HistoryEvent) -> None:
+        """Write a warning if the answer of a function names failures that its mapping ignores."""
+        if event.what == "answered" and (text := self._ignored.text(event.fields)):
+            self.lines.append(OutputLine(event.at, "", f"WARNING {text}"))
 
     def note(self, text: str) -> None:
         """Write one or more lines."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from tarry.outcome import State
 from tarry.simulator.history import HistoryEvent
+from tarry.testing.ignored_failures import IgnoredFailures
 from tarry.tooling.text import one_line, printable
 
 LEVELS = {"DEBUG": "dim", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
@@ -46,6 +47,7 @@ class LogReader:
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
         self._tracebacks = FirstTracebacks()
+        self._ignored = IgnoredFailures()
 
     def lines(self, event: HistoryEvent) -> Iterator[LogLine]:
         """Return the lines of an event."""
@@ -56,8 +58,11 @@ class LogReader:
                 yield from self._logged(event.at, function, fields)
             case "report":
                 yield LogLine(event.at, function, report_text(fields), "dim")
-            case "answered" if fields["why"] and fields.get("kind") != "error":  # the function has logged its error
-                yield LogLine(event.at, function, one_line(fields["why"]), "red")
+            case "answered":
+                if fields["why"] and fields.get("kind") != "error":  # the function has logged its error
+                    yield LogLine(event.at, function, one_line(rejection_text(fields)), "red")
+                if text := self._ignored.text(fields):
+                    yield LogLine(event.at, "", printable(f"WARNING {text}"), "yellow")
             case "throttled":
                 text = f"{_messages(fields)} throttled: no process is free"
                 yield LogLine(event.at, function, text, "yellow")
@@ -113,6 +118,12 @@ class FirstTracebacks:
         if len(self._seen) > MOST_FINGERPRINTS:
             del self._seen[next(iter(self._seen))]
         return True
+
+
+def rejection_text(fields: Mapping[str, Any]) -> str:
+    """Return why a whole batch failed, from the answer of its function."""
+    is_rejected = fields.get("kind") == "returned"
+    return f"{'Lambda rejects the response, so the whole batch comes back: ' * is_rejected}{fields['why']}"
 
 
 def stamp(at: float) -> str:

@@ -1,0 +1,99 @@
+"""The template of a project, read as it is: values that only AWS knows get placeholders, and a note names them."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tarry.local.functions.variables import Overrides
+from tarry.template import Template, TemplateFunction, read_template
+from tarry.template.finding import SOURCES, find_template
+from tarry.template.intrinsics import references
+from tarry.template.parameters import configured_values, missing_values
+
+Note = Callable[[str], None]
+"""Print a hint for the developer."""
+
+
+def template_path(given: Path | None, note: Note) -> Path:
+    """Return the template: the given one, or the one that is found in the current directory.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if given is not None:
+        return given
+    path = find_template()
+    if path != Path(SOURCES[0]):
+        note(f"Using {path}.")
+    return path
+
+
+def read_project(
+    path: Path, parameters: Mapping[str, str], region: str, config_env: str | None, note: Note, *, strict: bool = False
+) -> Template:
+    """Read a template with the values of samconfig.toml, and note what is not as on AWS.
+
+    Args:
+        path: The template.
+        parameters: Values with precedence over samconfig.toml.
+        region: The value of ``AWS::Region``.
+        config_env: The environment of samconfig.toml; None for ``default``.
+        note: Called with one line for each kind of difference.
+        strict: Refuse a parameter without a value; otherwise it gets a placeholder.
+
+    Raises:
+        UsageError: samconfig.toml cannot be used.
+        TemplateError: the template cannot be read, or a parameter has no value and ``strict`` is set.
+    """
+    configured = configured_values(path, config_env)
+    template = read_template(path, parameters, region, configured=configured, lenient=True)
+    if placeholders := template.placeholders:
+        if strict:
+            raise missing_values(tuple(placeholders))
+        values = ", ".join(f"{name}={value}" for name, value in placeholders.items())
+        options = " ".join(f"--parameter {name}=VALUE" for name in placeholders)
+        note(f"Parameters without a value get a placeholder: {values}. To set them: {options}")
+    if template.not_played:
+        note(f"Not played here: {', '.join(template.not_played)}.")
+    if template.left_out:
+        note(f"Left out: {'; '.join(template.left_out)}.")
+    return template
+
+
+def note_builds(functions: Iterable[TemplateFunction], note: Note) -> None:
+    """Note which functions run from the output of ``sam build``, and why."""
+    for function in functions:
+        if function.build_reason:
+            note(f"{function.logical_id} runs from {function.code}, because {function.build_reason}.")
+
+
+def with_placeholders(template: Template, functions: Collection[str], given: Overrides, note: Note) -> Template:
+    """Return the template with a placeholder for each variable of the named functions that cannot be resolved.
+
+    The placeholder is the name of the variable. Note which they are.
+    """
+    known = {*template.backing, *(queue.logical_id for queue in template.queues.values())}
+    changed: dict[str, TemplateFunction] = {}
+    reasons: dict[str, str] = {}
+    for name in dict.fromkeys(functions):
+        function = template.functions[name]
+        found = _unresolvable(function, known)
+        made_up = {variable: why for variable, why in found.items() if variable not in given.of(function)}
+        if made_up:
+            environment = {**function.environment, **{variable: variable for variable in made_up}}
+            changed[name] = replace(function, environment=environment, unresolved={})
+            reasons |= {f"{variable} of {function.logical_id}": why for variable, why in made_up.items()}
+    if reasons:
+        listed = "; ".join(f"{variable} ({why})" for variable, why in reasons.items())
+        note(f"Variables with their name as placeholder: {listed}. To set one: --env NAME=VALUE")
+    return replace(template, functions={**template.functions, **changed})
+
+
+def _unresolvable(function: TemplateFunction, known: Collection[str | None]) -> dict[str, str]:
+    """Return the variables without a value here, with the reason."""
+    found = {name: why.partition(": ")[2] for name, why in function.unresolved.items()}
+    for name, value in function.environment.items():
+        for reference in references(value):
+            if reference.name not in known:
+                found[name] = f"tarry does not create {reference.name}"
+    return found

@@ -1,0 +1,202 @@
+"""The code and layers of functions: directories, zip files, inline code, assets of the CDK, and builds of SAM."""
+
+import importlib.metadata
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tarry.template.document import build_method_of
+from tarry.template.finding import BUILD, is_built, project_of
+from tarry.template.intrinsics import Intrinsics
+from tarry.template.model import TemplateError, TemplateFunction, TemplateLayer
+from tarry.template.unpacking import inline_code, unpacked
+
+ASSET = "aws:asset:path"
+"""The metadata of a resource of the CDK with the path of its code, relative to the template."""
+LAYERS = {"AWS::Serverless::LayerVersion": "ContentUri", "AWS::Lambda::LayerVersion": "Content"}
+ARCHIVES = (".zip", ".jar")
+REQUIREMENTS = "requirements.txt"
+REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*(?:[=<>!~][^;#]*)?(?:#.*)?")
+
+
+class FoundCode(NamedTuple):
+    """The directory of a function's code, None if it is not on this machine.
+
+    ``build_reason`` is why this is the build rather than the source; empty for the source.
+    """
+
+    directory: Path | None
+    build_reason: str = ""
+
+
+class CodeFinder:
+    """The code and the layers of the functions of a template."""
+
+    def __init__(self, path: Path, document: Mapping[str, Any], scope: Intrinsics) -> None:
+        self._directory = path.parent
+        self._build = None if is_built(path) else project_of(path) / BUILD
+        self.resources: Mapping[str, Any] = document["Resources"]
+        """The resources as written."""
+        self._shared = _dict(_dict(document.get("Globals")).get("Function"))
+        self._scope = scope
+
+    def code(self, logical_id: str, handler: str | None) -> FoundCode:
+        """Return the code of a function. If the source cannot run by itself, that is its build.
+
+        Raises:
+            TemplateError: the code is in a file that cannot be unpacked.
+        """
+        resource = self.resources.get(logical_id)
+        if not isinstance(resource, dict):
+            return FoundCode(None)
+        properties = _dict(resource.get("Properties"))
+        if resource["Type"] == "AWS::Lambda::Function":
+            code = properties.get("Code")
+            text = code.get("ZipFile") if isinstance(code, dict) else None
+        else:
+            code = properties.get("CodeUri", self._shared.get("CodeUri", "."))  # the default of SAM CLI
+            text = properties.get("InlineCode")
+        if properties.get("PackageType") == "Image" or "ImageUri" in {*properties, *_dict(code)}:
+            return FoundCode(None)
+        if text is not None:
+            text = self._text(text, logical_id)
+            runtime = str(properties.get("Runtime", self._shared.get("Runtime")))
+            return FoundCode(None if text is None else inline_code(text, runtime))
+        source = self._path(resource, code, logical_id)
+        build = self._built(logical_id)
+        if build is not None and _has_handler(build, handler) and (reason := _why_not(source, handler)):
+            return FoundCode(build, reason)
+        return FoundCode(source)
+
+    def build_method(self, logical_id: str) -> str | None:
+        """Return the ``BuildMethod`` of a function."""
+        return build_method_of(_dict(self.resources.get(logical_id)))
+
+    def layers(self, logical_id: str) -> tuple[TemplateLayer, ...]:
+        """Return the layers of a function, those of ``Globals`` first."""
+        own = _dict(_dict(self.resources.get(logical_id)).get("Properties")).get("Layers", [])
+        shared = self._shared.get("Layers", []) if logical_id in self.resources else []
+        return (*self._layers(shared, logical_id), *self._layers(own, logical_id))
+
+    def _layers(self, value: Any, logical_id: str) -> Iterator[TemplateLayer]:
+        for each in value if isinstance(value, list) else [value]:
+            try:
+                found = self._scope.resolve([each], f"{logical_id}.Layers")
+            except TemplateError:
+                found = [None]  # a layer of another stack
+            for one in found:
+                if isinstance(one, list):  # from an If around the whole list
+                    yield from self._layers(one, logical_id)
+                else:
+                    yield TemplateLayer(arn=one) if isinstance(one, str) else self._layer(_dict(one).get("Ref"))
+
+    def _layer(self, logical_id: Any) -> TemplateLayer:
+        resource = _dict(self.resources.get(logical_id)) if isinstance(logical_id, str) else {}
+        key = LAYERS.get(resource.get("Type", ""))
+        if key is None:
+            return TemplateLayer()
+        source = self._path(resource, _dict(resource.get("Properties")).get(key, "."), logical_id)
+        build = self._built(logical_id)
+        if build is not None and not (source and (source / "python").is_dir()):
+            return TemplateLayer(build)
+        return TemplateLayer(source, build_method=build_method_of(resource) if source else None)
+
+    def _path(self, resource: Mapping[str, Any], code: Any, logical_id: str) -> Path | None:
+        """Return the directory of a path in a resource; None if it is in S3."""
+        uri = self._asset(resource, code) or self._text(code, logical_id)
+        if uri is None or uri.startswith("s3://"):
+            return None
+        path = self._directory / uri
+        if path.suffix in ARCHIVES and path.is_file():
+            return unpacked(path)
+        return path.parent if path.is_file() else path
+
+    def _asset(self, resource: Mapping[str, Any], code: Any) -> str | None:
+        """Return the path of an asset of the CDK, by its metadata, or by its key in S3 if metadata is switched off."""
+        asset = _dict(resource.get("Metadata")).get(ASSET)
+        if isinstance(asset, str):
+            return asset
+        staged = f"asset.{Path(str(_dict(code).get('S3Key'))).stem}"
+        return staged if (self._directory / staged).exists() else None
+
+    def _text(self, value: Any, logical_id: str) -> str | None:
+        """Return a resolved text; None for an object (a place in S3), and for what only AWS knows."""
+        try:
+            found = self._scope.resolve(value, f"{logical_id}.Code")
+        except TemplateError:
+            return None
+        return found if isinstance(found, str) else None
+
+    def _built(self, logical_id: str) -> Path | None:
+        directory = None if self._build is None else self._build / logical_id
+        return directory if directory is not None and directory.is_dir() else None
+
+
+def import_path(function: TemplateFunction) -> list[Path]:
+    """Return the directories from which a function imports modules, in Lambda's order: its code, then its layers."""
+    found = [] if function.code is None else [function.code.resolve()]
+    for layer in reversed(function.layers):
+        packages = layer / "python"
+        found.append((packages if packages.is_dir() else layer).resolve())
+        found += sorted(each.resolve() for each in packages.glob("lib/python3*/site-packages"))
+    return found
+
+
+def missing_code(function: TemplateFunction) -> str:
+    """Return why a function has no code to run here, with the remedy; empty if it has."""
+    if function.code is None or not function.handler:
+        return f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler"
+    if not function.code.is_dir():
+        return f"{function.logical_id}: its CodeUri {function.code} is not a directory"
+    if not any(_has_handler(directory, function.handler) for directory in import_path(function)):
+        module = function.handler.replace("/", ".").partition(".")[0]
+        if module.isidentifier() and find_spec(module) is None:
+            return (
+                f"{function.logical_id}: its handler {function.handler} is not in {function.code}; "
+                "if a build makes it, run sam build"
+            )
+    return ""
+
+
+def _why_not(source: Path | None, handler: str | None) -> str:
+    """Return why the source of a function cannot run by itself; empty if it can, or if there is none."""
+    if source is None:
+        return ""
+    if not source.is_dir():
+        return f"{source} is not a directory"
+    if not _has_handler(source, handler):
+        return f"{source} does not have the handler {handler}"
+    missing = _missing_requirements(source / REQUIREMENTS)
+    return f"{source / REQUIREMENTS} has {', '.join(missing)}, not installed here" if missing else ""
+
+
+def _has_handler(directory: Path, handler: str | None) -> bool:
+    """Whether a directory has the module of a handler, such as ``app.handler`` or ``src/app.handler``."""
+    module = directory / (handler or "").replace("/", ".").rpartition(".")[0].replace(".", "/")
+    return module.with_name(f"{module.name}.py").is_file() or (module / "__init__.py").is_file()
+
+
+def _missing_requirements(path: Path) -> list[str]:
+    """Return the requirements that are not installed beside tarry; those with a marker may not be needed here."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+    names = [found[1] for line in lines if (found := REQUIREMENT.fullmatch(line))]
+    return [name for name in names if name.lower() != "tarry" and not _is_installed(name)]
+
+
+@cache
+def _is_installed(name: str) -> bool:
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _dict(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

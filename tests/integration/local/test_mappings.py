@@ -1,0 +1,199 @@
+"""Mappings, queues and filters as published templates have them: most were written to be deployed as they are."""
+
+import json
+import re
+
+import pytest
+
+from .conftest import Project
+from .test_run import timelines
+
+NOTIFY = """
+AWSTemplateFormatVersion: "2010-09-09"
+Transform: AWS::Serverless-2016-10-31
+Resources:
+  NotifyQueue:
+    Type: AWS::SQS::Queue
+    Properties: {VisibilityTimeout: 2}
+  Notify:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: notify/
+      Handler: app.lambda_handler
+      Runtime: python3.9
+      Timeout: 2
+      Events:
+        Incoming:
+          Type: SQS
+          Properties:
+            Queue: !GetAtt NotifyQueue.Arn
+            BatchSize: 10
+"""
+NOTIFY_APP = """
+import json, logging
+
+def lambda_handler(event, context):
+    failed = []
+    for record in event["Records"]:
+        wish = json.loads(record["body"])
+        if wish.get("raises", 0) >= int(record["attributes"]["ApproximateReceiveCount"]):
+            raise RuntimeError("the mail server does not answer")
+        if wish.get("fails"):
+            failed.append({"itemIdentifier": record["messageId"]})
+    return {"batchItemFailures": failed} if failed else {"statusCode": 200, "body": "sent"}
+"""
+LISTED = "BatchSize: 10\n            FunctionResponseTypes:\n              - ReportBatchItemFailures"
+
+
+@pytest.fixture
+def project(project: Project) -> Project:
+    """A project whose one mapping lacks ReportBatchItemFailures and whose queue has no redrive policy."""
+    project.write("template.yaml", NOTIFY)
+    project.write("notify/app.py", NOTIFY_APP)
+    return project
+
+
+REAL_AND_VIRTUAL = pytest.mark.parametrize("skip", [[], ["--skip-time"]], ids=["real", "virtual"])
+
+
+@REAL_AND_VIRTUAL
+def test_without_the_line_a_batch_is_deleted_or_comes_back_as_a_whole(project: Project, skip: list[str]) -> None:
+    project.send("NotifyQueue", raises=1)
+    project.send("NotifyQueue")
+    project.send("NotifyQueue")
+    result = project.run(*skip)
+    assert result.exit_code == 0, result.output
+    again = "IN_FLIGHT 1 -> WAITING_RETRY 2 s -> IN_FLIGHT 2 -> COMMITTED"
+    assert timelines(result.stdout) == {"1": again, "2": again, "3": again}
+    [note] = [line for line in result.stderr.splitlines() if "ReportBatchItemFailures" in line]
+    assert note.startswith("Without ReportBatchItemFailures: NotifyIncoming. If the function returns, its whole batch")
+
+
+@REAL_AND_VIRTUAL
+def test_failures_that_are_ignored_for_want_of_the_line_are_lost_with_one_warning(
+    project: Project, skip: list[str]
+) -> None:
+    project.edit("template.yaml", "BatchSize: 10", "BatchSize: 1")
+    project.send("NotifyQueue", fails=True)
+    project.send("NotifyQueue", fails=True)
+    project.send("NotifyQueue")
+    result = project.run(*skip)
+    assert result.exit_code == 1
+    lost = "LOST  (it was deleted, though it was reported as failed: its event source mapping lacks Report"
+    assert [each.count(lost) for _, each in sorted(timelines(result.stdout).items())] == [1, 1, 0]
+    assert "2 of 3 messages LOST." in result.stdout
+    [warning] = [line for line in result.stderr.splitlines() if "WARNING" in line]
+    assert (
+        "WARNING Notify returned batchItemFailures with 1 message of NotifyQueue, but the mapping lacks "
+        "FunctionResponseTypes: [ReportBatchItemFailures]: Lambda ignores the failures and deletes the whole batch."
+    ) in warning
+
+
+@REAL_AND_VIRTUAL
+def test_a_response_that_lambda_rejects_brings_the_whole_batch_back(project: Project, skip: list[str]) -> None:
+    project.edit("template.yaml", "BatchSize: 10", LISTED)
+    project.write(
+        "notify/app.py",
+        "def lambda_handler(event, context):\n"
+        "    first = event['Records'][0]\n"
+        "    if first['attributes']['ApproximateReceiveCount'] == '1':\n"
+        "        return {'batchItemFailures': [{'itemIdentifier': first['receiptHandle'] and 'elsewhere'}]}\n",
+    )
+    project.send("NotifyQueue")
+    project.send("NotifyQueue")
+    result = project.run(*skip)
+    assert result.exit_code == 0, result.output
+    why = "an itemIdentifier is not the id of a message of the batch: elsewhere"
+    assert why in result.stdout
+    assert ("Lambda rejects the response, so the whole batch comes back: " + why in result.stderr) is not skip
+    again = "IN_FLIGHT 1 -> WAITING_RETRY 2 s -> IN_FLIGHT 2 -> COMMITTED"
+    assert timelines(result.stdout) == {"1": again, "2": again}
+    assert "Without ReportBatchItemFailures" not in result.stderr
+
+
+def test_without_a_redrive_policy_the_run_stops_when_messages_only_fail(project: Project) -> None:
+    project.edit("template.yaml", "BatchSize: 10", "BatchSize: 1")
+    project.send("NotifyQueue", raises=99_999)
+    project.send("NotifyQueue", raises=3)
+    result = project.run("--skip-time")
+    assert result.exit_code == 1
+    one, other = timelines(result.stdout)["1"], timelines(result.stdout)["2"]
+    assert one.count("IN_FLIGHT") == 10
+    assert "WAITING_RETRY" in one.rpartition(" -> ")[2]
+    assert other.endswith("IN_FLIGHT 4 -> COMMITTED")
+    assert (
+        "Stopped: the message that is left failed 10 deliveries in a row, and NotifyQueue has no redrive policy. On "
+        "AWS, Lambda would retry until SQS deletes it at the end of the retention (4 d). Give NotifyQueue a "
+        "RedrivePolicy with a dead-letter queue.\n"
+    ) in result.stdout
+    assert re.search(
+        r"^1 of 2 messages did not settle\. The run took \d+ s of virtual time \(", result.stdout, re.MULTILINE
+    )
+    assert "LOST" not in result.stdout
+
+
+def test_a_consumer_without_a_redrive_policy_is_stopped_once_it_gives_its_messages_up(project: Project) -> None:
+    project.edit("template.yaml", "BatchSize: 10", LISTED)
+    project.write(
+        "notify/app.py",
+        "from tarry import Fixed, consumer\n"
+        "@consumer(max_attempts=12, backoff=Fixed(60))\n"
+        "def lambda_handler(message):\n"
+        "    raise TimeoutError\n",
+    )
+    project.send("NotifyQueue")
+    result = project.run("--skip-time")
+    assert result.exit_code == 1
+    assert timelines(result.stdout)["1"].count("IN_FLIGHT") == 11 + 10  # ten after its attempts were used up
+    assert "Stopped: the message that is left failed 10 deliveries in a row" in result.stdout
+
+
+def test_a_queue_known_by_its_arn_only_gets_the_visibility_that_its_function_needs(project: Project) -> None:
+    project.edit("template.yaml", "Timeout: 2\n      Events", "Timeout: 120\n      Events")
+    project.edit("template.yaml", "!GetAtt NotifyQueue.Arn", "arn:aws:sqs:eu-west-1:111122223333:shared-notices")
+    project.send("shared-notices", raises=1)
+    result = project.run("--skip-time")
+    assert result.exit_code == 0, result.output
+    assert timelines(result.stdout)["1"].startswith("IN_FLIGHT 1 -> WAITING_RETRY 2 min -> IN_FLIGHT 2")
+    note = "shared-notices is not in the template, so its settings are unknown: here its visibility timeout is 120 s."
+    assert note in result.stderr.splitlines()
+
+
+def test_filters_that_lambda_does_not_list_are_played_with_a_note(project: Project) -> None:
+    patterns = [
+        {"messageAttributes": {"channel": {"stringValue": ["mail"]}}},
+        {"body": {"from": [{"cidr": "10.0.0.0/8"}], "$or": [{"kind": ["a"]}, {"kind": [{"exists": False}]}]}},
+    ]
+    filters = "".join(f"\n                - Pattern: '{json.dumps(each)}'" for each in patterns)
+    project.edit(
+        "template.yaml", "BatchSize: 10", f"BatchSize: 10\n            FilterCriteria:\n              Filters:{filters}"
+    )
+    project.send("NotifyQueue", **{"from": "10.9.8.7"})
+    project.send("NotifyQueue", **{"from": "10.9.8.7", "kind": "b"})
+    project.send("NotifyQueue", kind="b")
+    project.records[2]["messageAttributes"] = {"channel": {"stringValue": "mail", "dataType": "String"}}
+    result = project.run("--skip-time")
+    assert result.exit_code == 0, result.output
+    assert [timelines(result.stdout)[number].partition(" ")[0] for number in "123"] == [
+        "IN_FLIGHT",
+        "DISCARDED",
+        "IN_FLIGHT",
+    ]
+    notes = [line for line in result.stderr.splitlines() if line.startswith("NotifyIncoming: its filters")]
+    assert [note.split()[3:5] for note in notes] == [["use", "cidr,"], ["name", "messageAttributes;"]]
+
+
+def test_a_filter_that_lambda_would_refuse_is_refused(project: Project) -> None:
+    pattern = json.dumps({"body": {"kind": [{"matches": "a.*"}]}})
+    project.edit(
+        "template.yaml",
+        "BatchSize: 10",
+        f"BatchSize: 10\n            FilterCriteria: {{Filters: [{{Pattern: '{pattern}'}}]}}",
+    )
+    project.send("NotifyQueue")
+    result = project.run("--skip-time")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert (
+        'AWS refuses NotifyIncoming: Invalid filter pattern definition. ({"matches": "a.*"} is not a rule)'
+        in result.stderr
+    )

@@ -1,0 +1,169 @@
+"""The code and the layers of functions, as projects have them."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry.template import TemplateError, TemplateFunction, read_template
+from tarry.template.code import import_path, missing_code
+
+
+def read(folder: Path, resources: dict[str, Any], name: str = "template.json", **sections: Any) -> TemplateFunction:
+    """Return the function F of a template; other resources may be its layers."""
+    function = resources["F"]
+    function["Properties"] = {"Handler": "app.handler", "Runtime": "python3.13", **function["Properties"]}
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"Resources": resources, **sections}))
+    return read_template(path).functions["F"]
+
+
+def serverless(**properties: Any) -> dict[str, Any]:
+    return {"Type": "AWS::Serverless::Function", "Properties": properties}
+
+
+def plain(code: Any, **metadata: Any) -> dict[str, Any]:
+    return {"Type": "AWS::Lambda::Function", "Properties": {"Code": code}, "Metadata": metadata}
+
+
+def write(folder: Path, *names: str, text: str = "") -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        serverless(InlineCode="x = 1", Handler="index.handler"),
+        plain({"ZipFile": "x = 1"}),
+        plain({"ZipFile": {"Fn::Sub": "x = ${One}"}}),
+    ],
+)
+def test_inline_code_is_in_the_file_that_lambda_gives_it(tmp_path: Path, function: dict[str, Any]) -> None:
+    parameters = {"One": {"Type": "String", "Default": "1"}}
+    found = read(tmp_path, {"F": function}, Parameters=parameters).code
+    assert found is not None
+    assert [(each.name, each.read_text()) for each in found.iterdir()] == [("index.py", "x = 1")]
+
+
+@pytest.mark.parametrize("function", [serverless(CodeUri="f.zip"), plain("f.zip")])
+def test_a_zip_file_is_unpacked(tmp_path: Path, function: dict[str, Any]) -> None:
+    with zipfile.ZipFile(tmp_path / "f.zip", "w") as archive:
+        archive.writestr("app.py", "x = 1")
+    found = read(tmp_path, {"F": function})
+    assert found.code is not None
+    assert (found.code / "app.py").read_text() == "x = 1"
+    assert read(tmp_path, {"F": function}).code == found.code
+    (tmp_path / "f.zip").write_text("no zip")
+    with pytest.raises(TemplateError, match=r"f\.zip cannot be unpacked"):
+        read_template_with_mapping(tmp_path, function)
+
+
+def read_template_with_mapping(folder: Path, function: dict[str, Any]) -> None:
+    arn = "arn:aws:sqs:us-east-1:123456789012:q"
+    mapping = {
+        "Type": "AWS::Lambda::EventSourceMapping",
+        "Properties": {"FunctionName": {"Ref": "F"}, "EventSourceArn": arn},
+    }
+    read(folder, {"F": function, "M": mapping})
+
+
+@pytest.mark.parametrize("metadata", [{"aws:asset:path": "asset.1", "aws:asset:property": "Code"}, {}])
+def test_the_assets_of_the_cdk_are_its_code_and_layers(tmp_path: Path, metadata: dict[str, str]) -> None:
+    write(tmp_path, "cdk.out/asset.1/app.py", "cdk.out/asset.2/python/shared.py")
+    place = {"S3Bucket": {"Fn::Sub": "assets-${AWS::AccountId}"}, "S3Key": "1.zip"}
+    function = plain(place, **metadata)
+    function["Properties"]["Layers"] = [{"Ref": "Shared"}]
+    layer = {
+        "Type": "AWS::Lambda::LayerVersion",
+        "Properties": {"Content": place},
+        "Metadata": {"aws:asset:path": "asset.2", "aws:asset:property": "Content"},
+    }
+    found = read(tmp_path, {"F": function, "Shared": layer}, "cdk.out/App.template.json")
+    assert import_path(found) == [tmp_path / "cdk.out/asset.1", tmp_path / "cdk.out/asset.2/python"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        serverless(PackageType="Image", Handler=None, Runtime=None),
+        plain({"ImageUri": "1.dkr.ecr/x"}),
+        plain({"S3Bucket": "b", "S3Key": "k"}),
+        serverless(CodeUri="s3://b/k"),
+    ],
+)
+def test_an_image_and_code_in_s3_are_not_here(tmp_path: Path, function: dict[str, Any]) -> None:
+    function["Properties"] = {"Handler": "app.handler", "Runtime": "python3.13", **function["Properties"]}
+    function["Properties"] = {key: value for key, value in function["Properties"].items() if value is not None}
+    (tmp_path / "template.json").write_text(json.dumps({"Resources": {"F": function}}))
+    found = read_template(tmp_path / "template.json").functions["F"]
+    assert found.code is None
+    assert "cannot run here: it needs a local CodeUri and a Handler" in missing_code(found)
+
+
+def test_the_build_runs_only_where_the_source_cannot(tmp_path: Path) -> None:
+    write(tmp_path, "src/app.py", ".aws-sam/build/F/app.py")
+    assert read(tmp_path, {"F": serverless(CodeUri="src")}).code == tmp_path / "src"
+    write(tmp_path, "src/requirements.txt", text="# a comment\nboto3>=1\nno-such-library[x]==1  # why\n-r more.txt\n")
+    found = read(tmp_path, {"F": serverless(CodeUri="src")})
+    assert found.code == tmp_path / ".aws-sam/build/F"
+    assert found.build_reason == f"{tmp_path}/src/requirements.txt has no-such-library, not installed here"
+    (tmp_path / "src/app.py").unlink()
+    assert "does not have the handler app.handler" in read(tmp_path, {"F": serverless(CodeUri="src")}).build_reason
+    assert "is not a directory" in read(tmp_path, {"F": serverless(CodeUri="gone")}).build_reason
+
+
+def test_the_template_of_a_build_names_the_build_itself(tmp_path: Path) -> None:
+    write(tmp_path, ".aws-sam/build/F/app.py")
+    found = read(tmp_path, {"F": serverless(CodeUri="F")}, ".aws-sam/build/template.json")
+    assert (found.code, found.build_reason) == (tmp_path / ".aws-sam/build/F", "")
+
+
+@pytest.mark.parametrize(
+    ("handler", "files", "problem"),
+    [
+        ("app.handler", ["src/app.py"], ""),
+        ("pack/app.handler", ["src/pack/app.py"], ""),
+        ("pack.handler", ["src/pack/__init__.py"], ""),
+        ("shared.handler", ["src/x.txt", "layer/python/shared.py"], ""),
+        ("json.handler", ["src/x.txt"], ""),  # it may be installed
+        ("app.handler", [], "F: its CodeUri "),
+        ("app.handler", ["src/app.ts"], "F: its handler app.handler is not in "),
+    ],
+)
+def test_a_function_without_the_module_of_its_handler_has_no_code(
+    tmp_path: Path, handler: str, files: list[str], problem: str
+) -> None:
+    write(tmp_path, *files)
+    layer = {"Type": "AWS::Serverless::LayerVersion", "Properties": {"ContentUri": "layer"}}
+    function = serverless(CodeUri="src", Handler=handler, Layers=[{"Ref": "L"}])
+    found = missing_code(read(tmp_path, {"F": function, "L": layer}))
+    assert found.startswith(problem)
+    assert bool(found) == bool(problem)
+
+
+@pytest.mark.parametrize("stage", ["dev", "prod"])
+def test_conditional_layers_are_resolved(tmp_path: Path, stage: str) -> None:
+    write(tmp_path, "own/python/x.py", ".aws-sam/build/Built/python/x.py", "built/requirements.txt")
+    layers = [
+        {"Fn::If": ["IsDev", {"Ref": "Own"}, {"Ref": "AWS::NoValue"}]},
+        {"Fn::ImportValue": "layer"},
+        "arn:aws:lambda:us-east-1:1:layer:public:3",
+    ]
+    resources = {
+        "F": serverless(CodeUri="src", Layers=layers),
+        "Own": {"Type": "AWS::Serverless::LayerVersion", "Properties": {"ContentUri": "own"}},
+        "Built": {"Type": "AWS::Serverless::LayerVersion", "Properties": {"ContentUri": "built"}},
+    }
+    found = read(
+        tmp_path,
+        resources,
+        Parameters={"Stage": {"Type": "String", "Default": stage}},
+        Conditions={"IsDev": {"Fn::Equals": [{"Ref": "Stage"}, "dev"]}},
+        Globals={"Function": {"Layers": {"Fn::If": ["IsDev", [{"Ref": "Built"}], []]}}},
+    )
+    assert found.layers == ((tmp_path / ".aws-sam/build/Built", tmp_path / "own") if stage == "dev" else ())

@@ -1,0 +1,119 @@
+"""The values of parameters: given, from samconfig.toml, defaults, and placeholders."""
+
+from pathlib import Path
+
+import pytest
+
+from tarry.template import Template, TemplateError, read_template
+from tarry.template.parameters import configured_values
+from tarry.tooling.errors import UsageError
+
+TEMPLATE = """
+Parameters:
+  Stage: {Type: String, AllowedValues: [dev, prod]}
+  Team: {Type: String}
+  Timeout: {Type: Number, MinValue: 60}
+  Retries: {Type: Number}
+  SubnetIds: {Type: List<AWS::EC2::Subnet::Id>}
+  SharedQueueArn: {Type: String}
+  Size: {Type: Number, Default: 5}
+Resources:
+  Jobs:
+    Type: AWS::SQS::Queue
+    Properties: {QueueName: !Sub "${Stage}-${Team}-jobs", VisibilityTimeout: !Ref Timeout}
+  Worker:
+    Type: AWS::Lambda::Function
+    Properties: {Handler: app.handler, Runtime: python3.13, Code: src}
+  Mapping:
+    Type: AWS::Lambda::EventSourceMapping
+    Properties: {FunctionName: !Ref Worker, EventSourceArn: !Ref SharedQueueArn, BatchSize: !Ref Size}
+"""
+CONFIG = """
+version = 0.1
+[default.deploy.parameters]
+parameter_overrides = "Stage=\\"prod\\" Team='the team' ParameterKey=Size,ParameterValue=7 Unknown=1"
+[default.global.parameters]
+parameter_overrides = "Stage=dev Retries=4"
+[test.global.parameters]
+parameter_overrides = ["Stage=dev", "SubnetIds=a,b"]
+[table.local_invoke.parameters.parameter_overrides]
+Stage = "prod"
+Size = 3
+[broken.deploy.parameters]
+parameter_overrides = "Stage"
+"""
+
+
+def read(folder: Path, configured: dict[str, str] | None = None, *, lenient: bool = True, **given: str) -> Template:
+    (folder / "template.yaml").write_text(TEMPLATE)
+    return read_template(folder / "template.yaml", given, configured=configured, lenient=lenient)
+
+
+def test_a_parameter_without_a_value_gets_the_first_allowed_value_its_minimum_or_its_name(tmp_path: Path) -> None:
+    template = read(tmp_path)
+    assert template.placeholders == {
+        "Stage": "dev",
+        "Team": "Team",
+        "Timeout": "60",
+        "Retries": "1",
+        "SubnetIds": "SubnetIds",
+        "SharedQueueArn": "SharedQueueArn",
+    }
+    assert template.queues["dev-Team-jobs"].visibility_timeout_seconds == 60
+
+
+def test_a_queue_given_by_a_parameter_without_a_value_has_the_name_of_the_parameter(tmp_path: Path) -> None:
+    (mapping,) = read(tmp_path).mappings
+    assert (mapping.queue, mapping.function, mapping.batch_size) == ("SharedQueueArn", "Worker", 5)
+
+
+def test_without_placeholders_all_missing_parameters_are_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(TemplateError) as refusal:
+        read(tmp_path, lenient=False, Stage="dev", Timeout="60")
+    assert str(refusal.value) == (
+        "parameters without a value: Team, Retries, SubnetIds, SharedQueueArn. Add --parameter Team=VALUE "
+        "--parameter Retries=VALUE --parameter SubnetIds=VALUE --parameter SharedQueueArn=VALUE"
+    )
+
+
+def test_given_values_precede_those_of_samconfig_which_precede_defaults(tmp_path: Path) -> None:
+    template = read(tmp_path, {"Team": "a", "Size": "9", "Stage": "prod", "Unknown": "1"}, Team="b")
+    assert "prod-b-jobs" in template.queues
+    assert template.mappings[0].batch_size == 9
+    assert set(template.placeholders) == {"Timeout", "Retries", "SubnetIds", "SharedQueueArn"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "values"),
+    [
+        (None, {"Stage": "prod", "Team": "the team", "Size": "7", "Unknown": "1", "Retries": "4"}),
+        ("test", {"Stage": "dev", "SubnetIds": "a,b"}),
+        ("table", {"Stage": "prod", "Size": "3"}),
+    ],
+)
+def test_samconfig_has_parameters_by_environment_and_command(
+    tmp_path: Path, environment: str | None, values: dict[str, str]
+) -> None:
+    (tmp_path / "samconfig.toml").write_text(CONFIG)
+    for template in ("template.yaml", ".aws-sam/build/template.yaml", "cdk.out/App.template.json"):
+        assert configured_values(tmp_path / template, environment) == values
+
+
+@pytest.mark.parametrize(
+    ("config", "environment", "text"),
+    [
+        (CONFIG, "staging", "has no environment staging .--config-env.; it has default, test, table, broken"),
+        (CONFIG, "broken", "parameter_overrides of broken.deploy.parameters must be NAME=VALUE ...: got 'Stage'"),
+        ("[default", None, "samconfig.toml is not TOML"),
+    ],
+)
+def test_a_samconfig_that_cannot_be_used_is_refused(
+    tmp_path: Path, config: str, environment: str | None, text: str
+) -> None:
+    (tmp_path / "samconfig.toml").write_text(config)
+    with pytest.raises(UsageError, match=text):
+        configured_values(tmp_path / "template.yaml", environment)
+
+
+def test_a_project_need_not_have_a_samconfig(tmp_path: Path) -> None:
+    assert configured_values(tmp_path / "template.yaml", None) == {}
