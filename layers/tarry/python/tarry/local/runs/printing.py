@@ -203,6 +203,8 @@ def _result(report: RunReport) -> Text:
     if report.waiting:
         dues = [each.due for each in report.waiting if each.due and report.virtual_seconds is None]
         due = f", the last is due at {datetime.fromtimestamp(max(dues)):%H:%M:%S}" if dues else ""  # noqa: DTZ006
+        if report.virtual_seconds is None and not report.interrupted:
+            due += " (--give-up SECONDS waits longer, --skip-time skips the wait)"
         problems.append(f"{len(report.waiting)} of {total} did not settle{due}")
     if report.violations:
         problems.append(f"{len(report.violations)} violation{'s'[: len(report.violations) != 1]}")
