@@ -150,6 +150,8 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
 
         print_summary(console, report)
         note(report.left)
+        if report.missed:
+            refuse(report.missed, report.exit_code)
         raise typer.Exit(report.exit_code)
 
 

@@ -195,7 +195,7 @@ def _violation(violation: Violation, report: RunReport) -> SummaryLine:
 
 def _result(report: RunReport) -> Text:
     total = f"{len(report.messages)} message{'s'[: len(report.messages) != 1]}"
-    if not report.messages and not report.missed:
+    if not report.messages:
         return Text("The event has no records: nothing to do.")
     problems = []
     if report.lost:
@@ -210,12 +210,11 @@ def _result(report: RunReport) -> Text:
         problems.append(f"{len(report.violations)} violation{'s'[: len(report.violations) != 1]}")
     if report.interrupted:
         problems.append("interrupted")
-    if report.missed:
-        problems.append(report.missed)
     if problems:
         return Text(f"{'; '.join(problems)}. The run took {_took(report)}.", "bold red")
     states = state_counts(report.messages)
-    style = "bold yellow" if State.DEAD_LETTERED in states and not report.expected else "bold green"
+    surprising = report.missed if report.expected else State.DEAD_LETTERED in states
+    style = "bold yellow" if surprising else "bold green"
     return Text(f"{total} settled in {_took(report)}: {counted(states)}; none lost.", style)
 
 
