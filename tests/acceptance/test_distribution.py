@@ -12,6 +12,7 @@ from zipfile import ZipFile
 
 import tarry
 from tarry.scaffold.files import project_files, this_python
+from tarry.scaffold.names import names_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +41,7 @@ def test_the_wheel_and_the_sdist_are_complete_and_init_works_from_the_wheel(tmp_
     assert run(installed / "bin" / "tarry", "--version", path=installed) == f"tarry {tarry.__version__}\n"
     run(installed / "bin" / "tarry", "init", project, path=installed)
     made = {path.relative_to(project): path.read_bytes() for path in project.rglob("*") if path.is_file()}
-    assert made == project_files(this_python())
+    assert made == project_files(names_of("project"), this_python())
 
     run("-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path / "copy", project / "layers" / "tarry")
     [copy] = (tmp_path / "copy").glob("*.whl")
