@@ -36,7 +36,7 @@ def names_of(directory: str) -> ProjectNames:
     """Return the names for the name of a directory: both ``MyShop`` and ``my_shop`` give the queue ``my-shop``.
 
     The names can be those of a queue, a Python package and a resource. Digits at the beginning are left out. A word
-    that Python or YAML reserves gets the suffix ``-queue``. Without a letter of a to z, the queue is ``orders``.
+    that Python or YAML reserves gets the suffix ``-queue``. A name without a to z gives ``orders``.
     """
     ascii_name = unicodedata.normalize("NFKD", directory).encode("ascii", "ignore").decode()
     separated = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", ascii_name).lower()
