@@ -53,7 +53,7 @@ def test_the_wheel_and_the_sdist_are_complete_and_init_works_from_the_wheel(tmp_
 
 def test_a_copy_of_the_layer_can_be_installed_with_pip_as_that_of_a_project(tmp_path: Path) -> None:
     copied = shutil.copytree(ROOT / "layers" / "tarry", tmp_path / "tarry", symlinks=True)
-    files = project_files(this_python())
+    files = project_files(names_of("project"), this_python())
     for name in ("LICENSE", "Makefile", "pyproject.toml"):
         assert (copied / name).read_bytes() == files[Path("layers", "tarry", name)]
 
