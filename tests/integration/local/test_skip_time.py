@@ -248,7 +248,7 @@ def test_settings_that_aws_would_refuse_are_refused_in_virtual_time(project: Pro
     project.send()
     result = project.run("--skip-time")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "AWS refuses PlainJobs: Invalid request provided: Queue visibility timeout: 1 seconds" in result.stderr
+    assert "AWS refuses the event Jobs of Plain: Invalid request provided: Queue visibility timeout: 1" in result.stderr
 
 
 @pytest.mark.parametrize("skip", [["--skip-time"], []])

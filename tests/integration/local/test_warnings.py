@@ -24,7 +24,8 @@ def test_what_would_fail_at_aws_is_a_warning_of_one_line_and_the_run_is_the_same
     result = project.run(*skip)
     assert result.exit_code == 0
     assert "Warning" not in result.stdout
-    warnings = [line for line in result.stderr.splitlines() if line.startswith("Warning: ")]
+    lines = result.stderr.splitlines()
+    warnings = [line for line in lines if line.startswith("Warning: ")]
     assert warnings == [
         f"Warning: Functions run under Python {HERE} here; the template says python3.10. "
         "To run them under 3.10 here too, install tarry under Python 3.10.",
@@ -34,8 +35,9 @@ def test_what_would_fail_at_aws_is_a_warning_of_one_line_and_the_run_is_the_same
         "Add the tarry layer to its Layers.",
         f"Warning: Ordered ({project.folder}/template.yaml:28) lacks sqs:ChangeMessageVisibility on Entries.fifo: "
         "failed messages come back when the queue's visibility timeout ends, not after their delay. "
-        "Add to its Policies: - SQSPollerPolicy: {QueueName: !GetAtt Entries.QueueName}",
+        "Add to its Policies:",
     ]
+    assert lines[4] == "  - SQSPollerPolicy: {QueueName: !GetAtt Entries.QueueName}"
     assert result.stderr.startswith("Warning: ")
 
 
@@ -56,4 +58,4 @@ def test_on_a_terminal_a_warning_is_wrapped_and_the_lines_to_add_are_not() -> No
         "  permissions permissions on the queue. Add to its Policies:",
         f"  {snippet}",
     ]
-    assert text_of(finding, None) == f"Warning: {finding.text} {snippet}"
+    assert text_of(finding, None) == f"Warning: {finding.text}\n  {snippet}"

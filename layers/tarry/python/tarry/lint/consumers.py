@@ -1,8 +1,10 @@
-"""The failure steps of a function's consumer, read from its code without running it."""
+"""The consumer of a function, read from its code without running it: its failure steps, and whether it has a model."""
 
 import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from tarry.lint.imports import imports_in
@@ -28,47 +30,71 @@ Steps = Mapping[str, tuple[Step, ...]]
 
 def steps_of(sources: Sources, module: str, name: str) -> Steps | None:
     """Return the failure steps of a handler; None if it is not certain that the handler is a consumer of tarry."""
-    return _Reader(sources).steps_of(module, name)
+    found = _Reader(sources).consumer(module, name)
+    return None if found is None else found.steps
+
+
+def model_of(sources: Sources, module: str, name: str) -> tuple[Path, int] | None:
+    """Return the file and line of the consumer that is a handler, if it certainly has a model."""
+    found = _Reader(sources).consumer(module, name)
+    return None if found is None else found.model
+
+
+class _Consumer(NamedTuple):
+    """The failure steps of a consumer, and the file and line of its model."""
+
+    steps: Steps
+    model: tuple[Path, int] | None
 
 
 class _Reader:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
 
-    def steps_of(self, module: str, name: str, depth: int = 0) -> Steps | None:
+    def consumer(self, module: str, name: str, depth: int = 0) -> _Consumer | None:
         file = self._sources.file_of(module)
         if file is None or depth > MAX_DEPTH:
             return None
         code = _Code(file)
-        found: Steps | None = None
+        found: _Consumer | None = None
         for node in file.tree.body:
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef() if node.name == name:
-                    found = _first(code.steps_in(each) for each in node.decorator_list)
+                    found = _first(code.consumer_in(each, node) for each in node.decorator_list)
                 case ast.Assign(targets=[ast.Name(id=target)], value=ast.Name(id=other)) if target == name:
-                    found = self.steps_of(module, other, depth + 1)
+                    found = self.consumer(module, other, depth + 1)
                 case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
-                    found = _first(code.steps_in(each) for each in ast.walk(value) if isinstance(each, ast.Call))
+                    found = _first(code.consumer_in(each) for each in ast.walk(value) if isinstance(each, ast.Call))
                 case ast.ImportFrom():
                     for each in node.names:
                         if (each.asname or each.name) == name:
                             found = self._imported(node, each.name, file, depth)
         return found
 
-    def _imported(self, node: ast.ImportFrom, name: str, file: SourceFile, depth: int) -> Steps | None:
+    def _imported(self, node: ast.ImportFrom, name: str, file: SourceFile, depth: int) -> _Consumer | None:
         [statement] = imports_in(ast.Module([node], []))
         modules = modules_named(statement, file)
-        return self.steps_of(next(modules, ""), name, depth + 1)
+        return self.consumer(next(modules, ""), name, depth + 1)
 
 
-def _first(found: Iterator[Steps | None]) -> Steps | None:
+def _first(found: Iterator[_Consumer | None]) -> _Consumer | None:
     return next((each for each in found if each is not None), None)
+
+
+def _parsed(annotation: ast.expr) -> ast.expr:
+    """Return an annotation that is written as text as an expression."""
+    match annotation:
+        case ast.Constant(value=str(text)):
+            with suppress(SyntaxError):
+                return ast.parse(text, mode="eval").body
+    return annotation
 
 
 class _Code:
     """A file: what its names mean, as far as this shows without running it."""
 
     def __init__(self, file: SourceFile) -> None:
+        self._path = file.path
         self._of_tarry: dict[str, str] = {}
         """The names of tarry by the name in the file; empty for the module itself."""
         self._values: dict[str, ast.expr] = {}
@@ -87,17 +113,39 @@ class _Code:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if assigned[name] == 1:
                     self._values[name] = value
 
-    def steps_in(self, node: ast.expr) -> Steps | None:
-        """Return the steps of ``consumer``, ``consumer(...)`` or a partial of it; None for another expression."""
+    def consumer_in(
+        self, node: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef | None = None
+    ) -> _Consumer | None:
+        """Return what ``consumer``, ``consumer(...)`` or a partial of it sets; None for another expression.
+
+        ``function`` is the function that the expression decorates.
+        """
         call = node if isinstance(node, ast.Call) else None
         if self._name(call.func if call else node) not in {"consumer", "batch_consumer"}:
             return None
         if call is None:
-            return {"default": DEFAULT_STEPS}
-        if any(keyword.arg is None for keyword in call.keywords):  # **settings
-            return {"default": ()}
-        given = next((keyword.value for keyword in call.keywords if keyword.arg == "on_failure"), None)
-        return self._lists(self._value(given))
+            return _Consumer({"default": DEFAULT_STEPS}, self._model(None, function))
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        model = self._model(given.get("model"), function)
+        if None in given:  # **settings
+            return _Consumer({"default": ()}, model)
+        return _Consumer(self._lists(self._value(given.get("on_failure"))), model)
+
+    def _model(
+        self, given: ast.expr | None, function: ast.FunctionDef | ast.AsyncFunctionDef | None
+    ) -> tuple[Path, int] | None:
+        """Return the place of the model: the setting ``model``, or ``Message[Order]`` in an annotation."""
+        value = self._value(given)
+        if value is not None and not isinstance(value, ast.Constant):
+            return self._path, value.lineno
+        arguments = [*function.args.posonlyargs, *function.args.args] if function else []
+        for annotation in filter(None, (each.annotation for each in arguments[:1])):
+            for node in ast.walk(_parsed(annotation)):
+                match node:
+                    case ast.Subscript(value=generic, slice=model) if self._name(generic) in {"Message", "Batch"}:
+                        is_open = isinstance(model, ast.Name | ast.Attribute) and ast.unparse(model).endswith("Any")
+                        return None if is_open or ast.unparse(model) == "object" else (self._path, annotation.lineno)
+        return None
 
     def _lists(self, given: ast.expr | None) -> Steps:
         if isinstance(given, ast.Dict):

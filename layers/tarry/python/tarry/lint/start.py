@@ -6,11 +6,12 @@ from contextlib import suppress
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from tarry.lint.builds import modules_in_build
-from tarry.lint.consumers import Steps, steps_of
+from tarry.lint.consumers import Steps, model_of, steps_of
 from tarry.lint.finding import Finding
-from tarry.lint.rules.missing_modules import missing_modules
+from tarry.lint.rules.missing_modules import PARSER, missing_modules
 from tarry.lint.rules.missing_permissions import missing_permissions
 from tarry.lint.rules.python_version import other_python
 from tarry.lint.runtimes import Version, is_brought, text_of, version_of
@@ -33,6 +34,13 @@ def findings_at_start(
     return list(_Start(template, list(mappings)).findings(here))
 
 
+class _Missing(NamedTuple):
+    """The imports that a build lacks, and the place of the model for which it lacks Powertools' parser."""
+
+    imports: tuple[OutsideImport, ...] = ()
+    parser: tuple[Path, int] | None = None
+
+
 class _Start:
     def __init__(self, template: Template, mappings: list[TemplateMapping]) -> None:
         self._template = template
@@ -48,7 +56,7 @@ class _Start:
         yield from self._permissions()
 
     def _modules(self) -> Iterator[Finding]:
-        groups: dict[tuple[Path, Version, tuple[OutsideImport, ...]], list[str]] = {}
+        groups: dict[tuple[Path, Version, _Missing], list[str]] = {}
         for function in self._functions:
             version = version_of(function.runtime)
             if function.code is not None and function.handler and version is not None:
@@ -56,25 +64,28 @@ class _Start:
                     missing = self._missing(function, version)
                     groups.setdefault((function.code, version, missing), []).append(function.logical_id)
         for (code, version, missing), names in groups.items():
-            if missing:
+            if any(missing):
                 from tarry.lint.distributions import distribution_with
 
-                yield from missing_modules(names, missing, version, code, distribution_with)
+                yield from missing_modules(names, missing.imports, version, code, distribution_with, missing.parser)
 
-    def _missing(self, function: TemplateFunction, version: Version) -> tuple[OutsideImport, ...]:
-        """Return the imports of modules that are on this machine and that the build of a function certainly lacks.
+    def _missing(self, function: TemplateFunction, version: Version) -> _Missing:
+        """Return what is on this machine and certainly missing in the build of a function.
 
         Raises:
             OSError: a file or directory cannot be read.
         """
         sources, module = self._code(function)
         needed = [each for each in sources.outside_imports(module) if not is_brought(each.module, version)]
-        if not needed:
-            return ()
+        model = model_of(sources, module, (function.handler or "").rpartition(".")[2])
+        if not (needed or model):
+            return _Missing()
         contained = modules_in_build(function, self._template.path, f"python{text_of(version)}")
         if contained is None or sources.changes_path(module):
-            return ()
-        return tuple(each for each in needed if each.module not in contained and _is_here(each.module))
+            return _Missing()
+        imports = tuple(each for each in needed if each.module not in contained and _is_here(each.module))
+        lacks_parser = any(each not in contained and not sources.has(each) for each in PARSER)
+        return _Missing(imports, model if lacks_parser else None)
 
     def _permissions(self) -> Iterator[Finding]:
         path = self._template.path

@@ -239,13 +239,14 @@ def _problem(mapping: TemplateMapping, template: Template) -> str:
         return f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler"
     if not mapping.reports_failures:
         return (
-            f"{template.path}: {mapping.logical_id} (queue {mapping.queue}) lacks ReportBatchItemFailures, so Lambda "
-            f"would delete every failed message; add to its event: FunctionResponseTypes: [ReportBatchItemFailures]"
+            f"{template.path}: {template.named(mapping)} (queue {mapping.queue}) lacks ReportBatchItemFailures, so "
+            "Lambda would delete every failed message; add to its event: "
+            "FunctionResponseTypes: [ReportBatchItemFailures]"
         )
     try:
         settings_of(mapping, template)
     except InvalidParameterValue as error:
-        return f"{template.path}: AWS refuses {mapping.logical_id}: {error}"
+        return f"{template.path}: AWS refuses {template.named(mapping)}: {error}"
     return ""
 
 

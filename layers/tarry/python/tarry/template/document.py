@@ -41,6 +41,10 @@ _Loader.add_multi_constructor("!", _tag)
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_str)  # type: ignore[type-var]
 
 
+DEFAULT_TEMPLATE = Path("template.yaml")
+"""The template if no option names one."""
+
+
 def load_document(path: Path) -> dict[str, Any]:
     """Read a template file.
 
@@ -50,9 +54,16 @@ def load_document(path: Path) -> dict[str, Any]:
     try:
         with path.open(encoding="utf-8") as file:
             document = json.load(file) if path.suffix == ".json" else yaml.load(file, _Loader)
+    except FileNotFoundError as error:
+        if path == DEFAULT_TEMPLATE:
+            text = f"there is no {path} in this directory: name the template with --template FILE"
+            raise TemplateError(text) from error
+        raise TemplateError(f"{path} does not exist") from error
+    except IsADirectoryError as error:
+        example = path / DEFAULT_TEMPLATE
+        raise TemplateError(f"{path} is a directory: name the template file, such as {example}") from error
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise TemplateError(f"{path} cannot be read ({why}): name the template with --template FILE") from error
+        raise TemplateError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
     except (yaml.YAMLError, ValueError) as error:
         raise TemplateError(f"{path} is neither YAML nor JSON: {' '.join(str(error).split())}") from error
     if document is None:

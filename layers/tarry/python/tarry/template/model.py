@@ -128,3 +128,11 @@ class Template:
     mappings: tuple[TemplateMapping, ...]
     backing: Mapping[str, Mapping[str, Any]]
     """The CloudFormation resources of tables, buckets, topics and keys, by logical id."""
+
+    def named(self, mapping: TemplateMapping) -> str:
+        """Return a mapping as the template names it: the event of a function, or a resource of its own."""
+        function = self.functions.get(mapping.function)
+        event = mapping.logical_id.removeprefix(function.logical_id) if function else mapping.logical_id
+        if function is None or event in ("", mapping.logical_id):
+            return mapping.logical_id
+        return f"the event {event} of {function.logical_id}"
