@@ -72,7 +72,7 @@ def test_max_receive_count_is_well_above_the_attempts_of_the_policy(  # SPEC C9
     for variable in function["Environment"]["Variables"]:
         monkeypatch.setenv(variable, "some-table")
     attempts = load(Path(function["CodeUri"]).name).handler.policy.max_attempts
-    factor = max(2, mapping["BatchSize"]) if queue.get("FifoQueue") else 2
+    factor = mapping["BatchSize"] if queue.get("FifoQueue") else 2
     assert queue["RedrivePolicy"]["maxReceiveCount"] >= factor * attempts + 5
 
 

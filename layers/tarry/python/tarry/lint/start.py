@@ -8,11 +8,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tarry.lint.builds import modules_in_build
-from tarry.lint.consumers import Steps, steps_of
+from tarry.lint.consumers import ConsumerCode, consumer_of
 from tarry.lint.finding import Finding
 from tarry.lint.rules.missing_modules import missing_modules
 from tarry.lint.rules.missing_permissions import missing_permissions
 from tarry.lint.rules.python_version import other_python
+from tarry.lint.rules.receive_counts import receive_counts
+from tarry.lint.rules.unfit_decorators import unfit_decorators
 from tarry.lint.runtimes import Version, is_brought, text_of, version_of
 from tarry.lint.sources import OutsideImport, Sources
 from tarry.support.arn import queue_arn
@@ -46,6 +48,7 @@ class _Start:
         yield from other_python({name: version for name, version in versions.items() if version}, here)
         yield from self._modules()
         yield from self._permissions()
+        yield from self._consumers()
 
     def _modules(self) -> Iterator[Finding]:
         groups: dict[tuple[Path, Version, tuple[OutsideImport, ...]], list[str]] = {}
@@ -83,7 +86,7 @@ class _Start:
             function = self._template.functions.get(mapping.function)
             if function is None or function.code is None or function.permissions is None:
                 continue
-            if (steps := self._steps(function)) is None:
+            if (consumer := self._consumer(function)) is None:
                 continue
             queue = self._template.queues.get(mapping.queue)
             dead_letters = queue_arn(queue.dead_letter_arn) if queue and queue.dead_letter_arn else None
@@ -91,15 +94,29 @@ class _Start:
                 function,
                 queue_arn(mapping.queue_arn),
                 dead_letters,
-                steps.get(mapping.queue, steps["default"]),
+                consumer.steps_for(mapping.queue),
                 self._template.queues,
                 partial(_place, path, lines, function.logical_id),
             )
 
-    def _steps(self, function: TemplateFunction) -> Steps | None:
+    def _consumers(self) -> Iterator[Finding]:
+        consumers = {each.logical_id: self._consumer(each) for each in self._functions if each.code is not None}
+        lines = cache(partial(resource_lines, self._template.path))
+        for function in self._functions:
+            if (consumer := consumers.get(function.logical_id)) is not None:
+                yield from unfit_decorators(function.logical_id, consumer.above)
+        for mapping in self._mappings:
+            function = self._template.functions.get(mapping.function)
+            queue = self._template.queues.get(mapping.queue)
+            consumer = consumers.get(function.logical_id) if function is not None else None
+            if function is not None and consumer is not None and queue is not None:
+                place = partial(_place, self._template.path, lines, queue.logical_id or "")
+                yield from receive_counts(function.logical_id, consumer, queue, mapping.batch_size, place)
+
+    def _consumer(self, function: TemplateFunction) -> ConsumerCode | None:
         sources, module = self._code(function)
         with suppress(OSError):
-            return steps_of(sources, module, (function.handler or "").rpartition(".")[2])
+            return consumer_of(sources, module, (function.handler or "").rpartition(".")[2])
         return None
 
     def _code(self, function: TemplateFunction) -> tuple[Sources, str]:
