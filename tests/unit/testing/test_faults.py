@@ -46,7 +46,7 @@ def test_a_crash_after_the_end_of_an_invocation_strikes_the_next_one_that_lasts_
     sandbox.connect(handler, "orders")
     sandbox.faults.add("crash", seconds=0.05)
     sandbox.send("orders", "fast")
-    with pytest.raises(AssertionError, match="the fault 'crash' never struck: .* seconds="):
+    with pytest.raises(AssertionError, match=r"the fault 'crash' never struck: .* seconds="):
         sandbox.run()
     assert "crash" not in str(sandbox.report())
 

@@ -100,18 +100,17 @@ class _Start:
             )
 
     def _consumers(self) -> Iterator[Finding]:
-        consumers = {each.logical_id: self._consumer(each) for each in self._functions if each.code is not None}
         lines = cache(partial(resource_lines, self._template.path))
-        for function in self._functions:
-            if (consumer := consumers.get(function.logical_id)) is not None:
-                yield from unfit_decorators(function.logical_id, consumer.above)
+        consumers = {each.name: self._consumer(each) for each in self._functions if each.code is not None}
+        for name, consumer in consumers.items():
+            if consumer is not None:
+                yield from unfit_decorators(self._template.functions[name].logical_id, consumer.above)
         for mapping in self._mappings:
-            function = self._template.functions.get(mapping.function)
-            queue = self._template.queues.get(mapping.queue)
-            consumer = consumers.get(function.logical_id) if function is not None else None
-            if function is not None and consumer is not None and queue is not None:
+            consumer, queue = consumers.get(mapping.function), self._template.queues.get(mapping.queue)
+            if consumer is not None and queue is not None:
+                function = self._template.functions[mapping.function].logical_id
                 place = partial(_place, self._template.path, lines, queue.logical_id or "")
-                yield from receive_counts(function.logical_id, consumer, queue, mapping.batch_size, place)
+                yield from receive_counts(function, consumer, queue, mapping.batch_size, place)
 
     def _consumer(self, function: TemplateFunction) -> ConsumerCode | None:
         sources, module = self._code(function)
