@@ -36,8 +36,8 @@ def test_what_would_fail_at_aws_is_a_warning_of_one_line_and_the_run_is_the_same
         "failed messages come back when the queue's visibility timeout ends, not after their delay. "
         "Add to its Policies: - SQSPollerPolicy: {QueueName: !GetAtt Entries.QueueName}",
         "Warning: Ordered takes up to 10 messages of Entries.fifo at once, with the default max_attempts of 5: each "
-        "receive behind a failing message of its group counts as an attempt, so a message can be dead-lettered after "
-        "one run. Set BatchSize: 1, or a higher max_attempts.",
+        "receive behind a failing message of its group counts as an attempt, so a message can use up its attempts in "
+        "one or two runs. Set BatchSize: 1, or a higher max_attempts.",
     ]
     assert result.stderr.startswith("Warning: ")
 

@@ -33,7 +33,7 @@ def receive_counts(
         text = (
             f"{function} takes up to {batch_size} messages of {queue.name} at once, with the default max_attempts of "
             f"{attempts.number}: each receive behind a failing message of its group counts as an attempt, so a message "
-            "can be dead-lettered after one run. Set BatchSize: 1, or a higher max_attempts."
+            "can use up its attempts in one or two runs. Set BatchSize: 1, or a higher max_attempts."
         )
         yield Finding(RULE, (function,), text, file=file, line=line)
     if queue.dead_letter_arn is None:

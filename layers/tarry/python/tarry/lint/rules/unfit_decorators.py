@@ -18,7 +18,7 @@ UNFIT = {
         "it accepts only functions, so the import fails. Call the consumer from a function, and decorate that."
     ),
 }
-"""What happens, and the remedy, by name."""
+"""The consequence and the remedy, by name."""
 
 
 def unfit_decorators(function: str, above: Iterable[Decorator]) -> Iterator[Finding]:
