@@ -61,8 +61,8 @@ def test_max_attempts_above_the_max_receive_count_is_found_if_it_is_certain(
 
 SHARED = (
     "FifoFunction takes up to 10 messages of ledger.fifo at once, with the default max_attempts of 5: each receive "
-    "behind a failing message of its group counts as an attempt, so a message can use up its attempts in one or two runs. "
-    "Set BatchSize: 1, or a higher max_attempts. "
+    "behind a failing message of its group counts as an attempt, so a message can use up its attempts in one or two "
+    "runs. Set BatchSize: 1, or a higher max_attempts. "
 )
 
 
