@@ -36,6 +36,9 @@ def test_what_would_fail_at_aws_is_a_warning_of_one_line_and_the_run_is_the_same
         f"Warning: Ordered ({project.folder}/template.yaml:28) lacks sqs:ChangeMessageVisibility on Entries.fifo: "
         "failed messages come back when the queue's visibility timeout ends, not after their delay. "
         "Add to its Policies:",
+        "Warning: Ordered takes up to 10 messages of Entries.fifo at once, with the default max_attempts of 5: each "
+        "receive behind a failing message of its group counts as an attempt, so a message can use up its attempts in "
+        "one or two runs. Set BatchSize: 1, or a higher max_attempts.",
     ]
     assert lines[4] == "  - SQSPollerPolicy: {QueueName: !GetAtt Entries.QueueName}"
     assert result.stderr.startswith("Warning: ")
@@ -43,6 +46,7 @@ def test_what_would_fail_at_aws_is_a_warning_of_one_line_and_the_run_is_the_same
 
 def test_a_function_that_does_not_run_gets_no_warning(project: Project) -> None:
     project.edit("plain/app.py", "import json, os", "import json, os, requests")
+    project.edit("ordered/app.py", "@consumer(", "@consumer(max_attempts=40, ")
     project.send("Entries.fifo", group="a")
     result = project.run("--skip-time", "Ordered")
     assert (result.exit_code, "Warning" in result.stderr) == (0, False)

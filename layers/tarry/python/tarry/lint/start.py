@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tarry.lint.builds import modules_in_build
-from tarry.lint.consumers import Steps, model_of, steps_of
+from tarry.lint.consumers import ConsumerCode, consumer_of
 from tarry.lint.finding import Finding
 from tarry.lint.rules.missing_modules import PARSER, missing_modules
 from tarry.lint.rules.missing_permissions import missing_permissions
 from tarry.lint.rules.python_version import other_python
+from tarry.lint.rules.receive_counts import receive_counts
+from tarry.lint.rules.unfit_decorators import unfit_decorators
 from tarry.lint.runtimes import Version, is_brought, text_of, version_of
 from tarry.lint.sources import OutsideImport, Sources
 from tarry.support.arn import queue_arn
@@ -54,6 +56,7 @@ class _Start:
         yield from other_python({name: version for name, version in versions.items() if version}, here)
         yield from self._modules()
         yield from self._permissions()
+        yield from self._consumers()
 
     def _modules(self) -> Iterator[Finding]:
         groups: dict[tuple[Path, Version, _Missing], list[str]] = {}
@@ -77,7 +80,8 @@ class _Start:
         """
         sources, module = self._code(function)
         needed = [each for each in sources.outside_imports(module) if not is_brought(each.module, version)]
-        model = model_of(sources, module, (function.handler or "").rpartition(".")[2])
+        consumer = consumer_of(sources, module, (function.handler or "").rpartition(".")[2])
+        model = consumer.model if consumer is not None else None
         if not (needed or model):
             return _Missing()
         contained = modules_in_build(function, self._template.path, f"python{text_of(version)}")
@@ -94,7 +98,7 @@ class _Start:
             function = self._template.functions.get(mapping.function)
             if function is None or function.code is None or function.permissions is None:
                 continue
-            if (steps := self._steps(function)) is None:
+            if (consumer := self._consumer(function)) is None:
                 continue
             queue = self._template.queues.get(mapping.queue)
             dead_letters = queue_arn(queue.dead_letter_arn) if queue and queue.dead_letter_arn else None
@@ -102,15 +106,28 @@ class _Start:
                 function,
                 queue_arn(mapping.queue_arn),
                 dead_letters,
-                steps.get(mapping.queue, steps["default"]),
+                consumer.steps_for(mapping.queue),
                 self._template.queues,
                 partial(_place, path, lines, function.logical_id),
             )
 
-    def _steps(self, function: TemplateFunction) -> Steps | None:
+    def _consumers(self) -> Iterator[Finding]:
+        lines = cache(partial(resource_lines, self._template.path))
+        consumers = {each.name: self._consumer(each) for each in self._functions if each.code is not None}
+        for name, consumer in consumers.items():
+            if consumer is not None:
+                yield from unfit_decorators(self._template.functions[name].logical_id, consumer.above)
+        for mapping in self._mappings:
+            consumer, queue = consumers.get(mapping.function), self._template.queues.get(mapping.queue)
+            if consumer is not None and queue is not None:
+                function = self._template.functions[mapping.function].logical_id
+                place = partial(_place, self._template.path, lines, queue.logical_id or "")
+                yield from receive_counts(function, consumer, queue, mapping.batch_size, place)
+
+    def _consumer(self, function: TemplateFunction) -> ConsumerCode | None:
         sources, module = self._code(function)
         with suppress(OSError):
-            return steps_of(sources, module, (function.handler or "").rpartition(".")[2])
+            return consumer_of(sources, module, (function.handler or "").rpartition(".")[2])
         return None
 
     def _code(self, function: TemplateFunction) -> tuple[Sources, str]:

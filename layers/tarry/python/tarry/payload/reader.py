@@ -140,8 +140,8 @@ def _refuse_record_model(model: Any) -> None:
     if describes_record(model):
         payload = body_model_of(model) or "Order"
         raise ConfigurationError(
-            f"{model.__name__} is a model of the whole SQS record, and model takes that of the body: use "
-            f"model={payload}, or annotate the handler's parameter Message[{payload}]"
+            f"{model.__name__} is a model of a whole SQS record, and message.payload comes from the body alone: write "
+            f"Message[{payload}], or model={payload}, with the model of the body"
         )
 
 
