@@ -67,8 +67,8 @@ SHARED = (
 
 
 FIFO_ONE_LOW = (
-    "ledger.fifo (template.yaml:37) has a maxReceiveCount of 15, below the max_attempts of 40 of FifoFunction: a message "
-    "has only 15 attempts. Set in its RedrivePolicy (2 * max_attempts + 5): maxReceiveCount: 85"
+    "ledger.fifo (template.yaml:37) has a maxReceiveCount of 15, below the max_attempts of 40 of FifoFunction: a "
+    "message has only 15 attempts. Set in its RedrivePolicy (2 * max_attempts + 5): maxReceiveCount: 85"
 )
 
 

@@ -43,8 +43,8 @@ def receive_counts(
         wanted = min(batch_size * attempts.number + 5, HIGHEST)
         if count < wanted:
             text = (
-                f"{low}, below BatchSize * max_attempts + 5 of {function}: SQS counts a receive for each message behind "
-                "a failed one, so a message can be dead-lettered with attempts left. Set in its RedrivePolicy:"
+                f"{low}, below BatchSize * max_attempts + 5 of {function}: SQS counts a receive for each message "
+                "behind a failed one, so a message can be dead-lettered with attempts left. Set in its RedrivePolicy:"
             )
             yield Finding(RULE, (function,), text, f"maxReceiveCount: {wanted}", file, line)
     elif count < attempts.number:
