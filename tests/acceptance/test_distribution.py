@@ -1,6 +1,7 @@
 """The wheel and the sdist of tarry, and the wheel of the copy in a project."""
 
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -11,6 +12,7 @@ from zipfile import ZipFile
 
 import tarry
 from tarry.scaffold.files import project_files, this_python
+from tarry.scaffold.names import names_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +41,7 @@ def test_the_wheel_and_the_sdist_are_complete_and_init_works_from_the_wheel(tmp_
     assert run(installed / "bin" / "tarry", "--version", path=installed) == f"tarry {tarry.__version__}\n"
     run(installed / "bin" / "tarry", "init", project, path=installed)
     made = {path.relative_to(project): path.read_bytes() for path in project.rglob("*") if path.is_file()}
-    assert made == project_files(this_python())
+    assert made == project_files(names_of("project"), this_python())
 
     run("-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path / "copy", project / "layers" / "tarry")
     [copy] = (tmp_path / "copy").glob("*.whl")
@@ -47,6 +49,13 @@ def test_the_wheel_and_the_sdist_are_complete_and_init_works_from_the_wheel(tmp_
     ours, theirs = metadata(wheel), metadata(copy)
     for name in ("Name", "Version", "Requires-Python", "Requires-Dist", "License-Expression"):
         assert ours.get_all(name) == theirs.get_all(name)
+
+
+def test_a_copy_of_the_layer_can_be_installed_with_pip_as_that_of_a_project(tmp_path: Path) -> None:
+    copied = shutil.copytree(ROOT / "layers" / "tarry", tmp_path / "tarry", symlinks=True)
+    files = project_files(names_of("project"), this_python())
+    for name in ("LICENSE", "Makefile", "pyproject.toml"):
+        assert (copied / name).read_bytes() == files[Path("layers", "tarry", name)]
 
 
 def contents(wheel: Path) -> dict[str, bytes]:

@@ -125,7 +125,7 @@ def test_after_a_kill_no_message_is_lost_and_a_second_run_retries_the_others(sho
     with shop.started("retry", "--all", "--json") as process:
         rest_of(process)
     assert process.returncode == 0
-    assert "if this process is killed, up to 10 messages may be delivered twice" in shop.guidance()
+    assert "the messages that it is sending (up to 10) may be delivered twice" in shop.guidance()
     orders = Counter(shop.bodies("orders"))
     assert set(orders) == set(range(400))
     assert sum(orders.values()) - 400 <= 10

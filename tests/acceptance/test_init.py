@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tarry.scaffold.files import project_files, this_python, write_project
+from tarry.scaffold.names import names_of
 from tests.command import TARRY
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
@@ -19,8 +20,8 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    write_project(tmp_path / "orders", project_files(this_python()))
-    return tmp_path / "orders"
+    write_project(tmp_path / "my-shop", project_files(names_of("my-shop"), this_python()))
+    return tmp_path / "my-shop"
 
 
 def run(folder: Path, *command: str | Path) -> str:
@@ -61,7 +62,7 @@ def test_its_template_passes_sam_validate_and_sam_build(project: Path) -> None:
     assert "is a valid SAM Template" in run(project, SCRIPTS / "sam", "validate", "--lint")
     run(project, SCRIPTS / "sam", "build")
     built = project / ".aws-sam" / "build"
-    assert sorted(path.name for path in (built / "OrdersFunction").iterdir()) == ["app.py", "requirements.txt"]
+    assert sorted(path.name for path in (built / "MyShopFunction").iterdir()) == ["app.py", "requirements.txt"]
     names = {path.name for path in (built / "TarryLayer" / "python" / "tarry").iterdir()}
     assert {"consumer.py", "py.typed"} <= names
     assert not names & {"scaffold", "cli", "testing"}

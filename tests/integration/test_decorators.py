@@ -349,6 +349,9 @@ class TakesAnEvent:
 def of_record(record: SQSRecord) -> None: ...
 def of_context(record: SQSRecord, lambda_context: Any = None) -> None: ...
 def of_record_model(record: OrderRecord) -> None: ...
+def of_message_and_context(message: Message[OrderRecord], lambda_context: Any) -> None: ...
+def of_model_and_context(record: OrderRecord, lambda_context: Any) -> None: ...
+def of_order_and_context(order: Order, lambda_context: Any) -> None: ...
 def of_dict(message: dict[str, Any]) -> None: ...
 def of_text(message: "str") -> None: ...
 def of_event(event: Any, context: Any) -> None: ...
@@ -393,6 +396,20 @@ MISTAKES: list[tuple[Any, Any, str]] = [
         "of_context(record, lambda_context) cannot be a handler: @consumer passes one message, and no "
         'lambda_context. Write "def of_context(message: Message) -> None:"; message.context is the Lambda '
         "context",
+    ),
+    *(
+        (
+            consumer,
+            of_both,
+            f"{of_both.__name__}({argument}, lambda_context) cannot be a handler: @consumer passes one message, and no "
+            f'lambda_context. Write "def {of_both.__name__}(message: Message[Order]) -> None:"; message.context is the '
+            f"Lambda context, message.payload the Order{why}",
+        )
+        for of_both, argument, why in (
+            (of_message_and_context, "message", ", since OrderRecord is a model of the whole record"),
+            (of_model_and_context, "record", ", since OrderRecord is a model of the whole record"),
+            (of_order_and_context, "order", ""),
+        )
     ),
     (
         consumer,
@@ -519,7 +536,7 @@ MISTAKES: list[tuple[Any, Any, str]] = [
         logger.inject_lambda_context(of_any),
         "of_any cannot be a handler: a decorator of Powertools below @consumer is for Lambda handlers. Write "
         "@consumer below it, directly above the function; if Powertools then refuses the consumer, call it "
-        "from a function, as docs/from-powertools.md shows",
+        "from a function, as the page 'From Powertools' of tarry's docs shows",
     ),
     (
         consumer,
@@ -531,7 +548,8 @@ MISTAKES: list[tuple[Any, Any, str]] = [
         traced(once(of_any)),
         "of_any cannot be a handler: @idempotent_function takes its data as a keyword argument, and @consumer"
         ' passes one message by position. Put @idempotent_function on a function that the handler calls, "def'
-        ' charge(order):", and call it with "charge(order=message.json())"; see docs/from-powertools.md',
+        ' charge(order):", and call it with "charge(order=message.json())"; the page '
+        "'From Powertools' of tarry's docs has an example",
     ),
 ]
 

@@ -229,6 +229,7 @@ def test_each_redelivered_message_is_logged_before_it_starts(caplog: pytest.LogC
     }
     line = lines(caplog, "suspect_started")[0]
     assert line.levelname == "INFO"
+    assert line.lineno > 0
     assert field(line, "receive_count") == 3
 
 

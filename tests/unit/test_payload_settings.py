@@ -255,13 +255,13 @@ def test_a_model_of_the_whole_record_is_refused_with_the_model_of_its_body(
     record_model: type, model: str
 ) -> None:  # SPEC K2
     text = (
-        f"{record_model.__name__} is a model of the whole SQS record, and model takes that of the body: use "
-        f"model={model}, or annotate the handler's parameter Message[{model}]"
+        f"{record_model.__name__} is a model of a whole SQS record, and message.payload comes from the body alone: "
+        f"write Message[{model}], or model={model}, with the model of the body"
     )
     with pytest.raises(ConfigurationError, match=f"^{re.escape(text)}$"):
         consumer(model=record_model)
 
 
 def test_a_message_of_record_models_is_refused() -> None:  # SPEC K2
-    with pytest.raises(ConfigurationError, match="use model=Order, or"):
+    with pytest.raises(ConfigurationError, match=r"write Message\[Order\], or"):
         consumer(of_records)

@@ -85,9 +85,9 @@ class MotoShop:
         (self.folder / "code/app.py").write_text(APP)
         (self.folder / "template.yaml").write_text(TEMPLATE)
 
-    def run(self, *arguments: str, queue: str | None = "orders-dlq") -> Result:
+    def run(self, *arguments: str, queue: str | None = "orders-dlq", columns: str | None = None) -> Result:
         named = ("--queue", queue) if queue else ()
-        return CliRunner().invoke(app, ["failed", *arguments, *named])
+        return CliRunner(env={"COLUMNS": columns}).invoke(app, ["failed", *arguments, *named])
 
     def depths(self) -> tuple[int, int, int]:
         """Return the numbers of messages in orders, visible in orders-dlq, and in flight in orders-dlq."""
@@ -135,7 +135,7 @@ def test_show_prints_a_table_to_stdout_and_how_many_it_scanned_to_stderr(shop: M
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0] == "orders-dlq"
-    assert lines[1].split() == ["id", "when", "error", "attempts", "origin"]
+    assert lines[1].split() == ["id", "when", "(UTC)", "error", "attempts", "origin"]
     assert any("id-1" in line and "app.CardDeclined: no" in line and "orders" in line for line in lines)
     assert any("no failure record (not dead-lettered by tarry)" in line for line in lines)
     assert result.stderr == "orders-dlq: scanned 4 of about 4\n"
@@ -197,10 +197,10 @@ def test_the_beginning_of_an_id_selects_in_all_commands(shop: MotoShop) -> None:
 @pytest.mark.parametrize(
     ("columns", "titles", "own_id"),
     [
-        (80, ["id", "when", "error", "attempts"], "aaaaaaaaa1"),
-        (99, ["id", "when", "error", "attempts"], "aaaaaaaaa1"),
-        (107, ["id", "when", "error", "attempts"], "aaaaaaaaa1-2096-46ab-9069-6449637203"),
-        (120, ["id", "when", "error", "attempts", "origin"], "aaaaaaaaa1-2096-46ab-9069-6449637203"),
+        (80, ["id", "when", "(UTC)", "error", "attempts"], "aaaaaaaaa1"),
+        (99, ["id", "when", "(UTC)", "error", "attempts"], "aaaaaaaaa1"),
+        (107, ["id", "when", "(UTC)", "error", "attempts"], "aaaaaaaaa1-2096-46ab-9069-6449637203"),
+        (120, ["id", "when", "(UTC)", "error", "attempts", "origin"], "aaaaaaaaa1-2096-46ab-9069-6449637203"),
     ],
 )
 def test_in_a_narrow_terminal_the_table_keeps_the_error(columns: int, titles: list[str], own_id: str) -> None:
@@ -214,6 +214,25 @@ def test_in_a_narrow_terminal_the_table_keeps_the_error(columns: int, titles: li
     row = next(line for line in lines if line.split()[0] == own_id)
     assert "app.CardDeclined: connection to the" in row
     assert max(map(len, lines)) <= columns
+
+
+def test_in_a_pipe_the_table_is_as_wide_as_columns_and_an_undecodable_body_has_its_id_once(shop: MotoShop) -> None:
+    problem = "the body of message id-0 does not fit Invoice: total: Field required"
+    shop.put(reason="undecodable", type="tarry.errors.Undecodable", message=problem)
+    result = shop.run("show", columns="60")
+    assert max(map(len, result.stdout.splitlines())) <= 60
+    assert "undecodable: the body does" in result.stdout
+
+
+def test_the_details_show_the_text_of_the_error_after_the_traceback_and_no_history_that_repeats_it(
+    shop: MotoShop,
+) -> None:
+    traceback = 'Traceback (most recent call last):\n  File "app.py", line 3, in book\napp.LedgerDown'
+    entry = {"at": "2026-11-21T08:21:43Z", "attempt": 4, "error": "app.LedgerDown"}
+    shop.put(type="app.LedgerDown", message="no answer", traceback=traceback, attempts=4, history=[entry])
+    shown = shop.run("show", "id-0").stdout
+    assert "line 3, in book\napp.LedgerDown: no answer\n" in shown
+    assert "history" not in shown
 
 
 def test_for_a_dead_letter_without_a_failure_record_a_log_query_is_printed(shop: MotoShop) -> None:  # SPEC M2
@@ -271,7 +290,7 @@ def test_retry_all_of_a_hundred(shop: MotoShop) -> None:  # SPEC M3
     shop.put(100)
     result = shop.run("retry", "--all", "--concurrency", "4")
     assert (result.exit_code, result.stdout) == (0, "retried 100, failed 0, skipped 0, deleted 0\n")
-    assert "up to 40 messages may be delivered twice" in result.stderr
+    assert "the messages that it is sending (up to 40) may be delivered twice" in result.stderr
     assert shop.depths() == (100, 0, 0)
 
 
@@ -560,6 +579,7 @@ def test_missing_credentials_and_region_are_reported(tmp_path: Path, monkeypatch
     monkeypatch.delenv("AWS_REGION", raising=False)
     result = CliRunner().invoke(app, ["failed", "show", "--queue", "orders-dlq"])
     assert (result.exit_code, "set AWS_REGION" in result.stderr) == (2, True)
+    assert "for the queues of tarry local: --endpoint-url http://127.0.0.1:4576" in result.stderr
 
 
 def test_the_region_is_that_of_the_option_then_of_aws_region(monkeypatch: pytest.MonkeyPatch) -> None:  # SPEC M1

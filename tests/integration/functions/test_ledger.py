@@ -42,7 +42,7 @@ def app(
 
 @pytest.fixture
 def queue(sqs: SQSClient) -> SourceQueue:
-    return SourceQueue(sqs, "ledger", ".fifo", max_receive_count=15)
+    return SourceQueue(sqs, "ledger", ".fifo", max_receive_count=85)
 
 
 def entry(id: str, account: str, amount: object) -> dict[str, object]:

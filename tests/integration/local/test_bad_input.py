@@ -71,8 +71,8 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
 
 
 FILES = {
-    "a missing template": (["-t", "nowhere.yaml"], "nowhere.yaml cannot be read (no such file or directory): name"),
-    "a directory as template": (["-t", "plain"], "plain cannot be read (is a directory): name the template with"),
+    "a missing template": (["-t", "nowhere.yaml"], "tarry: nowhere.yaml does not exist"),
+    "a directory as template": (["-t", "plain"], "plain is a directory: name the template file, such as plain/temp"),
     "an empty template": (["-t", "empty"], "empty is empty: a SAM template has Resources"),
     "a template of another kind": (["-t", "list.json"], "list.json is not a template: it needs Resources"),
     "a missing event": (["-e", "nowhere.json"], "nowhere.json cannot be read: No such file or directory; give a file"),
@@ -181,7 +181,7 @@ def test_settings_that_aws_would_refuse_are_refused(project: Project) -> None:
     project.edit("template.yaml", "VisibilityTimeout: 2\n", "VisibilityTimeout: 1\n")
     result = project.invoke()
     assert result.exit_code == 2
-    assert "AWS refuses PlainJobs: Invalid request provided: Queue visibility timeout: 1 seconds" in result.stderr
+    assert "AWS refuses the event Jobs of Plain: Invalid request provided: Queue visibility timeout: 1" in result.stderr
 
 
 def test_a_parameter_needs_a_value(project: Project) -> None:

@@ -216,7 +216,7 @@ def test_on_sigterm_it_stops_and_leaves_nothing_behind(local: LocalProcess, sent
         pass
     last = local.text.rpartition("Slow: sleeps")[2]
     assert "Traceback" not in last
-    assert re.search(r"^Messages handled: \d+ committed, 2 dead-lettered\.$", last, re.MULTILINE)
+    assert re.search(r"^Messages finished: \d+ committed, 2 dead-lettered\.$", last, re.MULTILINE)
     assert re.search(
         r"^Wrote \d+ messages \(.*1 in plain-dead, 1 in ordered-dead\.fifo\) to kept\.json\. ", last, re.MULTILINE
     )

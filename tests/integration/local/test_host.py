@@ -264,8 +264,8 @@ def test_code_that_cannot_be_imported_fails_no_invocation(own: JobsFunction) -> 
         own.code("def handler(:")
         # One more process is needed before the change is noticed: its failed start is not the fault of the message.
         assert (await hosted.call()).kind == "throttled"
-        assert "Syntax error in module 'app'" in str(errors[0])
-        with pytest.raises(UsageError, match="Syntax error in module 'app'"):
+        assert "SyntaxError: invalid syntax" in str(errors[0])
+        with pytest.raises(UsageError, match="SyntaxError: invalid syntax"):
             await hosted.host.reload()
         assert (await running).kind == "returned"
         assert len({(await hosted.value())["pid"] for _ in range(2)}) == 1
@@ -332,7 +332,7 @@ def test_long_lines_are_split(own: JobsFunction) -> None:
 BROKEN = {
     "a missing module": ("import helper", "No module named 'no_such_library'", "import no_such_library"),
     "an error during the import": ("int('x')", "ValueError: invalid literal for int()", "app.py"),
-    "a syntax error": ("def handler(:", "Syntax error in module 'app'", "app.py"),
+    "a syntax error": ("def handler(:", "SyntaxError: invalid syntax", "app.py"),
     "a missing function": ("other = 1", "Handler 'handler' missing on module 'app'", ""),
     "an exit": ("import sys; sys.exit(5)", "the process ended, exit status 5", ""),
 }

@@ -210,7 +210,7 @@ MISTAKES = {
     "a missing event": ({"options": ["-e", "nowhere.json"]}, "nowhere.json cannot be read: No such file or directory"),
     "a directory as event": ({"options": ["-e", "/"]}, "/ cannot be read: Is a directory; give a file with the event"),
     "a binary event": ({"options": ["-e", sys.executable]}, "is not JSON: byte "),
-    "a missing template": ({"options": ["-t", "nowhere.yaml"]}, "nowhere.yaml cannot be read (no such file or dir"),
+    "a missing template": ({"options": ["-t", "nowhere.yaml"]}, "tarry: nowhere.yaml does not exist"),
     "code that is not local": (
         {"function": "Elsewhere"},
         "Elsewhere cannot run here: it needs a local CodeUri and a Handler",

@@ -145,7 +145,7 @@ def test_a_queue_can_be_given_by_url_or_arn(site: Served) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["nowhere", "x"], "existing queues: dead, ledger.fifo, orders"),
+        (["ordes", "x"], "; did you mean orders? Existing queues: dead, ledger.fifo, orders"),
         (["ledger.fifo", "x"], "needs a group_id"),
         (["orders", "x" * 1_048_577], "1048576"),  # SPEC J2
         (["orders", "x", "--delay", "43201"], "43200"),  # SPEC J4
@@ -157,7 +157,7 @@ def test_a_queue_can_be_given_by_url_or_arn(site: Served) -> None:
         (["orders", "-", "--count", "2"], "--count cannot be combined with -"),
         (["orders", "-", "--dedup", "a"], "--dedup cannot be combined with -"),
         (["ledger.fifo", "-"], "ledger.fifo is a FIFO queue: give the message group of the lines (--group ID)"),
-        (["nowhere", "-"], "the queue does not exist at "),
+        (["nowhere", "-"], "queue 'nowhere' does not exist at "),
         (["orders", "x", "--count", "0"], "--count"),
         (["orders", "x", "--endpoint-url", "localhost:4576"], "'localhost:4576' is not an endpoint URL"),
         (

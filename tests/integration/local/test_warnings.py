@@ -24,7 +24,8 @@ def test_what_would_fail_at_aws_is_a_warning_of_one_line_and_the_run_is_the_same
     result = project.run(*skip)
     assert result.exit_code == 0
     assert "Warning" not in result.stdout
-    warnings = [line for line in result.stderr.splitlines() if line.startswith("Warning: ")]
+    lines = result.stderr.splitlines()
+    warnings = [line for line in lines if line.startswith("Warning: ")]
     assert warnings == [
         f"Warning: Functions run under Python {HERE} here; the template says python3.10. "
         "To run them under 3.10 here too, install tarry under Python 3.10.",
@@ -34,13 +35,18 @@ def test_what_would_fail_at_aws_is_a_warning_of_one_line_and_the_run_is_the_same
         "Add the tarry layer to its Layers.",
         f"Warning: Ordered ({project.folder}/template.yaml:28) lacks sqs:ChangeMessageVisibility on Entries.fifo: "
         "failed messages come back when the queue's visibility timeout ends, not after their delay. "
-        "Add to its Policies: - SQSPollerPolicy: {QueueName: !GetAtt Entries.QueueName}",
+        "Add to its Policies:",
+        "Warning: Ordered takes up to 10 messages of Entries.fifo at once, with the default max_attempts of 5: each "
+        "receive behind a failing message of its group counts as an attempt, so a message can use up its attempts in "
+        "one or two runs. Set BatchSize: 1, or a higher max_attempts.",
     ]
+    assert lines[4] == "  - SQSPollerPolicy: {QueueName: !GetAtt Entries.QueueName}"
     assert result.stderr.startswith("Warning: ")
 
 
 def test_a_function_that_does_not_run_gets_no_warning(project: Project) -> None:
     project.edit("plain/app.py", "import json, os", "import json, os, requests")
+    project.edit("ordered/app.py", "@consumer(", "@consumer(max_attempts=40, ")
     project.send("Entries.fifo", group="a")
     result = project.run("--skip-time", "Ordered")
     assert (result.exit_code, "Warning" in result.stderr) == (0, False)
@@ -56,4 +62,4 @@ def test_on_a_terminal_a_warning_is_wrapped_and_the_lines_to_add_are_not() -> No
         "  permissions permissions on the queue. Add to its Policies:",
         f"  {snippet}",
     ]
-    assert text_of(finding, None) == f"Warning: {finding.text} {snippet}"
+    assert text_of(finding, None) == f"Warning: {finding.text}\n  {snippet}"

@@ -34,8 +34,11 @@ def test_a_change_that_cannot_run_is_shown_and_no_message_loses_an_attempt(proje
         working = (project.folder / "plain/app.py").read_text()
 
         project.write("plain/app.py", f"{working}\ndef broken(:\n")
-        local.wait(r"^Plain: its handler app\.handler cannot be imported from plain: .*SyntaxError")
-        local.wait(r"^The old code keeps running\. Save a change to import the handler again\.$")
+        local.wait(
+            r"^Plain cannot be imported: SyntaxError: .*app\.py, line \d+\); "
+            r"the code from before keeps running until a save can be imported\.$"
+        )
+        assert local.text.count("SyntaxError") == 1
         assert 'plain/app.py"' in local.text
         during = local.send("jobs", "{}")
         local.until(lambda: local.timeline(during)[-1:] == ["COMMITTED"], "a message, handled by the old code")

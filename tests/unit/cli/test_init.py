@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from tarry.cli.app import app
 from tarry.scaffold.files import TEMPLATES, project_files, write_project
+from tarry.scaffold.names import names_of
 from tarry.tooling.errors import UsageError
 
 ROOT = Path(__file__).parents[3]
@@ -37,17 +38,53 @@ def test_it_ends_with_the_commands_to_type(folder: Path) -> None:
     assert all((folder / "shop" / "orders" / (first or last)).exists() for first, last in listed)
 
 
-def test_the_current_directory_is_the_default_and_keeps_its_other_files(folder: Path) -> None:
-    (folder / "tests").mkdir()
-    (folder / "tests" / "test_mine.py").write_text("mine = True\n")
+def test_the_current_directory_is_the_default_keeps_its_other_files_and_gives_the_names(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = folder / "My_Shop"
+    (project / "tests").mkdir(parents=True)
+    (project / "tests" / "test_mine.py").write_text("mine = True\n")
+    monkeypatch.chdir(project)
     result = CliRunner().invoke(app, ["init"])
     assert result.exit_code == 0, result.output
     assert "cd " not in result.stdout
-    assert (folder / "template.yaml").exists()
-    assert (folder / "tests" / "test_mine.py").read_text() == "mine = True\n"
+    assert "queue my-shop," in result.stdout
+    assert "QueueName: my-shop\n" in (project / "template.yaml").read_text()
+    assert (project / "functions" / "my_shop" / "app.py").exists()
+    assert (project / "tests" / "test_mine.py").read_text() == "mine = True\n"
 
 
-@pytest.mark.parametrize("existing", [["README.md", "layers/tarry/python/mine.py"], ["tests"], ["functions/orders"]])
+@pytest.mark.parametrize(
+    ("directory", "queue", "module", "prefix", "title"),
+    [
+        ("invoices", "invoices", "invoices", "Invoices", "Invoices"),
+        ("my-shop", "my-shop", "my_shop", "MyShop", "My shop"),
+        ("My Shop.fifo", "my-shop-fifo", "my_shop_fifo", "MyShopFifo", "My shop fifo"),
+        ("cafésToday2", "cafes-today2", "cafes_today2", "CafesToday2", "Cafes today2"),
+        ("2024_invoices", "invoices", "invoices", "Invoices", "Invoices"),
+        ("lambda", "lambda-queue", "lambda_queue", "LambdaQueue", "Lambda queue"),  # reserved in Python
+        ("On", "on-queue", "on_queue", "OnQueue", "On queue"),  # a boolean in YAML
+        ("a" * 75 + "-bc", "a" * 75, "a" * 75, "A" + "a" * 74, "A" + "a" * 74),
+        ("注文-42", "orders", "orders", "Orders", "Orders"),
+        ("", "orders", "orders", "Orders", "Orders"),  # the root directory
+    ],
+)
+def test_the_names_follow_from_the_directory_and_are_valid(
+    directory: str, queue: str, module: str, prefix: str, title: str
+) -> None:
+    assert names_of(directory) == (queue, module, prefix, title)
+
+
+def test_only_the_names_differ_between_projects() -> None:
+    invoices, orders = (project_files(names_of(name), 13) for name in ("my-invoices", "orders"))
+    assert len(invoices) == len(orders)
+    assert {path.name for path in invoices.keys() - orders.keys()} == {"app.py", "requirements.txt", "my-invoices.json"}
+    own = [content.decode() for path, content in invoices.items() if not path.is_relative_to("layers")]
+    assert not re.findall(r"(?i)orders\w+|my.?queue", "\n".join(own))
+    assert "functions/my_invoices/app.py" in invoices[Path("README.md")].decode()
+
+
+@pytest.mark.parametrize("existing", [["README.md", "layers/tarry/python/mine.py"], ["tests"], ["functions"]])
 def test_files_in_the_way_are_named_and_nothing_is_changed(folder: Path, existing: list[str]) -> None:
     for name in existing:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +120,7 @@ def test_a_project_that_cannot_be_finished_leaves_nothing(folder: Path, monkeypa
             raise OSError(28, "No space left on device", str(path))
         return real(path, *arguments)
 
-    files = project_files(13)
+    files = project_files(names_of("orders"), 13)
     monkeypatch.setattr(Path, "open", disk_with_room_for_thirty_files)
     with pytest.raises(UsageError, match=r"cannot be written \(No space left on device\), so no project was made; "):
         write_project(Path(), files)
@@ -105,7 +142,7 @@ def test_a_directory_without_write_permission_is_named(folder: Path, monkeypatch
 
 @pytest.mark.parametrize(("minor", "named"), [(10, "3.11"), (11, "3.11"), (12, "3.12"), (14, "3.13")])
 def test_the_project_names_the_python_that_made_it_if_lambda_and_tarry_support_it(minor: int, named: str) -> None:
-    files = project_files(minor)
+    files = project_files(names_of("orders"), minor)
     own = [content.decode() for path, content in files.items() if not path.is_relative_to("layers/tarry/python")]
     versions = re.findall(r"(?:python|Python )(3\.\d+)\b(?!\")", "\n".join(own))
     assert set(versions) == {named}

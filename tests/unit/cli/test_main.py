@@ -102,6 +102,7 @@ def test_without_a_command_the_help_is_shown(names: list[str], monkeypatch: pyte
         ("failed show --max many", "--max must be a number, 1 or more"),
         ("local --port 99999", "--port must be a number, 0 to 65535"),
         ("failed show --quue dlq", "no such option: --quue. Did you mean --queue?"),
+        ("send orders x --dely 3", "no such option: --dely. Did you mean --delay?"),
         ("failed shwo", "no such command 'shwo'. Did you mean 'show'?"),
         ("send", "missing argument QUEUE; see tarry send --help"),
         ("invoke Orders", "missing option --event; see tarry invoke --help"),

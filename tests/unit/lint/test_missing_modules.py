@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tarry.lint import findings_at_start
-from tarry.lint.rules.missing_modules import missing_modules
+from tarry.lint.rules.missing_modules import RULE, missing_modules
 from tarry.lint.runtimes import is_removed
 from tarry.lint.sources import OutsideImport
 from tarry.template import read_template
@@ -283,3 +283,47 @@ def test_a_handler_that_cannot_be_found_is_not_judged(find: Find, handler: str) 
 def test_the_template_of_this_repository_has_no_findings() -> None:
     read = read_template(REPOSITORY / "template.yaml")
     assert findings_at_start(read, read.mappings, (3, 13)) == []
+
+
+MODEL = """
+import tarry as t
+from pydantic import BaseModel
+from tarry import Message, consumer
+
+class Invoice(BaseModel): ...
+
+@consumer
+def handler(message: Message[Invoice]): ...
+
+@consumer(model=Invoice)
+def by_setting(message): ...
+
+@t.batch_consumer(max_attempts=3)
+def batch(invoices: "t.Batch[Invoice]"): ...
+
+@consumer
+def without(message: Message): ...
+"""
+
+
+@pytest.mark.parametrize(("handler", "line"), [("handler", 9), ("by_setting", 11), ("batch", 15), ("without", None)])
+def test_a_consumer_with_a_model_needs_the_parser_of_powertools(find: Find, handler: str, line: int | None) -> None:
+    """It is one warning, also if the code imports pydantic, which alone would not do."""
+    needs_parser = (
+        f"OrdersFunction has a model (src/app.py:{line}), for which tarry needs Powertools' parser, which its build "
+        "does not contain. Add aws-lambda-powertools[parser] to src/requirements.txt, or the Powertools layer to its "
+        "Layers."
+    )
+    needs_pydantic = (
+        "OrdersFunction imports pydantic (src/app.py:3), which its build does not contain. Add pydantic to "
+        "src/requirements.txt."
+    )
+    for requirements, expected in {
+        "": needs_parser if line else needs_pydantic,
+        "pydantic": needs_parser if line else None,
+        "aws-lambda-powertools": needs_parser if line else needs_pydantic,
+        "aws-lambda-powertools[parser]": None,
+    }.items():
+        files = {"src/app.py": MODEL, "src/requirements.txt": requirements, "src/tarry/__init__.py": ""}
+        found = find(files, f"Handler: app.{handler}")
+        assert [each.text for each in found if each.rule == RULE] == [expected] * (expected is not None)

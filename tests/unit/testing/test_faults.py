@@ -32,3 +32,29 @@ def test_a_fault_that_is_added_twice_strikes_twice(sandbox: Sandbox) -> None:
     report = sandbox.run()
     assert sum(event.what == "fault" for event in report.events) == 2
     assert report.count("DEAD_LETTERED") == 1
+
+
+def test_a_crash_after_the_end_of_an_invocation_strikes_the_next_one_that_lasts_longer(sandbox: Sandbox) -> None:
+    """The first handler takes no virtual time, so there is no process to kill after 0.05 s."""
+
+    @consumer
+    def handler(message: Message) -> None:
+        if message.body == "slow":
+            sandbox.sleep(1)
+
+    sandbox.queue("orders", dead_letter="orders-dlq")
+    sandbox.connect(handler, "orders")
+    sandbox.faults.add("crash", seconds=0.05)
+    sandbox.send("orders", "fast")
+    with pytest.raises(AssertionError, match=r"the fault 'crash' never struck: .* seconds="):
+        sandbox.run()
+    assert "crash" not in str(sandbox.report())
+
+    sandbox.send("orders", "slow")
+    report = sandbox.run()
+    assert [event.fields["kind"] for event in report.events if event.what == "answered"] == [
+        "returned",
+        "crash",
+        "returned",
+    ]
+    assert sum(event.what == "fault" for event in report.events) == 1

@@ -253,7 +253,7 @@ def consumer(*, model: None = None, **settings: Unpack[Settings]) -> Callable[[H
 def consumer(function: Any = None, /, **settings: Any) -> Any:
     """Make a Lambda handler of a function that takes one `Message`.
 
-        @consumer(max_attempts=4, backoff=Exponential(2, 3, maximum=900), fatal=OrderDeclined)
+        @consumer(max_attempts=4, backoff=Exponential(initial=2, multiplier=3, maximum=900), fatal=OrderDeclined)
         def handler(message: Message) -> None: ...
 
     Args:

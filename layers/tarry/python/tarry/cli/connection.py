@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarry.cli.errors import libraries, refuse
-from tarry.tooling.queues import queue_name
+from tarry.tooling.queues import existing_queues, queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 @contextmanager
-def sqs_at(command: str, endpoint_url: str | None, *, aws: bool) -> Iterator[Any]:
-    """Yield a boto3 client for the SQS that the options select.
+def sqs_at(command: str, endpoint_url: str | None, *, aws: bool, queue: str = "") -> Iterator[Any]:
+    """Yield a boto3 client for the SQS that the options select; ``queue`` is the queue that the user named.
 
     An error within the context becomes one line on stderr, with exit code 2 for wrong input, 1 for an error of SQS.
     """
@@ -38,7 +38,8 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool) -> Iterator[Any
         refuse(f"no SQS answers at {place(client)}: start tarry local, or give --endpoint-url or --aws ({error})", 1)
     except ClientError as error:
         if is_no_queue(error_code(error)):
-            refuse(f"the queue does not exist at {place(client)}: {_queues(client)}")
+            existing = _queues(client, queue)
+            refuse(f"queue {queue!r} does not exist at {place(client)}{existing}")
         refuse(f"SQS at {place(client)}: {error}", 1)
     except (BotoCoreError, SendError) as error:
         refuse(str(error), 1)
@@ -52,12 +53,11 @@ def place(client: Any) -> str:
     return url
 
 
-def _queues(client: Any) -> str:
+def _queues(client: Any, wanted: str) -> str:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         urls = client.list_queues(MaxResults=20).get("QueueUrls") or []
     except (BotoCoreError, ClientError):
-        return "its queues cannot be listed"
-    names = ", ".join(sorted(queue_name(url) for url in urls))
-    return f"existing queues: {names}" if names else "it has no queues"
+        return "; its queues cannot be listed"
+    return existing_queues(wanted, sorted(map(queue_name, urls))) or "; it has no queues"

@@ -106,7 +106,10 @@ def _aws_error_text(error: Exception) -> str:
     if code in ("InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch"):
         return f"AWS rejects the credentials ({error}): {CREDENTIALS}"
     if name == "NoRegionError":
-        return "no AWS region is set: set AWS_REGION, or give a region (--region)"
+        return (
+            "no AWS region is set: set AWS_REGION, or give a region (--region); "
+            "for the queues of tarry local: --endpoint-url http://127.0.0.1:4576"
+        )
     if "AccessDenied" in code or code in ("AuthorizationError", "UnauthorizedOperation"):
         return f"AWS denies access: {error}; the credentials need this permission"
     if name in ("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError"):

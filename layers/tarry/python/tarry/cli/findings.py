@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def warn(findings: Iterable[Finding]) -> None:
-    """Write each finding as a warning of one line; on a terminal, wrapped at its width."""
+    """Write each finding as a warning, what to add to the template on a line of its own."""
     for finding in findings:
         columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
         note(text_of(finding, columns))
 
 
 def text_of(finding: Finding, columns: int | None) -> str:
-    """Return the text of a warning, in one line, or wrapped with the snippet in a line of its own."""
+    """Return the text of a warning, wrapped if ``columns`` is given, with the snippet on a line of its own."""
     text = f"Warning: {finding.text}"
-    if columns is None:
-        return f"{text} {finding.snippet}".rstrip()
-    width = max(columns, 40)
-    lines = textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    lines = [text]
+    if columns is not None:
+        width = max(columns, 40)
+        lines = textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return "\n".join([*lines, *([f"  {finding.snippet}"] if finding.snippet else [])])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from difflib import get_close_matches
 from inspect import cleandoc
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -189,7 +190,8 @@ def usage_error(error: Any) -> str:
     else:
         text = str(error.message).removesuffix(".")
         if found := getattr(error, "possibilities", None):
-            text = f"{text}. Did you mean {' or '.join(sorted(found))}?"
+            [nearest] = get_close_matches(error.option_name, found, n=1, cutoff=0)
+            text = f"{text}. Did you mean {nearest}?"
     text = " ".join(text.replace("Value error, ", "").split()).removesuffix(".")
     context = getattr(error, "ctx", None)
     see = f"; see {context.command_path} --help" if context is not None and not text.endswith("?") else ""

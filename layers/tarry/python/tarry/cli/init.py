@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tarry.cli.errors import refusals
 
+if TYPE_CHECKING:
+    from tarry.scaffold.names import ProjectNames
+
 EXAMPLE = """\
 tarry init orders
 tarry init"""
-CREATED = """\
-  template.yaml     a queue, its dead-letter queue, a function, an alarm
-  functions/orders  the handler
-  events            messages that succeed, are retried, and fail
-  tests             with tarry's sandbox, and with moto
-  layers/tarry      tarry {version}, for the function's layer and for the tests
-  Makefile, README.md, requirements-dev.txt, pyproject.toml, .gitignore"""
 NEXT = """\
   make test         # install the tools into .venv, run the tests
   make run          # process the messages in events; delays are skipped"""
@@ -32,18 +28,38 @@ def init(
 ) -> None:
     """Make a project to start from: a queue, a consumer, tests.
 
+    The name of the directory becomes the name of the queue and of the function.
+
     The project contains a copy of tarry, so it needs nothing else that is not on
     pip's index. The template names the version of the Python that runs this
     command. Existing files are never overwritten.
 
     Exit code: 0 created, 2 a file is in the way or cannot be written.
     """
-    from tarry import __version__
     from tarry.scaffold.files import project_files, this_python, write_project
+    from tarry.scaffold.names import names_of
 
+    folder = directory.resolve()
+    names = names_of(folder.name)
     with refusals():
-        write_project(directory, project_files(this_python()))
-    typer.echo(f"Created a project in {directory.resolve()}:\n{CREATED.format(version=__version__)}\n\nNext:")
-    if directory.resolve() != Path.cwd():
+        write_project(directory, project_files(names, this_python()))
+    typer.echo(f"Created a project in {folder}:\n{_contents(names)}\n\nNext:")
+    if folder != Path.cwd():
         typer.echo(f"  cd {directory}")
     typer.echo(NEXT)
+
+
+def _contents(names: ProjectNames) -> str:
+    """Return a table of the files."""
+    from tarry import __version__
+
+    function = f"functions/{names.module}"
+    rows = {
+        "template.yaml": f"queue {names.queue}, its dead-letter queue, function and alarm",
+        function: "the handler",
+        "events": "messages that succeed, are retried, and fail",
+        "tests": "with tarry's sandbox, and with moto",
+        "layers/tarry": f"tarry {__version__}, for the function's layer and for the tests",
+    }
+    lines = [f"  {name:{len(function)}}  {text}" for name, text in rows.items()]
+    return "\n".join([*lines, "  Makefile, README.md, requirements-dev.txt, pyproject.toml, .gitignore"])

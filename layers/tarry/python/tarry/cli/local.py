@@ -114,8 +114,8 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     With --event, the command ends when the messages of the event have settled.
 
     Exit code with --event: 0 all messages settled, 1 a message was lost or did
-    not settle, or the states are not as expected, 130 after Ctrl-C. In all
-    cases: 2 wrong usage.
+    not settle, or the states are not as expected, 130 after Ctrl-C or SIGTERM.
+    Without --event: 0 after Ctrl-C or SIGTERM. In all cases: 2 wrong usage.
     """
     with libraries("tarry local", "local,local-aws"):
         from tarry.lint import findings_at_start
@@ -172,6 +172,8 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
 
         print_summary(console, report)
         note(report.left)
+        if report.missed:
+            refuse(report.missed, report.exit_code)
         raise typer.Exit(report.exit_code)
 
 

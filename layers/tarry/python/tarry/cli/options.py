@@ -11,6 +11,9 @@ import typer
 from tarry.outcome import State
 from tarry.sqs.client import MAX_PARALLEL
 
+LOCAL_URL = "http://127.0.0.1:4576"
+"""The SQS of `tarry local`."""
+
 Template = Annotated[
     Path | None,
     typer.Option(
@@ -46,8 +49,7 @@ LocalEndpointUrl = Annotated[
     typer.Option(
         "--endpoint-url",
         metavar="URL",
-        help="The SQS to use; by default AWS_ENDPOINT_URL_SQS, AWS_ENDPOINT_URL, or tarry local "
-        "(http://127.0.0.1:4576).",
+        help=f"The SQS to use; by default AWS_ENDPOINT_URL_SQS, AWS_ENDPOINT_URL, or tarry local ({LOCAL_URL}).",
         show_default=False,
     ),
 ]
@@ -94,7 +96,10 @@ Conditions = Annotated[
         "OP: = != < <= > >= ~ (regular expression); VALUE: JSON or text, null for a missing field.",
     ),
 ]
-EndpointUrl = Annotated[str | None, typer.Option("--endpoint-url", metavar="URL", help="Use this SQS instead of AWS.")]
+EndpointUrl = Annotated[
+    str | None,
+    typer.Option("--endpoint-url", metavar="URL", help=f"Use this SQS instead of AWS; {LOCAL_URL} for tarry local."),
+]
 Region = Annotated[str | None, typer.Option("--region", metavar="REGION", help="The AWS region.")]
 Profile = Annotated[str | None, typer.Option("--profile", metavar="NAME", help="The AWS profile.")]
 Keepalive = Annotated[

@@ -64,7 +64,7 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
             refuse(f"{option} cannot be combined with -, which sends each line of stdin as a message")
         _send_lines(queue, endpoint_url, delay, group, attributes, aws=aws, as_json=as_json)
         return
-    with sqs_at("tarry send", endpoint_url, aws=aws) as client:
+    with sqs_at("tarry send", endpoint_url, aws=aws, queue=queue) as client:
         from tarry.local.aws.client import body_of
         from tarry.local.aws.client import send as send_to
 
@@ -97,7 +97,7 @@ def _send_lines(
     aws: bool,
     as_json: bool,
 ) -> None:
-    with sqs_at("tarry send", endpoint_url, aws=aws) as client:
+    with sqs_at("tarry send", endpoint_url, aws=aws, queue=queue) as client:
         from tarry.local.aws.client import send_lines
 
         found = send_lines(

@@ -152,9 +152,10 @@ def _refuse_signature(signature: Signature, role: Role) -> None:
             f'"handler = {role.decorator[1:]}({instance})" below the class'
         )
     if "lambda_context" in names:
+        line, model = _with_model(signature, role)
         raise ConfigurationError(
             f"{signature} cannot be a handler: {role.decorator} passes {role.passes}, and no lambda_context. Write "
-            f'"{line}"; {role.argument}.context is the Lambda context'
+            f'"{line}"; {role.argument}.context is the Lambda context{model}'
         )
     if signature.takes_one:
         return
@@ -162,7 +163,7 @@ def _refuse_signature(signature: Signature, role: Role) -> None:
         raise ConfigurationError(
             f"{signature.function.__qualname__} cannot be a handler: a decorator of Powertools below {role.decorator} "
             f"is for Lambda handlers. Write {role.decorator} below it, directly above the function; if Powertools then "
-            "refuses the consumer, call it from a function, as docs/from-powertools.md shows"
+            "refuses the consumer, call it from a function, as the page 'From Powertools' of tarry's docs shows"
         )
     if names[:1] == ("event",):
         raise ConfigurationError(
@@ -178,8 +179,8 @@ def _refuse_idempotent_function(signature: Signature, role: Role) -> None:
     raise ConfigurationError(
         f"{signature.function.__qualname__} cannot be a handler: @idempotent_function takes its data as a keyword "
         f"argument, and {role.decorator} passes {role.passes} by position. Put @idempotent_function on a function that "
-        'the handler calls, "def charge(order):", and call it with "charge(order=message.json())"; see '
-        "docs/from-powertools.md"
+        'the handler calls, "def charge(order):", and call it with "charge(order=message.json())"; '
+        "the page 'From Powertools' of tarry's docs has an example"
     )
 
 
@@ -226,13 +227,41 @@ def _remedy(annotation: Any, function: FunctionType, role: Role) -> str:
     if Message in {get_origin(each) or each for each in parameters}:
         more = "" if role is BATCH else f', or "@batch_consumer" above "{BATCH.line(function)}"'
         return f'Write "{role.line(function)}"{more}'
-    model = None
-    if describes_record(kind):
-        model = body_model_of(kind)
-    elif {"__pydantic_fields__", "__dataclass_fields__", "__total__"} & {*kind.__dict__}:
-        model = shown(kind)
+    model = _model_in(annotation)
     use = f"message.payload is the {model}" if model else _INSTEAD.get(kind.__name__, "")
     return f'Write "{role.line(function, model or "")}"{use and f"; {use}"}'
+
+
+def _with_model(signature: Signature, role: Role) -> tuple[str, str]:
+    """Return the line to write with the model that the annotation of the argument names, and a text about it."""
+    annotation = annotations_of(signature.function).get(signature.positional[0]) if signature.positional else None
+    try:
+        found = resolved(annotation, signature.function)
+    except ConfigurationError:
+        found = None
+    first = alternatives(found)[0]
+    model = _model_in(first)
+    if model is None:
+        return role.line(signature.function), ""
+    payload = f", message.payload the {model}" if role is MESSAGE else ""
+    named = _named(first)
+    record = f", since {named.__name__} is a model of the whole record" if describes_record(named) else ""
+    return role.line(signature.function, model), payload + record
+
+
+def _named(annotation: Any) -> Any:
+    """Return the model in a ``Message[...]`` or ``Batch[...]``, or the annotation itself."""
+    is_generic = get_origin(annotation) in (Message, Batch)
+    return annotation.__args__[0] if is_generic else get_origin(annotation) or annotation
+
+
+def _model_in(annotation: Any) -> str | None:
+    """Return the model of the body that an annotation names, as it is written; None if it names none."""
+    named = _named(annotation)
+    if describes_record(named):
+        return body_model_of(named)
+    has_fields = {"__pydantic_fields__", "__dataclass_fields__", "__total__"} & {*getattr(named, "__dict__", ())}
+    return shown(named) if has_fields else None
 
 
 _INSTEAD = {

@@ -95,7 +95,10 @@ class Isolation:
             acks.together = MAX_ENTRIES if not self._left else first if self._started < first else others
         self._started += 1
         count = delivery.receive_count
-        text = f"Delivery {count} of the message starts. If the process dies now, this message killed it."
+        text = (
+            f"The message was delivered before and runs in isolation (delivery {count}). "
+            "If the process crashes, the last line of this kind names the message that was running."
+        )
         self._run.handling.log.problem("suspect_started", text, delivery, level=INFO, receive_count=count)
 
     def _delivery(self, delivery_id: str, record: dict[str, Any]) -> Delivery:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarry.errors import TarryError
+from tarry.tooling.queues import existing_queues
 
 MAX_LISTED = 10
 
@@ -12,7 +13,7 @@ class UnknownQueue(TarryError):
 
     def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
         self.known = known
-        existing = f"; existing queues: {', '.join(known)}" if known else ""
+        existing = existing_queues(name, known)
         super().__init__(f"queue {name!r} does not exist{existing}")
 
 

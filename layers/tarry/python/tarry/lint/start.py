@@ -6,13 +6,16 @@ from contextlib import suppress
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from tarry.lint.builds import modules_in_build
-from tarry.lint.consumers import Steps, steps_of
+from tarry.lint.consumers import ConsumerCode, consumer_of
 from tarry.lint.finding import Finding
-from tarry.lint.rules.missing_modules import missing_modules
+from tarry.lint.rules.missing_modules import PARSER, missing_modules
 from tarry.lint.rules.missing_permissions import missing_permissions
 from tarry.lint.rules.python_version import other_python
+from tarry.lint.rules.receive_counts import receive_counts
+from tarry.lint.rules.unfit_decorators import unfit_decorators
 from tarry.lint.runtimes import Version, is_brought, text_of, version_of
 from tarry.lint.sources import OutsideImport, Sources
 from tarry.support.arn import queue_arn
@@ -33,6 +36,13 @@ def findings_at_start(
     return list(_Start(template, list(mappings)).findings(here))
 
 
+class _Missing(NamedTuple):
+    """The imports that a build lacks, and the place of the model for which it lacks Powertools' parser."""
+
+    imports: tuple[OutsideImport, ...] = ()
+    parser: tuple[Path, int] | None = None
+
+
 class _Start:
     def __init__(self, template: Template, mappings: list[TemplateMapping]) -> None:
         self._template = template
@@ -46,9 +56,10 @@ class _Start:
         yield from other_python({name: version for name, version in versions.items() if version}, here)
         yield from self._modules()
         yield from self._permissions()
+        yield from self._consumers()
 
     def _modules(self) -> Iterator[Finding]:
-        groups: dict[tuple[Path, Version, tuple[OutsideImport, ...]], list[str]] = {}
+        groups: dict[tuple[Path, Version, _Missing], list[str]] = {}
         for function in self._functions:
             version = version_of(function.runtime)
             if function.code is not None and function.handler and version is not None:
@@ -56,25 +67,29 @@ class _Start:
                     missing = self._missing(function, version)
                     groups.setdefault((function.code, version, missing), []).append(function.logical_id)
         for (code, version, missing), names in groups.items():
-            if missing:
+            if any(missing):
                 from tarry.lint.distributions import distribution_with
 
-                yield from missing_modules(names, missing, version, code, distribution_with)
+                yield from missing_modules(names, missing.imports, version, code, distribution_with, missing.parser)
 
-    def _missing(self, function: TemplateFunction, version: Version) -> tuple[OutsideImport, ...]:
-        """Return the imports of modules that are on this machine and that the build of a function certainly lacks.
+    def _missing(self, function: TemplateFunction, version: Version) -> _Missing:
+        """Return what is on this machine and certainly missing in the build of a function.
 
         Raises:
             OSError: a file or directory cannot be read.
         """
         sources, module = self._code(function)
         needed = [each for each in sources.outside_imports(module) if not is_brought(each.module, version)]
-        if not needed:
-            return ()
+        consumer = consumer_of(sources, module, (function.handler or "").rpartition(".")[2])
+        model = consumer.model if consumer is not None else None
+        if not (needed or model):
+            return _Missing()
         contained = modules_in_build(function, self._template.path, f"python{text_of(version)}")
         if contained is None or sources.changes_path(module):
-            return ()
-        return tuple(each for each in needed if each.module not in contained and _is_here(each.module))
+            return _Missing()
+        imports = tuple(each for each in needed if each.module not in contained and _is_here(each.module))
+        lacks_parser = any(each not in contained and not sources.has(each) for each in PARSER)
+        return _Missing(imports, model if lacks_parser else None)
 
     def _permissions(self) -> Iterator[Finding]:
         path = self._template.path
@@ -83,7 +98,7 @@ class _Start:
             function = self._template.functions.get(mapping.function)
             if function is None or function.code is None or function.permissions is None:
                 continue
-            if (steps := self._steps(function)) is None:
+            if (consumer := self._consumer(function)) is None:
                 continue
             queue = self._template.queues.get(mapping.queue)
             dead_letters = queue_arn(queue.dead_letter_arn) if queue and queue.dead_letter_arn else None
@@ -91,15 +106,28 @@ class _Start:
                 function,
                 queue_arn(mapping.queue_arn),
                 dead_letters,
-                steps.get(mapping.queue, steps["default"]),
+                consumer.steps_for(mapping.queue),
                 self._template.queues,
                 partial(_place, path, lines, function.logical_id),
             )
 
-    def _steps(self, function: TemplateFunction) -> Steps | None:
+    def _consumers(self) -> Iterator[Finding]:
+        lines = cache(partial(resource_lines, self._template.path))
+        consumers = {each.name: self._consumer(each) for each in self._functions if each.code is not None}
+        for name, consumer in consumers.items():
+            if consumer is not None:
+                yield from unfit_decorators(self._template.functions[name].logical_id, consumer.above)
+        for mapping in self._mappings:
+            consumer, queue = consumers.get(mapping.function), self._template.queues.get(mapping.queue)
+            if consumer is not None and queue is not None:
+                function = self._template.functions[mapping.function].logical_id
+                place = partial(_place, self._template.path, lines, queue.logical_id or "")
+                yield from receive_counts(function, consumer, queue, mapping.batch_size, place)
+
+    def _consumer(self, function: TemplateFunction) -> ConsumerCode | None:
         sources, module = self._code(function)
         with suppress(OSError):
-            return steps_of(sources, module, (function.handler or "").rpartition(".")[2])
+            return consumer_of(sources, module, (function.handler or "").rpartition(".")[2])
         return None
 
     def _code(self, function: TemplateFunction) -> tuple[Sources, str]:

@@ -14,7 +14,7 @@ from tarry.local.aws.client import sqs_client
 from tarry.local.aws.embedded import EmbeddedSqs
 from tarry.local.aws.foreign import ForeignSqs
 from tarry.local.background import in_background
-from tarry.local.functions.host import FunctionCode, ProcessFunction
+from tarry.local.functions.host import CannotImport, FunctionCode, ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.variables import Endpoints, variables_of
 from tarry.local.plan import RunPlan, RunSettings, settings_of
@@ -28,6 +28,7 @@ from tarry.simulator.sqs import Sqs
 from tarry.template import Template, TemplateError, TemplateFunction, TemplateMapping
 from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
+from tarry.tooling.text import one_line
 
 SETTLE_SECONDS = 1.0
 """The interval at which the SQS model expires messages."""
@@ -106,9 +107,12 @@ class LocalCloud:
 
     def show_broken(self, function: str, error: UsageError) -> None:
         """Show why a function cannot be imported, and what happens to its messages."""
-        goes_on = "The old code keeps running" if self.functions[function].limit else "Its messages wait in their queue"
-        text = f"{error.details}\n{error}\n{goes_on}. Save a change to import the handler again."
-        self.note(text.lstrip(), "red")
+        host = self.functions[function]
+        goes_on = "the code from before keeps running" if host.limit else "its messages wait in their queue"
+        frames, problem = error.details, str(error)
+        if isinstance(error, CannotImport):
+            frames, problem = error.frames, f"{host.function.logical_id} cannot be imported: {one_line(error.why)}"
+        self.note(f"{frames}\n{problem}; {goes_on} until a save can be imported.".lstrip("\n"), "red")
 
     def _limit(self, function: str, limit: int | None) -> None:
         for mapping in self.mappings.values():

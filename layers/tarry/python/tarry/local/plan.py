@@ -284,14 +284,14 @@ def _problem(mapping: TemplateMapping, template: Template) -> str:
     function = template.functions[mapping.function]
     if not mapping.reports_failures and is_consumer(function):
         return (
-            f"{template.path}: {mapping.logical_id} (queue {mapping.queue}) lacks ReportBatchItemFailures, and "
+            f"{template.path}: {template.named(mapping)} (queue {mapping.queue}) lacks ReportBatchItemFailures, and "
             f"{function.handler} is a consumer of tarry, so Lambda would delete the messages that it reports as "
             f"failed; add to its event: FunctionResponseTypes: [ReportBatchItemFailures]"
         )
     try:
         settings_of(mapping, template)
     except InvalidParameterValue as error:
-        return f"{template.path}: AWS refuses {mapping.logical_id}: {error}"
+        return f"{template.path}: AWS refuses {template.named(mapping)}: {error}"
     return ""
 
 

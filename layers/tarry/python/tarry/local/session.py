@@ -117,7 +117,7 @@ async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note)
     left = _left(cloud, settings)
     if report is not None:
         return replace(report, left=left)
-    note(f"Messages handled: {counted(board.ended) or 'none'}.")
+    note(f"Messages finished: {counted(board.ended) or 'none'}.")
     note(left)
     return None
 
@@ -132,7 +132,7 @@ def _left(cloud: LocalCloud, settings: RunSettings) -> str:
     left = messages_left(model)
     if not left or settings.event is not None:
         return ""
-    return f"Gone with the queues: {left}. To write such messages to a file at the end, use --keep FILE."
+    return f"Left in the queues, and now deleted with them: {left}. To keep such messages in a file, use --keep FILE."
 
 
 async def _serve(cloud: LocalCloud) -> None:

@@ -73,11 +73,15 @@ class PayloadReader:
             Exception: Any other exception of the model's own validators.
         """
         body = message.body
-        problems, failure = "", None
+        problems, not_json, failure = "", "", None
         try:
             return self._payload(body)
         except self._invalid as error:
-            problems = _problems(error, self._known_names())
+            first = error.errors(include_input=False, include_url=False)[0]
+            if first["type"] == "json_invalid" and not first["loc"]:
+                not_json = first["ctx"]["error"]
+            else:
+                problems = _problems(error, self._known_names())
         except self._attribute_error as error:  # Powertools wraps any AttributeError so, here one of a validator
             failure = error.__cause__ or error
         # Raised outside the except block, without a context: pydantic's errors contain the input, which may be secret.
@@ -86,6 +90,8 @@ class PayloadReader:
         if self._envelope == "s3" and _top_level(body).get("Event") == "s3:TestEvent":
             raise Discard("s3:TestEvent, which S3 sends when its notifications are set up")
         place = f", as {ENVELOPES[self._envelope][0]}," if self._envelope else ""
+        if not_json:
+            raise Undecodable(f"the body of message {message.id}{place} is not JSON: {not_json}")
         raise Undecodable(f"the body of message {message.id}{place} does not fit {self._name}: {problems}")
 
     def _known_names(self) -> frozenset[str]:
@@ -134,8 +140,8 @@ def _refuse_record_model(model: Any) -> None:
     if describes_record(model):
         payload = body_model_of(model) or "Order"
         raise ConfigurationError(
-            f"{model.__name__} is a model of the whole SQS record, and model takes that of the body: use "
-            f"model={payload}, or annotate the handler's parameter Message[{payload}]"
+            f"{model.__name__} is a model of a whole SQS record, and message.payload comes from the body alone: write "
+            f"Message[{payload}], or model={payload}, with the model of the body"
         )
 
 

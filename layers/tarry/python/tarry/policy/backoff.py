@@ -1,6 +1,6 @@
 """Backoffs: the delay before the next attempt, as pure functions of the attempt that failed.
 
-    >>> Exponential(30, 3, maximum=900).delay(3)
+    >>> Exponential(initial=30, multiplier=3, maximum=900).delay(3)
     270.0
 
 Attempts start at 1: ``delay(1)`` is the wait after the first failure. Delays are seconds. Nothing overflows, whatever

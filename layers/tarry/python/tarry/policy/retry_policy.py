@@ -33,7 +33,7 @@ FIFO_BACKOFF = Fixed(30)  # the wait holds up the whole group
 class RetryPolicy(Value):
     """The rules for retries: which errors are retried, how often, and after which delay.
 
-        patient = RetryPolicy(max_attempts=8, backoff=Exponential(60, 2, maximum=3600), fatal=CardDeclined)
+        patient = RetryPolicy(max_attempts=8, backoff=Exponential(60, maximum=3600), fatal=CardDeclined)
 
         @consumer(policy=patient)
         def handler(message: Message) -> None: ...

@@ -13,27 +13,30 @@ from tarry.tooling.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from tarry.scaffold.names import ProjectNames
+
 TEMPLATES = Path(__file__).parent / "project"
 """The files of a project. Without the suffix ``-tpl``, tools would take some for files of this repository."""
 PACKAGE = Path(__file__).parents[1]
 LAYER = Path("layers", "tarry")
-WRITTEN_PYTHON = b"3.13"
+WRITTEN_PYTHON = "3.13"
 """The Python version that the templates name."""
 MINORS = range(11, 14)
 """The minor versions of Python 3 that tarry and Lambda support."""
 
 
-def project_files(minor: int) -> dict[Path, bytes]:
+def project_files(names: ProjectNames, minor: int) -> dict[Path, bytes]:
     """Return the content of each file of a project, by its path there.
 
     Args:
+        names: The names of the queue, the function, and so on.
         minor: The minor version of the Python 3 that the project uses, locally and on Lambda.
     """
-    version = f"3.{min(max(minor, MINORS[0]), MINORS[-1])}".encode()
-    own = {
-        path.with_name(path.name.removesuffix("-tpl")): (TEMPLATES / path).read_bytes().replace(WRITTEN_PYTHON, version)
-        for path in _files_below(TEMPLATES)
-    }
+    version = f"3.{min(max(minor, MINORS[0]), MINORS[-1])}"
+    own = {}
+    for path in _files_below(TEMPLATES):
+        text = (TEMPLATES / path).read_text(encoding="utf-8").replace(WRITTEN_PYTHON, version)
+        own[Path(names.put_into(str(path).removesuffix("-tpl")))] = names.put_into(text).encode()
     package = {LAYER / "python" / "tarry" / path: (PACKAGE / path).read_bytes() for path in _files_below(PACKAGE)}
     return own | package
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tarry.errors import ConfigurationError
 from tarry.template import TemplateFunction
 from tarry.template.code import import_path
 from tarry.tooling.queues import region_of
@@ -103,6 +104,10 @@ class Code:
             tb = tb.tb_next
         if tb is None and not isinstance(error, SyntaxError):
             return ""
+        if isinstance(error, ConfigurationError):  # how tarry found the mistake does not matter
+            own = [each for each in traceback.extract_tb(tb) if Path(each.filename).is_relative_to(self.directory)]
+            lines = [*traceback.format_list(own), *traceback.format_exception_only(error)]
+            return "".join(["Traceback (most recent call last):\n", *lines]).rstrip()
         return "".join(traceback.format_exception(type(error), error, tb)).rstrip()
 
     def _import(self, function: TemplateFunction) -> ModuleType:

@@ -157,6 +157,11 @@ class Call:
         self.deadline = 0.0
         self.timer: Timer | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the invocation has not ended."""
+        return self in self.environment.function.running
+
     def crash(self, why: str = "signal: killed") -> None:
         """Kill the process of the invocation at once. If the handler itself calls this, it does not return."""
         self.environment.crash(why)

@@ -163,7 +163,7 @@ class Log:
         # The traceback is bounded text, not exc_info: the frames of a failed handler may be freed by now. Plain
         # formatters show exc_text; JSON formatters show the field.
         line = logger.makeRecord(
-            logger.name, level, __file__, 0, _sentence(fields), (), None, "_write", _safe_names(fields)
+            logger.name, level, __file__, _LINE, _sentence(fields), (), None, "_write", _safe_names(fields)
         )
         if isinstance(traceback := fields.get("traceback"), str):
             line.exc_text = traceback
@@ -186,6 +186,10 @@ class Log:
         except BaseException as failure:  # noqa: BLE001 a hook of the user's
             kept = {name: fields[name] for name in ("event", "message_id", "delivery_id", "queue") if name in fields}
             return kept | {"text": f"the fields are left out: redact raised {name_of(type(failure))}"}
+
+
+_LINE = Log._write.__code__.co_firstlineno
+"""The line number of all log records."""
 
 
 def _sentence(fields: Fields) -> str:

@@ -48,19 +48,16 @@ _Loader.add_multi_constructor("!", _tag)
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_str)  # type: ignore[type-var]
 
 
+"""The template if no option names one."""
+
+
 def load_document(path: Path) -> dict[str, Any]:
     """Read a template file.
 
     Raises:
         TemplateError: the file cannot be read, is neither YAML nor JSON, or has no resources.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise TemplateError(f"{path} cannot be read ({why}): name the template with --template FILE") from error
-    except UnicodeDecodeError as error:
-        raise TemplateError(f"{path} is not a text file") from error
+    text = _text_of(path)
     try:
         document = json.loads(text) if path.suffix == ".json" else yaml.load(text, _Loader)
     except json.JSONDecodeError as error:
@@ -81,6 +78,20 @@ def load_document(path: Path) -> dict[str, Any]:
     if wrong := next(_wrong_parts(document), None):
         raise TemplateError(f"{path} is not a template: {wrong}")
     return {**document, "Resources": resources}
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise TemplateError(f"{path} does not exist") from error
+    except IsADirectoryError as error:
+        example = path / "template.yaml"
+        raise TemplateError(f"{path} is a directory: name the template file, such as {example}") from error
+    except OSError as error:
+        raise TemplateError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        raise TemplateError(f"{path} is not a text file") from error
 
 
 def _wrong_parts(document: dict[str, Any]) -> Iterator[str]:

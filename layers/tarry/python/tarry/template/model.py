@@ -136,3 +136,11 @@ class Template:
     """The resources of SAM that tarry does not play, each with its type."""
     left_out: tuple[str, ...] = ()
     """The parts that cannot be resolved, each with its place and the reason."""
+
+    def named(self, mapping: TemplateMapping) -> str:
+        """Return a mapping as the template names it: the event of a function, or a resource of its own."""
+        function = self.functions.get(mapping.function)
+        event = mapping.logical_id.removeprefix(function.logical_id) if function else mapping.logical_id
+        if function is None or event in ("", mapping.logical_id):
+            return mapping.logical_id
+        return f"the event {event} of {function.logical_id}"

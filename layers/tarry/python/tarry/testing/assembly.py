@@ -75,7 +75,7 @@ def assemble(sqs: Sqs, hosting: Hosting, template: Template, environment: Enviro
                 filters=mapping.filters,
             )
         except InvalidParameterValue as error:
-            raise InvalidParameterValue(f"{mapping.logical_id}: {error}") from error
+            raise InvalidParameterValue(f"{template.named(mapping)}: {error}") from error
     return Built({each.logical_id: each.name for each in template.queues.values() if each.logical_id}, code)
 
 

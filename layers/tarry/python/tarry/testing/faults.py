@@ -48,7 +48,8 @@ class Fault:
 
     Of an invocation:
 
-    ``crash``: the process dies after ``seconds`` in it. ``timeout``: it stands still until Lambda kills it. ``slow``:
+    ``crash``: the process dies after ``seconds`` in it; if the invocation ends before that, the fault has not struck,
+    and waits for the next one. ``timeout``: it stands still until Lambda kills it. ``slow``:
     it begins ``seconds`` late (a handler that outlives its visibility). ``slow_cpu``: each time it looks at its clock,
     ``seconds`` pass, as if the code in between took them.
 
@@ -88,7 +89,7 @@ class Fault:
 
 @dataclass
 class Faults:
-    """The faults of a sandbox. A fault that has struck ``times`` times is removed."""
+    """The faults of a sandbox. A fault strikes ``times`` times."""
 
     random: Random
     history: History
@@ -125,8 +126,26 @@ class Faults:
         return self._next(REQUEST_FAULTS, operation, queue, request_id)
 
     def of_invocation(self, queue: str | None, request_id: str | None) -> Fault | None:
-        """Return the fault that strikes an invocation, if any."""
-        return self._next(INVOCATION_FAULTS, None, queue, request_id)
+        """Return the fault that strikes an invocation, if any.
+
+        A ``crash`` strikes later: call `struck` when it does, or `give_back` if the invocation has ended before.
+        """
+        fault = self._take(INVOCATION_FAULTS, None, queue)
+        if fault is not None and fault.kind != "crash":
+            self.struck(fault, None, queue, request_id)
+        return fault
+
+    def struck(self, fault: Fault, operation: str | None, queue: str | None, request_id: str | None) -> None:
+        """Record that a fault has struck."""
+        who = {} if request_id is None else {"request_id": request_id}
+        number = self._numbers[fault]
+        self.history.record("fault", fault=number, kind=fault.kind, operation=operation, queue=queue, **who)
+
+    def give_back(self, fault: Fault) -> None:
+        """Let a fault strike once more, because it did not strike; not if it was cleared in the meantime."""
+        left = self._left.get(fault)
+        if left is not None:
+            self._left[fault] = left + 1
 
     def of_delivery(self, queue: str) -> Fault | None:
         """Return the fault that strikes a delivery, if any."""
@@ -139,18 +158,18 @@ class Faults:
     def _next(
         self, kinds: tuple[str, ...], operation: str | None, queue: str | None, request_id: str | None
     ) -> Fault | None:
+        fault = self._take(kinds, operation, queue)
+        if fault is not None:
+            self.struck(fault, operation, queue, request_id)
+        return fault
+
+    def _take(self, kinds: tuple[str, ...], operation: str | None, queue: str | None) -> Fault | None:
         for fault, left in self._left.items():
-            if not fault.strikes(kinds, operation, queue):
+            if left == 0 or not fault.strikes(kinds, operation, queue):
                 continue
             if fault.chance < 1 and self.random.random() >= fault.chance:
                 continue
             if left is not None:
-                if left == 1:
-                    del self._left[fault]
-                else:
-                    self._left[fault] = left - 1
-            who = {} if request_id is None else {"request_id": request_id}
-            number = self._numbers[fault]
-            self.history.record("fault", fault=number, kind=fault.kind, operation=operation, queue=queue, **who)
+                self._left[fault] = left - 1
             return fault
         return None

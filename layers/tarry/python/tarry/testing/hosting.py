@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from tarry.simulator.functions import Handler
+    from tarry.simulator.functions import Call, Handler
     from tarry.simulator.history import History
     from tarry.simulator.recursion import Lineage
     from tarry.simulator.simulation import Simulation
     from tarry.simulator.sqs import Sqs
-    from tarry.testing.faults import Faults
+    from tarry.testing.faults import Fault, Faults
 
 
 class MappingOptions(TypedDict):
@@ -174,7 +174,7 @@ class Hosting:
         if fault is not None and call is not None:
             match fault.kind:
                 case "crash":
-                    self._simulation.scheduler.after(fault.seconds, call.crash)
+                    self._simulation.scheduler.after(fault.seconds, partial(self._crash, fault, call, queue))
                 case "timeout":
                     self._simulation.clock.sleep(context.get_remaining_time_in_millis() / 1000 + 1)
                 case "slow_cpu":
@@ -182,3 +182,11 @@ class Hosting:
                 case "slow":
                     self._simulation.clock.sleep(fault.seconds)
         return handler(event, context)
+
+    def _crash(self, fault: Fault, call: Call, queue: str) -> None:
+        """End the process of an invocation that is still running."""
+        if call.is_running:
+            self._faults.struck(fault, None, queue, call.request_id)
+            call.crash()
+        else:
+            self._faults.give_back(fault)

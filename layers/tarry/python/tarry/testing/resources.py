@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import urllib.request
+import warnings
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from threading import Thread
@@ -48,7 +49,9 @@ def moto_for(template: Template) -> Iterator[str]:
         UsageError: moto is not installed.
     """
     try:
-        from moto.server import ThreadedMotoServer
+        with warnings.catch_warnings():  # moto warns of a missing library before it raises the error
+            warnings.filterwarnings("ignore", "When using MotoServer", UserWarning)
+            from moto.server import ThreadedMotoServer
     except ModuleNotFoundError as error:
         library, what = (error.name or "").partition(".")[0], ", ".join(template.backing)
         extras = "local,local-aws"

@@ -1,7 +1,8 @@
 """Parsing of queue URLs, ARNs and attributes: names, regions, hosts, counts, redrive policies."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -28,6 +29,15 @@ def queue_name(name_url_or_arn: str) -> str:
     """Return the name of a queue, from its name, URL or ARN."""
     arn = queue_arn(name_url_or_arn)
     return arn.name or name_url_or_arn.rpartition("/")[2].rpartition(":")[2]
+
+
+def existing_queues(name: str, known: Sequence[str]) -> str:
+    """Return the names of the existing queues for an error about an unknown one, with the most similar name."""
+    if not known:
+        return ""
+    names = ", ".join(known)
+    nearest = get_close_matches(queue_name(name), known, n=1)
+    return f"; did you mean {nearest[0]}? Existing queues: {names}" if nearest else f"; existing queues: {names}"
 
 
 def region_of(arn: str) -> str:

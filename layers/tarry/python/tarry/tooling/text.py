@@ -2,7 +2,7 @@
 
 import re
 
-_UNDECODABLE_PREFIX = re.compile(r"undecodable: Undecodable: the body of message \S+")
+_BODY_OF_MESSAGE = re.compile(r"^((?:undecodable: )?)(?:Undecodable: )?the body of message [^\s,]+")
 _MODULES = re.compile(r"(?<![\w.])(?:\w+\.)+(?=[A-Z]\w*(?:: |$))")
 """The modules before the name of an error, which are left out to save space; the failure record has them."""
 
@@ -39,7 +39,12 @@ def one_line(text: str) -> str:
 def brief(text: str) -> str:
     """Shorten the reason of a state: leave out modules of errors, and prefixes of tarry's own errors."""
     text = _MODULES.sub("", one_line(text)).replace("rejected: Reject: ", "rejected: ")
-    return _UNDECODABLE_PREFIX.sub("undecodable: the body", text)
+    return without_message_id(text)
+
+
+def without_message_id(text: str) -> str:
+    """Leave out the id from the error of a body that cannot be decoded; it is beside the text anyway."""
+    return _BODY_OF_MESSAGE.sub(r"\1the body", text)
 
 
 def clock(seconds: float) -> str:

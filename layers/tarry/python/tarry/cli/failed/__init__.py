@@ -4,7 +4,12 @@ from tarry.cli.failed.commands import EXAMPLE, REMOVE_EXAMPLE, RETRY_EXAMPLE, SH
 from tarry.cli.help import CommandLine
 
 app = CommandLine(
-    name="failed", help="Inspect dead letters, send them back to their queues, or remove them.", epilog=EXAMPLE
+    name="failed",
+    help="""Inspect dead letters, send them back to their queues, or remove them.
+
+    The queues are those of AWS. For those of `tarry local`, which `tarry send` and
+    `tarry queues` use by default, give --endpoint-url http://127.0.0.1:4576.""",
+    epilog=EXAMPLE,
 )
 app.command("show", epilog=SHOW_EXAMPLE)(show)
 app.command("retry", epilog=RETRY_EXAMPLE)(retry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -277,7 +278,7 @@ def _report_missing(run: CommandSession, report: ResultReport, ids: Iterable[str
 
 def _console() -> Console:
     console = Console(file=sys.stdout, highlight=False)
-    if not console.is_terminal:
+    if not (console.is_terminal or os.environ.get("COLUMNS", "").isdecimal()):
         console.width = WIDTH_WITHOUT_TERMINAL
     return console
 

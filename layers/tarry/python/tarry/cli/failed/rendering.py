@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tarry.failed import as_json
 from tarry.tooling.queues import queue_name
-from tarry.tooling.text import printable
+from tarry.tooling.text import printable, without_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ def table(dead_letters: Sequence[DeadLetterMessage], width: int) -> RenderableTy
         ids = shortened_ids(ids)
     found = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, COLUMN_GAP - 1, 0, 0))
     found.add_column("id", no_wrap=True)
-    found.add_column("when", no_wrap=True)
+    found.add_column("when (UTC)", no_wrap=True)
     found.add_column("error", overflow="fold", ratio=1)
     found.add_column("attempts", justify="right", no_wrap=True)
     if shows_origins:
@@ -94,7 +94,8 @@ def brief(dead_letter: DeadLetterMessage) -> str:
     if failure.reason in (None, "exhausted", "error") and error:
         return printable(_cut(error))
     if (failure.type or "").startswith("tarry."):
-        error = failure.message or ""  # the reason says it already, such as "rejected: tarry.Reject: ..."
+        # The reason says it already, such as "rejected: tarry.Reject: ...".
+        error = without_message_id(failure.message or "")
     return printable(_cut(": ".join(filter(None, [failure.reason, error])) or "no reason recorded"))
 
 
@@ -155,10 +156,18 @@ def _about(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
 
 
 def _history(dead_letter: DeadLetterMessage) -> Iterable[RenderableType]:
-    if dead_letter.history:
+    if not _only_repeats_the_failure(dead_letter):
         yield Text("\nhistory", "dim")
         for entry in dead_letter.history:
             yield Text(f"  {printable(_entry(entry))}")
+
+
+def _only_repeats_the_failure(dead_letter: DeadLetterMessage) -> bool:
+    """Whether the history has nothing but the last attempt: tarry does not record retries in place."""
+    failure = dead_letter.failure
+    return len(dead_letter.history) <= 1 and all(
+        failure is not None and entry.get("attempt") == failure.attempts for entry in dead_letter.history
+    )
 
 
 def _entry(entry: Mapping[str, Any]) -> str:
@@ -168,9 +177,11 @@ def _entry(entry: Mapping[str, Any]) -> str:
 
 
 def _traceback(dead_letter: DeadLetterMessage, most: int | None) -> Iterable[RenderableType]:
-    text = dead_letter.failure.traceback if dead_letter.failure else None
-    if text:
-        lines = text.rstrip("\n").split("\n")
+    failure = dead_letter.failure
+    if failure and failure.traceback:
+        lines = failure.traceback.rstrip("\n").split("\n")
+        if failure.message and lines[-1] == failure.type:  # the record has the error's text only once
+            lines[-1] += f": {failure.message}"
         shown = lines if most is None else lines[-most:]
         yield Text("\ntraceback" if len(shown) == len(lines) else "\ntraceback (last lines)", "dim")
         yield Text(printable("\n".join(shown), keep="\n\t"))

@@ -40,8 +40,9 @@ class RetryMethod:
         routes = self.routes(inspection)
         if self._handlers is not None:
             return failed.run(inspection, selection, routes, self._handlers.of)
-        most = self.at_once(concurrency)
-        note(f"if this process is killed, up to {most} messages may be delivered twice, under the same stable id")
+        most = min(self.at_once(concurrency), max(inspection.queue.about, 1))
+        sending = "message that it is sending" if most == 1 else f"messages that it is sending (up to {most})"
+        note(f"If this command is killed, the {sending} may be delivered twice, under the same stable id.")
         return failed.retry(inspection, selection, routes, concurrency=concurrency)
 
     def at_once(self, concurrency: int) -> int:

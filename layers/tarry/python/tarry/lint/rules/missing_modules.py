@@ -8,6 +8,9 @@ from tarry.lint.runtimes import Version, is_removed, text_of
 from tarry.lint.sources import OutsideImport
 
 RULE = "W9001"
+PARSER = frozenset({"aws_lambda_powertools", "pydantic"})
+"""The modules that tarry imports for a consumer with a model."""
+PARSER_REQUIREMENT = "aws-lambda-powertools[parser]"
 
 
 def missing_modules(
@@ -16,6 +19,7 @@ def missing_modules(
     version: Version,
     code: Path,
     distribution_of: Callable[[str], str | None],
+    model: tuple[Path, int] | None = None,
 ) -> Iterator[Finding]:
     """Describe the modules that functions with the same code import and lack; one finding for each kind of remedy.
 
@@ -25,9 +29,18 @@ def missing_modules(
         version: The version of Python on Lambda.
         code: The directory of the code.
         distribution_of: Returns the name of the installed distribution that contains a module, if there is one.
+        model: The file and line of the model of their consumer, if their builds lack the parser that it needs.
     """
     requirements = code / "requirements.txt"
-    build = "its build does" if len(functions) == 1 else "their builds do"
+    build, layers = ("its build does", "its Layers") if len(functions) == 1 else ("their builds do", "their Layers")
+    if model is not None:
+        missing = [each for each in missing if each.module not in PARSER]  # the parser brings them
+        text = (
+            f"{subject(functions, 'has', 'have')} a model ({model[0]}:{model[1]}), for which tarry needs Powertools' "
+            f"parser, which {build} not contain. Add {PARSER_REQUIREMENT} to {requirements}, or the Powertools layer "
+            f"to {layers}."
+        )
+        yield Finding(RULE, tuple(functions), text, file=model[0], line=model[1])
     distributions = {each: distribution_of(each.module) for each in missing if each.module != "tarry"}
     removed = [each for each in missing if is_removed(each.module, version)]
     others = [each for each in missing if each not in removed]
@@ -45,7 +58,7 @@ def missing_modules(
         (
             [each for each in others if each.module == "tarry"],
             f"{build} not contain",
-            f"Add the tarry layer to {'its' if len(functions) == 1 else 'their'} Layers.",
+            f"Add the tarry layer to {layers}.",
         ),
     ):
         if imports:

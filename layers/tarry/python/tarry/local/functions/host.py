@@ -2,10 +2,15 @@
 
 import asyncio
 import json
+import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import tarry
+from tarry.errors import ConfigurationError
 from tarry.local.functions.environment import MAX_INIT_SECONDS, InvocationCost, ProcessCall, ProcessEnvironment, Starts
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.runtime_api import InitError
@@ -22,6 +27,12 @@ WARNING = "LAMBDA_WARNING: Unhandled exception"
 """The start of the line that the client of AWS prints before the error of a handler that cannot be loaded."""
 
 
+IMPORT_ERRORS = {
+    "SyntaxError: ": re.compile(r"^Runtime\.UserCodeSyntaxError: Syntax error in module '[^']*': "),
+    "ImportError: ": re.compile(r"^Runtime\.ImportModuleError: Unable to import module '[^']*': "),
+}
+"""Errors of Python, and how runtime clients report them."""
+
 Done = Callable[[InvocationResult], None]
 
 MOST_ENVIRONMENTS = 10
@@ -34,6 +45,25 @@ class FunctionCode:
 
     function: TemplateFunction
     variables: Mapping[str, str]
+
+
+class CannotImport(UsageError):
+    """The handler of a function cannot be imported.
+
+    Args:
+        code: The code of the function.
+        why: The error, as text.
+        error: The error as the runtime client reports it; empty if there is none.
+    """
+
+    def __init__(self, code: FunctionCode, why: str, error: Mapping[str, Any] | None = None) -> None:
+        function, error = code.function, _without_frames_of_tarry(error or {}, code)
+        handler = f"{function.logical_id}: its handler {function.handler}"
+        text = f"{handler} cannot be imported from {function.code}: {why}"
+        super().__init__(text, traceback_of(error) if error else "")
+        self.why = why
+        self.frames = "\n".join(_frames_of(error))
+        """The frames of the traceback, without the error."""
 
 
 class ProcessFunction:
@@ -231,11 +261,11 @@ class ProcessFunction:
         try:
             await environment.warm()
         except InitError as error:
-            raise _cannot_import(function, str(error), await self._traceback(code, error.error)) from error
+            raise CannotImport(code, _plain(str(error)), await self._explained(code, error.error)) from error
         except Exited as error:
-            raise _cannot_import(function, f"the process ended, {str(error) or 'exit status 0'}") from error
+            raise CannotImport(code, f"the process ended, {str(error) or 'exit status 0'}") from error
         except TimeoutError as error:
-            raise _cannot_import(function, "importing it takes more than 10 seconds") from error
+            raise CannotImport(code, "importing it takes more than 10 seconds") from error
         finally:
             self._warming -= 1
         return environment, self._loop.time() - began
@@ -273,20 +303,20 @@ class ProcessFunction:
         program = self._program(code, self._client, f"environment-{self._made}")
         return ProcessEnvironment(program, code.function.timeout_seconds, self._launcher, self._starts, self._log)
 
-    async def _traceback(self, code: FunctionCode, error: Mapping[str, Any]) -> str:
-        """Return the traceback of the handler. Only the client of tarry reports it for a failed import, so use that."""
+    async def _explained(self, code: FunctionCode, error: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the error with its frames. Only the client of tarry reports them for a failed import, so use that."""
         if error.get("stackTrace") or self._client == "own":
-            return traceback_of(error)
+            return error
         process = RuntimeProcess(self._program(code, "own", "explanation"), self._launcher, lambda line: None)
         try:
             async with asyncio.timeout(MAX_INIT_SECONDS):
                 await process.start()
         except InitError as explained:
-            return traceback_of(explained.error)
+            return explained.error
         except (Exited, TimeoutError):
-            return ""
+            return {}
         await process.end()
-        return ""
+        return {}
 
     def _program(self, code: FunctionCode, client: Client, log_stream: str) -> Program:
         function = code.function
@@ -314,11 +344,6 @@ class ProcessFunction:
             self._loop.call_exception_handler({"message": f"{self.function.name} is not served", "exception": error})
 
 
-def _cannot_import(function: TemplateFunction, why: str, details: str = "") -> UsageError:
-    handler = f"{function.logical_id}: its handler {function.handler}"
-    return UsageError(f"{handler} cannot be imported from {function.code}: {why}", details)
-
-
 def _fields(line: str) -> dict[str, Any] | None:
     if not line.startswith("{"):
         return None
@@ -331,12 +356,33 @@ def _fields(line: str) -> dict[str, Any] | None:
 
 def traceback_of(error: Mapping[str, Any]) -> str:
     """Format an error with ``stackTrace``, ``errorType`` and ``errorMessage``, without frames of the runtime client."""
+    kind, text = error.get("errorType"), error.get("errorMessage")
+    return "\n".join([*_frames_of(error), _plain(f"{kind}: {text}" if text else str(kind))])
+
+
+def _frames_of(error: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a traceback except the last."""
     frames = error.get("stackTrace")
     frames = [str(each).rstrip("\n") for each in frames] if isinstance(frames, list) else []
     own = [each for each in frames if not any(part in each for part in MACHINERY)]
-    lines = ["Traceback (most recent call last):", *own] if own else []
-    kind, text = error.get("errorType"), error.get("errorMessage")
-    return "\n".join([*lines, f"{kind}: {text}" if text else str(kind)])
+    return ["Traceback (most recent call last):", *own] if own else []
+
+
+def _plain(error: str) -> str:
+    """Return an error of Lambda about the code as Python names it."""
+    for name, reported in IMPORT_ERRORS.items():
+        error = reported.sub(name, error)
+    return error
+
+
+def _without_frames_of_tarry(error: Mapping[str, Any], code: FunctionCode) -> Mapping[str, Any]:
+    """Leave out how tarry found a mistake in its settings; only the place of the mistake matters."""
+    if error.get("errorType") != ConfigurationError.__name__ or not isinstance(error.get("stackTrace"), list):
+        return error
+    places = [*code.variables.get("PYTHONPATH", "").split(os.pathsep), str(Path(tarry.__file__).resolve().parents[1])]
+    own = tuple(f'File "{place}{os.sep}tarry{os.sep}' for place in places if place)
+    frames = [each for each in error["stackTrace"] if not str(each).lstrip().startswith(own)]
+    return {**error, "stackTrace": frames}
 
 
 def is_of_failed_init(fields: Mapping[str, Any]) -> bool:

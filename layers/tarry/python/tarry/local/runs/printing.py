@@ -197,7 +197,7 @@ def _violation(violation: Violation, report: RunReport) -> SummaryLine:
 
 def _result(report: RunReport) -> Text:
     total = f"{len(report.messages)} message{'s'[: len(report.messages) != 1]}"
-    if not report.messages and not report.missed:
+    if not report.messages:
         return Text("The event has no records: nothing to do.")
     problems = []
     if report.lost:
@@ -205,17 +205,18 @@ def _result(report: RunReport) -> Text:
     if report.waiting:
         dues = [each.due for each in report.waiting if each.due and report.virtual_seconds is None]
         due = f", the last is due at {datetime.fromtimestamp(max(dues)):%H:%M:%S}" if dues else ""  # noqa: DTZ006
+        if report.virtual_seconds is None and not report.interrupted:
+            due += " (--give-up SECONDS waits longer, --skip-time skips the wait)"
         problems.append(f"{len(report.waiting)} of {total} did not settle{due}")
     if report.violations:
         problems.append(f"{len(report.violations)} violation{'s'[: len(report.violations) != 1]}")
     if report.interrupted:
         problems.append("interrupted")
-    if report.missed:
-        problems.append(report.missed)
     if problems:
         return Text(f"{'; '.join(problems)}. The run took {_took(report)}.", "bold red")
     states = state_counts(report.messages)
-    style = "bold yellow" if State.DEAD_LETTERED in states and not report.expected else "bold green"
+    surprising = report.missed if report.expected else State.DEAD_LETTERED in states
+    style = "bold yellow" if surprising else "bold green"
     return Text(f"{total} settled in {_took(report)}: {counted(states)}; none lost.", style)
 
 

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Protocol
 
 from tarry.local.cloud import LocalCloud
+from tarry.local.functions.host import ProcessFunction
 from tarry.local.show.log import LogLine, LogReader, report_text
 from tarry.local.show.timeline import FINAL, ORDINARY, MessageTimeline, timeline_of
 from tarry.simulator.history import HistoryEvent
@@ -88,10 +89,12 @@ class FunctionRow:
     throttled: int = 0
     last: str = ""
     """The last invocation, in a few words."""
+    problem: str = ""
+    """``old code`` or ``not running`` while the saved code cannot be imported."""
 
     @property
     def is_empty(self) -> bool:
-        return not self.busy
+        return not (self.busy or self.problem)
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ class Board:
         forgetful: bool,
     ) -> None:
         self.ended: Counter[str] = Counter()
-        """The number of messages that have ended in each state."""
+        """The number of messages whose last state is each of these; a retried dead letter counts once."""
         self.number: int | None = None
         """The place in the event file of the message that is being sent."""
         self.numbers: dict[str, int] = {}
@@ -218,8 +221,8 @@ class Board:
                 self.ended[self._counted[timeline.id]] -= 1
             self._counted[timeline.id] = state
             self.ended[state] += 1
-        else:
-            self._counted.pop(timeline.id, None)  # redriven: it ends again
+        elif (state_before := self._counted.pop(timeline.id, None)) is not None:  # retried from a dead-letter queue
+            self.ended[state_before] -= 1
 
     def _forget(self, timeline: Timeline, last: Transition) -> None:
         self._history.shorten(timeline, MOST_STEPS)
@@ -274,7 +277,7 @@ class Outlook:
             now=cloud.scheduler.now,
             queues=_queue_rows(cloud),
             functions=[
-                _function_row(name, len(function.environments), self.tallies.by_function.get(name) or Tally())
+                _function_row(name, function, self.tallies.by_function.get(name) or Tally())
                 for name, function in cloud.functions.items()
             ],
             messages=self.board.latest(MOST_MESSAGES),
@@ -300,5 +303,7 @@ def _queue_rows(cloud: LocalCloud) -> list[QueueRow]:
     return [row for row in rows if row.name not in dead_letters]
 
 
-def _function_row(name: str, environments: int, tally: Tally) -> FunctionRow:
-    return FunctionRow(name, environments, tally.busy, tally.invoked, tally.failed, tally.throttled, tally.last)
+def _function_row(name: str, function: ProcessFunction, tally: Tally) -> FunctionRow:
+    problem = "" if function.limit is None else "old code" if function.limit else "not running"
+    counts = len(function.environments), tally.busy, tally.invoked, tally.failed, tally.throttled
+    return FunctionRow(name, *counts, tally.last, problem)

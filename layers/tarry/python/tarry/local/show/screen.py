@@ -61,7 +61,9 @@ def frame(scene: Scene, console: Console) -> RenderableType:
 def _totals(scene: Scene) -> Text:
     """The numbers of messages that have ended, by state."""
     totals = [Text(f"{count:,} {state}", STYLES.get(state, "")) for state, count in scene.ended.items() if count]
-    return Text(", ").join(totals) if totals else Text("nothing has ended yet", "dim")
+    if totals:
+        return Text(", ").join(totals)
+    return Text("no message has finished yet" if scene.messages else "no messages yet", "dim")
 
 
 def _table(*columns: str, numbers: Iterable[str] = (), widest: str = "") -> Table:
@@ -112,7 +114,8 @@ def _functions(rows: Sequence[FunctionRow], most: int) -> Table:
                 (row.throttled, "yellow"),
             )
         ]
-        table.add_row(Text(printable(row.name)), *counts, Text(row.last, "dim"))
+        last = Text.assemble((f"{row.problem}  " if row.problem else "", "red"), (row.last, "dim"))
+        table.add_row(Text(printable(row.name)), *counts, last)
     return table
 
 

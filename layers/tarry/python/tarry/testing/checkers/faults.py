@@ -46,6 +46,6 @@ def _text(fields: Mapping[str, Any], struck: int, times: int) -> str:
         fault += f" on {fields['queue']}"
     how_often = f"struck {struck} of {times} times" if struck else "never struck"
     return (
-        f"{fault} {how_often}: check its operation=, queue= and times= against what the run does (print(report)), "
-        "or add it with maybe=True"
+        f"{fault} {how_often}: check its operation=, queue=, times= and seconds= against what the run does "
+        "(print(report)), or add it with maybe=True"
     )

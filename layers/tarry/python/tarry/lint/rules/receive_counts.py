@@ -1,0 +1,56 @@
+"""A `maxReceiveCount` or a `BatchSize` that leaves a consumer fewer attempts than its `max_attempts`."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tarry.lint.consumers import ConsumerCode
+from tarry.lint.finding import Finding
+from tarry.template import TemplateQueue
+
+RULE = "W9004"
+HIGHEST = 1000
+"""The highest `maxReceiveCount` that SQS accepts."""
+
+
+def receive_counts(
+    function: str, consumer: ConsumerCode, queue: TemplateQueue, batch_size: int, place: Callable[[], tuple[Path, int]]
+) -> Iterator[Finding]:
+    """Compare the attempts of a consumer with the receives that its queue allows.
+
+    Args:
+        function: The logical id of the function.
+        consumer: Its consumer; without a finding if its attempts are not certain.
+        queue: Its source queue.
+        batch_size: The ``BatchSize`` of the mapping between them.
+        place: Returns the file and line of the queue in the template.
+    """
+    attempts = consumer.attempts
+    if attempts is None or not any(step.kind == "RetryInPlace" for step in consumer.steps_for(queue.name)):
+        return
+    file, line = place()
+    count = queue.max_receive_count
+    if queue.is_fifo and batch_size > 1 and attempts.is_default:
+        text = (
+            f"{function} takes up to {batch_size} messages of {queue.name} at once, with the default max_attempts of "
+            f"{attempts.number}: each receive behind a failing message of its group counts as an attempt, so a message "
+            "can use up its attempts in one or two runs. Set BatchSize: 1, or a higher max_attempts."
+        )
+        yield Finding(RULE, (function,), text, file=file, line=line)
+    if queue.dead_letter_arn is None:
+        return
+    low = f"{queue.name} ({file}:{line}) has a maxReceiveCount of {count}"
+    if queue.is_fifo and batch_size > 1:
+        wanted = min(batch_size * attempts.number + 5, HIGHEST)
+        if count < wanted:
+            text = (
+                f"{low}, below BatchSize * max_attempts + 5 of {function}: SQS counts a receive for each message "
+                "behind a failed one, so a message can be dead-lettered with attempts left. Set in its RedrivePolicy:"
+            )
+            yield Finding(RULE, (function,), text, f"maxReceiveCount: {wanted}", file, line)
+    elif count < attempts.number:
+        wanted = min(2 * attempts.number + 5, HIGHEST)
+        text = (
+            f"{low}, below the max_attempts of {attempts.number} of {function}: a message has only {count} attempts. "
+            "Set in its RedrivePolicy (2 * max_attempts + 5):"
+        )
+        yield Finding(RULE, (function,), text, f"maxReceiveCount: {wanted}", file, line)

@@ -1,0 +1,151 @@
+"""Receive counts and decorators that do not fit a consumer."""
+
+import pytest
+
+from .conftest import Find
+
+FIFO = """
+FifoFunction:
+  Type: AWS::Serverless::Function
+  Properties:
+    Runtime: python3.13
+    CodeUri: fifo
+    Handler: app.handler
+    Layers: ['arn:aws:lambda:us-east-1:1:layer:with-tarry:3']
+    Role: arn:aws:iam::123456789012:role/fifo
+    Events:
+      Entries:
+        Type: SQS
+        Properties: {Queue: !GetAtt Ledger.Arn, BatchSize: %d, FunctionResponseTypes: [ReportBatchItemFailures]}
+Ledger:
+  Type: AWS::SQS::Queue
+  Properties:
+    QueueName: ledger.fifo
+    FifoQueue: true
+    RedrivePolicy: {deadLetterTargetArn: !GetAtt LedgerDlq.Arn, maxReceiveCount: %d}
+LedgerDlq: {Type: AWS::SQS::Queue, Properties: {QueueName: ledger-dlq.fifo, FifoQueue: true}}
+"""
+PROPERTIES = """
+Layers: ['arn:aws:lambda:us-east-1:1:layer:with-tarry:3']
+Role: arn:aws:iam::123456789012:role/orders
+"""
+START = "import tarry\nfrom tarry import RetryPolicy, SendAgain, consumer\n"
+HANDLER = "\ndef handler(message): ...\n"
+
+STANDARD_LOW = (
+    "orders (template.yaml:18) has a maxReceiveCount of 15, below the max_attempts of 16 of OrdersFunction: a message "
+    "has only 15 attempts. Set in its RedrivePolicy (2 * max_attempts + 5): maxReceiveCount: 37"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("@consumer(max_attempts=16)", [STANDARD_LOW]),
+        ("@consumer(max_attempts=15)", []),
+        ("@consumer", []),
+        ("PATIENT = RetryPolicy(max_attempts=16)\n@tarry.batch_consumer(policy=PATIENT)", [STANDARD_LOW]),
+        ("ATTEMPTS = 16\n@consumer(max_attempts=ATTEMPTS)", [STANDARD_LOW]),
+        ("from company import ATTEMPTS, PATIENT\n@consumer(max_attempts=ATTEMPTS)", []),
+        ("from company import PATIENT\n@consumer(policy=PATIENT)", []),
+        ("MORE = {}\n@consumer(max_attempts=16, **MORE)", []),
+        ("@consumer(max_attempts=16, on_failure={'orders': [SendAgain('again')]})", []),
+    ],
+)
+def test_max_attempts_above_the_max_receive_count_is_found_if_it_is_certain(
+    find: Find, code: str, expected: list[str]
+) -> None:
+    findings = find({"src/app.py": START + code + HANDLER}, PROPERTIES)
+    assert [f"{each.text} {each.snippet}" for each in findings] == expected
+
+
+SHARED = (
+    "FifoFunction takes up to 10 messages of ledger.fifo at once, with the default max_attempts of 5: each receive "
+    "behind a failing message of its group counts as an attempt, so a message can use up its attempts in one or two "
+    "runs. Set BatchSize: 1, or a higher max_attempts. "
+)
+
+
+FIFO_ONE_LOW = (
+    "ledger.fifo (template.yaml:37) has a maxReceiveCount of 15, below the max_attempts of 40 of FifoFunction: a "
+    "message has only 15 attempts. Set in its RedrivePolicy (2 * max_attempts + 5): maxReceiveCount: 85"
+)
+
+
+def fifo_low(count: int, wanted: int) -> str:
+    return (
+        f"ledger.fifo (template.yaml:37) has a maxReceiveCount of {count}, below BatchSize * max_attempts + 5 of "
+        "FifoFunction: SQS counts a receive for each message behind a failed one, so a message can be dead-lettered "
+        f"with attempts left. Set in its RedrivePolicy: maxReceiveCount: {wanted}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "count", "code", "expected"),
+    [
+        (10, 54, "@consumer", [SHARED, fifo_low(54, 55)]),
+        (10, 55, "@consumer", [SHARED]),
+        (10, 15, "@consumer(max_attempts=40)", [fifo_low(15, 405)]),
+        (10, 405, "@consumer(max_attempts=40)", []),
+        (1, 15, "@consumer(max_attempts=40)", [FIFO_ONE_LOW]),
+        (1, 10, "@consumer", []),
+        (10, 3, "def consumer(handler): return handler\n@consumer", []),
+    ],
+)
+def test_on_fifo_the_batch_size_counts_as_well(
+    find: Find, batch_size: int, count: int, code: str, expected: list[str]
+) -> None:
+    code = code if "def consumer" in code else START + code
+    findings = find(
+        {"src/app.py": "def handler(event, context): ...", "fifo/app.py": code + HANDLER},
+        PROPERTIES,
+        FIFO % (batch_size, count),
+    )
+    assert [f"{each.text} {each.snippet}" for each in findings] == expected
+    assert {each.rule for each in findings} <= {"W9004"}
+
+
+def test_a_decorator_of_powertools_that_fails_above_a_consumer_is_named_with_its_line(find: Find) -> None:
+    code = """
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.data_classes import SQSEvent, event_source
+from aws_lambda_powertools.utilities.idempotency import idempotent_function as once
+from tarry import consumer
+
+logger = Logger()
+paid_once = once(data_keyword_argument="message")
+
+@logger.inject_lambda_context
+@event_source(data_class=SQSEvent)
+@paid_once
+@consumer
+def handler(message): ...
+"""
+    files = {"src/app.py": code, "src/requirements.txt": "aws-lambda-powertools"}
+    found = [each.text.partition(": ")[::2] for each in find(files, PROPERTIES) if each.rule == "W9005"]
+    assert found == [
+        (
+            "@event_source is above the consumer of OrdersFunction (src/app.py:11)",
+            "it accepts only functions, so the import fails. Call the consumer from a function, and decorate that.",
+        ),
+        (
+            "@idempotent_function is above the consumer of OrdersFunction (src/app.py:12)",
+            "it takes its data as a keyword argument, which Lambda does not pass, so every invocation fails, and SQS "
+            "moves all messages to the dead-letter queue without a failure record. Put @idempotent_function on a "
+            "function that the handler calls.",
+        ),
+    ]
+
+
+def test_a_decorator_below_the_consumer_or_on_another_function_is_not_found(find: Find) -> None:
+    code = """
+from aws_lambda_powertools.utilities.idempotency import idempotent_function
+from tarry import consumer
+
+@idempotent_function(data_keyword_argument="order")
+def charge(order): ...
+
+@consumer
+def handler(message): ...
+"""
+    assert [each for each in find({"src/app.py": code}, PROPERTIES) if each.rule == "W9005"] == []
