@@ -153,9 +153,9 @@ def test_a_function_that_takes_real_time_is_reported(project: Project) -> None:
     project.send()
     result = project.run("--skip-time")
     assert result.exit_code == 1
-    first, *_, last = result.stderr.splitlines()
+    *_, last = result.stderr.splitlines()
     where = f"tarry: {project.folder}/plain/app.py:3 in handler() calls time.sleep(3), which takes real time"
-    assert first.startswith(where)
+    assert where in result.stderr
     assert last == "To run in real time, leave out --skip-time."
     assert "#1  IN_FLIGHT 1" in result.stdout
 
@@ -208,7 +208,7 @@ def test_a_function_with_an_unresolved_variable_is_left_out_if_the_event_does_no
     project.send()
     result = project.run("--skip-time", "--strict-parameters")
     assert result.exit_code == 0
-    assert result.stderr.startswith("Ordered is left out: Ordered.Environment.Variables.ARN: GetAtt PlainRole.Arn")
+    assert "Ordered is left out: Ordered.Environment.Variables.ARN: GetAtt PlainRole.Arn" in result.stderr
 
 
 def test_filters_are_applied(project: Project) -> None:
