@@ -44,7 +44,9 @@ def test_a_change_that_cannot_run_is_shown_and_no_message_loses_an_attempt(proje
         local.until(lambda: local.timeline(during)[-1:] == ["COMMITTED"], "a message, handled by the old code")
         assert local.timeline(during) == ["READY", "IN_FLIGHT 1", "COMMITTED"]
 
-        project.write("plain/app.py", working.replace("handled by", "seen by").replace("json, os", "json, os, requests"))
+        project.write(
+            "plain/app.py", working.replace("handled by", "seen by").replace("json, os", "json, os, requests")
+        )
         local.wait(r"^Plain: app\.py changed\. The handler can be imported again; the new code is running\.$")
         after = local.send("jobs", "{}")
         local.until(lambda: local.timeline(after)[-1:] == ["COMMITTED"], "a message, handled by the new code")
