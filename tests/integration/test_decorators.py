@@ -535,7 +535,7 @@ MISTAKES: list[tuple[Any, Any, str]] = [
         consumer,
         logger.inject_lambda_context(of_any),
         "of_any cannot be a handler: a decorator of Powertools below @consumer is for Lambda handlers. Write "
-        "@consumer below it, directly above the function; if Powertools then refuses the consumer, call it "
+        "@consumer below it (only capture_method stays below); if Powertools then refuses the consumer, call it "
         "from a function, as the page 'From Powertools' of tarry's docs shows",
     ),
     (

@@ -36,9 +36,10 @@ def test_what_would_fail_at_aws_is_a_warning_of_one_line_and_the_run_is_the_same
         f"Warning: Ordered ({project.folder}/template.yaml:28) lacks sqs:ChangeMessageVisibility on Entries.fifo: "
         "failed messages come back when the queue's visibility timeout ends, not after their delay. "
         "Add to its Policies:",
-        "Warning: Ordered takes up to 10 messages of Entries.fifo at once, with the default max_attempts of 5: each "
-        "receive behind a failing message of its group counts as an attempt, so a message can use up its attempts in "
-        "one or two runs. Set BatchSize: 1, or a higher max_attempts.",
+        "Warning: Ordered consumes Entries.fifo with the default max_attempts of 5: with the default delay of 30 s, an "
+        "outage of more than 2 minutes dead-letters the first messages of each group, and the messages behind them "
+        "run. Set BatchSize: 1, so that receives behind a failing message use up no attempts, and max_attempts for the "
+        "longest outage (40 for 15 minutes).",
     ]
     assert lines[4] == "  - SQSPollerPolicy: {QueueName: !GetAtt Entries.QueueName}"
     assert result.stderr.startswith("Warning: ")

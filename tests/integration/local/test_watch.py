@@ -44,11 +44,15 @@ def test_a_change_that_cannot_run_is_shown_and_no_message_loses_an_attempt(proje
         local.until(lambda: local.timeline(during)[-1:] == ["COMMITTED"], "a message, handled by the old code")
         assert local.timeline(during) == ["READY", "IN_FLIGHT 1", "COMMITTED"]
 
-        project.write("plain/app.py", working.replace("handled by", "seen by"))
+        project.write(
+            "plain/app.py", working.replace("handled by", "seen by").replace("json, os", "json, os, requests")
+        )
         local.wait(r"^Plain: app\.py changed\. The handler can be imported again; the new code is running\.$")
         after = local.send("jobs", "{}")
         local.until(lambda: local.timeline(after)[-1:] == ["COMMITTED"], "a message, handled by the new code")
         assert "Plain: seen by plain" in local.text
+        local.wait(r"^Warning: Plain imports requests \(plain/app\.py:2\), which its build does not contain\.")
+        assert local.text.count("Warning: Ordered") == 1, "a warning of the start is not shown again"
 
         template = (project.folder / "template.yaml").read_text()
         project.write("template.yaml", f"{template}Oops: [")

@@ -59,11 +59,15 @@ def test_max_attempts_above_the_max_receive_count_is_found_if_it_is_certain(
     assert [f"{each.text} {each.snippet}" for each in findings] == expected
 
 
-SHARED = (
-    "FifoFunction takes up to 10 messages of ledger.fifo at once, with the default max_attempts of 5: each receive "
-    "behind a failing message of its group counts as an attempt, so a message can use up its attempts in one or two "
-    "runs. Set BatchSize: 1, or a higher max_attempts. "
-)
+def with_default_attempts(batch: str = "") -> str:
+    return (
+        "FifoFunction consumes ledger.fifo with the default max_attempts of 5: with the default delay of 30 s, an "
+        "outage of more than 2 minutes dead-letters the first messages of each group, and the messages behind them "
+        f"run. Set {batch}max_attempts for the longest outage (40 for 15 minutes). "
+    )
+
+
+SHARED = with_default_attempts("BatchSize: 1, so that receives behind a failing message use up no attempts, and ")
 
 
 FIFO_ONE_LOW = (
@@ -88,7 +92,7 @@ def fifo_low(count: int, wanted: int) -> str:
         (10, 15, "@consumer(max_attempts=40)", [fifo_low(15, 405)]),
         (10, 405, "@consumer(max_attempts=40)", []),
         (1, 15, "@consumer(max_attempts=40)", [FIFO_ONE_LOW]),
-        (1, 10, "@consumer", []),
+        (1, 10, "@consumer", [with_default_attempts()]),
         (10, 3, "def consumer(handler): return handler\n@consumer", []),
     ],
 )

@@ -35,7 +35,11 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool, queue: str = ""
         client = sqs_client(endpoint_of(endpoint_url, os.environ, aws=aws))
         yield client
     except NotConnected as error:
-        refuse(f"no SQS answers at {place(client)}: start tarry local, or give --endpoint-url or --aws ({error})", 1)
+        refuse(
+            f"no SQS answers at {place(client)}: start tarry local, or give its address (--endpoint-url URL) if it has "
+            f"another port, or --aws ({error})",
+            1,
+        )
     except ClientError as error:
         if is_no_queue(error_code(error)):
             existing = _queues(client, queue)

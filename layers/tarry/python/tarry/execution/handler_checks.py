@@ -162,8 +162,8 @@ def _refuse_signature(signature: Signature, role: Role) -> None:
     if names[:2] == ("event", "context") and is_of_powertools(signature.function.__globals__.get("__name__")):
         raise ConfigurationError(
             f"{signature.function.__qualname__} cannot be a handler: a decorator of Powertools below {role.decorator} "
-            f"is for Lambda handlers. Write {role.decorator} below it, directly above the function; if Powertools then "
-            "refuses the consumer, call it from a function, as the page 'From Powertools' of tarry's docs shows"
+            f"is for Lambda handlers. Write {role.decorator} below it (only capture_method stays below); if Powertools "
+            "then refuses the consumer, call it from a function, as the page 'From Powertools' of tarry's docs shows"
         )
     if names[:1] == ("event",):
         raise ConfigurationError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from tarry.lint import findings_at_start
 from tarry.local.background import Watcher
 from tarry.local.plan import make_plan
 from tarry.template import TemplateError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from tarry.lint import Finding
     from tarry.local.cloud import LocalCloud
     from tarry.local.functions.host import FunctionCode
     from tarry.local.plan import RunPlan
@@ -40,6 +42,7 @@ class Reloader:
     def __init__(self, plan: RunPlan) -> None:
         self.watcher = Watcher()
         self.watcher.add(watched(plan))
+        self._findings = _findings(plan)
 
     async def run(self, cloud: LocalCloud) -> None:
         """Reload what has changed, until cancelled."""
@@ -60,8 +63,17 @@ class Reloader:
                 if name not in loaded
             }
             await asyncio.gather(*(_reload_code(cloud, name, found) for name, found in names.items() if found))
+            await self._warn(cloud)
 
         await self.watcher.run(changed)
+
+    async def _warn(self, cloud: LocalCloud) -> None:
+        """Show the warnings of the start that the changes have added."""
+        loop = asyncio.get_running_loop()
+        before, self._findings = self._findings, await loop.run_in_executor(None, _findings, cloud.plan)
+        for text, finding in self._findings.items():
+            if text not in before:
+                cloud.note("\n  ".join(filter(None, (f"Warning: {text}", finding.snippet))))
 
     async def _reload_template(self, cloud: LocalCloud) -> Collection[str]:
         """Run the changed template; return the names of the functions that were loaded.
@@ -163,6 +175,11 @@ async def _run_plan(cloud: LocalCloud, codes: Mapping[str, FunctionCode]) -> Col
         if logical_id not in cloud.mappings:
             cloud.connect(logical_id, settings)
     return loaded
+
+
+def _findings(plan: RunPlan) -> dict[str, Finding]:
+    """Return the findings by their texts."""
+    return {finding.text: finding for finding in findings_at_start(plan.template, plan.all_mappings)}
 
 
 def _queues_of(plan: RunPlan) -> dict[str, TemplateQueue]:

@@ -29,11 +29,13 @@ def receive_counts(
         return
     file, line = place()
     count = queue.max_receive_count
-    if queue.is_fifo and batch_size > 1 and attempts.is_default:
+    if queue.is_fifo and attempts.is_default:
+        several = "BatchSize: 1, so that receives behind a failing message use up no attempts, and "
         text = (
-            f"{function} takes up to {batch_size} messages of {queue.name} at once, with the default max_attempts of "
-            f"{attempts.number}: each receive behind a failing message of its group counts as an attempt, so a message "
-            "can use up its attempts in one or two runs. Set BatchSize: 1, or a higher max_attempts."
+            f"{function} consumes {queue.name} with the default max_attempts of {attempts.number}: with the default "
+            "delay of 30 s, an outage of more than 2 minutes dead-letters the first messages of each group, and the "
+            f"messages behind them run. Set {several if batch_size > 1 else ''}max_attempts for the longest outage "
+            "(40 for 15 minutes)."
         )
         yield Finding(RULE, (function,), text, file=file, line=line)
     if queue.dead_letter_arn is None:
