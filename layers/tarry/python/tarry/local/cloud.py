@@ -78,10 +78,7 @@ class LocalCloud:
 
     async def update_backing(self, template: Template, urls: Mapping[str, str]) -> list[str]:
         """Create the resources of a template; return notes about those that cannot be changed. Raises `UsageError`."""
-        notes = await self.backing.update(template, urls)
-        if isinstance(self.sqs, EmbeddedSqs):
-            self.sqs.model.other_services = self.backing.url
-        return notes
+        return await self.backing.update(template, urls)
 
     def code_of(self, function: TemplateFunction) -> FunctionCode:
         """Return the code of a function, with all its variables.
@@ -161,12 +158,14 @@ async def running(
         asyncio.get_running_loop().set_exception_handler(partial(_bug, history))
         sqs, url = await _sqs(plan, settings, scheduler, history, stack)
         await sqs.ready()
-        given = settings.overrides
-        backing = ForeignBacking(given) if isinstance(sqs, ForeignSqs) else EmbeddedBacking(given, stack)
+        backing = _backing(sqs, plan, settings, history, stack)
         launcher = Launcher()
         stack.callback(launcher.close)
         cloud = LocalCloud(url, plan, settings, sqs, backing, scheduler, history, launcher)
-        await cloud.update_backing(plan.template, sqs.urls)
+        for text in await cloud.update_backing(plan.template, sqs.urls):
+            note(text)
+        if isinstance(backing, EmbeddedBacking) and settings.seed:
+            await backing.seed(settings.seed, plan.template.region)
         stack.push_async_callback(cloud.close)
         await _start_functions(cloud, note)
         for mapping in plan.all_mappings:
@@ -200,6 +199,22 @@ async def _sqs(
     except PortTaken as error:
         raise UsageError(f"{error}: is tarry local already running? Use --port for another port") from error
     return EmbeddedSqs(model, scheduler, queues), url
+
+
+def _backing(
+    sqs: EmbeddedSqs | ForeignSqs, plan: RunPlan, settings: RunSettings, history: History, stack: AsyncExitStack
+) -> EmbeddedBacking | ForeignBacking:
+    """Return the other services; nothing of them runs before they are needed."""
+    if isinstance(sqs, ForeignSqs):
+        return ForeignBacking(settings.overrides)
+
+    def refuse_invoke(function: str, kind: str, payload: bytes) -> tuple[int, dict[str, str], bytes]:
+        return 404, {}, b""
+
+    def note(text: str) -> None:
+        history.record("noted", text=text, style="yellow")
+
+    return EmbeddedBacking(sqs.model, settings.overrides, plan.template.region, stack, note, refuse_invoke)
 
 
 async def _start_functions(cloud: LocalCloud, note: Note) -> None:

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
-from tarry.local.aws.client import DEFAULT_PORT
+from tarry.local.aws.client import DEFAULT_PORT, exports
 from tarry.local.aws.embedded import EmbeddedSqs
 from tarry.local.background import in_background
 from tarry.local.cloud import LocalCloud, running
-from tarry.local.functions.variables import exports
 from tarry.local.plan import RunPlan, RunSettings
 from tarry.local.project import Note
 from tarry.local.reloading import Reloader

@@ -28,6 +28,7 @@ from tarry.template.model import (
 from tarry.template.names import LazyValues, with_names
 from tarry.template.parameters import parameter_values
 from tarry.template.policies import permissions_of
+from tarry.template.unplayed import OF_OTHER_EVENTS, unplayed
 
 T = TypeVar("T")
 
@@ -46,14 +47,28 @@ QUEUE_ATTRIBUTES = (
 )
 """The queue attributes that affect messages; encryption, tags and policies do not."""
 
-BACKING_TYPES = frozenset({"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SNS::Topic", "AWS::KMS::Key"})
+BACKING_TYPES = frozenset(
+    {
+        "AWS::DynamoDB::Table",
+        "AWS::Events::EventBus",
+        "AWS::Events::Rule",
+        "AWS::KMS::Alias",
+        "AWS::KMS::Key",
+        "AWS::Kinesis::Stream",
+        "AWS::S3::Bucket",
+        "AWS::SNS::Subscription",
+        "AWS::SNS::Topic",
+        "AWS::SSM::Parameter",
+        "AWS::SecretsManager::Secret",
+    }
+)
 """The types of resources that can be created on a developer machine, besides queues and functions."""
 
 PLAYED_TYPES = frozenset({"AWS::SQS::Queue", "AWS::Lambda::Function", "AWS::Lambda::EventSourceMapping"})
 """The types of resources that must be resolvable."""
 
-OF_OTHER_EVENTS = frozenset({"StartingPosition", "Queues", "SelfManagedEventSource"})
-"""Properties that only mappings of streams, message brokers and Kafka have."""
+SEPARATE = frozenset({"Targets", "Subscription"})
+"""Properties of rules and topics whose elements are resolved one by one: some may be APIs or state machines."""
 
 Resources = Mapping[str, Mapping[str, Any]]
 
@@ -108,7 +123,7 @@ def _read(
         mappings=mappings,
         backing=_backing(resources, scope, reading),
         placeholders=values.placeholders,
-        not_played=tuple(not_played),
+        not_played=(*not_played, *unplayed(resources)),
         left_out=tuple(dict.fromkeys(reading.left_out)),
     )
 
@@ -314,7 +329,11 @@ def _backing(resources: Resources, scope: Intrinsics, reading: _Reading) -> dict
         if resource["Type"] in BACKING_TYPES:
             properties: dict[str, Any] = {}
             for key, value in (resource.get("Properties") or {}).items():
-                properties |= reading.attempt(partial(resolved, key, value, logical_id), is_needed=False) or {}
+                parts = value if key in SEPARATE and isinstance(value, list) else [value]
+                found = [reading.attempt(partial(resolved, key, each, logical_id), is_needed=False) for each in parts]
+                kept = [each[key] for each in found if each]
+                if kept:
+                    properties[key] = kept if parts is value else kept[0]
             backing[logical_id] = {"Type": resource["Type"], "Properties": properties}
     return backing
 

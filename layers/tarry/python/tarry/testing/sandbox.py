@@ -239,7 +239,9 @@ class Sandbox:
         if resources and not self._uses_moto:
             from tarry.testing.resources import moto_in_process
 
-            self._until_closed.enter_context(moto_in_process(template.region, self.client))
+            self._until_closed.enter_context(
+                moto_in_process(template.region, self.client, self.sqs.call, lambda: self.now)
+            )
             self._uses_moto = True
         try:
             moto = self._until_closed if resources else None

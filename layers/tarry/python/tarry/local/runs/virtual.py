@@ -7,14 +7,16 @@ import logging
 import sys
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from tarry.local.aws.isolation import NOWHERE, isolated_from_aws
+from tarry.local.aws.isolation import isolated_from_aws
+from tarry.local.aws.services import Services
 from tarry.local.runs.endless import EndlessFailures
 from tarry.local.runs.keeping import keep
 from tarry.local.runs.report import RunReport, dead_letters_of, messages_of
+from tarry.local.seeding import make_calls
 from tarry.local.show.log import FirstTracebacks
 from tarry.simulator.client import simulated_clients
 from tarry.simulator.code import CodeError
@@ -27,11 +29,11 @@ from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
 from tarry.testing import Sandbox
 from tarry.testing.ignored_failures import IgnoredFailures
-from tarry.testing.resources import Resources, moto_for
+from tarry.testing.resources import Resources
 from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tarry.local.plan import RunPlan, RunSettings
     from tarry.local.project import Note
@@ -67,8 +69,8 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
     if not plan.samples:
         return VirtualRun(RunReport(expected=settings.expected), [], 0)
     with (
-        _surroundings(plan.template),
         Sandbox(region=plan.template.region) as sandbox,
+        _surroundings(plan.template, sandbox, note) as services,
         simulated_clients(sandbox.client),
     ):
         endless = EndlessFailures()
@@ -77,6 +79,7 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
         sandbox.history.listen(transcript.warn)
         with logging_to(transcript, verbose=settings.verbose):  # before imports: Powertools adapts its loggers to it
             mappings = _assemble(sandbox, plan, settings, transcript, note)
+            make_calls(settings.seed, services.url, plan.template.region, sandbox.sqs.call)
             numbers = _send(sandbox, plan, note)
             problem, interrupted = _let_happen(sandbox, settings, transcript, endless)
         found = sandbox.report()
@@ -102,14 +105,24 @@ def _seconds(messages: Sequence[MessageTimeline], sandbox: Sandbox) -> float:
 
 
 @contextmanager
-def _surroundings(template: Template) -> Iterator[None]:
-    """Isolate the run from AWS; run moto if the template has tables, buckets, or topics."""
-    if not template.backing:
-        with isolated_from_aws(template.region, NOWHERE):
-            yield
-        return
-    with moto_for(template) as url, isolated_from_aws(template.region, url):
-        yield
+def _surroundings(template: Template, sandbox: Sandbox, note: Note) -> Iterator[Services]:
+    """Isolate the run from AWS. Services beside SQS are those of moto, in virtual time."""
+
+    def call(operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        # In a thread of moto, while the function that called moto waits: nothing else runs.
+        return sandbox.sqs.called_by("http", operation, parameters)
+
+    def refuse_invoke(function: str, kind: str, payload: bytes) -> tuple[int, dict[str, str], bytes]:
+        return 404, {}, b""
+
+    services = Services(call, refuse_invoke, note, now=lambda: sandbox.now)
+    try:
+        with isolated_from_aws(template.region, services.url):
+            if template.backing:
+                services.start()
+            yield services
+    finally:
+        services.close()
 
 
 def _assemble(
@@ -118,6 +131,8 @@ def _assemble(
     """Create the resources of the template; return the mappings that feed functions here."""
     template = plan.template
     resources = Resources(template, {name: sandbox.sqs.url(name) for name in with_foreign_queues(template)})
+    for text in resources.problems:
+        note(text)
     environment: dict[str, dict[str, str]] = {}
     mappings = []
     for mapping in template.mappings:
