@@ -1,4 +1,4 @@
-"""What starts a function or sends a message on AWS, and is not played here: schedules, APIs, streams."""
+"""The resources that start functions or send messages on AWS, but not here: schedules, APIs, streams."""
 
 from __future__ import annotations
 

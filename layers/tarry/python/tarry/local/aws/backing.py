@@ -83,7 +83,7 @@ class EmbeddedBacking:
         """
         loop = asyncio.get_running_loop()
         if template.backing:
-            await loop.run_in_executor(None, self._services.start)
+            await loop.run_in_executor(None, self._services.start, ", ".join(template.backing))
         make = partial(Resources, template, urls, self._resources)
         self._resources = await loop.run_in_executor(None, make)
         unchanged = [f"{name} stays as it was until you restart tarry local." for name in self._resources.unchanged]

@@ -76,7 +76,7 @@ class Services:
         self._thread = threading.Thread(target=self._serve_when_called, name="services", daemon=True)
         self._thread.start()
 
-    def start(self) -> None:
+    def start(self, needed_for: str = "AWS services other than SQS") -> None:
         """Import moto now, and reset its state, which is global to the process.
 
         Raises:
@@ -84,7 +84,7 @@ class Services:
         """
         with self._lock:
             if self._application is None:
-                self._application = self._moto()
+                self._application = self._moto(needed_for)
 
     def close(self) -> None:
         """Stop, and close the port."""
@@ -120,7 +120,7 @@ class Services:
             self._server = make_server(HOST, 0, self._answer, threaded=True, request_handler=handler, fd=fd)
         self._server.serve_forever(poll_interval=0.05)
 
-    def _moto(self) -> Wsgi:
+    def _moto(self, needed_for: str) -> Wsgi:
         try:
             with warnings.catch_warnings():  # moto warns of a missing library before it raises the error
                 warnings.filterwarnings("ignore", "When using MotoServer", UserWarning)
@@ -128,8 +128,7 @@ class Services:
         except ModuleNotFoundError as error:
             library = (error.name or "").partition(".")[0]
             raise UsageError(
-                f"tarry local needs {library} for AWS services other than SQS; "
-                f"install it with: {install_command('local,local-aws')}"
+                f"tarry local needs {library} for {needed_for}; install it with: {install_command('local,local-aws')}"
             ) from error
         from moto.moto_api._internal import mock_random
         from moto.moto_api._internal.models import moto_api_backend

@@ -119,7 +119,7 @@ def _surroundings(template: Template, sandbox: Sandbox, note: Note) -> Iterator[
     try:
         with isolated_from_aws(template.region, services.url):
             if template.backing:
-                services.start()
+                services.start(", ".join(template.backing))
             yield services
     finally:
         services.close()
