@@ -85,12 +85,17 @@ Resources:
       Handler: app.sink
       Events: {Raw: EVENT, Wrapped: EVENT, Files: EVENT, Paid: EVENT}
 """
-for _name in ("Jobs", "Raw", "Wrapped", "Files", "Paid"):
-    _event = (
-        f"{{Type: SQS, Properties: {{Queue: !GetAtt {_name}.Arn, FunctionResponseTypes: [ReportBatchItemFailures]}}}}"
-    )
-    TEMPLATE = TEMPLATE.replace(f"{_name}: EVENT", f"{_name}: {_event}")
 
+
+def with_events(template: str, *queues: str) -> str:
+    """Return a template in which each ``EVENT`` is one of a queue with the same name."""
+    for name in queues:
+        event = f"{{Type: SQS, Properties: {{Queue: !GetAtt {name}.Arn, FunctionResponseTypes: [{REPORTS}]}}}}"
+        template = template.replace(f"{name}: EVENT", f"{name}: {event}")
+    return template.replace("python3.11", f"python3.{sys.version_info.minor}")
+
+
+REPORTS = "ReportBatchItemFailures"
 APP = """
 import json
 import os
@@ -158,7 +163,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "src").mkdir()
     (tmp_path / "src/app.py").write_text(APP)
-    (tmp_path / "template.yaml").write_text(TEMPLATE.replace("python3.11", f"python3.{sys.version_info.minor}"))
+    template = with_events(TEMPLATE, "Jobs", "Raw", "Wrapped", "Files", "Paid")
+    (tmp_path / "template.yaml").write_text(template)
     (tmp_path / "seed.jsonl").write_text("\n".join(json.dumps(call) for call in SEED))
     arn = "arn:aws:sqs:us-east-1:123456789012:Jobs"
     (tmp_path / "event.json").write_text(json.dumps({"Records": [{"body": "1", "eventSourceARN": arn}]}))
@@ -208,6 +214,90 @@ def test_topics_buckets_and_event_buses_send_to_queues_and_resources_are_made(fo
         assert again.stderr == result.stderr
 
 
+INVOKING = """
+Transform: AWS::Serverless-2016-10-31
+Globals: {Function: {Runtime: python3.11, Timeout: 20, CodeUri: src}}
+Resources:
+  Jobs: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: 60}}
+  Failures: {Type: AWS::SQS::Queue}
+  Letters: {Type: AWS::SQS::Queue}
+  Worker:
+    Type: AWS::Serverless::Function
+    Properties:
+      Handler: app.handler
+      Environment: {Variables: {PRICE: !Ref Price, BROKEN: !GetAtt Broken.Arn}}
+      Events: {Jobs: EVENT}
+  Price: {Type: AWS::Serverless::Function, Properties: {Handler: app.price, Environment: {Variables: {TAX: "2"}}}}
+  Broken:
+    Type: AWS::Serverless::Function
+    Properties:
+      Handler: app.broken
+      DeadLetterQueue: {Type: SQS, TargetArn: !GetAtt Letters.Arn}
+      EventInvokeConfig:
+        MaximumRetryAttempts: RETRIES
+        DestinationConfig: {OnFailure: {Type: SQS, Destination: !GetAtt Failures.Arn}}
+  Sink:
+    Type: AWS::Serverless::Function
+    Properties: {Handler: app.sink, Events: {Failures: EVENT, Letters: EVENT}}
+"""
+INVOKING_APP = """
+import json
+import os
+
+import boto3
+
+def handler(event, context):
+    client = boto3.client("lambda")
+    for name in ("PRICE", "BROKEN"):
+        answer = client.invoke(FunctionName=os.environ[name], Payload=json.dumps({"net": 5}))
+        found = json.load(answer["Payload"])
+        print(found.get("gross", found.get("errorType")), answer["StatusCode"], answer.get("FunctionError"))
+    kind = {"InvocationType": "Event", "Payload": json.dumps({"order": 1})}
+    print(client.invoke(FunctionName=os.environ["BROKEN"], **kind)["StatusCode"])
+    try:
+        client.invoke(FunctionName="nobody")
+    except client.exceptions.ResourceNotFoundException as error:
+        print(error)
+
+def price(event, context):
+    return {"gross": event["net"] + int(os.environ["TAX"])}
+
+def broken(event, context):
+    raise KeyError("broken")
+
+def sink(event, context):
+    for record in event["Records"]:
+        body = json.loads(record["body"])
+        attributes = {name: each["stringValue"] for name, each in record["messageAttributes"].items()}
+        attributes.pop("RequestID", None)
+        print(body.get("requestContext", body).get("approximateInvokeCount"), body.get("requestPayload", body), attributes)
+"""
+
+
+@pytest.mark.parametrize(("retries", "options"), [(0, []), (1, ["--skip-time"])])
+def test_a_function_invokes_others_which_have_failure_destinations(
+    folder: Path, retries: int, options: list[str]
+) -> None:
+    template = INVOKING.replace("RETRIES", str(retries))
+    Path("template.yaml").write_text(with_events(template, "Jobs", "Failures", "Letters"))
+    Path("src/app.py").write_text(INVOKING_APP)
+    result = run("--expect", "committed=3", *options)
+    assert result.exit_code == 0, result.output
+    assert [line for line in printed(result, "Worker") if " message" not in line] == [
+        "202",
+        "7 200 None",
+        "An error occurred (ResourceNotFoundException) when calling the Invoke operation: "
+        "Function not found: the template has no function nobody",
+        "KeyError 200 Unhandled",
+    ]
+    assert [line for line in printed(result, "Sink") if " message" not in line] == [
+        f"{retries + 1} {{'order': 1}} {{}}",
+        "None {'order': 1} {'ErrorCode': '200', 'ErrorMessage': \"KeyError: 'broken'\"}",
+    ]
+    if options:
+        assert "settled in 1 min 1 s of virtual time" in result.stdout
+
+
 def test_a_seed_that_a_service_refuses_or_that_is_wrong_stops_the_start_in_one_line(folder: Path) -> None:
     no_bucket = {"service": "s3", "operation": "put_object", "parameters": {"Bucket": "none", "Key": "k", "Body": ""}}
     no_queue = {"service": "sqs", "operation": "send_message", "parameters": {"QueueUrl": "None", "MessageBody": "x"}}
@@ -243,7 +333,10 @@ def without_resources() -> None:
 
 def test_moto_is_not_imported_for_a_template_with_queues_alone_until_it_is_called(folder: Path) -> None:
     without_resources()
-    code = "import atexit, sys; atexit.register(lambda: print('moto:', 'moto' in sys.modules)); import tarry.cli as c; c.main()"
+    code = (
+        "import atexit, sys; atexit.register(lambda: print('moto:', 'moto' in sys.modules)); "
+        "import tarry.cli as c; c.main()"
+    )
     command = [sys.executable, "-c", code, "local", "--event", "event.json", "--skip-time"]
     for body, is_imported in (
         ("pass", False),

@@ -71,7 +71,7 @@ async def _send(cloud: LocalCloud, board: Board, note: Note) -> None:
 
 
 async def _until_settled(cloud: LocalCloud, outlook: Outlook, until: float) -> None:
-    while not (outlook.board.is_settled and outlook.tallies.is_idle):
+    while not (outlook.board.is_settled and outlook.tallies.is_idle and not (cloud.invoker and cloud.invoker.pending)):
         if isinstance(cloud.sqs, EmbeddedSqs) and outlook.tallies.is_idle and outlook.board.is_hopeless(until):
             return
         await asyncio.sleep(CHECK_SECONDS)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from tarry.template.model import (
     DEFAULT_TIMEOUT_SECONDS,
     DEFAULT_VISIBILITY_SECONDS,
     Template,
+    TemplateAsync,
     TemplateError,
     TemplateFunction,
     TemplateMapping,
@@ -119,7 +120,12 @@ def _read(
         path=path,
         region=region,
         queues=_without_cycle({queue.name: queue for queue in _queues(resources, scope, reading)}),
-        functions={each.name: each for each in _functions(resources, scope, finder, consumers, reading)},
+        functions=_with_async(
+            {each.name: each for each in _functions(resources, scope, finder, consumers, reading)},
+            resources,
+            scope,
+            reading,
+        ),
         mappings=mappings,
         backing=_backing(resources, scope, reading),
         placeholders=values.placeholders,
@@ -266,6 +272,36 @@ def _function(logical_id: str, resources: Resources, scope: Intrinsics, finder: 
         build_reason=code.build_reason,
         permissions=permissions_of(properties.get("Role"), resources, finder.resources, scope),
     )
+
+
+def _with_async(
+    functions: dict[str, TemplateFunction], resources: Resources, scope: Intrinsics, reading: _Reading
+) -> dict[str, TemplateFunction]:
+    """Return the functions with their settings for asynchronous invocations."""
+
+    def resolved(properties: Mapping[str, Any], *path: str) -> Any:
+        value: Any = properties
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        return reading.attempt(partial(scope.settled, value, ".".join(path)), is_needed=False)
+
+    for name, function in functions.items():
+        properties = resources[function.logical_id].get("Properties") or {}
+        if arn := resolved(properties, "DeadLetterConfig", "TargetArn"):
+            functions[name] = replace(function, asynchronous=TemplateAsync(dead_letter_arn=arn))
+    for logical_id, properties in _of_type(resources, "AWS::Lambda::EventInvokeConfig"):
+        found = re.sub(r"^.*:function:", "", str(resolved(properties, "FunctionName"))).partition(":")[0]
+        if found in functions:
+            functions[found] = replace(
+                functions[found],
+                asynchronous=replace(
+                    functions[found].asynchronous,
+                    retries=_integer(properties, "MaximumRetryAttempts", 2, logical_id),
+                    on_success=resolved(properties, "DestinationConfig", "OnSuccess", "Destination"),
+                    on_failure=resolved(properties, "DestinationConfig", "OnFailure", "Destination"),
+                ),
+            )
+    return functions
 
 
 def _environment(variables: Mapping[str, Any], scope: Intrinsics, where: str) -> tuple[dict[str, Any], dict[str, str]]:

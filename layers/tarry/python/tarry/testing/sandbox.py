@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from tarry.simulator.functions import FunctionSettings
 from tarry.simulator.history import History
+from tarry.simulator.lambda_invoke import Invoker, InvokeTarget
 from tarry.simulator.recursion import Lineage, RecursiveLoop
 from tarry.simulator.scheduler import START
 from tarry.simulator.simulation import Simulation
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
     from tarry.delay import Delay
     from tarry.simulator.code import Code
-    from tarry.template import Template
+    from tarry.simulator.invocations import FunctionHost
+    from tarry.template import Template, TemplateFunction
 
     Environment = Mapping[str, str | Mapping[str, str]]
 
@@ -380,6 +382,20 @@ class Sandbox:
             self._simulation.close()
 
     # inside
+
+    def _host(self, function: TemplateFunction, variables: Mapping[str, str]) -> FunctionHost:
+        """Return a function of a template, for code that invokes it: that of its queue, or a new one."""
+        from tarry.testing.assembly import code_of, settings_of
+
+        if function.name not in self._code:
+            self._code[function.name] = code_of(function, variables)
+        code = self._code[function.name]
+        return self._hosting.function_of(code.handler, settings_of(function), code.running)
+
+    def _invoker(self, find: Callable[[str], InvokeTarget], note: Callable[[str], None]) -> Invoker:
+        """Return an invoker of functions, for code that invokes them."""
+        call = partial(self.sqs.called_by, "http")
+        return Invoker(self._simulation.scheduler, find, call, self.world.new_id, note)
 
     def _random(self, of: str) -> Random:
         return Random(f"{self.seed} {of}")

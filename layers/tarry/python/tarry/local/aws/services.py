@@ -24,11 +24,12 @@ from tarry.tooling.installation import install_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tarry.simulator.lambda_invoke import InvokeAnswer
     from tarry.testing.moto_relay import Call
 
     Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-    Invoke = Callable[[str, str, bytes], tuple[int, dict[str, str], bytes]]
-    """Invokes a function: its name or ARN, the invocation type, the payload. Returns status, headers and body."""
+    Invoke = Callable[[str, str, bytes], InvokeAnswer]
+    """Invokes a function: its name or ARN, the invocation type, the payload."""
 
 BACKLOG = 128
 STOP_SECONDS = 1.0

@@ -104,6 +104,12 @@ def only_sqs(service: str) -> str:
     return f"This endpoint has only SQS, not {service}: set AWS_ENDPOINT_URL to the endpoint of the other services."
 
 
+def service_of(request: web.Request) -> str:
+    """Return the service that a request is signed for; empty if it is not signed."""
+    scope = SCOPE.search(request.headers.get("Authorization", ""))
+    return scope[1] if scope else ""
+
+
 def query_protocol_error(service: str) -> web.Response:
     """Return the error for a request without X-Amz-Target, in the XML form that an SDK of the query protocol reads.
 
@@ -115,6 +121,12 @@ def query_protocol_error(service: str) -> web.Response:
     )
     if service not in {"", "sqs"}:
         text = only_sqs(service)
+    if service == "s3":
+        return web.Response(
+            body=f"<Error><Code>InvalidAction</Code><Message>{escape(text)}</Message></Error>",
+            status=400,
+            content_type="text/xml",
+        )
     error = f"<Error><Type>Sender</Type><Code>InvalidAction</Code><Message>{escape(text)}</Message></Error>"
     body = f"<ErrorResponse>{error}<RequestId>{os.urandom(16).hex()}</RequestId></ErrorResponse>"
     return web.Response(status=400, text=body, content_type="text/xml")
@@ -189,8 +201,7 @@ class SqsServer:
     async def _request(self, request: web.Request) -> web.Response:
         target = request.headers.get("X-Amz-Target")
         if target is None:
-            scope = SCOPE.search(request.headers.get("Authorization", ""))
-            return query_protocol_error(scope[1] if scope else "")
+            return query_protocol_error(service_of(request))
         try:
             operation = operation_in(target)
             parameters = parameters_in(operation, await request.read())
@@ -208,7 +219,9 @@ class SqsServer:
             return self._sqs.called_by("http", operation, parameters)
         return await self._long_polls.receive(parameters, lambda: _is_gone(request))
 
-    async def _about(self, _: web.Request) -> web.Response:
+    async def _about(self, request: web.Request) -> web.Response:
+        if service := service_of(request):
+            return query_protocol_error(service)
         return web.Response(
             text=f"tarry's local SQS. Give an AWS SDK or CLI the endpoint URL {self._sqs.endpoint_url}\n"
             f"GET /queues lists the queues and their numbers of messages as JSON.\n"
