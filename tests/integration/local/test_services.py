@@ -270,7 +270,8 @@ def sink(event, context):
         body = json.loads(record["body"])
         attributes = {name: each["stringValue"] for name, each in record["messageAttributes"].items()}
         attributes.pop("RequestID", None)
-        print(body.get("requestContext", body).get("approximateInvokeCount"), body.get("requestPayload", body), attributes)
+        count = body.get("requestContext", body).get("approximateInvokeCount")
+        print(count, body.get("requestPayload", body), attributes)
 """
 
 
@@ -389,7 +390,7 @@ def test_another_terminal_uses_a_running_tarry_local_whose_services_start_when_t
                 getattr(client(service, f"http://127.0.0.1:{local.port}"), operation)()
         with urllib.request.urlopen(f"{others}/moto-api/") as answer:
             assert answer.status == 200
-    nobody = local_env(local.port)
-    assert (nobody.returncode, nobody.stdout) == (2, "")
+    refused = local_env(local.port)
+    assert (refused.returncode, refused.stdout) == (2, "")
     text = f"tarry: no tarry local runs at http://127.0.0.1:{local.port}: start it, or name its port"
-    assert nobody.stderr.startswith(text)
+    assert refused.stderr.startswith(text)

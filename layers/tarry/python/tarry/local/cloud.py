@@ -112,9 +112,9 @@ class LocalCloud:
         if function is None:
             raise UnknownFunction(f"Function not found: the template has no function {name}")
         if name not in self.functions:
+            if problem := missing_code(function):
+                raise UnknownFunction(f"{name} is not run here: {problem}")
             try:
-                if problem := missing_code(function):
-                    raise UsageError(problem)
                 self.functions[name] = self.host(self.code_of(function))
             except (UsageError, TemplateError) as error:
                 raise UnknownFunction(f"{name} is not run here: {error}") from error

@@ -95,9 +95,11 @@ class Invoker:
             event = json.loads(payload or b"null")
             target = self._find(name)
         except ValueError as error:
-            done(failed(400, "InvalidRequestContentException", f"Could not parse request body into json: {error}"))
+            done(
+                invoke_error(400, "InvalidRequestContentException", f"Could not parse request body into json: {error}")
+            )
         except UnknownFunction as error:
-            done(failed(404, "ResourceNotFoundException", str(error)))
+            done(invoke_error(404, "ResourceNotFoundException", str(error)))
         else:
             match kind:
                 case "DryRun":
@@ -175,16 +177,16 @@ class Invoker:
 
 def _answer(result: InvocationResult) -> InvokeAnswer:
     if result.kind == "throttled":
-        return failed(429, "TooManyRequestsException", "Rate Exceeded.")
+        return invoke_error(429, "TooManyRequestsException", "Rate Exceeded.")
     if result.kind == "recursive":
-        return failed(400, "RecursiveInvocationException", result.text)
+        return invoke_error(400, "RecursiveInvocationException", result.text)
     headers = {"Content-Type": "application/json", "X-Amz-Executed-Version": VERSION}
     if result.kind != "returned":
         headers["X-Amz-Function-Error"] = "Unhandled"
     return InvokeAnswer(200, headers, json.dumps(result.value).encode())
 
 
-def failed(status: int, code: str, text: str) -> InvokeAnswer:
+def invoke_error(status: int, code: str, text: str) -> InvokeAnswer:
     """Return an error of Lambda."""
     headers = {"Content-Type": "application/json", "x-amzn-ErrorType": code}
     return InvokeAnswer(status, headers, json.dumps({"Type": "User", "message": text, "Message": text}).encode())

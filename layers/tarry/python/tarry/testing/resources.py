@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.client import simulated_clients
@@ -35,7 +36,7 @@ MINOR = frozenset(
         "AWS::SecretsManager::Secret",
     }
 )
-"""The types that are left out if moto cannot create them and no function refers to them."""
+"""The types that are left out if moto cannot create them."""
 
 
 @contextmanager
@@ -59,13 +60,12 @@ def moto_in_process(region: str, sqs: Callable[[], Any], call: Call, now: Callab
         yield
 
 
+@dataclass(frozen=True)
 class Unmade:
-    """A resource that could not be created. It has a name only if nothing refers to it."""
+    """A resource that could not be created. Its Ref is its name: calls to it fail as at AWS."""
 
-    physical_resource_id = ""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
+    physical_resource_id: str
+    why: str
 
 
 class Resources:
@@ -132,7 +132,7 @@ class Resources:
                 if resource["Type"] not in MINOR:
                     raise UsageError(text) from error
                 self.problems.append(text)
-                made = Unmade(text)
+                made = Unmade(name, text)
             self._made[logical_id], self._refs[logical_id] = made, made.physical_resource_id
         return self._made[logical_id]
 
@@ -147,8 +147,10 @@ class Resources:
 
     def _look_up(self, reference: Reference, where: str) -> None:
         made, path = self._make(reference.name), f"{reference.name}.{reference.attribute}"
-        if isinstance(made, Unmade):
-            raise UsageError(f"{where}: {reference} cannot be resolved: {made.text}")
+        if isinstance(made, Unmade) and reference.attribute:
+            raise UsageError(
+                f"{where}: {reference} cannot be resolved: {made.why}; set the variable (--env NAME=VALUE)"
+            )
         if reference.attribute and path not in self._attributes:
             try:
                 self._attributes[path] = made.get_cfn_attribute(reference.attribute)

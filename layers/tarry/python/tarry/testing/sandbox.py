@@ -223,7 +223,8 @@ class Sandbox:
         logical id: ``{"STAGE": "test", "OrdersFunction": {"TABLE": "orders"}}``. Other variables have
         the template's values: queues their URLs, tables and buckets their names.
 
-        ``resources=True`` also makes the template's DynamoDB tables, S3 buckets, SNS topics and KMS keys, in moto.
+        ``resources=True`` also makes the template's tables, buckets, topics, keys, parameters, secrets, event buses and
+        streams, in moto; what topics, buckets and event buses send to queues arrives in the queues of the sandbox.
         Until the sandbox is closed, boto3 uses moto in this process, except for SQS: the SQS clients that it makes are
         those of the sandbox. ``AWS_DEFAULT_REGION`` is the region of the template.
 

@@ -70,6 +70,8 @@ class Services:
         self.url = f"http://{HOST}:{self._socket.getsockname()[1]}"
         self._lock = threading.Lock()
         self._patches = ExitStack()
+        self.is_starting = False
+        """Whether moto is imported for a client that waits."""
         self._server: Any = None
         self._is_closed = False
         self._application: Wsgi | None = None
@@ -106,12 +108,15 @@ class Services:
         ready, _, _ = select.select([self._socket, self._woken], [], [])
         if self._woken in ready:
             return
+        self.is_starting = True
         try:
             self.start()
         except UsageError as error:
             self._note(str(error))
             self._socket.close()  # the client gets an error at once
             return
+        finally:
+            self.is_starting = False
         from werkzeug.serving import make_server
 
         with self._lock:

@@ -23,7 +23,7 @@ from tarry.simulator.client import simulated_clients
 from tarry.simulator.code import CodeError
 from tarry.simulator.errors import InvalidParameterValue, SimulationError
 from tarry.simulator.functions import current_call
-from tarry.simulator.lambda_invoke import InvokeAnswer, InvokeTarget, UnknownFunction, failed
+from tarry.simulator.lambda_invoke import InvokeAnswer, InvokeTarget, UnknownFunction, invoke_error
 from tarry.simulator.sqs import SqsError
 from tarry.simulator.stack import in_debugger
 from tarry.template import Template, TemplateError, TemplateMapping
@@ -78,7 +78,7 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
         endless = EndlessFailures()
         sandbox.history.listen(endless.take)
         transcript = Transcript(lambda: sandbox.now)
-        targets = Targets(plan.template, settings, sandbox)
+        targets = InvokableFunctions(plan.template, settings, sandbox)
         invoker = sandbox._invoker(targets.find, transcript.note)
         stack.enter_context(simulated_clients(sandbox.client, virtual_invoke(invoker, sandbox._simulation.actors)))
         sandbox.history.listen(transcript.warn)
@@ -118,9 +118,12 @@ def _surroundings(template: Template, sandbox: Sandbox, note: Note) -> Iterator[
         return sandbox.sqs.called_by("http", operation, parameters)
 
     def refuse(function: str, kind: str, payload: bytes) -> InvokeAnswer:
-        return failed(400, "InvalidRuntimeException", "With --skip-time, functions can be invoked only through boto3.")
+        return invoke_error(
+            400, "InvalidRuntimeException", "With --skip-time, functions can be invoked only through boto3."
+        )
 
     services = Services(call, refuse, note, now=lambda: sandbox.now)
+    sandbox._simulation.actors.is_excused = lambda: services.is_starting
     try:
         with isolated_from_aws(template.region, services.url):
             if template.backing:
@@ -130,7 +133,7 @@ def _surroundings(template: Template, sandbox: Sandbox, note: Note) -> Iterator[
         services.close()
 
 
-class Targets:
+class InvokableFunctions:
     """The functions of a template, for code that invokes them. ``resources`` have the values of their variables."""
 
     def __init__(self, template: Template, settings: RunSettings, sandbox: Sandbox) -> None:
@@ -154,7 +157,12 @@ class Targets:
 
 
 def _assemble(
-    sandbox: Sandbox, plan: RunPlan, settings: RunSettings, targets: Targets, transcript: Transcript, note: Note
+    sandbox: Sandbox,
+    plan: RunPlan,
+    settings: RunSettings,
+    targets: InvokableFunctions,
+    transcript: Transcript,
+    note: Note,
 ) -> list[TemplateMapping]:
     """Create the resources of the template; return the mappings that feed functions here."""
     template = plan.template
