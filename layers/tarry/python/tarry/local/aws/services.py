@@ -156,7 +156,7 @@ class Services:
 
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         moto_api_backend.reset()
-        mock_random.seed(0)
+        mock_random.seed(None if self._now is None else 0)  # in virtual time each run has the same ids
         self._patches.enter_context(relayed(self._sqs, self._note, self._now))
         return Application(application_of)
 
