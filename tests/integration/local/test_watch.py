@@ -76,7 +76,7 @@ def test_a_changed_template_takes_effect_and_its_messages_stay(project: Project)
         changed = template.replace("QUEUE: !Ref Jobs", "QUEUE: other").replace("BatchSize: 5", "BatchSize: 1")
         project.write("template.yaml", changed + NEW_FUNCTION)
         local.wait(
-            "^template.yaml has changed: queue News added; function New added; functions Plain, Ordered changed; "
+            "^template.yaml has changed: queue News added; function New added; function Plain changed; "
             "event NewNews added; event PlainJobs changed.$"
         )
         local.send("News", "one")

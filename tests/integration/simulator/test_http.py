@@ -155,7 +155,7 @@ def test_an_error_that_is_not_in_the_service_model_has_its_code(server: Served, 
     ("target", "body", "name", "text"),
     [
         ("AmazonSQS.SendLetter", b"{}", "UnknownOperationException", "There is no operation AmazonSQS.SendLetter."),
-        ("DynamoDB_20120810.ListTables", b"{}", "UnknownOperationException", "There is no operation DynamoDB_2012081"),
+        ("DynamoDB_20120810.ListTables", b"{}", "UnknownOperationException", "only SQS, not DynamoDB: set"),
         ("AmazonSQS.ListQueues", b"{", "SerializationException", "The request is not JSON: "),
         ("AmazonSQS.ListQueues", b"[]", "SerializationException", "The request is not a JSON object."),
         ("AmazonSQS.ListQueues", b'{"MaxResults": "1"}', "SerializationException", "MaxResults"),

@@ -236,9 +236,9 @@ def test_a_handler_that_cannot_be_imported_raises_an_error_when_it_is_needed(pro
 def test_a_variable_that_cannot_be_resolved_raises_an_error_unless_the_test_sets_it(
     tmp_path: Path, project: Path
 ) -> None:
-    secret = "\n  Secret: {Type: AWS::SecretsManager::Secret}\n"
-    project.write_text(project.read_text().replace("NAME: shipments", "NAME: !Ref Secret") + secret)
-    text = r"ShipmentsFunction\.Environment\.Variables\.NAME: Ref Secret cannot be resolved: set the variable"
+    server = "\n  Server: {Type: AWS::EC2::Instance}\n"
+    project.write_text(project.read_text().replace("NAME: shipments", "NAME: !Ref Server") + server)
+    text = r"ShipmentsFunction\.Environment\.Variables\.NAME: Ref Server cannot be resolved: set the variable"
     with pytest.raises(TemplateError, match=text):
         Sandbox.from_template(project)
     with Sandbox.from_template(project, environment={"ShipmentsFunction": {"NAME": "given"}}) as sandbox:

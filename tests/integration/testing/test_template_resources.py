@@ -1,5 +1,6 @@
 """`Sandbox.from_template(..., resources=True)`: the tables, buckets, topics and keys of a template, made in moto."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -110,7 +111,8 @@ def test_a_function_uses_its_tables_buckets_topics_and_keys_in_virtual_time(temp
         assert boto3.client("dynamodb").meta.region_name == "eu-west-1"
         [topic] = boto3.client("sns").list_topics()["Topics"]
         assert topic["TopicArn"] == "arn:aws:sns:eu-west-1:123456789012:orders-paid"
-        assert [shipment.body for shipment in sandbox.messages("shipments")] == ["o-1"]
+        published, shipped = [shipment.body for shipment in sandbox.messages("shipments")]
+        assert (json.loads(published)["Message"], shipped) == ("o-1", "o-1")
         assert boto3.client("sqs").list_queues()["QueueUrls"] == [
             sandbox.sqs.url(name) for name in sandbox.sqs.queues()
         ]

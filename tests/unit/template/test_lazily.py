@@ -61,9 +61,11 @@ def test_resources_that_do_not_matter_do_not_stop_the_start_and_are_named(
     assert template.backing["Key"]["Properties"] == {"Description": "d"}
     assert template.backing["Topic"]["Properties"] == {"TopicName": "t"}
     assert template.not_played == (
+        "Worker (HttpApi events)",
         "Api (AWS::Serverless::HttpApi)",
         "Flow (AWS::Serverless::StateMachine)",
         "Fn::Transform",
+        "Topic (its subscriptions: https)",
     )
     named = [text.partition(":")[0] for text in template.left_out]
     assert named[1:] == ["Conditions.Shared", "NoNumber.Timeout", "Key.KeyPolicy.Principal", "Topic.Subscription"]

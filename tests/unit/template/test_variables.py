@@ -23,7 +23,7 @@ Resources:
   Bucket: {{Type: AWS::S3::Bucket}}
   Topic: {{Type: AWS::SNS::Topic}}
   Key: {{Type: AWS::KMS::Key}}
-  Secret: {{Type: AWS::SecretsManager::Secret}}
+  Server: {{Type: AWS::EC2::Instance}}
 """
 URLS = {"orders": "https://sqs/orders"}
 
@@ -56,7 +56,7 @@ def test_a_reference_is_replaced_by_the_name_of_its_resource(value: str, found: 
     assert value_of(value, tmp_path) == found
 
 
-@pytest.mark.parametrize("value", ["!ImportValue other", "!GetAtt Secret.Arn", "'{{resolve:ssm:x}}'", "!Ref Nothing"])
+@pytest.mark.parametrize("value", ["!ImportValue other", "!GetAtt Server.Arn", "'{{resolve:ssm:x}}'", "!Ref Nothing"])
 def test_an_override_replaces_a_value_that_cannot_be_resolved(value: str, tmp_path: Path) -> None:
     assert value_of(value, tmp_path, VALUE="mine") == "mine"
 
@@ -70,6 +70,6 @@ def test_a_value_that_cannot_be_resolved_needs_an_override(tmp_path: Path) -> No
 
 
 def test_a_reference_to_a_resource_without_a_known_name_needs_an_override(tmp_path: Path) -> None:
-    with pytest.raises(TemplateError, match=r"Variables\.VALUE: Ref Secret cannot be resolved: "):
-        value_of("!Ref Secret", tmp_path)
-    assert value_of("!Ref Secret", tmp_path, VALUE="given") == "given"
+    with pytest.raises(TemplateError, match=r"Variables\.VALUE: Ref Server cannot be resolved: "):
+        value_of("!Ref Server", tmp_path)
+    assert value_of("!Ref Server", tmp_path, VALUE="given") == "given"

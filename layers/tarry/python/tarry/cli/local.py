@@ -27,11 +27,17 @@ tarry local --event events/orders.json --skip-time
 tarry local --event events/orders.json --expect committed=8,dead_lettered=2"""
 
 
+ENV = "env"
+"""The argument with which the command prints variables; the name of a function that cannot be run alone."""
+
+
 def local(  # noqa: PLR0913, PLR0917 the options of the command
     function: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FUNCTION", help="The functions to run; by default all that consume a queue.", show_default=False
+            metavar="FUNCTION",
+            help="The functions to run; by default all that consume a queue. env: see above.",
+            show_default=False,
         ),
     ] = None,
     event: Annotated[
@@ -58,6 +64,15 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         typer.Option("--strict-parameters", help="Refuse a parameter without a value, rather than make one up."),
     ] = False,
     env: Env = None,
+    seed: Annotated[
+        Path | None,
+        typer.Option(
+            "--seed",
+            metavar="FILE",
+            help="AWS calls to make before the first message: JSON lines with service, operation and parameters.",
+            show_default=False,
+        ),
+    ] = None,
     port: Annotated[
         int | None,
         typer.Option(
@@ -111,12 +126,18 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
     runs in processes of its own, as on Lambda. Nothing reaches AWS, unless
     --endpoint-url names it.
 
+    tarry local env prints the variables with which AWS SDKs use a tarry local
+    that runs: eval "$(tarry local env)".
+
     With --event, the command ends when the messages of the event have settled.
 
     Exit code with --event: 0 all messages settled, 1 a message was lost or did
     not settle, or the states are not as expected, 130 after Ctrl-C or SIGTERM.
     Without --event: 0 after Ctrl-C or SIGTERM. In all cases: 2 wrong usage.
     """
+    if function == [ENV]:
+        _print_env(port)
+        return
     with libraries("tarry local", "local,local-aws"):
         from tarry.lint import findings_at_start
         from tarry.local.aws.client import endpoint_of, region
@@ -124,6 +145,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         from tarry.local.plan import RunSettings, make_plan
         from tarry.local.project import template_path
         from tarry.local.runs.keeping import check_keep
+        from tarry.local.seeding import read_seed
 
         import_module("tarry.local.runs.virtual" if skip_time else "tarry.local.session")
 
@@ -137,6 +159,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         endpoint_url=endpoint_url,
         port=port,
         keep=keep,
+        seed=seed,
     )
     console = Console(file=sys.stdout, highlight=False)  # bound now: stdout is redirected while a handler runs
     try:
@@ -157,6 +180,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
                 give_up_seconds=give_up,
                 verbose=verbose,
                 skip_time=skip_time,
+                seed=read_seed(seed) if seed is not None else (),
                 keep=keep,
                 expected=expected_states(expect or ""),
             )
@@ -175,6 +199,16 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         if report.missed:
             refuse(report.missed, report.exit_code)
         raise typer.Exit(report.exit_code)
+
+
+def _print_env(port: int | None) -> None:
+    """Print the command that lets AWS SDKs use a `tarry local` that runs."""
+    with libraries("tarry local", "local"):
+        from tarry.local.aws.client import DEFAULT_PORT, exports_at
+        from tarry.local.aws.isolation import HOST
+
+    with refusals():
+        typer.echo(exports_at(f"http://{HOST}:{port or DEFAULT_PORT}"))
 
 
 def _run(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport | None:
@@ -213,6 +247,7 @@ def _check_together(  # noqa: PLR0913 the options that exclude each other
     endpoint_url: str | None,
     port: int | None,
     keep: Path | None,
+    seed: Path | None,
 ) -> None:
     for is_set, name in (
         (queue, "--queue"),
@@ -229,5 +264,7 @@ def _check_together(  # noqa: PLR0913 the options that exclude each other
         raise typer.BadParameter("--watch cannot be combined with --event, which ends when its messages have settled")
     if keep is not None and endpoint_url is not None:
         raise typer.BadParameter("--keep cannot be combined with --endpoint-url: the messages stay in that SQS")
+    if seed is not None and endpoint_url is not None:
+        raise typer.BadParameter("--seed cannot be combined with --endpoint-url: make the calls there yourself")
     if keep is not None and keep == event:
         raise typer.BadParameter("--keep would overwrite the event: name another file")

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any
+from uuid import uuid4
 
 from tarry.local.aws.backing import EmbeddedBacking, ForeignBacking
 from tarry.local.aws.client import sqs_client
 from tarry.local.aws.embedded import EmbeddedSqs
 from tarry.local.aws.foreign import ForeignSqs
+from tarry.local.aws.invoking import Invoking, target_of
 from tarry.local.background import in_background
 from tarry.local.functions.host import CannotImport, FunctionCode, ProcessFunction
 from tarry.local.functions.launcher import Launcher
@@ -22,10 +24,12 @@ from tarry.local.project import Note
 from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History, HistoryEvent
 from tarry.simulator.http import PortTaken, serve
+from tarry.simulator.lambda_invoke import Invoker, InvokeTarget, UnknownFunction
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.simulator.sqs import Sqs
 from tarry.template import Template, TemplateError, TemplateFunction, TemplateMapping
+from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
 from tarry.tooling.text import one_line
@@ -50,6 +54,8 @@ class LocalCloud:
     """By name."""
     mappings: dict[str, EventSourceMapping] = field(default_factory=dict)
     """By logical id."""
+    invoker: Invoker | None = None
+    """Invokes functions for the code of others; None with another SQS."""
     is_started: bool = False
     _removed: list[ProcessFunction] = field(default_factory=list)
 
@@ -78,10 +84,7 @@ class LocalCloud:
 
     async def update_backing(self, template: Template, urls: Mapping[str, str]) -> list[str]:
         """Create the resources of a template; return notes about those that cannot be changed. Raises `UsageError`."""
-        notes = await self.backing.update(template, urls)
-        if isinstance(self.sqs, EmbeddedSqs):
-            self.sqs.model.other_services = self.backing.url
-        return notes
+        return await self.backing.update(template, urls)
 
     def code_of(self, function: TemplateFunction) -> FunctionCode:
         """Return the code of a function, with all its variables.
@@ -98,6 +101,24 @@ class LocalCloud:
         host = ProcessFunction(code.function, code.variables, self.history, self.launcher, on_broken=on_broken)
         host.on_limit = partial(self._limit, code.function.name)
         return host
+
+    def make_invoker(self, sqs: EmbeddedSqs) -> Invoker:
+        """Make the invoker of the template's functions."""
+        call = partial(sqs.model.called_by, "http")
+        return Invoker(self.scheduler, self._target, call, lambda: str(uuid4()), self.note)
+
+    def _target(self, name: str) -> InvokeTarget:
+        function = self.plan.template.functions.get(name)
+        if function is None:
+            raise UnknownFunction(f"Function not found: the template has no function {name}")
+        if name not in self.functions:
+            if problem := missing_code(function):
+                raise UnknownFunction(f"{name} is not run here: {problem}")
+            try:
+                self.functions[name] = self.host(self.code_of(function))
+            except (UsageError, TemplateError) as error:
+                raise UnknownFunction(f"{name} is not run here: {error}") from error
+        return target_of(function, self.functions[name])
 
     def remove(self, function: str) -> None:
         """Remove a function that no mapping invokes any more; its current invocations end first."""
@@ -161,12 +182,17 @@ async def running(
         asyncio.get_running_loop().set_exception_handler(partial(_bug, history))
         sqs, url = await _sqs(plan, settings, scheduler, history, stack)
         await sqs.ready()
-        given = settings.overrides
-        backing = ForeignBacking(given) if isinstance(sqs, ForeignSqs) else EmbeddedBacking(given, stack)
+        invoking = Invoking(asyncio.get_running_loop())
+        backing = _backing(sqs, plan, settings, history, stack, invoking)
         launcher = Launcher()
         stack.callback(launcher.close)
         cloud = LocalCloud(url, plan, settings, sqs, backing, scheduler, history, launcher)
-        await cloud.update_backing(plan.template, sqs.urls)
+        if isinstance(sqs, EmbeddedSqs):
+            invoking.invoker = cloud.invoker = cloud.make_invoker(sqs)
+        for text in await cloud.update_backing(plan.template, sqs.urls):
+            note(text)
+        if isinstance(backing, EmbeddedBacking) and settings.seed:
+            await backing.seed(settings.seed, plan.template.region)
         stack.push_async_callback(cloud.close)
         await _start_functions(cloud, note)
         for mapping in plan.all_mappings:
@@ -200,6 +226,24 @@ async def _sqs(
     except PortTaken as error:
         raise UsageError(f"{error}: is tarry local already running? Use --port for another port") from error
     return EmbeddedSqs(model, scheduler, queues), url
+
+
+def _backing(
+    sqs: EmbeddedSqs | ForeignSqs,
+    plan: RunPlan,
+    settings: RunSettings,
+    history: History,
+    stack: AsyncExitStack,
+    invoking: Invoking,
+) -> EmbeddedBacking | ForeignBacking:
+    """Return the other services; nothing of them runs before they are needed."""
+    if isinstance(sqs, ForeignSqs):
+        return ForeignBacking(settings.overrides)
+
+    def note(text: str) -> None:
+        history.record("noted", text=text, style="yellow")
+
+    return EmbeddedBacking(sqs.model, settings.overrides, plan.template.region, stack, note, invoking)
 
 
 async def _start_functions(cloud: LocalCloud, note: Note) -> None:

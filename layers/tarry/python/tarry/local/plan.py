@@ -14,6 +14,7 @@ from tarry.local.functions.variables import Overrides
 from tarry.local.hints import hints
 from tarry.local.project import Note, note_builds, read_project, with_placeholders
 from tarry.local.routing import routed
+from tarry.local.seeding import SeedCall
 from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.support.arn import queue_arn
@@ -140,6 +141,8 @@ class RunSettings:
     """The time limit; None for 300 seconds, or in virtual time for as long as any message could take."""
     verbose: bool = False
     skip_time: bool = False
+    seed: Sequence[SeedCall] = ()
+    """The AWS calls to make before the first message."""
     keep: Path | None = None
     """The file for the messages that are left at the end."""
     expected: Mapping[str, int] = field(default_factory=dict)

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
-from tarry.local.aws.client import DEFAULT_PORT
+from tarry.local.aws.client import DEFAULT_PORT, exports
 from tarry.local.aws.embedded import EmbeddedSqs
 from tarry.local.background import in_background
 from tarry.local.cloud import LocalCloud, running
-from tarry.local.functions.variables import exports
 from tarry.local.plan import RunPlan, RunSettings
 from tarry.local.project import Note
 from tarry.local.reloading import Reloader
@@ -72,7 +71,7 @@ async def _send(cloud: LocalCloud, board: Board, note: Note) -> None:
 
 
 async def _until_settled(cloud: LocalCloud, outlook: Outlook, until: float) -> None:
-    while not (outlook.board.is_settled and outlook.tallies.is_idle):
+    while not (outlook.board.is_settled and outlook.tallies.is_idle and not (cloud.invoker and cloud.invoker.pending)):
         if isinstance(cloud.sqs, EmbeddedSqs) and outlook.tallies.is_idle and outlook.board.is_hopeless(until):
             return
         await asyncio.sleep(CHECK_SECONDS)

@@ -92,7 +92,7 @@ class Actor:
                 while not self._back.acquire(timeout=actors.patience_seconds):
                     is_runnable, used = usage(self.native_id)
                     is_starved = is_runnable and used - worked < actors.patience_seconds / 2
-                    if seen == actors.scheduler.now and not is_starved:
+                    if seen == actors.scheduler.now and not is_starved and not actors.is_excused():
                         self._check_progress()
                     seen, worked = actors.scheduler.now, used
         except BaseException:  # the actor did not hand control back: give up on its thread
@@ -166,6 +166,8 @@ class Actors:
         """The actor that runs; None while the scheduler itself runs."""
         self.around: AbstractContextManager[object] = nullcontext()
         """A context manager that is entered while an actor runs."""
+        self.is_excused: Callable[[], bool] = lambda: False
+        """Whether the actor that runs waits for something that may take long in real time, such as an import."""
         self.abandoned: set[int | None] = set()
         """The ids of threads whose actors blocked for too long; if such a thread continues, it ends with `Killed`."""
         self._alive: dict[Actor, None] = {}

@@ -250,12 +250,20 @@ class ClientRetries:
 
 
 @contextmanager
-def simulated_clients(make: Callable[[], Any]) -> Iterator[None]:
-    """Have boto3 return SQS clients made by ``make`` within the context."""
+def simulated_clients(make: Callable[[], Any], invoke: Callable[..., Any] | None = None) -> Iterator[None]:
+    """Have boto3 return SQS clients made by ``make`` within the context.
+
+    ``invoke`` answers Lambda's Invoke: a handler of botocore's event ``before-send``.
+    """
     real = Session.create_client
 
     def create_client(session: Session, service_name: str, *args: Any, **kwargs: Any) -> Any:
-        return make() if service_name == "sqs" else real(session, service_name, *args, **kwargs)
+        if service_name == "sqs":
+            return make()
+        client = real(session, service_name, *args, **kwargs)
+        if service_name == "lambda" and invoke is not None:
+            client.meta.events.register("before-send.lambda.Invoke", invoke)
+        return client
 
     Session.create_client = create_client  # type: ignore[method-assign,assignment]
     try:

@@ -129,8 +129,12 @@ def pruned(document: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         kind = str(each["Type"]) if isinstance(each, dict) and "Type" in each else ""
         if not kind or (kind.startswith(SERVERLESS) and kind.removeprefix(SERVERLESS) not in PLAYED):
             left_out.append(f"{name} ({kind})" if kind else name)
+        elif kind == FUNCTION:
+            resources[name] = _pruned_function(each)
+            if others := _other_events(each):
+                left_out.append(f"{name} ({', '.join(others)} events)")
         else:
-            resources[name] = _pruned_function(each) if kind == FUNCTION else each
+            resources[name] = each
     shared = {name: each for name, each in _properties(document, "Globals").items() if name in PLAYED}
     if "Function" in shared:
         shared["Function"] = _without_deployment(_properties(shared, "Function"))
@@ -143,6 +147,15 @@ def _pruned_function(function: dict[str, Any]) -> dict[str, Any]:
     if isinstance(events := properties.get("Events"), dict):
         properties["Events"] = {name: each for name, each in events.items() if _is_of_queue(each)}
     return {**function, "Properties": properties}
+
+
+def _other_events(function: dict[str, Any]) -> list[str]:
+    """Return the types of the events of a function that are not of queues, each once."""
+    events = _properties(function).get("Events")
+    found = events.values() if isinstance(events, dict) else ()
+    return list(
+        dict.fromkeys(str(each.get("Type")) for each in found if isinstance(each, dict) and not _is_of_queue(each))
+    )
 
 
 def _without_deployment(properties: dict[str, Any]) -> dict[str, Any]:

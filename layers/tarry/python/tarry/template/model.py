@@ -62,6 +62,16 @@ class TemplateLayer:
 
 
 @dataclass(frozen=True)
+class TemplateAsync:
+    """The settings of a function for asynchronous invocations; the destinations are ARNs."""
+
+    retries: int = 2
+    on_success: str | None = None
+    on_failure: str | None = None
+    dead_letter_arn: str | None = None
+
+
+@dataclass(frozen=True)
 class TemplateFunction:
     """A Lambda function. ``environment`` may contain intrinsics that only an endpoint can resolve (a table name).
 
@@ -88,6 +98,7 @@ class TemplateFunction:
     """The ``BuildMethod`` of `sam build`; None for the default of its runtime."""
     build_reason: str = ""
     """Why ``code`` is the output of ``sam build`` rather than the source; empty for the source."""
+    asynchronous: TemplateAsync = TemplateAsync()
     permissions: Permissions | None = None
     """The permissions of its role on queues; None if the template does not show all of them."""
 

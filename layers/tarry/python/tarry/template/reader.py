@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from tarry.template.model import (
     DEFAULT_TIMEOUT_SECONDS,
     DEFAULT_VISIBILITY_SECONDS,
     Template,
+    TemplateAsync,
     TemplateError,
     TemplateFunction,
     TemplateMapping,
@@ -28,6 +29,7 @@ from tarry.template.model import (
 from tarry.template.names import LazyValues, with_names
 from tarry.template.parameters import parameter_values
 from tarry.template.policies import permissions_of
+from tarry.template.unplayed import OF_OTHER_EVENTS, unplayed
 
 T = TypeVar("T")
 
@@ -46,14 +48,28 @@ QUEUE_ATTRIBUTES = (
 )
 """The queue attributes that affect messages; encryption, tags and policies do not."""
 
-BACKING_TYPES = frozenset({"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SNS::Topic", "AWS::KMS::Key"})
+BACKING_TYPES = frozenset(
+    {
+        "AWS::DynamoDB::Table",
+        "AWS::Events::EventBus",
+        "AWS::Events::Rule",
+        "AWS::KMS::Alias",
+        "AWS::KMS::Key",
+        "AWS::Kinesis::Stream",
+        "AWS::S3::Bucket",
+        "AWS::SNS::Subscription",
+        "AWS::SNS::Topic",
+        "AWS::SSM::Parameter",
+        "AWS::SecretsManager::Secret",
+    }
+)
 """The types of resources that can be created on a developer machine, besides queues and functions."""
 
 PLAYED_TYPES = frozenset({"AWS::SQS::Queue", "AWS::Lambda::Function", "AWS::Lambda::EventSourceMapping"})
 """The types of resources that must be resolvable."""
 
-OF_OTHER_EVENTS = frozenset({"StartingPosition", "Queues", "SelfManagedEventSource"})
-"""Properties that only mappings of streams, message brokers and Kafka have."""
+SEPARATE = frozenset({"Targets", "Subscription"})
+"""Properties of rules and topics whose elements are resolved one by one: some may be APIs or state machines."""
 
 Resources = Mapping[str, Mapping[str, Any]]
 
@@ -104,11 +120,16 @@ def _read(
         path=path,
         region=region,
         queues=_without_cycle({queue.name: queue for queue in _queues(resources, scope, reading)}),
-        functions={each.name: each for each in _functions(resources, scope, finder, consumers, reading)},
+        functions=_with_async(
+            {each.name: each for each in _functions(resources, scope, finder, consumers, reading)},
+            resources,
+            scope,
+            reading,
+        ),
         mappings=mappings,
         backing=_backing(resources, scope, reading),
         placeholders=values.placeholders,
-        not_played=tuple(not_played),
+        not_played=(*not_played, *unplayed(resources)),
         left_out=tuple(dict.fromkeys(reading.left_out)),
     )
 
@@ -253,6 +274,36 @@ def _function(logical_id: str, resources: Resources, scope: Intrinsics, finder: 
     )
 
 
+def _with_async(
+    functions: dict[str, TemplateFunction], resources: Resources, scope: Intrinsics, reading: _Reading
+) -> dict[str, TemplateFunction]:
+    """Return the functions with their settings for asynchronous invocations."""
+
+    def resolved(properties: Mapping[str, Any], *path: str) -> Any:
+        value: Any = properties
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        return reading.attempt(partial(scope.settled, value, ".".join(path)), is_needed=False)
+
+    for name, function in functions.items():
+        properties = resources[function.logical_id].get("Properties") or {}
+        if arn := resolved(properties, "DeadLetterConfig", "TargetArn"):
+            functions[name] = replace(function, asynchronous=TemplateAsync(dead_letter_arn=arn))
+    for logical_id, properties in _of_type(resources, "AWS::Lambda::EventInvokeConfig"):
+        found = re.sub(r"^.*:function:", "", str(resolved(properties, "FunctionName"))).partition(":")[0]
+        if found in functions:
+            functions[found] = replace(
+                functions[found],
+                asynchronous=replace(
+                    functions[found].asynchronous,
+                    retries=_integer(properties, "MaximumRetryAttempts", 2, logical_id),
+                    on_success=resolved(properties, "DestinationConfig", "OnSuccess", "Destination"),
+                    on_failure=resolved(properties, "DestinationConfig", "OnFailure", "Destination"),
+                ),
+            )
+    return functions
+
+
 def _environment(variables: Mapping[str, Any], scope: Intrinsics, where: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the resolved variables, and the reasons why the others cannot be resolved."""
     values: dict[str, Any] = {}
@@ -314,7 +365,11 @@ def _backing(resources: Resources, scope: Intrinsics, reading: _Reading) -> dict
         if resource["Type"] in BACKING_TYPES:
             properties: dict[str, Any] = {}
             for key, value in (resource.get("Properties") or {}).items():
-                properties |= reading.attempt(partial(resolved, key, value, logical_id), is_needed=False) or {}
+                parts = value if key in SEPARATE and isinstance(value, list) else [value]
+                found = [reading.attempt(partial(resolved, key, each, logical_id), is_needed=False) for each in parts]
+                kept = [each[key] for each in found if each]
+                if kept:
+                    properties[key] = kept if parts is value else kept[0]
             backing[logical_id] = {"Type": resource["Type"], "Properties": properties}
     return backing
 

@@ -8,9 +8,27 @@ from tarry.template.model import ACCOUNT, Template, TemplateError, TemplateFunct
 
 NAMES = {
     "AWS::DynamoDB::Table": "TableName",
+    "AWS::Events::EventBus": "Name",
+    "AWS::Events::Rule": "Name",
+    "AWS::Kinesis::Stream": "Name",
     "AWS::S3::Bucket": "BucketName",
     "AWS::SNS::Topic": "TopicName",
+    "AWS::SSM::Parameter": "Name",
+    "AWS::SecretsManager::Secret": "Name",
 }
+ARNS = {
+    "AWS::DynamoDB::Table": "dynamodb:{region}:{account}:table/{name}",
+    "AWS::Events::EventBus": "events:{region}:{account}:event-bus/{name}",
+    "AWS::Events::Rule": "events:{region}:{account}:rule/{name}",
+    "AWS::KMS::Key": "kms:{region}:{account}:key/{name}",
+    "AWS::Kinesis::Stream": "kinesis:{region}:{account}:stream/{name}",
+    "AWS::S3::Bucket": "s3:::{name}",
+    "AWS::SNS::Topic": "sns:{region}:{account}:{name}",
+    "AWS::SSM::Parameter": "ssm:{region}:{account}:parameter/{name}",
+    "AWS::SecretsManager::Secret": "secretsmanager:{region}:{account}:secret:{name}",
+}
+REF_IS_ARN = frozenset({"AWS::SNS::Topic", "AWS::SecretsManager::Secret"})
+"""The types whose Ref is the ARN, not the name."""
 
 
 def variables_of(
@@ -61,14 +79,14 @@ def _scope(template: Template, urls: Mapping[str, str]) -> Intrinsics:
     for logical_id, resource in template.backing.items():
         name = physical_name(logical_id, resource)
         arn = _arn(resource["Type"], name, template.region)
-        refs[logical_id] = arn if resource["Type"] == "AWS::SNS::Topic" else name
+        refs[logical_id] = arn if resource["Type"] in REF_IS_ARN else name
         attributes[f"{logical_id}.Arn"] = attributes[f"{logical_id}.TopicArn"] = arn
-        attributes[f"{logical_id}.TopicName"] = name
+        attributes[f"{logical_id}.TopicName"] = attributes[f"{logical_id}.Name"] = name
     return Intrinsics(refs, attributes, pending=frozenset(_others(template)))
 
 
 def physical_name(logical_id: str, resource: Mapping[str, Any]) -> str:
-    """Return the name of a table, bucket, topic or key: from the template, or its logical id."""
+    """Return the name of a table, bucket or another resource: from the template, or its logical id."""
     name = (resource.get("Properties") or {}).get(NAMES.get(resource["Type"], ""))
     if isinstance(name, str):
         return name
@@ -76,15 +94,7 @@ def physical_name(logical_id: str, resource: Mapping[str, Any]) -> str:
 
 
 def _arn(kind: str, name: str, region: str) -> str:
-    match kind:
-        case "AWS::DynamoDB::Table":
-            return f"arn:aws:dynamodb:{region}:{ACCOUNT}:table/{name}"
-        case "AWS::S3::Bucket":
-            return f"arn:aws:s3:::{name}"
-        case "AWS::SNS::Topic":
-            return f"arn:aws:sns:{region}:{ACCOUNT}:{name}"
-        case _:
-            return f"arn:aws:kms:{region}:{ACCOUNT}:key/{name}"
+    return "arn:aws:" + ARNS.get(kind, "{name}").format(region=region, account=ACCOUNT, name=name.lstrip("/"))
 
 
 def _others(template: Template) -> set[str]:

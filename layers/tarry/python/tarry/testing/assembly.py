@@ -60,13 +60,13 @@ def assemble(sqs: Sqs, hosting: Hosting, template: Template, environment: Enviro
         if function is None or function.code is None:
             continue  # its code is elsewhere: the messages in its queue stay there
         if function.name not in code:
-            variables = {**MADE_UP_KEYS, **resolve(function, given=_given(function, environment))}
-            code[function.name] = code[function.logical_id] = Code(function, variables)
+            variables = resolve(function, given=_given(function, environment))
+            code[function.name] = code[function.logical_id] = code_of(function, variables)
         try:
             hosting.connect(
                 code[function.name].handler,
                 mapping.queue,
-                _settings(function),
+                settings_of(function),
                 code[function.name].running,
                 batch_size=mapping.batch_size,
                 window_seconds=mapping.window_seconds,
@@ -92,7 +92,13 @@ def _given(function: TemplateFunction, environment: Environment) -> dict[str, st
     return given
 
 
-def _settings(function: TemplateFunction) -> FunctionSettings:
+def code_of(function: TemplateFunction, variables: Mapping[str, str]) -> Code:
+    """Return the code of a function with its environment variables."""
+    return Code(function, {**MADE_UP_KEYS, **variables})
+
+
+def settings_of(function: TemplateFunction) -> FunctionSettings:
+    """Return the settings of a function of the template."""
     reserved = function.reserved_concurrency
     return FunctionSettings(
         name=function.name,

@@ -127,6 +127,18 @@ class Hosting:
         EventSourceMapping(self._simulation.scheduler, port, host, self._history, mapped).start()
         self._feeds.append(Feed(queue, handler, function))
 
+    def function_of(
+        self,
+        handler: Handler,
+        settings: FunctionSettings,
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> Function:
+        """Return the function of a handler, which no queue needs to feed."""
+        function = self._function(handler, settings, around)
+        if all(feed.function is not function for feed in self._feeds):
+            self._feeds.append(Feed("", handler, function))
+        return function
+
     def close(self) -> None:
         """End all environments."""
         for feed in self._feeds:
@@ -169,7 +181,7 @@ class Hosting:
 
     def _invoke(self, handler: Handler, event: Any, context: Any) -> Any:
         """Run one invocation, with the faults that strike it as a whole."""
-        queue = queue_arn(event["Records"][0]["eventSourceARN"]).name
+        queue = queue_of(event)
         call, fault = current_call(), self._faults.of_invocation(queue, context.aws_request_id)
         if fault is not None and call is not None:
             match fault.kind:
@@ -183,10 +195,18 @@ class Hosting:
                     self._simulation.clock.sleep(fault.seconds)
         return handler(event, context)
 
-    def _crash(self, fault: Fault, call: Call, queue: str) -> None:
+    def _crash(self, fault: Fault, call: Call, queue: str | None) -> None:
         """End the process of an invocation that is still running."""
         if call.is_running:
             self._faults.struck(fault, None, queue, call.request_id)
             call.crash()
         else:
             self._faults.give_back(fault)
+
+
+def queue_of(event: Any) -> str | None:
+    """Return the name of the queue of an SQS event; None for another event."""
+    try:
+        return queue_arn(event["Records"][0]["eventSourceARN"]).name or None
+    except (LookupError, TypeError, AttributeError):
+        return None

@@ -53,7 +53,8 @@ def recorded(handler: Callable[[Any, Any], Any], history: History) -> Callable[[
 
 def _receives(event: Any) -> list[tuple[str, int]]:
     records = event.get("Records", []) if isinstance(event, dict) else []
-    return [(each["messageId"], int(each["attributes"]["ApproximateReceiveCount"])) for each in records]
+    found = [each for each in records if isinstance(each, dict) and "messageId" in each]
+    return [(each["messageId"], int(each["attributes"]["ApproximateReceiveCount"])) for each in found]
 
 
 def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:

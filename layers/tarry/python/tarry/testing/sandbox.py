@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from tarry.simulator.functions import FunctionSettings
 from tarry.simulator.history import History
+from tarry.simulator.lambda_invoke import Invoker, InvokeTarget
 from tarry.simulator.recursion import Lineage, RecursiveLoop
 from tarry.simulator.scheduler import START
 from tarry.simulator.simulation import Simulation
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
     from tarry.delay import Delay
     from tarry.simulator.code import Code
-    from tarry.template import Template
+    from tarry.simulator.invocations import FunctionHost
+    from tarry.template import Template, TemplateFunction
 
     Environment = Mapping[str, str | Mapping[str, str]]
 
@@ -221,7 +223,8 @@ class Sandbox:
         logical id: ``{"STAGE": "test", "OrdersFunction": {"TABLE": "orders"}}``. Other variables have
         the template's values: queues their URLs, tables and buckets their names.
 
-        ``resources=True`` also makes the template's DynamoDB tables, S3 buckets, SNS topics and KMS keys, in moto.
+        ``resources=True`` also makes the template's tables, buckets, topics, keys, parameters, secrets, event buses and
+        streams, in moto; what topics, buckets and event buses send to queues arrives in the queues of the sandbox.
         Until the sandbox is closed, boto3 uses moto in this process, except for SQS: the SQS clients that it makes are
         those of the sandbox. ``AWS_DEFAULT_REGION`` is the region of the template.
 
@@ -239,7 +242,9 @@ class Sandbox:
         if resources and not self._uses_moto:
             from tarry.testing.resources import moto_in_process
 
-            self._until_closed.enter_context(moto_in_process(template.region, self.client))
+            self._until_closed.enter_context(
+                moto_in_process(template.region, self.client, self.sqs.call, lambda: self.now)
+            )
             self._uses_moto = True
         try:
             moto = self._until_closed if resources else None
@@ -378,6 +383,20 @@ class Sandbox:
             self._simulation.close()
 
     # inside
+
+    def _host(self, function: TemplateFunction, variables: Mapping[str, str]) -> FunctionHost:
+        """Return a function of a template, for code that invokes it: that of its queue, or a new one."""
+        from tarry.testing.assembly import code_of, settings_of
+
+        if function.name not in self._code:
+            self._code[function.name] = code_of(function, variables)
+        code = self._code[function.name]
+        return self._hosting.function_of(code.handler, settings_of(function), code.running)
+
+    def _invoker(self, find: Callable[[str], InvokeTarget], note: Callable[[str], None]) -> Invoker:
+        """Return an invoker of functions, for code that invokes them."""
+        call = partial(self.sqs.called_by, "http")
+        return Invoker(self._simulation.scheduler, find, call, self.world.new_id, note)
 
     def _random(self, of: str) -> Random:
         return Random(f"{self.seed} {of}")

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from tarry.simulator.code import environment
 
 HOST = "127.0.0.1"
-NOWHERE = f"http://{HOST}:9/tarry-local-has-only-sqs-here"
-"""The endpoint of other AWS services if the template has no resources of theirs: no server listens there."""
 
 
 @contextmanager
@@ -23,6 +21,7 @@ def isolated_from_aws(region: str, endpoint_url: str) -> Iterator[None]:
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_DISABLE_HOST_PREFIX_INJECTION": "true",  # of some operations, such as cp.maps.127.0.0.1
         **{name: ",".join(filter(None, [os.environ.get(name), HOST])) for name in ("NO_PROXY", "no_proxy")},
         "AWS_ENDPOINT_URL": endpoint_url,
         "AWS_REGION": region,
@@ -31,8 +30,6 @@ def isolated_from_aws(region: str, endpoint_url: str) -> Iterator[None]:
         "AWS_SECRET_ACCESS_KEY": "local",
         "AWS_SESSION_TOKEN": "local",
     }
-    if endpoint_url == NOWHERE:
-        kept["AWS_MAX_ATTEMPTS"] = "1"
     with environment(kept, replace=True), _no_session():
         yield
 

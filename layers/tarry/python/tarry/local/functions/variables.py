@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import wrap
 from typing import Any
 
 import tarry
@@ -104,8 +103,6 @@ PASSED_ON = (
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"),
 )
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-SHELL_WIDTH = 70
-"""The length of a line for a shell, without `export`: it fits into a terminal, so that it can be copied."""
 PROFILE = ("HOME", "AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
 
 
@@ -120,14 +117,6 @@ class Endpoints:
     sqs: str
     others: str | None = None
     is_foreign: bool = False
-
-
-def exports(sqs: str, others: str | None, region: str) -> list[str]:
-    """Return lines for a shell, after which an AWS SDK uses the services of `tarry local`."""
-    found = {"AWS_ENDPOINT_URL_SQS": sqs, "AWS_ENDPOINT_URL": others, "AWS_DEFAULT_REGION": region}
-    found |= {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
-    given = " ".join(f"{name}={value}" for name, value in found.items() if value)
-    return [f"export {line}" for line in wrap(given, SHELL_WIDTH, break_long_words=False, break_on_hyphens=False)]
 
 
 def variables_of(
@@ -196,6 +185,7 @@ def _of_aws(endpoints: Endpoints, outside: Mapping[str, str]) -> dict[str, str]:
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_DISABLE_HOST_PREFIX_INJECTION": "true",  # of some operations, such as cp.maps.127.0.0.1
     }
     if endpoints.is_foreign and all(name in outside for name in KEYS[:2]):
         return found | {name: outside[name] for name in KEYS if name in outside}

@@ -5,21 +5,25 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from tarry.local.aws.isolation import NOWHERE, isolated_from_aws
+from tarry.local.aws.invoking import target_of, virtual_invoke
+from tarry.local.aws.isolation import isolated_from_aws
+from tarry.local.aws.services import Services
 from tarry.local.runs.endless import EndlessFailures
 from tarry.local.runs.keeping import keep
 from tarry.local.runs.report import RunReport, dead_letters_of, messages_of
+from tarry.local.seeding import make_calls
 from tarry.local.show.log import FirstTracebacks
 from tarry.simulator.client import simulated_clients
 from tarry.simulator.code import CodeError
 from tarry.simulator.errors import InvalidParameterValue, SimulationError
 from tarry.simulator.functions import current_call
+from tarry.simulator.lambda_invoke import InvokeAnswer, InvokeTarget, UnknownFunction, invoke_error
 from tarry.simulator.sqs import SqsError
 from tarry.simulator.stack import in_debugger
 from tarry.template import Template, TemplateError, TemplateMapping
@@ -27,11 +31,11 @@ from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
 from tarry.testing import Sandbox
 from tarry.testing.ignored_failures import IgnoredFailures
-from tarry.testing.resources import Resources, moto_for
+from tarry.testing.resources import Resources
 from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tarry.local.plan import RunPlan, RunSettings
     from tarry.local.project import Note
@@ -67,16 +71,20 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
     if not plan.samples:
         return VirtualRun(RunReport(expected=settings.expected), [], 0)
     with (
-        _surroundings(plan.template),
         Sandbox(region=plan.template.region) as sandbox,
-        simulated_clients(sandbox.client),
+        _surroundings(plan.template, sandbox, note) as services,
+        ExitStack() as stack,
     ):
         endless = EndlessFailures()
         sandbox.history.listen(endless.take)
         transcript = Transcript(lambda: sandbox.now)
+        targets = InvokableFunctions(plan.template, settings, sandbox)
+        invoker = sandbox._invoker(targets.find, transcript.note)
+        stack.enter_context(simulated_clients(sandbox.client, virtual_invoke(invoker, sandbox._simulation.actors)))
         sandbox.history.listen(transcript.warn)
         with logging_to(transcript, verbose=settings.verbose):  # before imports: Powertools adapts its loggers to it
-            mappings = _assemble(sandbox, plan, settings, transcript, note)
+            mappings = _assemble(sandbox, plan, settings, targets, transcript, note)
+            make_calls(settings.seed, services.url, plan.template.region, sandbox.sqs.call)
             numbers = _send(sandbox, plan, note)
             problem, interrupted = _let_happen(sandbox, settings, transcript, endless)
         found = sandbox.report()
@@ -102,22 +110,66 @@ def _seconds(messages: Sequence[MessageTimeline], sandbox: Sandbox) -> float:
 
 
 @contextmanager
-def _surroundings(template: Template) -> Iterator[None]:
-    """Isolate the run from AWS; run moto if the template has tables, buckets, or topics."""
-    if not template.backing:
-        with isolated_from_aws(template.region, NOWHERE):
-            yield
-        return
-    with moto_for(template) as url, isolated_from_aws(template.region, url):
-        yield
+def _surroundings(template: Template, sandbox: Sandbox, note: Note) -> Iterator[Services]:
+    """Isolate the run from AWS. Services beside SQS are those of moto, in virtual time."""
+
+    def call(operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        # In a thread of moto, while the function that called moto waits: nothing else runs.
+        return sandbox.sqs.called_by("http", operation, parameters)
+
+    def refuse(function: str, kind: str, payload: bytes) -> InvokeAnswer:
+        return invoke_error(
+            400, "InvalidRuntimeException", "With --skip-time, functions can be invoked only through boto3."
+        )
+
+    services = Services(call, refuse, note, now=lambda: sandbox.now)
+    sandbox._simulation.actors.is_excused = lambda: services.is_starting
+    try:
+        with isolated_from_aws(template.region, services.url):
+            if template.backing:
+                services.start(", ".join(template.backing))
+            yield services
+    finally:
+        services.close()
+
+
+class InvokableFunctions:
+    """The functions of a template, for code that invokes them. ``resources`` have the values of their variables."""
+
+    def __init__(self, template: Template, settings: RunSettings, sandbox: Sandbox) -> None:
+        self._template = template
+        self._settings = settings
+        self._sandbox = sandbox
+        self.resources: Resources | None = None
+
+    def find(self, name: str) -> InvokeTarget:
+        """Return a function by its name. Raises `UnknownFunction`."""
+        function = self._template.functions.get(name)
+        if function is None or self.resources is None:
+            raise UnknownFunction(f"Function not found: the template has no function {name}")
+        if problem := missing_code(function):
+            raise UnknownFunction(f"{name} is not run here: {problem}")
+        try:
+            variables = self.resources.environment(function, self._settings.overrides.of(function))
+        except (UsageError, TemplateError) as error:
+            raise UnknownFunction(f"{name} is not run here: {error}") from error
+        return target_of(function, self._sandbox._host(function, variables))
 
 
 def _assemble(
-    sandbox: Sandbox, plan: RunPlan, settings: RunSettings, transcript: Transcript, note: Note
+    sandbox: Sandbox,
+    plan: RunPlan,
+    settings: RunSettings,
+    targets: InvokableFunctions,
+    transcript: Transcript,
+    note: Note,
 ) -> list[TemplateMapping]:
     """Create the resources of the template; return the mappings that feed functions here."""
     template = plan.template
     resources = Resources(template, {name: sandbox.sqs.url(name) for name in with_foreign_queues(template)})
+    targets.resources = resources
+    for text in resources.problems:
+        note(text)
     environment: dict[str, dict[str, str]] = {}
     mappings = []
     for mapping in template.mappings:

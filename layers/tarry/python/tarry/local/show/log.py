@@ -134,7 +134,7 @@ def stamp(at: float) -> str:
 def report_text(fields: Mapping[str, Any]) -> str:
     """Return a short text for an invocation, as in Lambda's REPORT line: ``10 messages in 3.2 ms``."""
     batch, milliseconds = int(fields["batch"]), fields["seconds"] * 1000
-    count = f"{batch} message{'s'[: batch != 1]}"
+    count = f"{batch} message{'s'[: batch != 1]}" if batch else "1 event"
     cold = "" if fields["init_seconds"] is None else f", cold start {fields['init_seconds'] * 1000:.0f} ms"
     kind = "" if fields["kind"] == "returned" else f" ({fields['kind']})"
     return f"{count} in {milliseconds:.{0 if milliseconds >= 10 else 1}f} ms{cold}{kind}"

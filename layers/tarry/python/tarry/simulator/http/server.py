@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from base64 import b64decode, b64encode
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "application/x-amz-json-1.0"
 TARGET = "AmazonSQS."
+SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([^/]+)/aws4_request")
+"""The service that a request is signed for."""
 
 Parameters = dict[str, Any]
 
@@ -33,6 +36,8 @@ Parameters = dict[str, Any]
 def operation_in(target: str) -> str:
     """Return the operation in the header X-Amz-Target. Raises `SqsError` if there is no such operation."""
     operation = target.removeprefix(TARGET)
+    if operation == target and (service := target.partition(".")[0].partition("_")[0]):
+        raise SqsError("UnknownOperationException", only_sqs(service))
     if operation == target or operation not in service_model().operation_names:
         raise SqsError("UnknownOperationException", f"There is no operation {target}.")
     return operation
@@ -94,12 +99,34 @@ def _base64(value: bytes) -> str:
     return b64encode(value).decode()
 
 
-def query_protocol_error() -> web.Response:
-    """Return the error for a request without X-Amz-Target, in the XML form that an SDK of the query protocol reads."""
+def only_sqs(service: str) -> str:
+    """Return the text of the error for a request to another service."""
+    return f"This endpoint has only SQS, not {service}: set AWS_ENDPOINT_URL to the endpoint of the other services."
+
+
+def service_of(request: web.Request) -> str:
+    """Return the service that a request is signed for; empty if it is not signed."""
+    scope = SCOPE.search(request.headers.get("Authorization", ""))
+    return scope[1] if scope else ""
+
+
+def query_protocol_error(service: str) -> web.Response:
+    """Return the error for a request without X-Amz-Target, in the XML form that an SDK of the query protocol reads.
+
+    ``service`` is the one that the request is signed for.
+    """
     text = (
         "This SQS supports only the JSON protocol (the header X-Amz-Target names the operation), which every AWS SDK "
         "and CLI has used since the end of 2023: update yours."
     )
+    if service not in {"", "sqs"}:
+        text = only_sqs(service)
+    if service == "s3":
+        return web.Response(
+            body=f"<Error><Code>InvalidAction</Code><Message>{escape(text)}</Message></Error>",
+            status=400,
+            content_type="text/xml",
+        )
     error = f"<Error><Type>Sender</Type><Code>InvalidAction</Code><Message>{escape(text)}</Message></Error>"
     body = f"<ErrorResponse>{error}<RequestId>{os.urandom(16).hex()}</RequestId></ErrorResponse>"
     return web.Response(status=400, text=body, content_type="text/xml")
@@ -164,7 +191,7 @@ class SqsServer:
         application = web.Application(client_max_size=MAX_REQUEST_BYTES)
         application.router.add_get("/", self._about)
         application.router.add_get("/queues", self._queues)
-        application.router.add_post("/{path:.*}", self._request)  # some SDKs post to the queue's URL
+        application.router.add_route("*", "/{path:.*}", self._request)  # some SDKs post to the queue's URL
         application.on_shutdown.append(self._close)
         return application
 
@@ -174,7 +201,7 @@ class SqsServer:
     async def _request(self, request: web.Request) -> web.Response:
         target = request.headers.get("X-Amz-Target")
         if target is None:
-            return query_protocol_error()
+            return query_protocol_error(service_of(request))
         try:
             operation = operation_in(target)
             parameters = parameters_in(operation, await request.read())
@@ -189,14 +216,12 @@ class SqsServer:
 
     async def _answer(self, operation: str, parameters: dict[str, Any], request: web.Request) -> dict[str, Any]:
         if operation != "ReceiveMessage":
-            self._sqs.history.by = "http"
-            try:
-                return self._sqs.call(operation, parameters)
-            finally:
-                self._sqs.history.by = None
+            return self._sqs.called_by("http", operation, parameters)
         return await self._long_polls.receive(parameters, lambda: _is_gone(request))
 
-    async def _about(self, _: web.Request) -> web.Response:
+    async def _about(self, request: web.Request) -> web.Response:
+        if service := service_of(request):
+            return query_protocol_error(service)
         return web.Response(
             text=f"tarry's local SQS. Give an AWS SDK or CLI the endpoint URL {self._sqs.endpoint_url}\n"
             f"GET /queues lists the queues and their numbers of messages as JSON.\n"
@@ -205,7 +230,8 @@ class SqsServer:
     async def _queues(self, _: web.Request) -> web.Response:
         """List the queues with their attributes and the age of the oldest message; SQS itself has no such request."""
         queues = [self._described(name) for name in self._sqs.queues()]
-        return web.json_response({"queues": queues, "other_services": self._sqs.other_services})
+        about = {"queues": queues, "region": self._sqs.region, "other_services": self._sqs.other_services}
+        return web.json_response(about)
 
     def _described(self, name: str) -> dict[str, Any]:
         url, depth = self._sqs.url(name), self._sqs.depth(name)

@@ -80,6 +80,14 @@ class Sqs:
             raise SqsError("SerializationException", str(error)) from None
         return self.answer(operation, parameters)
 
+    def called_by(self, source: str, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer a request that comes from outside; the history records its source. Raises `SqsError`."""
+        before, self.history.by = self.history.by, source
+        try:
+            return self.call(operation, parameters)
+        finally:
+            self.history.by = before
+
     def answer(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a request that was checked by the caller. Raises `SqsError`."""
         method = self._operations.get(operation)

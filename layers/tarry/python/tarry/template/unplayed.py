@@ -1,0 +1,51 @@
+"""The resources that start functions or send messages on AWS, but not here: schedules, APIs, streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+TYPES = frozenset(
+    {
+        "AWS::ApiGateway::RestApi",
+        "AWS::ApiGatewayV2::Api",
+        "AWS::Pipes::Pipe",
+        "AWS::Scheduler::Schedule",
+        "AWS::StepFunctions::StateMachine",
+    }
+)
+OF_OTHER_EVENTS = frozenset({"StartingPosition", "Queues", "SelfManagedEventSource"})
+"""Properties that only mappings of streams, message brokers and Kafka have."""
+
+
+def unplayed(resources: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the resources of a translated template that are not played, each with its type or its part."""
+    for name, resource in resources.items():
+        kind, properties = resource["Type"], resource.get("Properties") or {}
+        if kind in TYPES:
+            yield f"{name} ({kind})"
+        elif kind == "AWS::Events::Rule" and "ScheduleExpression" in properties:
+            yield f"{name} (schedule)"
+        elif kind == "AWS::Lambda::EventSourceMapping" and OF_OTHER_EVENTS & properties.keys():
+            yield f"{name} ({kind} of a stream)"
+        elif kind == "AWS::SNS::Subscription" and properties.get("Protocol") != "sqs":
+            yield f"{name} (subscription: {properties.get('Protocol')})"
+        elif kind == "AWS::SNS::Topic" and (others := _other_protocols(properties)):
+            yield f"{name} (its subscriptions: {', '.join(others)})"
+        elif kind == "AWS::S3::Bucket" and _notifies_function(properties):
+            yield f"{name} (its notifications of functions)"
+
+
+def _notifies_function(properties: Mapping[str, Any]) -> bool:
+    configuration = properties.get("NotificationConfiguration")
+    return isinstance(configuration, dict) and bool(configuration.get("LambdaConfigurations"))
+
+
+def _other_protocols(topic: Mapping[str, Any]) -> list[str]:
+    found = topic.get("Subscription")
+    protocols = (
+        [str(each.get("Protocol")) for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    )
+    return [each for each in dict.fromkeys(protocols) if each != "sqs"]
