@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import boto3
 import pytest
@@ -15,8 +16,7 @@ from botocore.session import Session
 from typer.testing import CliRunner
 
 from tarry.cli.app import app
-from tarry.template import read_template
-from tarry.testing.resources import moto_for
+from tarry.local.aws.services import Services
 from tarry.tooling.errors import UsageError
 from tests.command import TARRY
 from tests.processes import PATIENCE_SECONDS, started
@@ -277,9 +277,12 @@ def test_a_library_that_moto_needs_for_tables_is_named_without_a_warning_of_moto
     for name in [name for name in sys.modules if name.startswith(("moto.server", "moto.moto_server."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "flask", None)
-    template = read_template(REPOSITORY / "template.yaml")
-    with pytest.raises(UsageError, match="tarry local needs flask for "):  # pytest makes an error of any warning
-        moto_for(template).__enter__()
+    services = Services(Mock(), Mock(), Mock())
+    try:
+        with pytest.raises(UsageError, match="tarry local needs flask for Table;"):  # any warning is an error
+            services.start("Table")
+    finally:
+        services.close()
 
 
 def test_moto_is_not_needed_without_tables(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
