@@ -194,6 +194,6 @@ def test_a_filter_that_lambda_would_refuse_is_refused(project: Project) -> None:
     result = project.run("--skip-time")
     assert (result.exit_code, result.stdout) == (2, "")
     assert (
-        'AWS refuses the event Incoming of Notify: Invalid filter pattern definition. ({"matches": "a.*"} is not a rule)'
-        in result.stderr
+        "AWS refuses the event Incoming of Notify: Invalid filter pattern definition. "
+        '({"matches": "a.*"} is not a rule)' in result.stderr
     )
