@@ -83,6 +83,9 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
             show_default=False,
         ),
     ] = None,
+    queues_only: Annotated[
+        bool, typer.Option("--queues-only", help="Serve the queues, and run no function.")
+    ] = False,
     endpoint_url: Annotated[
         str | None,
         typer.Option("--endpoint-url", metavar="URL", help="Use another SQS; missing queues are created there."),
@@ -161,6 +164,8 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         keep=keep,
         seed=seed,
     )
+    if queues_only and (event is not None or function):
+        raise typer.BadParameter("--queues-only runs no function: leave out --event and the names of functions")
     console = Console(file=sys.stdout, highlight=False)  # bound now: stdout is redirected while a handler runs
     try:
         with refusals():
@@ -169,6 +174,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
                 event,
                 functions=tuple(function or ()),
                 queue=queue,
+                queues_only=queues_only,
                 parameters=pairs(parameter or [], "--parameter"),
                 config_env=config_env,
                 strict_parameters=strict_parameters,

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -13,6 +14,7 @@ from typing import Any
 from tarry.errors import ConfigurationError
 from tarry.template import TemplateFunction
 from tarry.template.code import import_path
+from tarry.template.runtimes import is_node, not_run_here
 from tarry.tooling.queues import region_of
 from tarry.tooling.text import printable
 
@@ -44,6 +46,8 @@ class Code:
         self._shown: set[str] = set()
         """The tracebacks that were written."""
         self._environment = {**_lambda_environment(function, self.directory), **variables}
+        self._level: int | str | None = function.log_level
+        """The level of the root logger while the function runs; None for that of the process."""
 
     def load(self) -> ModuleType:
         """Return the handler's module; import it at the first call.
@@ -88,7 +92,7 @@ class Code:
         sys.modules.update(self._modules)
         sys.path[:0] = map(str, self._path)
         try:
-            with environment(self._environment):
+            with environment(self._environment), self._log_level():
                 yield
         finally:
             sys.path[:] = path
@@ -96,6 +100,20 @@ class Code:
             for name in self._modules:
                 del sys.modules[name]
             sys.modules.update(outside)
+
+    @contextlib.contextmanager
+    def _log_level(self) -> Iterator[None]:
+        """Keep the level of the root logger apart from those of other functions: code often sets it."""
+        root = logging.getLogger()
+        before = root.level
+        if self._level is not None:
+            root.setLevel(self._level)
+        begun = root.level
+        try:
+            yield
+        finally:
+            self._level = self._level if root.level == begun else root.level
+            root.setLevel(before)
 
     def own_traceback(self, error: BaseException) -> str:
         """Format the traceback from the first frame in the function's own code; empty if there is none."""
@@ -111,6 +129,11 @@ class Code:
         return "".join(traceback.format_exception(type(error), error, tb)).rstrip()
 
     def _import(self, function: TemplateFunction) -> ModuleType:
+        if is_node(function.runtime) or not_run_here(function.runtime):
+            raise CodeError(
+                f"{function.logical_id} cannot run here: its runtime is {function.runtime}; "
+                "only functions in Python run in this process"
+            )
         if function.code is None or not function.handler:
             raise CodeError(f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler")
         if not function.code.is_dir():
@@ -178,4 +201,5 @@ def _lambda_environment(function: TemplateFunction, code: Path) -> dict[str, str
         "LAMBDA_TASK_ROOT": str(code),
         "_HANDLER": function.handler or "",
         "POWERTOOLS_TRACE_DISABLED": "true",  # there is no X-Ray daemon to send to
+        **({"AWS_LAMBDA_LOG_LEVEL": function.log_level} if function.log_level else {}),
     }

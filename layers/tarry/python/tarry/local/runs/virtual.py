@@ -29,6 +29,7 @@ from tarry.simulator.stack import in_debugger
 from tarry.template import Template, TemplateError, TemplateMapping
 from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
+from tarry.template.runtimes import is_node
 from tarry.testing import Sandbox
 from tarry.testing.ignored_failures import IgnoredFailures
 from tarry.testing.resources import Resources
@@ -174,7 +175,7 @@ def _assemble(
     mappings = []
     for mapping in template.mappings:
         function = template.functions.get(mapping.function)
-        if function is None or missing_code(function):
+        if function is None or is_node(function.runtime) or missing_code(function):
             continue  # no function here consumes that queue
         try:
             environment[function.name] = resources.environment(function, settings.overrides.of(function))

@@ -1,6 +1,7 @@
 """Log lines of the functions and the cloud, for a developer to read."""
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from tarry.testing.ignored_failures import IgnoredFailures
 from tarry.tooling.text import one_line, printable
 
 LEVELS = {"DEBUG": "dim", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
+LEVELS |= {"TRACE": "dim", "WARN": "yellow", "FATAL": "bold red"}  # of Node.js
 CHATTY = frozenset({"boto3", "botocore", "s3transfer", "urllib3"})
 """Loggers whose INFO lines are noise for a developer, such as where each process found its credentials."""
+FRAME_OF_NODE = re.compile(r" +at ")
 MOST_FINGERPRINTS = 1_000
 MOST_EXTRAS_CHARACTERS = 500
 _OF_THE_CLIENT = frozenset(
@@ -146,8 +149,16 @@ def _messages(fields: Mapping[str, Any]) -> str:
 
 
 def _message(line: Mapping[str, Any]) -> str:
+    if "message" not in line and _is_of_node(line):
+        return f"{line.get('errorType')}: {line.get('errorMessage')}"
     message = line.get("message", line.get("errorMessage", ""))
     return message if isinstance(message, str) else json.dumps(message, default=str)
+
+
+def _is_of_node(line: Mapping[str, Any]) -> bool:
+    """Whether a line has a stack of Node.js, which begins with the error; the other lines are its frames."""
+    frames = line.get("stackTrace")
+    return isinstance(frames, list) and any(isinstance(each, str) and FRAME_OF_NODE.match(each) for each in frames)
 
 
 def _root(line: Mapping[str, Any]) -> str:
@@ -172,5 +183,7 @@ def _traceback(line: Mapping[str, Any]) -> str:
     frames = line.get("stackTrace")
     if not frames or not isinstance(frames, list):
         return ""
+    if _is_of_node(line):
+        return "\n".join(each for each in frames if FRAME_OF_NODE.match(each))
     error = ": ".join(str(line[name]) for name in ("errorType", "errorMessage") if line.get(name))
     return "Traceback (most recent call last):\n" + "".join(map(str, frames)).rstrip() + f"\n{error}"
