@@ -12,6 +12,8 @@ from types import ModuleType
 from typing import Any
 
 from tarry.errors import ConfigurationError
+from tarry.simulator.batch_errors import batch_error
+from tarry.simulator.invocations import message_ids
 from tarry.template import TemplateFunction
 from tarry.template.code import import_path
 from tarry.template.runtimes import is_node, not_run_here
@@ -44,7 +46,7 @@ class Code:
         self._module: ModuleType | None = None
         self._modules: dict[str, ModuleType] = {}
         self._shown: set[str] = set()
-        """The tracebacks that were written."""
+        """The tracebacks that were written, and the errors of messages of a batch."""
         self._environment = {**_lambda_environment(function, self.directory), **variables}
         self._level: int | str | None = function.log_level
         """The level of the root logger while the function runs; None for that of the process."""
@@ -67,13 +69,21 @@ class Code:
         try:
             return getattr(self.load(), self._attribute)(event, context)
         except Exception as error:
-            text = self.own_traceback(error) or f"{type(error).__name__}: {error}"
-            if text in self._shown:
-                first_line = next(iter(str(error).splitlines()), "")
-                text = f"{type(error).__name__}: {first_line} (traceback above)"
-            self._shown.add(text)
-            sys.stderr.write(printable(text, keep="\n\t") + "\n")
+            sys.stderr.write(printable(self._shown_text(error, event), keep="\n\t") + "\n")
             raise
+
+    def _shown_text(self, error: Exception, event: Any) -> str:
+        fields = {"errorType": type(error).__name__, "errorMessage": str(error)}
+        if (batch := batch_error(fields, message_ids(event))) is not None:
+            is_new = not self._shown.issuperset(batch.errors)
+            self._shown.update(batch.errors)
+            return batch.text if is_new else f"{batch.text.splitlines()[0]} (errors above)"
+        text = self.own_traceback(error) or f"{type(error).__name__}: {error}"
+        if text in self._shown:
+            first_line = next(iter(str(error).splitlines()), "")
+            return f"{type(error).__name__}: {first_line} (traceback above)"
+        self._shown.add(text)
+        return text
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:

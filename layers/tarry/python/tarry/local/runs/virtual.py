@@ -18,7 +18,7 @@ from tarry.local.runs.endless import EndlessFailures
 from tarry.local.runs.keeping import keep
 from tarry.local.runs.report import RunReport, dead_letters_of, messages_of
 from tarry.local.seeding import make_calls
-from tarry.local.show.log import FirstTracebacks
+from tarry.local.show.log import FirstTracebacks, FirstWarnings
 from tarry.simulator.client import simulated_clients
 from tarry.simulator.code import CodeError
 from tarry.simulator.errors import InvalidParameterValue, SimulationError
@@ -309,11 +309,29 @@ class _Lines(logging.Handler):
             self._note(text)
 
 
+def _is_first() -> Callable[[logging.LogRecord], bool]:
+    """Return a filter that passes a warning of a function only once."""
+    warnings = FirstWarnings()
+
+    def passes(record: logging.LogRecord) -> bool:
+        fields = vars(record)
+        if record.levelno != logging.WARNING or (fields.get("state") and fields.get("delivery_id")):
+            return True
+        call = current_call()
+        function = call.environment.function.settings.name if call else ""
+        return warnings.is_new(function, f"{record.name}: {record.getMessage()}")
+
+    return passes
+
+
 @contextmanager
 def logging_to(transcript: Transcript, *, verbose: bool) -> Iterator[None]:
     """Write the logs to the transcript until the context ends. The root logger has a handler, as in Lambda."""
     problems = _Lines(transcript.note, verbose=verbose)
     lines = logging.StreamHandler(transcript)
+    if not verbose:
+        for handler in (problems, lines):
+            handler.addFilter(_is_first())
     lines.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     tarry, root = logging.getLogger("tarry"), logging.getLogger()
     before = tarry.level, tarry.propagate
