@@ -17,7 +17,8 @@ needs_node = pytest.mark.skipif(node() is None, reason="there is no Node.js")
 
 ANSWERS = """
 const answers = {
-  context: async (event, context) => [context.functionName, context.awsRequestId, context.getRemainingTimeInMillis() > 0],
+  context: async (event, context) =>
+    [context.functionName, context.awsRequestId, context.getRemainingTimeInMillis() > 0],
   promise: (event) => Promise.resolve({ got: event.value }),
   never: async () => { await new Promise(() => {}); },
   text: async () => { throw "no luck"; },
@@ -138,8 +139,8 @@ Resources:
     Properties: {CodeUri: bills, Handler: "shop.Biller::handle", Runtime: java21, Events: {E: BILLS}}
 """
 for name in ("Jobs", "Orders", "Bills"):
-    event = f"{{Type: SQS, Properties: {{Queue: !GetAtt {name}.Arn, FunctionResponseTypes: [ReportBatchItemFailures]}}}}"
-    TEMPLATE = TEMPLATE.replace(f"E: {name.upper()}", f"E: {event}")
+    properties = f"{{Queue: !GetAtt {name}.Arn, FunctionResponseTypes: [ReportBatchItemFailures]}}"
+    TEMPLATE = TEMPLATE.replace(f"E: {name.upper()}", f"E: {{Type: SQS, Properties: {properties}}}")
 BILLER = "Bills is served, but Biller is not run here: its runtime is java21; tarry runs Python and Node.js"
 SCRIPT = """
 exports.handler = async (event) => ({

@@ -51,7 +51,7 @@ def shop(project: Project) -> Project:
 def test_the_error_of_a_batch_is_a_line_for_each_message(shop: Project, options: list[str]) -> None:
     result = shop.run("--expect", "dead_lettered=2", *options)
     assert result.exit_code == 0, result.output
-    errors = [f'LookupError: no order in {json.dumps({"number": number})} [app.py:11]' for number in (1, 2)]
+    errors = [f"LookupError: no order in {json.dumps({'number': number})} [app.py:11]" for number in (1, 2)]
     for number, error in enumerate(errors, 1):
         assert result.stdout.count(f"  ({error})") == 2
         assert any(f"#{number} " in line and error in line for line in result.stdout.splitlines())
@@ -66,7 +66,8 @@ def test_the_error_of_a_batch_is_a_line_for_each_message(shop: Project, options:
 
 def test_a_function_does_not_get_the_log_level_that_another_has_set(shop: Project) -> None:
     other = TEMPLATE.partition("  Worker:")[2].replace("plain", "other").replace("LoggingConfig:", "Description: x #")
-    shop.write("template.yaml", f"{TEMPLATE}  Loud:{other.replace('Jobs', 'Cries')}  Cries: {{Type: AWS::SQS::Queue}}\n")
+    loud = other.replace("Jobs", "Cries")
+    shop.write("template.yaml", f"{TEMPLATE}  Loud:{loud}  Cries: {{Type: AWS::SQS::Queue}}\n")
     shop.write("other/app.py", LOUD)
     shop.send("Cries")
     result = shop.run("--skip-time", "--expect", "dead_lettered=2,committed=1")

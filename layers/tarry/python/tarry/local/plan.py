@@ -194,9 +194,7 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
         strict=settings.is_strict,
     )
     if settings.queues_only:
-        if not with_foreign_queues(template):
-            raise UsageError(f"{template.path} has no queue: --queues-only has nothing to serve")
-        return RunPlan(samples, template, [], queues_only=True)
+        return _queues_alone(template)
     if settings.functions:
         template = _only(template, settings.functions)
     mappings = list(template.mappings)
@@ -210,9 +208,7 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
         )
     if not settings.functions:
         mappings = _with_code(mappings, template, settings, note)
-    for mapping in mappings:
-        if problem := _problem(mapping, template, in_process=settings.skip_time):
-            raise UsageError(problem)
+    _check(mappings, template, in_process=settings.skip_time)
     if any(sample.receive_count > 1 for sample in samples):
         note("The receive counts in the event are ignored: the embedded SQS starts at 1.")
     _note_shared_queues(mappings, note)
@@ -224,6 +220,18 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
     for hint in hints(template, plan.all_mappings, is_foreign=settings.endpoint_url is not None):
         note(hint)
     return plan
+
+
+def _queues_alone(template: Template) -> RunPlan:
+    if not with_foreign_queues(template):
+        raise UsageError(f"{template.path} has no queue for --queues-only: add a resource of the type AWS::SQS::Queue")
+    return RunPlan([], template, [], queues_only=True)
+
+
+def _check(mappings: Iterable[TemplateMapping], template: Template, *, in_process: bool) -> None:
+    for mapping in mappings:
+        if problem := _problem(mapping, template, in_process=in_process):
+            raise UsageError(problem)
 
 
 def _note_shared_queues(mappings: Iterable[TemplateMapping], note: Note) -> None:

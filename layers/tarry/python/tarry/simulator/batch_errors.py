@@ -21,7 +21,7 @@ MODULES = re.compile(r"^(?:\w+\.)+(?=\w+(?:: |$))")
 
 
 @dataclass(frozen=True)
-class BatchError:
+class MessageErrors:
     """The errors of the messages of a batch, each one line. ``ids`` are their messages; empty if not known."""
 
     errors: Sequence[str]
@@ -47,7 +47,7 @@ class BatchError:
         return "\n".join([heading, *lines])
 
 
-def batch_error(error: Any, ids: Sequence[str]) -> BatchError | None:
+def batch_error(error: Any, ids: Sequence[str]) -> MessageErrors | None:
     """Take apart the error of an invocation.
 
     Args:
@@ -66,7 +66,7 @@ def batch_error(error: Any, ids: Sequence[str]) -> BatchError | None:
         return None
     errors = [_line(child) for child in children]
     is_certain = len(errors) == len(ids) and (CONCURRENT not in text or len(set(errors)) == 1)
-    return BatchError(errors, tuple(ids) if is_certain else ())
+    return MessageErrors(errors, tuple(ids) if is_certain else ())
 
 
 def _children(text: str) -> list[list[str]]:

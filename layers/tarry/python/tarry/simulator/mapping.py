@@ -251,7 +251,7 @@ class EventSourceMapping:
             failed=[message_id for message_id in batch.ids if message_id in failed],
             ignored=[message_id for message_id in batch.ids if message_id in ignored],
             why=why if each is None else each.summary,
-            errors={} if each is None else each.by_id,
+            **({} if each is None else {"errors": each.by_id}),
         )
         if result.kind not in ("returned", "recursive"):
             self._scaling.failed(now, running)

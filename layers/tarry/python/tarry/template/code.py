@@ -69,9 +69,10 @@ class CodeFinder:
             return FoundCode(None if text is None else inline_code(text, runtime or ""))
         source = self._path(resource, code, logical_id)
         build = self._built(logical_id)
-        if build is not None and has_handler(build, handler, runtime) and (reason := _why_not(source, handler, runtime)):
-            return FoundCode(build, reason)
-        return FoundCode(source)
+        if build is None or not has_handler(build, handler, runtime):
+            return FoundCode(source)
+        reason = _why_not(source, handler, runtime)
+        return FoundCode(build, reason) if reason else FoundCode(source)
 
     def build_method(self, logical_id: str) -> str | None:
         """Return the ``BuildMethod`` of a function."""

@@ -18,7 +18,7 @@ from tarry.local.runs.endless import EndlessFailures
 from tarry.local.runs.keeping import keep
 from tarry.local.runs.report import RunReport, dead_letters_of, messages_of
 from tarry.local.seeding import make_calls
-from tarry.local.show.log import FirstTracebacks, FirstWarnings
+from tarry.local.show.log import CHATTY, FirstTracebacks, FirstWarnings
 from tarry.simulator.client import simulated_clients
 from tarry.simulator.code import CodeError
 from tarry.simulator.errors import InvalidParameterValue, SimulationError
@@ -309,11 +309,13 @@ class _Lines(logging.Handler):
             self._note(text)
 
 
-def _is_first() -> Callable[[logging.LogRecord], bool]:
-    """Return a filter that passes a warning of a function only once."""
+def _is_worth_showing() -> Callable[[logging.LogRecord], bool]:
+    """Return a filter that passes a warning of a function only once, and no INFO lines of AWS's SDK."""
     warnings = FirstWarnings()
 
     def passes(record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING and record.name.partition(".")[0] in CHATTY:
+            return False
         fields = vars(record)
         if record.levelno != logging.WARNING or (fields.get("state") and fields.get("delivery_id")):
             return True
@@ -331,7 +333,7 @@ def logging_to(transcript: Transcript, *, verbose: bool) -> Iterator[None]:
     lines = logging.StreamHandler(transcript)
     if not verbose:
         for handler in (problems, lines):
-            handler.addFilter(_is_first())
+            handler.addFilter(_is_worth_showing())
     lines.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     tarry, root = logging.getLogger("tarry"), logging.getLogger()
     before = tarry.level, tarry.propagate

@@ -67,7 +67,7 @@ class LogReader:
             case "logged":
                 yield from self._logged(event.at, function, fields)
             case "report":
-                self._batches.pop(fields["request_id"], None)
+                self._batches.pop(fields.get("request_id", ""), None)
                 yield LogLine(event.at, function, report_text(fields), "dim")
             case "answered":
                 if fields["why"] and fields.get("kind") != "error":  # the function has logged its error
