@@ -46,7 +46,6 @@ SAMPLES: Mapping[str, Any] = {
     "MaximumMessageSize": 2048,
     "MemorySize": 512,
     "MessageRetentionPeriod": 120,
-    "PackageType": "Image",
     "Policies": [{"SQSPollerPolicy": {"QueueName": "Q"}}],
     "RecursiveLoop": "Allow",
     "RedrivePolicy": {"deadLetterTargetArn": ARN, "maxReceiveCount": 3},
@@ -61,6 +60,7 @@ OTHERS = {
     "Role": {"Type": "AWS::IAM::Role", "Properties": {"Policies": []}},
 }
 CODE = {"Handler": "app.handler", "Runtime": "python3.13"}
+OF_IMAGES = frozenset({"ImageConfig", "ImageUri", "PackageType"})
 OF_ROLES = frozenset({"Policies", "Role"})
 OF_STREAMS = re.compile(
     "Kafka|DocumentDB|StartingPosition|Topics|Tumbling|Bisect|Parallel|MaximumRe|Destination|Logging|SourceAccess"
@@ -106,10 +106,10 @@ def _row(kind: str, *cells: Iterable[str]) -> str:
 def properties_of(kind: str) -> list[str]:
     """Return the properties of a type that a template can set, for a mapping only those of queues."""
     if kind == FUNCTION:
-        return list(SamFunction.property_types)
+        return [name for name in SamFunction.property_types if name not in OF_IMAGES]
     schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema(REGION, kind).schema
     read_only = {each.removeprefix("/properties/") for each in schema.get("readOnlyProperties", [])}
-    found = [name for name in schema["properties"] if name not in read_only | OF_OTHER_EVENTS]
+    found = [name for name in schema["properties"] if name not in read_only | OF_OTHER_EVENTS | OF_IMAGES]
     return [name for name in found if not OF_STREAMS.search(name)] if kind == MAPPING else found
 
 
