@@ -204,7 +204,8 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
     elif not mappings:
         raise UsageError(
             f"{template.path}: no function has an SQS event. Add one to a function: "
-            "Events: {Name: {Type: SQS, Properties: {Queue: !GetAtt Queue.Arn}}}. To serve the queues alone: --queues-only"
+            "Events: {Name: {Type: SQS, Properties: {Queue: !GetAtt Queue.Arn}}}. "
+            "To serve the queues alone: --queues-only"
         )
     if not settings.functions:
         mappings = _with_code(mappings, template, settings, note)
