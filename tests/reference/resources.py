@@ -18,10 +18,12 @@ from tarry.simulator.sqs.settings import QueueSettings
 from tarry.template import Template, TemplateError, read_template
 from tarry.template.document import FUNCTION, PLAYED, SERVERLESS
 from tarry.template.model import TemplateFunction
-from tarry.template.reader import BACKING_TYPES, OF_OTHER_EVENTS, QUEUE_ATTRIBUTES
+from tarry.template.reader import BACKING_TYPES, QUEUE_ATTRIBUTES
+from tarry.template.unplayed import OF_OTHER_EVENTS
 
 REGION = "us-east-1"
 QUEUE, MAPPING, PLAIN = "AWS::SQS::Queue", "AWS::Lambda::EventSourceMapping", "AWS::Lambda::Function"
+INVOKES = "AWS::Lambda::EventInvokeConfig"
 ARN = "arn:aws:sqs:us-east-1:123456789012:Dead"
 ONLY_STORED = frozenset({"memory_mb", "permissions"})
 """The fields of a function that do not change what it does: one is in its environment, the other in warnings."""
@@ -30,10 +32,14 @@ SAMPLES: Mapping[str, Any] = {
     "Architectures": ["arm64"],
     "CodeUri": "src",
     "ContentBasedDeduplication": True,
+    "DeadLetterConfig": {"TargetArn": ARN},
+    "DeadLetterQueue": {"Type": "SQS", "TargetArn": ARN},
     "DeduplicationScope": "messageGroup",
+    "DestinationConfig": {"OnFailure": {"Destination": ARN}},
     "Enabled": False,
     "Environment": {"Variables": {"A": "b"}},
     "Events": {"E": {"Type": "SQS", "Properties": {"Queue": ARN}}},
+    "EventInvokeConfig": {"MaximumRetryAttempts": 1},
     "EventSourceArn": ARN,
     "FifoQueue": True,
     "FifoThroughputLimit": "perMessageGroupId",
@@ -44,6 +50,7 @@ SAMPLES: Mapping[str, Any] = {
     "Layers": [{"Ref": "Layer"}],
     "LoggingConfig": {"LogFormat": "JSON"},
     "MaximumMessageSize": 2048,
+    "MaximumRetryAttempts": 1,
     "MemorySize": 512,
     "MessageRetentionPeriod": 120,
     "Policies": [{"SQSPollerPolicy": {"QueueName": "Q"}}],
@@ -71,6 +78,7 @@ BASES: Mapping[str, Mapping[str, Any]] = {
     FUNCTION: {**CODE, "CodeUri": "."},
     PLAIN: {**CODE, "Code": "."},
     MAPPING: {"EventSourceArn": "arn:aws:sqs:us-east-1:123456789012:Q", "FunctionName": "F"},
+    INVOKES: {"FunctionName": "F", "Qualifier": "$LATEST", "DestinationConfig": {}, "MaximumRetryAttempts": 0},
 }
 
 
@@ -92,7 +100,7 @@ def _table() -> Iterator[str]:
                 found[effect(kind, name, without, given)].append(name)
             yield _row(kind, *found.values())
     for kind in sorted(BACKING_TYPES):
-        yield f"| `{kind}` | | all: moto creates it with them | |"
+        yield f"| `{kind}` | what moto plays | what moto only stores | |"
     for kind in sorted(PLAYED - {"Function"}):
         yield f"| `{SERVERLESS}{kind}` | as the resources that SAM makes of it | | |"
     yield "| all others | | | all |"
@@ -139,7 +147,7 @@ def generic(kind: str, name: str) -> Any:
 def _read(path: Path, kind: str, properties: Mapping[str, Any]) -> Template | None:
     """Read a template with a resource; None if SAM refuses the resource."""
     resources: dict[str, Any] = {"X": {"Type": kind, "Properties": properties}, **OTHERS}
-    if kind == MAPPING:
+    if kind in (MAPPING, INVOKES):
         resources["F"] = {"Type": PLAIN, "Properties": BASES[PLAIN]}
     path.write_text(json.dumps({"Resources": resources}))
     try:
