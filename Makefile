@@ -27,7 +27,7 @@ help:
 	@echo "make check     check lint rules, formatting, types and imports"
 	@echo "make format    format the code"
 	@echo "make docs      write the generated pages of docs/reference and the picture of the README"
-	@echo "make bench     benchmark the time per message against Powertools and a bare loop"
+	@echo "make bench     benchmark the time per message, and the start of tarry local"
 	@echo "make build     validate the template and build the deployment package"
 	@echo "make aws-facts check facts about SQS and Lambda in the simulator and moto; STACK=... also on AWS"
 	@echo "make lock      write the newest versions of all dependencies to constraints.txt"
@@ -68,6 +68,7 @@ docs: $(READY)
 bench: $(READY)
 	@$(BIN)/python benchmarks/batch.py
 	@$(BIN)/python benchmarks/deliveries.py
+	@$(BIN)/python benchmarks/start.py
 
 build: $(READY)
 	@$(BIN)/sam validate --lint

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tests.reference import command, messages, picture
+from tests.reference import command, messages, picture, resources
 from tests.reference.source import Source
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
@@ -16,6 +16,7 @@ def pages(source: Source) -> dict[Path, str]:
     parts = {
         DOCS / "messages.md": messages.parts(found, messages.read_meanings()),
         DOCS / "command.md": command.parts(),
+        DOCS / "local.md": resources.parts(),
     }
     return {path: with_parts(path.read_text("utf-8"), each) for path, each in parts.items()}
 

@@ -167,3 +167,40 @@ def test_conditional_layers_are_resolved(tmp_path: Path, stage: str) -> None:
         Globals={"Function": {"Layers": {"Fn::If": ["IsDev", [{"Ref": "Built"}], []]}}},
     )
     assert found.layers == ((tmp_path / ".aws-sam/build/Built", tmp_path / "own") if stage == "dev" else ())
+
+
+def test_nodejs_runs_from_its_build_if_the_source_has_no_javascript_or_lacks_a_package(tmp_path: Path) -> None:
+    function = serverless(CodeUri="src", Handler="lib/app.handler", Runtime="nodejs22.x")
+    write(tmp_path, "src/lib/app.ts", ".aws-sam/build/F/lib/app.js")
+    found = read(tmp_path, {"F": function})
+    assert (found.code, missing_code(found)) == (tmp_path / ".aws-sam/build/F", "")
+    assert found.build_reason == f"{tmp_path}/src does not have the handler lib/app.handler"
+    write(tmp_path, "src/lib/app.mjs", "node_modules/@shop/orders/package.json")
+    write(tmp_path, "src/package.json", text='{"dependencies": {"@shop/orders": "1", "axios": "^1"}}')
+    found = read(tmp_path, {"F": function})
+    assert found.build_reason == f"{tmp_path}/src/package.json has axios, not installed here"
+    write(tmp_path, "src/node_modules/axios/package.json")
+    assert read(tmp_path, {"F": function}).code == tmp_path / "src"
+
+
+def test_other_runtimes_do_not_run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "src/index.js")
+    for runtime in ("java21", "provided.al2023", "dotnet8", "go1.x", "ruby3.4"):
+        found = read(tmp_path, {"F": serverless(CodeUri="src", Runtime=runtime)})
+        assert missing_code(found) == f"F cannot run here: its runtime is {runtime}; tarry runs Python and Node.js"
+    script = read(tmp_path, {"F": serverless(CodeUri="src", Handler="index.handler", Runtime="nodejs22.x")})
+    monkeypatch.setattr("tarry.template.runtimes.node", lambda: None)
+    assert missing_code(script).endswith("there is no node on the PATH: install Node.js")
+
+
+@pytest.mark.parametrize(
+    ("config", "level"),
+    [
+        ({}, None),
+        ({"LogFormat": "Text", "LogGroup": {"Ref": "Gone"}}, None),
+        ({"LogFormat": "JSON"}, "INFO"),
+        ({"LogFormat": "JSON", "ApplicationLogLevel": "DEBUG"}, "DEBUG"),
+    ],
+)
+def test_the_log_level_is_that_of_the_logging_config(tmp_path: Path, config: dict[str, Any], level: str | None) -> None:
+    assert read(tmp_path, {"F": serverless(LoggingConfig=config)}).log_level == level

@@ -83,6 +83,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
             show_default=False,
         ),
     ] = None,
+    queues_only: Annotated[bool, typer.Option("--queues-only", help="Serve the queues, and run no function.")] = False,
     endpoint_url: Annotated[
         str | None,
         typer.Option("--endpoint-url", metavar="URL", help="Use another SQS; missing queues are created there."),
@@ -151,6 +152,8 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
 
     _check_together(
         event=event,
+        functions=function,
+        queues_only=queues_only,
         queue=queue,
         skip_time=skip_time,
         expect=expect,
@@ -169,6 +172,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
                 event,
                 functions=tuple(function or ()),
                 queue=queue,
+                queues_only=queues_only,
                 parameters=pairs(parameter or [], "--parameter"),
                 config_env=config_env,
                 strict_parameters=strict_parameters,
@@ -239,6 +243,8 @@ def _play(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport:
 def _check_together(  # noqa: PLR0913 the options that exclude each other
     *,
     event: Path | None,
+    functions: list[str] | None,
+    queues_only: bool,
     queue: str | None,
     skip_time: bool,
     expect: str | None,
@@ -260,6 +266,8 @@ def _check_together(  # noqa: PLR0913 the options that exclude each other
     for is_set, name in ((endpoint_url, "--endpoint-url"), (port is not None, "--port")):
         if is_set and skip_time:
             raise typer.BadParameter(f"{name} cannot be combined with --skip-time, which needs no address for SQS")
+    if queues_only and (event is not None or functions):
+        raise typer.BadParameter("--queues-only runs no function: leave out --event and the names of functions")
     if watch and event is not None:
         raise typer.BadParameter("--watch cannot be combined with --event, which ends when its messages have settled")
     if keep is not None and endpoint_url is not None:

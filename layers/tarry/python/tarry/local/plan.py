@@ -19,8 +19,9 @@ from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.support.arn import queue_arn
 from tarry.template import Template, TemplateFunction, TemplateMapping, TemplateQueue
-from tarry.template.code import missing_code
+from tarry.template.code import is_elsewhere, missing_code
 from tarry.template.queues import with_foreign_queues
+from tarry.template.runtimes import is_node
 from tarry.tooling.errors import UsageError
 
 
@@ -123,6 +124,8 @@ class RunSettings:
     """The SQS event to send; None to run until interrupted."""
     functions: Sequence[str] = ()
     """The functions to run, by name or logical id; empty for all that consume a queue."""
+    queues_only: bool = False
+    """Serve the queues, and run no function."""
     queue: str | None = None
     """The queue for records of the event that name no queue with a function."""
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -163,9 +166,14 @@ class RunPlan:
     mappings: Sequence[TemplateMapping]
     """The required mappings: of the named functions, or of the queues in the event, or all."""
 
+    queues_only: bool = False
+    """Whether no function runs."""
+
     @property
     def all_mappings(self) -> list[TemplateMapping]:
         """The required mappings, and all others that can run."""
+        if self.queues_only:
+            return []
         return [each for each in self.template.mappings if each in self.mappings or _problem(each, self.template) == ""]
 
 
@@ -185,6 +193,8 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
         note,
         strict=settings.is_strict,
     )
+    if settings.queues_only:
+        return _queues_alone(template)
     if settings.functions:
         template = _only(template, settings.functions)
     mappings = list(template.mappings)
@@ -194,13 +204,12 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
     elif not mappings:
         raise UsageError(
             f"{template.path}: no function has an SQS event. Add one to a function: "
-            "Events: {Name: {Type: SQS, Properties: {Queue: !GetAtt Queue.Arn}}}"
+            "Events: {Name: {Type: SQS, Properties: {Queue: !GetAtt Queue.Arn}}}. "
+            "To serve the queues alone: --queues-only"
         )
     if not settings.functions:
-        mappings = _with_code(mappings, template, settings.event, note)
-    for mapping in mappings:
-        if problem := _problem(mapping, template):
-            raise UsageError(problem)
+        mappings = _with_code(mappings, template, settings, note)
+    _check(mappings, template, in_process=settings.skip_time)
     if any(sample.receive_count > 1 for sample in samples):
         note("The receive counts in the event are ignored: the embedded SQS starts at 1.")
     _note_shared_queues(mappings, note)
@@ -212,6 +221,18 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
     for hint in hints(template, plan.all_mappings, is_foreign=settings.endpoint_url is not None):
         note(hint)
     return plan
+
+
+def _queues_alone(template: Template) -> RunPlan:
+    if not with_foreign_queues(template):
+        raise UsageError(f"{template.path} has no queue for --queues-only: add a resource of the type AWS::SQS::Queue")
+    return RunPlan([], template, [], queues_only=True)
+
+
+def _check(mappings: Iterable[TemplateMapping], template: Template, *, in_process: bool) -> None:
+    for mapping in mappings:
+        if problem := _problem(mapping, template, in_process=in_process):
+            raise UsageError(problem)
 
 
 def _note_shared_queues(mappings: Iterable[TemplateMapping], note: Note) -> None:
@@ -251,38 +272,46 @@ def _only(template: Template, names: Sequence[str]) -> Template:
 
 
 def _with_code(
-    mappings: Sequence[TemplateMapping], template: Template, event: Path | None, note: Note
+    mappings: Sequence[TemplateMapping], template: Template, settings: RunSettings, note: Note
 ) -> list[TemplateMapping]:
-    """Return the mappings without those of functions whose code is not here; their queues are served.
+    """Return the mappings without those of functions that cannot run here; their queues are served.
 
     Raises:
-        UsageError: a queue of the event would have no function left, or no function can run.
+        UsageError: a queue of the event would have no function left, or the code of all functions is missing.
     """
-    problems = {mapping: _code_problem(mapping, template) for mapping in mappings}
+    problems = {mapping: _code_problem(mapping, template, in_process=settings.skip_time) for mapping in mappings}
     found = [mapping for mapping, problem in problems.items() if not problem]
     served = {mapping.queue for mapping in found}
     lost = [problem for mapping, problem in problems.items() if problem and mapping.queue not in served]
-    if lost and event is not None:
+    if lost and settings.event is not None:
         raise UsageError(lost[0])
-    if mappings and not found:
-        raise UsageError(f"{template.path}: no function can run here: {'; '.join(dict.fromkeys(lost))}")
+    known = [template.functions.get(mapping.function) for mapping in mappings]
+    if mappings and not found and not any(function and is_elsewhere(function) for function in known):
+        reasons = "; ".join(dict.fromkeys(lost))
+        raise UsageError(f"{template.path}: no function can run here: {reasons}. To serve the queues: --queues-only")
     for mapping, problem in problems.items():
         if problem:
-            note(f"{mapping.queue} is served, but {mapping.function} is not run: {problem}")
+            why = problem.removeprefix(mapping.function).removeprefix(" cannot run here").removeprefix(": ")
+            note(f"{mapping.queue} is served, but {mapping.function} is not run here: {why}")
     return found
 
 
-def _code_problem(mapping: TemplateMapping, template: Template) -> str:
-    """Return why the function of a mapping has no code here; an empty text if it has."""
+def _code_problem(mapping: TemplateMapping, template: Template, *, in_process: bool = False) -> str:
+    """Return why the function of a mapping cannot run here; an empty text if it can."""
     function = template.functions.get(mapping.function)
     if function is None:
         return f"{mapping.logical_id}: {template.path} has no function {mapping.function}"
+    if in_process and is_node(function.runtime):
+        return (
+            f"{function.logical_id} cannot run here: its runtime is {function.runtime}, and --skip-time runs only "
+            "functions in Python; leave out --skip-time"
+        )
     return missing_code(function)
 
 
-def _problem(mapping: TemplateMapping, template: Template) -> str:
+def _problem(mapping: TemplateMapping, template: Template, *, in_process: bool = False) -> str:
     """Return why the mapping cannot run here; an empty text if it can."""
-    if problem := _code_problem(mapping, template):
+    if problem := _code_problem(mapping, template, in_process=in_process):
         return problem
     function = template.functions[mapping.function]
     if not mapping.reports_failures and is_consumer(function):

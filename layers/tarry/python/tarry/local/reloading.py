@@ -101,7 +101,7 @@ class Reloader:
         cloud.note(f"{path.name} has changed: {summary or 'its queues, functions and events are the same'}.", "cyan")
         for text in notes:
             cloud.note(text)
-        cloud.history.record("reloaded", queues={mapping.queue for mapping in plan.template.mappings})
+        cloud.history.record("reloaded", queues={mapping.queue for mapping in plan.all_mappings})
         self.watcher.add(watched(plan))
         return await _run_plan(cloud, codes)
 

@@ -97,7 +97,7 @@ async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note)
     _stop_on_sigterm()
     if settings.port is None and settings.event is None:
         settings = replace(settings, port=DEFAULT_PORT)
-    board = Board({mapping.queue for mapping in plan.template.mappings}, view.step, forgetful=settings.event is None)
+    board = Board({mapping.queue for mapping in plan.all_mappings}, view.step, forgetful=settings.event is None)
     outlook = Outlook(board, view, verbose=settings.verbose)
     reloader = Reloader(plan) if settings.watch else None
     report: RunReport | None = None
@@ -137,7 +137,8 @@ def _left(cloud: LocalCloud, settings: RunSettings) -> str:
 async def _serve(cloud: LocalCloud) -> None:
     """Run until interrupted."""
     queues = list(dict.fromkeys(mapping.queue for mapping in cloud.plan.all_mappings))
-    cloud.note(f"SQS is running at {cloud.url}. Waiting for messages in {', '.join(queues)}.", "bold")
+    waiting = f"Waiting for messages in {', '.join(queues)}." if queues else "No function runs."
+    cloud.note(f"SQS is running at {cloud.url}. {waiting}", "bold")
     cloud.note("\n".join(_hints(cloud, queues)), "")
     cloud.start()
     with suppress(asyncio.CancelledError):

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -11,8 +12,11 @@ from types import ModuleType
 from typing import Any
 
 from tarry.errors import ConfigurationError
+from tarry.simulator.batch_errors import batch_error
+from tarry.simulator.invocations import message_ids
 from tarry.template import TemplateFunction
 from tarry.template.code import import_path
+from tarry.template.runtimes import is_node, not_run_here
 from tarry.tooling.queues import region_of
 from tarry.tooling.text import printable
 
@@ -42,8 +46,10 @@ class Code:
         self._module: ModuleType | None = None
         self._modules: dict[str, ModuleType] = {}
         self._shown: set[str] = set()
-        """The tracebacks that were written."""
+        """The tracebacks that were written, and the errors of messages of a batch."""
         self._environment = {**_lambda_environment(function, self.directory), **variables}
+        self._level: int | str | None = function.log_level
+        """The level of the root logger while the function runs; None for that of the process."""
 
     def load(self) -> ModuleType:
         """Return the handler's module; import it at the first call.
@@ -63,13 +69,21 @@ class Code:
         try:
             return getattr(self.load(), self._attribute)(event, context)
         except Exception as error:
-            text = self.own_traceback(error) or f"{type(error).__name__}: {error}"
-            if text in self._shown:
-                first_line = next(iter(str(error).splitlines()), "")
-                text = f"{type(error).__name__}: {first_line} (traceback above)"
-            self._shown.add(text)
-            sys.stderr.write(printable(text, keep="\n\t") + "\n")
+            sys.stderr.write(printable(self._shown_text(error, event), keep="\n\t") + "\n")
             raise
+
+    def _shown_text(self, error: Exception, event: Any) -> str:
+        fields = {"errorType": type(error).__name__, "errorMessage": str(error)}
+        if (batch := batch_error(fields, message_ids(event))) is not None:
+            is_new = not self._shown.issuperset(batch.errors)
+            self._shown.update(batch.errors)
+            return batch.text if is_new else f"{batch.text.splitlines()[0]} (errors above)"
+        text = self.own_traceback(error) or f"{type(error).__name__}: {error}"
+        if text in self._shown:
+            first_line = next(iter(str(error).splitlines()), "")
+            return f"{type(error).__name__}: {first_line} (traceback above)"
+        self._shown.add(text)
+        return text
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -88,7 +102,7 @@ class Code:
         sys.modules.update(self._modules)
         sys.path[:0] = map(str, self._path)
         try:
-            with environment(self._environment):
+            with environment(self._environment), self._log_level():
                 yield
         finally:
             sys.path[:] = path
@@ -96,6 +110,20 @@ class Code:
             for name in self._modules:
                 del sys.modules[name]
             sys.modules.update(outside)
+
+    @contextlib.contextmanager
+    def _log_level(self) -> Iterator[None]:
+        """Keep the level of the root logger apart from those of other functions: code often sets it."""
+        root = logging.getLogger()
+        before = root.level
+        if self._level is not None:
+            root.setLevel(self._level)
+        begun = root.level
+        try:
+            yield
+        finally:
+            self._level = self._level if root.level == begun else root.level
+            root.setLevel(before)
 
     def own_traceback(self, error: BaseException) -> str:
         """Format the traceback from the first frame in the function's own code; empty if there is none."""
@@ -111,6 +139,11 @@ class Code:
         return "".join(traceback.format_exception(type(error), error, tb)).rstrip()
 
     def _import(self, function: TemplateFunction) -> ModuleType:
+        if is_node(function.runtime) or not_run_here(function.runtime):
+            raise CodeError(
+                f"{function.logical_id} cannot run here: its runtime is {function.runtime}; "
+                "only functions in Python run in this process"
+            )
         if function.code is None or not function.handler:
             raise CodeError(f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler")
         if not function.code.is_dir():
@@ -178,4 +211,5 @@ def _lambda_environment(function: TemplateFunction, code: Path) -> dict[str, str
         "LAMBDA_TASK_ROOT": str(code),
         "_HANDLER": function.handler or "",
         "POWERTOOLS_TRACE_DISABLED": "true",  # there is no X-Ray daemon to send to
+        **({"AWS_LAMBDA_LOG_LEVEL": function.log_level} if function.log_level else {}),
     }

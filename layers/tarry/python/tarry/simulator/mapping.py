@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from tarry.simulator.batch_errors import batch_error
 from tarry.simulator.filters import Filters
 from tarry.simulator.history import History
 from tarry.simulator.invocations import FunctionHost, InvocationResult, WholeBatchFailed, failed_ids, ids_named
@@ -240,6 +241,7 @@ class EventSourceMapping:
         now, running = self._scheduler.now, len(self._running)
         failed, why = self._failed(batch, result)
         ignored = self._ignored(batch, result)
+        each = batch_error(result.value, batch.ids) if result.kind == "error" else None
         self._history.record(
             "answered",
             function=self.settings.function,
@@ -248,7 +250,8 @@ class EventSourceMapping:
             kind=result.kind,
             failed=[message_id for message_id in batch.ids if message_id in failed],
             ignored=[message_id for message_id in batch.ids if message_id in ignored],
-            why=why,
+            why=why if each is None else each.summary,
+            **({} if each is None else {"errors": each.by_id}),
         )
         if result.kind not in ("returned", "recursive"):
             self._scaling.failed(now, running)

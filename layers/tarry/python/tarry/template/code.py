@@ -1,6 +1,7 @@
 """The code and layers of functions: directories, zip files, inline code, assets of the CDK, and builds of SAM."""
 
 import importlib.metadata
+import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -12,6 +13,7 @@ from tarry.template.document import build_method_of
 from tarry.template.finding import BUILD, is_built, project_of
 from tarry.template.intrinsics import Intrinsics
 from tarry.template.model import TemplateError, TemplateFunction, TemplateLayer
+from tarry.template.runtimes import has_handler, is_node, not_run_here
 from tarry.template.unpacking import inline_code, unpacked
 
 ASSET = "aws:asset:path"
@@ -19,6 +21,7 @@ ASSET = "aws:asset:path"
 LAYERS = {"AWS::Serverless::LayerVersion": "ContentUri", "AWS::Lambda::LayerVersion": "Content"}
 ARCHIVES = (".zip", ".jar")
 REQUIREMENTS = "requirements.txt"
+PACKAGE = "package.json"
 REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*(?:[=<>!~][^;#]*)?(?:#.*)?")
 
 
@@ -43,7 +46,7 @@ class CodeFinder:
         self._shared = _dict(_dict(document.get("Globals")).get("Function"))
         self._scope = scope
 
-    def code(self, logical_id: str, handler: str | None) -> FoundCode:
+    def code(self, logical_id: str, handler: str | None, runtime: str | None) -> FoundCode:
         """Return the code of a function. If the source cannot run by itself, that is its build.
 
         Raises:
@@ -63,13 +66,13 @@ class CodeFinder:
             return FoundCode(None)
         if text is not None:
             text = self._text(text, logical_id)
-            runtime = str(properties.get("Runtime", self._shared.get("Runtime")))
-            return FoundCode(None if text is None else inline_code(text, runtime))
+            return FoundCode(None if text is None else inline_code(text, runtime or ""))
         source = self._path(resource, code, logical_id)
         build = self._built(logical_id)
-        if build is not None and _has_handler(build, handler) and (reason := _why_not(source, handler)):
-            return FoundCode(build, reason)
-        return FoundCode(source)
+        if build is None or not has_handler(build, handler, runtime):
+            return FoundCode(source)
+        reason = _why_not(source, handler, runtime)
+        return FoundCode(build, reason) if reason else FoundCode(source)
 
     def build_method(self, logical_id: str) -> str | None:
         """Return the ``BuildMethod`` of a function."""
@@ -147,13 +150,15 @@ def import_path(function: TemplateFunction) -> list[Path]:
 
 def missing_code(function: TemplateFunction) -> str:
     """Return why a function has no code to run here, with the remedy; empty if it has."""
+    if problem := not_run_here(function.runtime):
+        return f"{function.logical_id} cannot run here: {problem}"
     if function.code is None or not function.handler:
         return f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler"
     if not function.code.is_dir():
         return f"{function.logical_id}: its CodeUri {function.code} is not a directory"
-    if not any(_has_handler(directory, function.handler) for directory in import_path(function)):
+    if not any(has_handler(directory, function.handler, function.runtime) for directory in import_path(function)):
         module = function.handler.replace("/", ".").partition(".")[0]
-        if module.isidentifier() and find_spec(module) is None:
+        if is_node(function.runtime) or (module.isidentifier() and find_spec(module) is None):
             return (
                 f"{function.logical_id}: its handler {function.handler} is not in {function.code}; "
                 "if a build makes it, run sam build"
@@ -161,22 +166,37 @@ def missing_code(function: TemplateFunction) -> str:
     return ""
 
 
-def _why_not(source: Path | None, handler: str | None) -> str:
+def is_elsewhere(function: TemplateFunction) -> bool:
+    """Whether a function cannot run here by its nature: its code is not on this machine, or has another runtime."""
+    return function.code is None or bool(not_run_here(function.runtime))
+
+
+def _why_not(source: Path | None, handler: str | None, runtime: str | None) -> str:
     """Return why the source of a function cannot run by itself; empty if it can, or if there is none."""
     if source is None:
         return ""
     if not source.is_dir():
         return f"{source} is not a directory"
-    if not _has_handler(source, handler):
+    if not has_handler(source, handler, runtime):
         return f"{source} does not have the handler {handler}"
-    missing = _missing_requirements(source / REQUIREMENTS)
-    return f"{source / REQUIREMENTS} has {', '.join(missing)}, not installed here" if missing else ""
+    if is_node(runtime):
+        listing = source / PACKAGE
+        missing = _missing_packages(listing)
+    else:
+        listing = source / REQUIREMENTS
+        missing = _missing_requirements(listing)
+    return f"{listing} has {', '.join(missing)}, not installed here" if missing else ""
 
 
-def _has_handler(directory: Path, handler: str | None) -> bool:
-    """Whether a directory has the module of a handler, such as ``app.handler`` or ``src/app.handler``."""
-    module = directory / (handler or "").replace("/", ".").rpartition(".")[0].replace(".", "/")
-    return module.with_name(f"{module.name}.py").is_file() or (module / "__init__.py").is_file()
+def _missing_packages(path: Path) -> list[str]:
+    """Return the dependencies of a package of Node.js that are in no ``node_modules`` that it can import from."""
+    try:
+        package = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return []
+    names = _dict(_dict(package).get("dependencies"))
+    folders = [folder / "node_modules" for folder in path.resolve().parents]
+    return [name for name in names if not any((folder / name).is_dir() for folder in folders)]
 
 
 def _missing_requirements(path: Path) -> list[str]:

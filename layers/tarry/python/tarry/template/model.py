@@ -99,6 +99,8 @@ class TemplateFunction:
     build_reason: str = ""
     """Why ``code`` is the output of ``sam build`` rather than the source; empty for the source."""
     asynchronous: TemplateAsync = TemplateAsync()
+    log_level: str | None = None
+    """The level that Lambda gives the code; None for logs in text, for which it gives none."""
     permissions: Permissions | None = None
     """The permissions of its role on queues; None if the template does not show all of them."""
 

@@ -253,7 +253,8 @@ def _function(logical_id: str, resources: Resources, scope: Intrinsics, finder: 
     where = f"{logical_id}.Environment"
     variables = _map(_map(properties.get("Environment"), where).get("Variables"), f"{where}.Variables")
     environment, unresolved = _environment(variables, scope, f"{where}.Variables")
-    code = finder.code(logical_id, plain.get("Handler"))
+    runtime = _optional_text(properties.get("Runtime"), scope)
+    code = finder.code(logical_id, plain.get("Handler"), runtime)
     return TemplateFunction(
         logical_id=logical_id,
         name=scope.refs[logical_id],
@@ -267,7 +268,8 @@ def _function(logical_id: str, resources: Resources, scope: Intrinsics, finder: 
         environment=environment,
         unresolved=unresolved,
         all_layers=finder.layers(logical_id),
-        runtime=_optional_text(properties.get("Runtime"), scope),
+        runtime=runtime,
+        log_level=_log_level(properties.get("LoggingConfig"), scope),
         build_method=finder.build_method(logical_id),
         build_reason=code.build_reason,
         permissions=permissions_of(properties.get("Role"), resources, finder.resources, scope),
@@ -302,6 +304,13 @@ def _with_async(
                 ),
             )
     return functions
+
+
+def _log_level(config: Any, scope: Intrinsics) -> str | None:
+    given = config if isinstance(config, dict) else {}
+    if _optional_text(given.get("LogFormat"), scope) != "JSON":
+        return None
+    return _optional_text(given.get("ApplicationLogLevel"), scope) or "INFO"
 
 
 def _environment(variables: Mapping[str, Any], scope: Intrinsics, where: str) -> tuple[dict[str, Any], dict[str, str]]:

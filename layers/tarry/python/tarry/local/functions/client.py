@@ -195,6 +195,7 @@ def _set_up_logging() -> None:
     lines.setFormatter(_Json() if _logs_json() else _Text(form, "%Y-%m-%dT%H:%M:%S"))
     root = logging.getLogger()
     root.addHandler(lines)
+    logging.getLogger("tarry").setLevel(logging.INFO)  # `tarry local` reads its log
     level = os.environ.get("AWS_LAMBDA_LOG_LEVEL", "").upper()
     level = "DEBUG" if level == "TRACE" else level
     if level in logging.getLevelNamesMapping():

@@ -143,7 +143,8 @@ class ProcessEnvironment:
         except InitError as error:
             answer = _error(error.error, call.request_id)
         seconds = loop.time() - began
-        if answer.kind == "returned" or answer.kind == "error":
+        has_replied = answer.kind == "returned" or answer.kind == "error"
+        if has_replied and not (self._process and self._process.has_ended):
             memory_mb = self._process.peak_memory_mb() if self._process else None
         else:
             await self._die()

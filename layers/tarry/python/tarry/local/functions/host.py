@@ -19,6 +19,7 @@ from tarry.simulator.functions import WARM_SECONDS
 from tarry.simulator.history import History
 from tarry.simulator.invocations import InvocationResult, message_ids
 from tarry.template import TemplateFunction
+from tarry.template.runtimes import is_node, not_run_here
 from tarry.tooling.errors import UsageError
 
 MACHINERY = ('File "<frozen importlib', "/importlib/__init__.py", "/awslambdaric/")
@@ -251,6 +252,8 @@ class ProcessFunction:
             UsageError: the handler cannot be imported; with its traceback.
         """
         function = code.function
+        if problem := not_run_here(function.runtime):
+            raise UsageError(f"{function.logical_id} cannot run here: {problem}")
         if function.code is None or not function.handler:
             raise UsageError(f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler")
         if not function.code.is_dir():
@@ -305,7 +308,7 @@ class ProcessFunction:
 
     async def _explained(self, code: FunctionCode, error: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the error with its frames. Only the client of tarry reports them for a failed import, so use that."""
-        if error.get("stackTrace") or self._client == "own":
+        if error.get("stackTrace") or self._client == "own" or is_node(code.function.runtime):
             return error
         process = RuntimeProcess(self._program(code, "own", "explanation"), self._launcher, lambda line: None)
         try:
@@ -323,7 +326,9 @@ class ProcessFunction:
         assert function.code is not None
         assert function.handler is not None
         variables = {"AWS_LAMBDA_LOG_STREAM_NAME": log_stream, **code.variables}
-        return Program(function.handler, function.code.resolve(), variables, function.arn, client)
+        return Program(
+            function.handler, function.code.resolve(), variables, function.arn, client, runtime=function.runtime
+        )
 
     def _sweep(self) -> None:
         """End environments that have been idle for long, unless the code that they run cannot be loaded again."""
@@ -356,12 +361,16 @@ def _fields(line: str) -> dict[str, Any] | None:
 
 def traceback_of(error: Mapping[str, Any]) -> str:
     """Format an error with ``stackTrace``, ``errorType`` and ``errorMessage``, without frames of the runtime client."""
+    if error.get("trace"):
+        return "\n".join(_frames_of(error))
     kind, text = error.get("errorType"), error.get("errorMessage")
     return "\n".join([*_frames_of(error), _plain(f"{kind}: {text}" if text else str(kind))])
 
 
 def _frames_of(error: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a traceback except the last."""
+    """Return the lines of a traceback except the last; of Node.js all, since its ``trace`` begins with the error."""
+    if isinstance(trace := error.get("trace"), list) and trace:
+        return list(map(str, trace))
     frames = error.get("stackTrace")
     frames = [str(each).rstrip("\n") for each in frames] if isinstance(frames, list) else []
     own = [each for each in frames if not any(part in each for part in MACHINERY)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -11,10 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import tarry.local.functions.client
 from tarry.local.functions.launcher import Launcher, kill_marked, signal_group
 from tarry.local.functions.runtime_api import Reply, RuntimeApi, RuntimeInvocation
 from tarry.simulator.marshalling import exit_status
+from tarry.template.runtimes import is_node, node
 
 MAX_LINE_BYTES = 256 * 1024
 """Longer lines are split, as in CloudWatch."""
@@ -24,7 +25,8 @@ PIPE_BYTES = 64 * 1024
 T = TypeVar("T")
 
 Client = Literal["awslambdaric", "own"]
-"""The runtime client that runs the handler: that of AWS, or `tarry.local.functions.client`."""
+"""The runtime client that runs a handler in Python: that of AWS, or `tarry.local.functions.client`."""
+CLIENTS = {"awslambdaric": "aws_client.py", "own": "client.py"}
 
 
 class Exited(Exception):
@@ -45,12 +47,27 @@ class Program:
     variables: Mapping[str, str]
     function_arn: str
     client: Client
+    runtime: str | None = None
 
     @property
     def command(self) -> list[str]:
+        if is_node(self.runtime):
+            client = _node_client(self.directory) or Path(__file__).with_name("client.mjs")
+            return [node() or "node", str(client), self.handler]
         # -u: unbuffered output. -P: the directory of the client is not on the import path of the handler.
-        client = ["-m", "awslambdaric"] if self.client == "awslambdaric" else [tarry.local.functions.client.__file__]
-        return [sys.executable, "-uP", *client, self.handler]
+        return [sys.executable, "-uP", str(Path(__file__).with_name(CLIENTS[self.client])), self.handler]
+
+
+def _node_client(directory: Path) -> Path | None:
+    """Return AWS's client for Node.js, if a function can import it and its native part is compiled."""
+    for folder in (directory, *directory.parents):
+        package = folder / "node_modules" / "aws-lambda-ric"
+        try:
+            program = json.loads((package / "package.json").read_bytes())["bin"]["aws-lambda-ric"]
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+        return package / program if any(package.rglob("*.node")) else None
+    return None
 
 
 class RuntimeProcess:
@@ -69,6 +86,7 @@ class RuntimeProcess:
         self._process: asyncio.subprocess.Process
         self._ended: asyncio.Task[str]
         self._frozen = False
+        self._idle = asyncio.Event()
 
     async def start(self) -> None:
         """Start the process and wait until it asks for an invocation. End it when cancelled.
@@ -103,12 +121,24 @@ class RuntimeProcess:
             raise
 
     async def invoke(self, invocation: RuntimeInvocation) -> Reply:
-        """Run an invocation. Raises `Exited` if the process ends."""
+        """Run an invocation. Raises `Exited` if the process ends before it replies."""
         self._thaw()
+        self._idle.clear()
         self._api.submit(invocation)
         reply = await self._or_exit(invocation.reply)
-        self._lines.flush()  # output before the response is in the pipe now
+        if reply.is_error:  # after an error that is not caught, Node.js ends the process
+            idle = asyncio.ensure_future(self._idle.wait())
+            with contextlib.suppress(Exited):
+                await self._or_exit(idle)
+            idle.cancel()
+        if not self.has_ended:
+            self._lines.flush()  # output before the response is in the pipe now
         return reply
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._ended.done()
 
     async def end(self) -> None:
         """Kill the process and all that it started, and wait until it has ended."""
@@ -145,6 +175,7 @@ class RuntimeProcess:
     def _freeze(self) -> None:
         """Freeze the process: a thread that outlives its invocation runs on only in the next one (PLATFORM 26)."""
         self._frozen = True
+        self._idle.set()
         signal_group(self._process.pid, signal.SIGSTOP)
 
     def _thaw(self) -> None:

@@ -19,6 +19,7 @@ from tarry.local.aws.client import is_aws
 from tarry.local.aws.isolation import HOST
 from tarry.template import TemplateFunction
 from tarry.template.code import import_path
+from tarry.template.runtimes import is_node
 from tarry.tooling.errors import UsageError
 from tarry.tooling.queues import region_of
 
@@ -145,24 +146,34 @@ def _of_lambda(function: TemplateFunction, outside: Mapping[str, str]) -> dict[s
     region = region_of(function.arn)
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     return {
+        **_import_path(function, outside),
+        **({"AWS_LAMBDA_LOG_LEVEL": function.log_level} if function.log_level else {}),
         "AWS_REGION": region,
         "AWS_DEFAULT_REGION": region,
-        "AWS_EXECUTION_ENV": f"AWS_Lambda_{python}",
+        "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime if is_node(function.runtime) else python}",
         "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mb),
         "AWS_LAMBDA_FUNCTION_NAME": function.name,
         "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
         "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
         "AWS_LAMBDA_LOG_FORMAT": "JSON",  # overrides the template: the fields are read
         "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{function.name}",
-        "AWS_LAMBDA_LOG_LEVEL": "INFO",
         "AWS_XRAY_CONTEXT_MISSING": "LOG_ERROR",
         "LAMBDA_TASK_ROOT": str((function.code or Path()).resolve()),
         "LANG": "en_US.UTF-8",
         "POWERTOOLS_TRACE_DISABLED": "true",  # there is no X-Ray daemon
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(_path(function, outside))),
         "TZ": ":UTC",
         "_HANDLER": function.handler or "",
     }
+
+
+def _import_path(function: TemplateFunction, outside: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable with the directories of modules that are not beside the code."""
+    if is_node(function.runtime):
+        major = re.sub(r"\D", "", (function.runtime or "").partition(".")[0])
+        folders = [layer / "nodejs" / each for layer in reversed(function.layers) for each in (f"node{major}", "")]
+        found = [str((folder / "node_modules").resolve()) for folder in folders]
+        return {"NODE_PATH": os.pathsep.join([*found, str((function.code or Path()).resolve())])}
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(_path(function, outside)))}
 
 
 def _path(function: TemplateFunction, outside: Mapping[str, str]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from tarry.local.runs.endless import EndlessFailures
 from tarry.local.runs.keeping import keep
 from tarry.local.runs.report import RunReport, dead_letters_of, messages_of
 from tarry.local.seeding import make_calls
-from tarry.local.show.log import FirstTracebacks
+from tarry.local.show.log import CHATTY, FirstTracebacks, FirstWarnings
 from tarry.simulator.client import simulated_clients
 from tarry.simulator.code import CodeError
 from tarry.simulator.errors import InvalidParameterValue, SimulationError
@@ -29,6 +29,7 @@ from tarry.simulator.stack import in_debugger
 from tarry.template import Template, TemplateError, TemplateMapping
 from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
+from tarry.template.runtimes import is_node
 from tarry.testing import Sandbox
 from tarry.testing.ignored_failures import IgnoredFailures
 from tarry.testing.resources import Resources
@@ -174,7 +175,7 @@ def _assemble(
     mappings = []
     for mapping in template.mappings:
         function = template.functions.get(mapping.function)
-        if function is None or missing_code(function):
+        if function is None or is_node(function.runtime) or missing_code(function):
             continue  # no function here consumes that queue
         try:
             environment[function.name] = resources.environment(function, settings.overrides.of(function))
@@ -308,11 +309,31 @@ class _Lines(logging.Handler):
             self._note(text)
 
 
+def _is_worth_showing() -> Callable[[logging.LogRecord], bool]:
+    """Return a filter that passes a warning of a function only once, and no INFO lines of AWS's SDK."""
+    warnings = FirstWarnings()
+
+    def passes(record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING and record.name.partition(".")[0] in CHATTY:
+            return False
+        fields = vars(record)
+        if record.levelno != logging.WARNING or (fields.get("state") and fields.get("delivery_id")):
+            return True
+        call = current_call()
+        function = call.environment.function.settings.name if call else ""
+        return warnings.is_new(function, f"{record.name}: {record.getMessage()}")
+
+    return passes
+
+
 @contextmanager
 def logging_to(transcript: Transcript, *, verbose: bool) -> Iterator[None]:
     """Write the logs to the transcript until the context ends. The root logger has a handler, as in Lambda."""
     problems = _Lines(transcript.note, verbose=verbose)
     lines = logging.StreamHandler(transcript)
+    if not verbose:
+        for handler in (problems, lines):
+            handler.addFilter(_is_worth_showing())
     lines.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     tarry, root = logging.getLogger("tarry"), logging.getLogger()
     before = tarry.level, tarry.propagate

@@ -244,6 +244,7 @@ def _put(kept: OrderedDict[str, Timeline], timeline: Timeline) -> None:
 
 
 MOST_MESSAGES = 100
+NOT_RUN = "not run here"
 
 
 class Outlook:
@@ -279,7 +280,8 @@ class Outlook:
             functions=[
                 _function_row(name, function, self.tallies.by_function.get(name) or Tally())
                 for name, function in cloud.functions.items()
-            ],
+            ]
+            + [FunctionRow(name, last=NOT_RUN) for name in _not_run(cloud)],
             messages=self.board.latest(MOST_MESSAGES),
             lines=list(self._view.lines),
             ended=dict(self.board.ended),
@@ -301,6 +303,12 @@ def _queue_rows(cloud: LocalCloud) -> list[QueueRow]:
             count = sum(dead[:3]) if dead else 0
             rows.append(QueueRow(queue.name, *depth[:3], oldest, target, count))
     return [row for row in rows if row.name not in dead_letters]
+
+
+def _not_run(cloud: LocalCloud) -> list[str]:
+    """Return the functions that consume a queue at AWS, but do not run here."""
+    names = (mapping.function for mapping in cloud.plan.template.mappings)
+    return [name for name in dict.fromkeys(names) if name not in cloud.functions]
 
 
 def _function_row(name: str, function: ProcessFunction, tally: Tally) -> FunctionRow:

@@ -1,19 +1,24 @@
 """Log lines of the functions and the cloud, for a developer to read."""
 
 import json
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tarry.outcome import State
+from tarry.simulator.batch_errors import batch_error
 from tarry.simulator.history import HistoryEvent
 from tarry.testing.ignored_failures import IgnoredFailures
 from tarry.tooling.text import one_line, printable
 
 LEVELS = {"DEBUG": "dim", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
+LEVELS |= {"TRACE": "dim", "WARN": "yellow", "FATAL": "bold red"}  # of Node.js
 CHATTY = frozenset({"boto3", "botocore", "s3transfer", "urllib3"})
 """Loggers whose INFO lines are noise for a developer, such as where each process found its credentials."""
+FRAME_OF_NODE = re.compile(r" +at ")
+WARNINGS = frozenset({"WARNING", "WARN"})
 MOST_FINGERPRINTS = 1_000
 MOST_EXTRAS_CHARACTERS = 500
 _OF_THE_CLIENT = frozenset(
@@ -41,22 +46,28 @@ class LogReader:
     """A reader of the log lines in a history.
 
     Tarry's lines about a message are not shown, because its states show the same; a traceback is shown when its error
-    comes for the first time. ``verbose`` shows all lines of tarry and of the functions.
+    comes for the first time, and a warning only once. ``verbose`` shows all lines of tarry and of the functions.
     """
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
         self._tracebacks = FirstTracebacks()
         self._ignored = IgnoredFailures()
+        self._warnings = FirstWarnings()
+        self._batches: dict[str, Sequence[str]] = {}
+        """The messages of the invocations under way, by request id."""
 
     def lines(self, event: HistoryEvent) -> Iterator[LogLine]:
         """Return the lines of an event."""
         fields = event.fields
         function = str(fields.get("function", ""))
         match event.what:
+            case "invoked":
+                self._batches[fields["request_id"]] = fields["delivery_ids"]
             case "logged":
                 yield from self._logged(event.at, function, fields)
             case "report":
+                self._batches.pop(fields.get("request_id", ""), None)
                 yield LogLine(event.at, function, report_text(fields), "dim")
             case "answered":
                 if fields["why"] and fields.get("kind") != "error":  # the function has logged its error
@@ -88,12 +99,34 @@ class LogReader:
         root = _root(line)
         if line.get("level") in ("DEBUG", "INFO") and (root in CHATTY or (root == "tarry" and not self._verbose)):
             return
+        batch = batch_error(line, self._batches.get(str(fields.get("request_id")), ()))
+        if batch is not None and not self._verbose:
+            yield LogLine(at, function, printable(f"{line.get('level', 'ERROR')} {batch.text}", keep="\n"), style)
+            return
         traceback, message = _traceback(line), _message(line)
         text = f"{line.get('level', '')} {one_line(message) if message in traceback else message}".strip()
         if not is_transition:
             text += _extras(line)
         text = "\n".join(filter(None, [text, traceback]))
+        if line.get("level") in WARNINGS and not self._verbose and not self._warnings.is_new(function, text):
+            return
         yield LogLine(at, function, printable(text, keep="\n\t"), style)
+
+
+class FirstWarnings:
+    """The warnings of functions: each is shown once, however many messages and processes of a function have it."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], None] = {}
+
+    def is_new(self, function: str, text: str) -> bool:
+        """Return whether a function has not logged this warning before."""
+        if (function, text) in self._seen:
+            return False
+        self._seen[function, text] = None
+        if len(self._seen) > MOST_FINGERPRINTS:
+            del self._seen[next(iter(self._seen))]
+        return True
 
 
 class FirstTracebacks:
@@ -146,8 +179,16 @@ def _messages(fields: Mapping[str, Any]) -> str:
 
 
 def _message(line: Mapping[str, Any]) -> str:
+    if "message" not in line and _is_of_node(line):
+        return f"{line.get('errorType')}: {line.get('errorMessage')}"
     message = line.get("message", line.get("errorMessage", ""))
     return message if isinstance(message, str) else json.dumps(message, default=str)
+
+
+def _is_of_node(line: Mapping[str, Any]) -> bool:
+    """Whether a line has a stack of Node.js, which begins with the error; the other lines are its frames."""
+    frames = line.get("stackTrace")
+    return isinstance(frames, list) and any(isinstance(each, str) and FRAME_OF_NODE.match(each) for each in frames)
 
 
 def _root(line: Mapping[str, Any]) -> str:
@@ -172,5 +213,7 @@ def _traceback(line: Mapping[str, Any]) -> str:
     frames = line.get("stackTrace")
     if not frames or not isinstance(frames, list):
         return ""
+    if _is_of_node(line):
+        return "\n".join(each for each in frames if FRAME_OF_NODE.match(each))
     error = ": ".join(str(line[name]) for name in ("errorType", "errorMessage") if line.get(name))
     return "Traceback (most recent call last):\n" + "".join(map(str, frames)).rstrip() + f"\n{error}"

@@ -1,0 +1,11 @@
+"""AWS's runtime client `awslambdaric`, with the log level that `tarry local` needs to read the log of tarry.
+
+It is run as a file, like `tarry.local.functions.client`.
+"""
+
+import logging
+import runpy
+
+if __name__ == "__main__":
+    logging.getLogger("tarry").setLevel(logging.INFO)
+    runpy.run_module("awslambdaric", run_name="__main__", alter_sys=True)
