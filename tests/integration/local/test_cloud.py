@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.plan import read_samples
+from tarry.local.samples import read_samples
 
 from .process import SOON_SECONDS, LocalProcess
 

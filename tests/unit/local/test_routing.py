@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.plan import Sample
 from tarry.local.routing import routed
+from tarry.local.samples import Sample
 from tarry.template import Template, TemplateMapping, TemplateQueue
 from tarry.tooling.errors import UsageError
 

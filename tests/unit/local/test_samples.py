@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tarry.local.plan import Sample, read_samples
+from tarry.local.samples import Sample, read_samples
 from tarry.tooling.errors import UsageError
 
 ARN = "arn:aws:sqs:eu-west-1:999999999999:orders"

@@ -2,21 +2,18 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from tarry.local.samples import Sample
 from tarry.template import Template
 from tarry.tooling.errors import UsageError
-
-if TYPE_CHECKING:
-    from tarry.local.plan import Sample
 
 GROUP = "sample"
 """The message group of a record that has none, if its queue was chosen here."""
 
 
 def routed(
-    samples: Sequence["Sample"], template: Template, queue: str | None, event: str, note: Callable[[str], None]
-) -> list["Sample"]:
+    samples: Sequence[Sample], template: Template, queue: str | None, event: str, note: Callable[[str], None]
+) -> list[Sample]:
     """Return the records with the queue that each is sent to.
 
     A record stays with the queue it names, by name or by logical id, if a function consumes it. All other records go to
