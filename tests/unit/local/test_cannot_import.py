@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.functions.host import CannotImport, FunctionCode
+from tarry.local.functions.code import CannotImport, FunctionCode
 from tarry.template import TemplateFunction
 
 FRAME = '  File "/shop/{}", line 14, in <module>\n    @consumer(model=str)\n'

@@ -16,7 +16,8 @@ from tarry.local.aws.embedded import EmbeddedSqs
 from tarry.local.aws.foreign import ForeignSqs
 from tarry.local.aws.invoking import Invoking, target_of
 from tarry.local.background import in_background
-from tarry.local.functions.host import CannotImport, FunctionCode, ProcessFunction
+from tarry.local.functions.code import CannotImport, FunctionCode
+from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.variables import Endpoints, variables_of
 from tarry.local.plan import RunPlan, RunSettings, settings_of

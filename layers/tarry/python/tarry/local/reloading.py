@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tarry.lint import Finding
     from tarry.local.cloud import LocalCloud
-    from tarry.local.functions.host import FunctionCode
+    from tarry.local.functions.code import FunctionCode
     from tarry.local.plan import RunPlan
     from tarry.simulator.sqs import Depth
     from tarry.template import TemplateFunction, TemplateQueue

@@ -2,15 +2,10 @@
 
 import asyncio
 import json
-import os
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import tarry
-from tarry.errors import ConfigurationError
+from tarry.local.functions.code import CannotImport, FunctionCode, is_of_failed_init, plain
 from tarry.local.functions.environment import MAX_INIT_SECONDS, InvocationCost, ProcessCall, ProcessEnvironment, Starts
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.runtime_api import InitError
@@ -22,49 +17,10 @@ from tarry.template import TemplateFunction
 from tarry.template.runtimes import is_node, not_run_here
 from tarry.tooling.errors import UsageError
 
-MACHINERY = ('File "<frozen importlib', "/importlib/__init__.py", "/awslambdaric/")
-
-WARNING = "LAMBDA_WARNING: Unhandled exception"
-"""The start of the line that the client of AWS prints before the error of a handler that cannot be loaded."""
-
-
-IMPORT_ERRORS = {
-    "SyntaxError: ": re.compile(r"^Runtime\.UserCodeSyntaxError: Syntax error in module '[^']*': "),
-    "ImportError: ": re.compile(r"^Runtime\.ImportModuleError: Unable to import module '[^']*': "),
-}
-"""Errors of Python, and how runtime clients report them."""
-
 Done = Callable[[InvocationResult], None]
 
 MOST_ENVIRONMENTS = 10
 """The concurrency of a function without a reserved one; the 1,000 of an account are too many for a laptop."""
-
-
-@dataclass(frozen=True)
-class FunctionCode:
-    """The code that a process runs: a function of the template, and all environment variables of its processes."""
-
-    function: TemplateFunction
-    variables: Mapping[str, str]
-
-
-class CannotImport(UsageError):
-    """The handler of a function cannot be imported.
-
-    Args:
-        code: The code of the function.
-        why: The error, as text.
-        error: The error as the runtime client reports it; empty if there is none.
-    """
-
-    def __init__(self, code: FunctionCode, why: str, error: Mapping[str, Any] | None = None) -> None:
-        function, error = code.function, _without_frames_of_tarry(error or {}, code)
-        handler = f"{function.logical_id}: its handler {function.handler}"
-        text = f"{handler} cannot be imported from {function.code}: {why}"
-        super().__init__(text, traceback_of(error) if error else "")
-        self.why = why
-        self.frames = "\n".join(_frames_of(error))
-        """The frames of the traceback, without the error."""
 
 
 class ProcessFunction:
@@ -264,7 +220,7 @@ class ProcessFunction:
         try:
             await environment.warm()
         except InitError as error:
-            raise CannotImport(code, _plain(str(error)), await self._explained(code, error.error)) from error
+            raise CannotImport(code, plain(str(error)), await self._explained(code, error.error)) from error
         except Exited as error:
             raise CannotImport(code, f"the process ended, {str(error) or 'exit status 0'}") from error
         except TimeoutError as error:
@@ -357,45 +313,3 @@ def _fields(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return fields if isinstance(fields, dict) else None
-
-
-def traceback_of(error: Mapping[str, Any]) -> str:
-    """Format an error with ``stackTrace``, ``errorType`` and ``errorMessage``, without frames of the runtime client."""
-    if error.get("trace"):
-        return "\n".join(_frames_of(error))
-    kind, text = error.get("errorType"), error.get("errorMessage")
-    return "\n".join([*_frames_of(error), _plain(f"{kind}: {text}" if text else str(kind))])
-
-
-def _frames_of(error: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a traceback except the last; of Node.js all, since its ``trace`` begins with the error."""
-    if isinstance(trace := error.get("trace"), list) and trace:
-        return list(map(str, trace))
-    frames = error.get("stackTrace")
-    frames = [str(each).rstrip("\n") for each in frames] if isinstance(frames, list) else []
-    own = [each for each in frames if not any(part in each for part in MACHINERY)]
-    return ["Traceback (most recent call last):", *own] if own else []
-
-
-def _plain(error: str) -> str:
-    """Return an error of Lambda about the code as Python names it."""
-    for name, reported in IMPORT_ERRORS.items():
-        error = reported.sub(name, error)
-    return error
-
-
-def _without_frames_of_tarry(error: Mapping[str, Any], code: FunctionCode) -> Mapping[str, Any]:
-    """Leave out how tarry found a mistake in its settings; only the place of the mistake matters."""
-    if error.get("errorType") != ConfigurationError.__name__ or not isinstance(error.get("stackTrace"), list):
-        return error
-    places = [*code.variables.get("PYTHONPATH", "").split(os.pathsep), str(Path(tarry.__file__).resolve().parents[1])]
-    own = tuple(f'File "{place}{os.sep}tarry{os.sep}' for place in places if place)
-    frames = [each for each in error["stackTrace"] if not str(each).lstrip().startswith(own)]
-    return {**error, "stackTrace": frames}
-
-
-def is_of_failed_init(fields: Mapping[str, Any]) -> bool:
-    """Whether a log line is the report of a runtime client about a handler that it cannot load."""
-    if "stackTrace" in fields and not fields.get("requestId"):
-        return "logger" not in fields
-    return str(fields.get("message")).startswith(WARNING)
