@@ -18,7 +18,8 @@ from tarry.simulator.sqs.settings import QueueSettings
 from tarry.template import Template, TemplateError, read_template
 from tarry.template.document import FUNCTION, PLAYED, SERVERLESS
 from tarry.template.model import TemplateFunction
-from tarry.template.reader import BACKING_TYPES, QUEUE_ATTRIBUTES
+from tarry.template.reading.backing import BACKING_TYPES
+from tarry.template.reading.queues import QUEUE_ATTRIBUTES
 from tarry.template.unplayed import OF_OTHER_EVENTS
 
 REGION = "us-east-1"
