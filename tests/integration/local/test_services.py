@@ -227,7 +227,9 @@ Resources:
       Handler: app.handler
       Environment: {Variables: {PRICE: !Ref Price, BROKEN: !GetAtt Broken.Arn}}
       Events: {Jobs: EVENT}
-  Price: {Type: AWS::Serverless::Function, Properties: {Handler: app.price, Environment: {Variables: {TAX: "2"}}}}
+  Price:
+    Type: AWS::Serverless::Function
+    Properties: {Handler: app.price, Environment: {Variables: {TAX: "2", RATES: !ImportValue rates}}}
   Broken:
     Type: AWS::Serverless::Function
     Properties:
@@ -284,6 +286,8 @@ def test_a_function_invokes_others_which_have_failure_destinations(
     Path("src/app.py").write_text(INVOKING_APP)
     result = run("--expect", "committed=3", *options)
     assert result.exit_code == 0, result.output
+    made_up = "Variables with their name as placeholder: RATES of Price (Fn::ImportValue cannot be resolved here)."
+    assert result.output.count(made_up) == 1
     assert [line for line in printed(result, "Worker") if " message" not in line] == [
         "202",
         "7 200 None",

@@ -21,7 +21,7 @@ from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.variables import Endpoints, variables_of
 from tarry.local.plan import RunPlan, RunSettings, settings_of
-from tarry.local.project import Note
+from tarry.local.project import Note, with_placeholders
 from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History, HistoryEvent
 from tarry.simulator.http import PortTaken, serve
@@ -116,10 +116,17 @@ class LocalCloud:
             if problem := missing_code(function):
                 raise UnknownFunction(f"{name} is not run here: {problem}")
             try:
-                self.functions[name] = self.host(self.code_of(function))
+                self.functions[name] = self.host(self.code_of(self._filled(name)))
             except (UsageError, TemplateError) as error:
                 raise UnknownFunction(f"{name} is not run here: {error}") from error
         return target_of(function, self.functions[name])
+
+    def _filled(self, name: str) -> TemplateFunction:
+        """Return a function that is invoked by code, with its placeholders: those of consumers are in the plan."""
+        template, settings = self.plan.template, self.settings
+        if not settings.is_strict:
+            template = with_placeholders(template, [name], settings.overrides, self.note)
+        return template.functions[name]
 
     def remove(self, function: str) -> None:
         """Remove a function that no mapping invokes any more; its current invocations end first."""

@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 from tarry.local.aws.invoking import target_of, virtual_invoke
 from tarry.local.aws.isolation import isolated_from_aws
 from tarry.local.aws.services import Services
+from tarry.local.project import Note, with_placeholders
 from tarry.local.runs.endless import EndlessFailures
 from tarry.local.runs.keeping import keep
 from tarry.local.runs.report import RunReport, dead_letters_of, messages_of
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tarry.local.plan import RunPlan, RunSettings
-    from tarry.local.project import Note
     from tarry.local.show.timeline import MessageTimeline
     from tarry.simulator.history import HistoryEvent
 
@@ -79,7 +79,7 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
         endless = EndlessFailures()
         sandbox.history.listen(endless.take)
         transcript = Transcript(lambda: sandbox.now)
-        targets = InvokableFunctions(plan.template, settings, sandbox)
+        targets = InvokableFunctions(plan.template, settings, sandbox, transcript.hint)
         invoker = sandbox._invoker(targets.find, transcript.note)
         stack.enter_context(simulated_clients(sandbox.client, virtual_invoke(invoker, sandbox._simulation.actors)))
         sandbox.history.listen(transcript.warn)
@@ -137,10 +137,11 @@ def _surroundings(template: Template, sandbox: Sandbox, note: Note) -> Iterator[
 class InvokableFunctions:
     """The functions of a template, for code that invokes them. ``resources`` have the values of their variables."""
 
-    def __init__(self, template: Template, settings: RunSettings, sandbox: Sandbox) -> None:
+    def __init__(self, template: Template, settings: RunSettings, sandbox: Sandbox, note: Note) -> None:
         self._template = template
         self._settings = settings
         self._sandbox = sandbox
+        self._note = note
         self.resources: Resources | None = None
 
     def find(self, name: str) -> InvokeTarget:
@@ -150,7 +151,10 @@ class InvokableFunctions:
             raise UnknownFunction(f"Function not found: the template has no function {name}")
         if problem := missing_code(function):
             raise UnknownFunction(f"{name} is not run here: {problem}")
+        if not self._settings.is_strict:
+            self._template = with_placeholders(self._template, [name], self._settings.overrides, self._note)
         try:
+            function = self._template.functions[name]
             variables = self.resources.environment(function, self._settings.overrides.of(function))
         except (UsageError, TemplateError) as error:
             raise UnknownFunction(f"{name} is not run here: {error}") from error
@@ -269,6 +273,10 @@ class Transcript(io.TextIOBase):
         """Write a warning if the answer of a function names failures that its mapping ignores."""
         if event.what == "answered" and (text := self._ignored.text(event.fields)):
             self.lines.append(OutputLine(event.at, "", f"WARNING {text}"))
+
+    def hint(self, text: str) -> None:
+        """Write a line of tarry, even while a function runs."""
+        self.lines.append(OutputLine(self._now(), "", text))
 
     def note(self, text: str) -> None:
         """Write one or more lines."""
