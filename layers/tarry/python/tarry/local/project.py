@@ -47,17 +47,32 @@ def read_project(
     """
     configured = configured_values(path, config_env)
     template = read_template(path, parameters, region, configured=configured, lenient=True)
-    if placeholders := template.placeholders:
-        if strict:
-            raise missing_values(tuple(placeholders))
-        values = ", ".join(f"{name}={value}" for name, value in placeholders.items())
-        options = " ".join(f"--parameter {name}=VALUE" for name in placeholders)
-        note(f"Parameters without a value get a placeholder: {values}. To set them: {options}")
+    if strict and template.missing:
+        raise missing_values(template.missing)
+    if text := _of_missing_parameters(template):
+        note(text)
     if template.not_played:
         note(f"Not played here: {', '.join(template.not_played)}.")
     if template.left_out:
         note(f"Left out: {'; '.join(template.left_out)}.")
     return template
+
+
+def _of_missing_parameters(template: Template) -> str:
+    """Return what is played instead of the parameters without a value that matter here; empty if none does."""
+    texts = []
+    if template.placeholders:
+        values = ", ".join(f"{name}={value}" for name, value in template.placeholders.items())
+        texts.append(f"Parameters without a value get a placeholder: {values}.")
+    if template.defaulted:
+        places = ", ".join(f"{place} ({name})" for place, name in template.defaulted.items())
+        texts.append(f"Properties that need a parameter without a value have AWS's default: {places}.")
+    options = [
+        f"--parameter {name}=VALUE"
+        for name in template.missing
+        if name in template.placeholders or name in template.defaulted.values()
+    ]
+    return " ".join([*texts, f"To set them: {' '.join(options)}"]) if texts else ""
 
 
 def note_builds(functions: Iterable[TemplateFunction], note: Note) -> None:

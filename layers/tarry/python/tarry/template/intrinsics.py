@@ -50,7 +50,7 @@ class Intrinsics:
             return [each for each in (self.resolve(one, where) for one in value) if each is not NO_VALUE]
         if not isinstance(value, dict):
             return value
-        name = _intrinsic(value)
+        name = intrinsic_of(value)
         if name is None:
             found = {key: self.resolve(each, f"{where}.{key}") for key, each in value.items()}
             return {key: each for key, each in found.items() if each is not NO_VALUE}
@@ -171,7 +171,8 @@ def references(value: Any) -> list[Reference]:
             return []
 
 
-def _intrinsic(value: dict[str, Any]) -> str | None:
+def intrinsic_of(value: dict[str, Any]) -> str | None:
+    """Return the name of the intrinsic that a map is, such as ``Fn::Sub``; None for a map of values."""
     name = str(next(iter(value))) if len(value) == 1 else ""
     return name if name == "Ref" or name.startswith("Fn::") else None
 

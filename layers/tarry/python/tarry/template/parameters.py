@@ -19,16 +19,20 @@ COMMANDS = ("global", "build", "deploy", "local_invoke")
 
 @dataclass(frozen=True)
 class ParameterValues:
-    """The values of parameters; ``placeholders`` are those made up, ``missing`` the names of those without a value."""
+    """The values of parameters; ``placeholders`` are those made up, ``missing`` the names of those without a value.
+
+    ``invented`` are the names of those placeholders that are not among the allowed values of their parameter.
+    """
 
     values: Mapping[str, Any]
     placeholders: Mapping[str, str]
     missing: tuple[str, ...]
+    invented: frozenset[str]
 
     def refs(self) -> dict[str, Callable[[], Any]]:
         """Return functions that return a value; that of a missing parameter raises `TemplateError`, naming all."""
-        found: dict[str, Callable[[], Any]] = {name: _constant(value) for name, value in self.values.items()}
-        return found | dict.fromkeys(self.missing, self._refuse)
+        found: dict[str, Callable[[], Any]] = dict.fromkeys(self.missing, self._refuse)
+        return found | {name: _constant(value) for name, value in self.values.items()}
 
     def _refuse(self) -> Any:
         raise missing_values(self.missing)
@@ -64,7 +68,8 @@ def parameter_values(
     missing = tuple(name for name, value in texts.items() if value is None)
     made_up = {name: _placeholder(name, declared[name]) for name in missing} if placeholders else {}
     values = {name: _typed(value, declared[name]) for name, value in (texts | made_up).items() if value is not None}
-    return ParameterValues(values, made_up, () if placeholders else missing)
+    invented = frozenset(name for name in made_up if not _allowed(declared[name]))
+    return ParameterValues(values, made_up, missing, invented)
 
 
 def configured_values(template: Path, environment: str | None) -> dict[str, str]:
@@ -106,12 +111,16 @@ def _constant(value: Any) -> Callable[[], Any]:
 
 
 def _placeholder(name: str, declaration: Mapping[str, Any]) -> str:
-    allowed = declaration.get("AllowedValues")
-    if isinstance(allowed, list) and allowed:
+    if allowed := _allowed(declaration):
         return str(allowed[0])
     if "Number" in str(declaration.get("Type")):
         return str(declaration.get("MinValue", 1))
     return name
+
+
+def _allowed(declaration: Mapping[str, Any]) -> list[Any]:
+    allowed = declaration.get("AllowedValues")
+    return allowed if isinstance(allowed, list) else []
 
 
 def _typed(value: Any, declaration: Mapping[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from tarry.template.intrinsics import Intrinsics
 from tarry.template.model import ACCOUNT, Template, TemplateError
 from tarry.template.names import LazyValues, with_names
 from tarry.template.parameters import parameter_values
-from tarry.template.reading.backing import read_backing
+from tarry.template.reading.backing import BACKING_TYPES, read_backing
 from tarry.template.reading.functions import read_functions
 from tarry.template.reading.mappings import read_mappings
 from tarry.template.reading.queues import read_queues
@@ -61,19 +61,24 @@ def _read(
     document, not_played = pruned(whole)
     values = parameter_values(document.get("Parameters") or {}, parameters, configured, placeholders=lenient)
     translated, refused = translate(document, region, values.values)
-    reading = Reading(lenient, list(refused), frozenset(values.placeholders.values()))
-    resources, scope = _in_use(translated, values.refs(), region, reading, frozenset(whole["Resources"]))
+    reading = Reading(lenient, values, list(refused))
+    resources, scope = _in_use(translated, region, reading, frozenset(whole["Resources"]))
     finder = CodeFinder(path, document, scope)
     mappings = read_mappings(resources, scope, reading)
     consumers = {mapping.function for mapping in mappings}
+    functions = read_functions(resources, scope, finder, consumers, reading)
+    queues = read_queues(resources, scope, reading, mappings, functions)
+    backing = read_backing(resources, scope, reading)
     return Template(
         path=path,
         region=region,
-        queues=read_queues(resources, scope, reading),
-        functions=read_functions(resources, scope, finder, consumers, reading),
+        queues=queues,
+        functions=functions,
         mappings=mappings,
-        backing=read_backing(resources, scope, reading),
-        placeholders=values.placeholders,
+        backing=backing,
+        placeholders={name: value for name, value in values.placeholders.items() if name in reading.used},
+        defaulted=reading.defaulted,
+        missing=values.missing,
         not_played=(*not_played, *unplayed(resources)),
         left_out=tuple(dict.fromkeys(reading.left_out)),
     )
@@ -81,22 +86,24 @@ def _read(
 
 def _in_use(
     translated: Mapping[str, Any],
-    parameters: Mapping[str, Callable[[], Any]],
     region: str,
     reading: Reading,
     declared: frozenset[str],
 ) -> tuple[Resources, Intrinsics]:
     """Return the resources whose condition holds, and the scope that resolves their properties."""
-    refs: dict[str, Callable[[], Any]] = {**parameters, "AWS::NotificationARNs": list}
+    refs: dict[str, Callable[[], Any]] = {**reading.parameters.refs(), "AWS::NotificationARNs": list}
     refs |= {name: partial(str, value) for name, value in _pseudo_parameters(region).items()}
     conditions = translated.get("Conditions")
-    early = Intrinsics(LazyValues(refs), {}, translated.get("Mappings"), conditions)
+    watch = reading.used.setdefault
+    early = Intrinsics(LazyValues(refs, watch), {}, translated.get("Mappings"), conditions)
     resources = {}
     for name, resource in translated["Resources"].items():
-        condition = partial(early.condition, resource.get("Condition"), name)
+        matters = resource["Type"] in PLAYED_TYPES | BACKING_TYPES
+        scope = early if matters else Intrinsics(LazyValues(refs), {}, early.mappings, conditions)
+        condition = partial(scope.condition, resource.get("Condition"), name)
         if "Condition" not in resource or reading.attempt(condition, is_needed=resource["Type"] in PLAYED_TYPES):
             resources[name] = resource
-    return resources, with_names(refs, resources, early, region, frozenset(resources) | declared)
+    return resources, with_names(refs, resources, early, region, frozenset(resources) | declared, watch)
 
 
 def _pseudo_parameters(region: str) -> dict[str, str]:

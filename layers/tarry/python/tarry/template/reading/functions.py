@@ -15,6 +15,7 @@ from tarry.template.model import (
     TemplateError,
     TemplateFunction,
 )
+from tarry.template.names import unwatched
 from tarry.template.policies import permissions_of
 from tarry.template.reading.values import (
     Reading,
@@ -24,8 +25,9 @@ from tarry.template.reading.values import (
     map_of,
     of_type,
     optional_integer,
-    optional_text,
 )
+
+SETTINGS = ("Handler", "MemorySize", "RecursiveLoop", "ReservedConcurrentExecutions", "Timeout")
 
 
 def read_functions(
@@ -41,22 +43,20 @@ def _functions(
 ) -> Iterable[TemplateFunction]:
     for logical_id, _ in of_type(resources, "AWS::Lambda::Function"):
         name = reading.attempt(partial(scope.refs.__getitem__, logical_id), is_needed=False)
-        read = partial(_function, logical_id, resources, scope, finder)
+        read = partial(_function, logical_id, resources, scope, finder, reading)
         if name is not None and (function := reading.attempt(read, is_needed=name in consumers)) is not None:
             yield function
 
 
-def _function(logical_id: str, resources: Resources, scope: Intrinsics, finder: CodeFinder) -> TemplateFunction:
+def _function(
+    logical_id: str, resources: Resources, scope: Intrinsics, finder: CodeFinder, reading: Reading
+) -> TemplateFunction:
     properties = resources[logical_id].get("Properties") or {}
-    plain = {
-        key: scope.settled(properties[key], f"{logical_id}.{key}")
-        for key in ("Handler", "Timeout", "MemorySize", "ReservedConcurrentExecutions", "RecursiveLoop")
-        if key in properties
-    }
+    plain = reading.known(properties, SETTINGS, scope, logical_id)
     where = f"{logical_id}.Environment"
     variables = map_of(map_of(properties.get("Environment"), where).get("Variables"), f"{where}.Variables")
     environment, unresolved = _environment(variables, scope, f"{where}.Variables")
-    runtime = optional_text(properties.get("Runtime"), scope)
+    runtime = _texts(properties, ["Runtime"], scope, reading, logical_id).get("Runtime")
     code = finder.code(logical_id, plain.get("Handler"), runtime)
     return TemplateFunction(
         logical_id=logical_id,
@@ -72,10 +72,10 @@ def _function(logical_id: str, resources: Resources, scope: Intrinsics, finder: 
         unresolved=unresolved,
         all_layers=finder.layers(logical_id),
         runtime=runtime,
-        log_level=_log_level(properties.get("LoggingConfig"), scope),
+        log_level=_log_level(properties.get("LoggingConfig"), scope, reading, f"{logical_id}.LoggingConfig"),
         build_method=finder.build_method(logical_id),
         build_reason=code.build_reason,
-        permissions=permissions_of(properties.get("Role"), resources, finder.resources, scope),
+        permissions=permissions_of(properties.get("Role"), resources, finder.resources, unwatched(scope)),
     )
 
 
@@ -84,36 +84,45 @@ def _with_async(
 ) -> dict[str, TemplateFunction]:
     """Return the functions with their settings for asynchronous invocations."""
 
-    def resolved(properties: Mapping[str, Any], *path: str) -> Any:
-        value: Any = properties
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        return reading.attempt(partial(scope.settled, value, ".".join(path)), is_needed=False)
+    def known(properties: Mapping[str, Any], name: str, where: str) -> Any:
+        read = partial(reading.known, properties, [name], scope, where)
+        return (reading.attempt(read, is_needed=False) or {}).get(name)
 
     for name, function in functions.items():
         properties = resources[function.logical_id].get("Properties") or {}
-        if arn := resolved(properties, "DeadLetterConfig", "TargetArn"):
+        if arn := (known(properties, "DeadLetterConfig", function.logical_id) or {}).get("TargetArn"):
             functions[name] = replace(function, asynchronous=TemplateAsync(dead_letter_arn=arn))
+    key = "MaximumRetryAttempts"
     for logical_id, properties in of_type(resources, "AWS::Lambda::EventInvokeConfig"):
-        found = re.sub(r"^.*:function:", "", str(resolved(properties, "FunctionName"))).partition(":")[0]
+        of_function = reading.attempt(
+            partial(scope.settled, properties.get("FunctionName"), f"{logical_id}.FunctionName"), is_needed=False
+        )
+        found = re.sub(r"^.*:function:", "", str(of_function)).partition(":")[0]
         if found in functions:
+            destinations = known(properties, "DestinationConfig", logical_id) or {}
+            retries = known(properties, key, logical_id)
             functions[found] = replace(
                 functions[found],
                 asynchronous=replace(
                     functions[found].asynchronous,
-                    retries=integer(properties, "MaximumRetryAttempts", 2, logical_id),
-                    on_success=resolved(properties, "DestinationConfig", "OnSuccess", "Destination"),
-                    on_failure=resolved(properties, "DestinationConfig", "OnFailure", "Destination"),
+                    retries=2 if retries is None else integer({key: retries}, key, 2, logical_id),
+                    on_success=(destinations.get("OnSuccess") or {}).get("Destination"),
+                    on_failure=(destinations.get("OnFailure") or {}).get("Destination"),
                 ),
             )
     return functions
 
 
-def _log_level(config: Any, scope: Intrinsics) -> str | None:
-    given = config if isinstance(config, dict) else {}
-    if optional_text(given.get("LogFormat"), scope) != "JSON":
-        return None
-    return optional_text(given.get("ApplicationLogLevel"), scope) or "INFO"
+def _log_level(config: Any, scope: Intrinsics, reading: Reading, where: str) -> str | None:
+    found = _texts(config, ["LogFormat", "ApplicationLogLevel"], scope, reading, where)
+    return found.get("ApplicationLogLevel", "INFO") if found.get("LogFormat") == "JSON" else None
+
+
+def _texts(values: Any, names: list[str], scope: Intrinsics, reading: Reading, where: str) -> dict[str, str]:
+    """Return the named values that are texts; the function runs without those that cannot be resolved."""
+    read = partial(reading.known, values if isinstance(values, dict) else {}, names, scope, where)
+    found = reading.attempt(read, is_needed=False) or {}
+    return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
 def _environment(variables: Mapping[str, Any], scope: Intrinsics, where: str) -> tuple[dict[str, Any], dict[str, str]]:

@@ -1,14 +1,23 @@
 """Reading the event source mappings of a template."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from tarry.template.intrinsics import Intrinsics
-from tarry.template.model import ACCOUNT, DEFAULT_BATCH_SIZE, TemplateError, TemplateMapping
+from tarry.template.model import DEFAULT_BATCH_SIZE, TemplateError, TemplateMapping
 from tarry.template.reading.values import Reading, Resources, attribute_text, integer, of_type, optional_integer
 from tarry.template.unplayed import OF_OTHER_EVENTS
+
+SETTINGS = (
+    "BatchSize",
+    "Enabled",
+    "FilterCriteria",
+    "FunctionResponseTypes",
+    "MaximumBatchingWindowInSeconds",
+    "ScalingConfig",
+)
 
 
 def read_mappings(resources: Resources, scope: Intrinsics, reading: Reading) -> tuple[TemplateMapping, ...]:
@@ -20,15 +29,17 @@ def _mappings(resources: Resources, scope: Intrinsics, reading: Reading) -> Iter
     for logical_id, properties in of_type(resources, "AWS::Lambda::EventSourceMapping"):
         if OF_OTHER_EVENTS & properties.keys():
             continue  # the ARN of its source, such as a stream, is often unknown
-        plain = reading.attempt(partial(_plain_mapping, logical_id, properties, scope))
-        if plain is None or attribute_text(plain.get("Enabled", True)) == "false":
+        ends = {key: properties[key] for key in ("EventSourceArn", "FunctionName") if key in properties}
+        between = reading.attempt(partial(scope.settled, ends, logical_id))
+        if between is None:
             continue
-        arn = str(plain.get("EventSourceArn", ""))
-        if arn in reading.made_up:  # a queue of another stack, given by a parameter
-            arn = f"arn:aws:sqs:{scope.refs['AWS::Region']}:{ACCOUNT}:{arn}"
+        plain = reading.known(properties, SETTINGS, scope, logical_id)
+        if attribute_text(plain.get("Enabled", True)) == "false":
+            continue
+        arn = str(reading.queue_arn(between.get("EventSourceArn", ""), scope))
         if not re.match(r"arn:[\w-]+:sqs:", arn):
             continue
-        if not isinstance(name := plain.get("FunctionName"), str):
+        if not isinstance(name := between.get("FunctionName"), str):
             raise TemplateError(f"{logical_id}.FunctionName must be a name or an ARN, got {name!r}")
         yield TemplateMapping(
             logical_id=logical_id,
@@ -40,17 +51,14 @@ def _mappings(resources: Resources, scope: Intrinsics, reading: Reading) -> Iter
             maximum_concurrency=optional_integer(
                 plain.get("ScalingConfig") or {}, "MaximumConcurrency", f"{logical_id}.ScalingConfig"
             ),
-            filters=tuple(_filters(properties.get("FilterCriteria"), scope, f"{logical_id}.FilterCriteria")),
+            filters=tuple(_filters(plain.get("FilterCriteria"), f"{logical_id}.FilterCriteria")),
         )
 
 
-def _plain_mapping(logical_id: str, properties: Mapping[str, Any], scope: Intrinsics) -> dict[str, Any]:
-    ignored = {"FilterCriteria", "DestinationConfig", "Tags", "KmsKeyArn"}
-    return {key: scope.settled(value, f"{logical_id}.{key}") for key, value in properties.items() if key not in ignored}
-
-
-def _filters(criteria: Any, scope: Intrinsics, where: str) -> Iterable[str]:
-    for each in (scope.settled(criteria or {}, where)).get("Filters") or []:
+def _filters(criteria: Any, where: str) -> Iterable[str]:
+    """Yield the patterns; none if one of them depends on a made-up value, as it may match any message."""
+    found = (criteria or {}).get("Filters") or []
+    for each in found if all(found) else ():
         pattern = each.get("Pattern")
         if not isinstance(pattern, str):
             raise TemplateError(f"{where}: a Pattern must be JSON text, got {pattern!r}")

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
-from tarry.template.intrinsics import Intrinsics
-from tarry.template.model import TemplateError
+from tarry.template.intrinsics import NO_VALUE, Intrinsics, intrinsic_of
+from tarry.template.model import ACCOUNT, TemplateError
+from tarry.template.parameters import ParameterValues
+from tarry.template.placeholders import KnownValues, MadeUpValue
 
 T = TypeVar("T")
 
@@ -15,11 +18,16 @@ Resources = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read: what cannot be resolved is left out if ``lenient``. ``made_up`` are the values of placeholders."""
+    """How to read: parts that cannot be resolved are left out if ``lenient``."""
 
     lenient: bool
+    parameters: ParameterValues
     left_out: list[str]
-    made_up: frozenset[str]
+    """Why parts of the template are left out."""
+    defaulted: dict[str, str] = field(default_factory=dict)
+    """The properties left out because they depend on a made-up value, each with the name of the parameter."""
+    used: dict[str, None] = field(default_factory=dict)
+    """The names that were referred to, in order."""
 
     def attempt(self, make: Callable[[], T], *, is_needed: bool = True) -> T | None:
         """Return the value; None if it cannot be resolved and may be left out."""
@@ -30,6 +38,45 @@ class Reading:
                 raise
             self.left_out.append(str(error))
             return None
+
+    def known(
+        self, properties: Mapping[str, Any], names: Iterable[str], scope: Intrinsics, where: str
+    ) -> dict[str, Any]:
+        """Return the named properties, resolved, without the parts that depend on a made-up value."""
+        resolver = KnownValues(scope, self.parameters.invented)
+        given = {name: properties[name] for name in names if name in properties}
+        found = {name: self.attempt(partial(self._items, {name: given[name]}, resolver, where)) for name in given}
+        return {name: value[name] for name, value in found.items() if value}
+
+    def _items(self, values: Mapping[Any, Any], resolver: KnownValues, where: str) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        for key, value in values.items():
+            place = f"{where}.{key}"
+            try:
+                part = self._part(value, resolver, place)
+            except MadeUpValue as error:
+                self.defaulted[place] = error.parameter
+            else:
+                if part is not NO_VALUE:
+                    found[key] = part
+        return found
+
+    def _part(self, value: Any, resolver: KnownValues, where: str) -> Any:
+        match value:
+            case {"Fn::If": [name, yes, no]}:
+                return self._part(yes if resolver.condition(name, where) else no, resolver, where)
+            case dict() if intrinsic_of(value) is None:
+                return self._items(value, resolver, where)
+            case list():
+                return list(self._items(dict(enumerate(value)), resolver, where).values())
+            case _:
+                return resolver.settled(value, where)
+
+    def queue_arn(self, value: Any, scope: Intrinsics) -> Any:
+        """Return the ARN of a queue; one given by a parameter without a value has the name of the placeholder."""
+        if value in self.parameters.placeholders.values():
+            return f"arn:aws:sqs:{scope.refs['AWS::Region']}:{ACCOUNT}:{value}"
+        return value
 
 
 def of_type(resources: Resources, kind: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
@@ -59,14 +106,6 @@ def integer(properties: Mapping[str, Any], key: str, default: int, where: str) -
 
 def optional_integer(properties: Mapping[str, Any], key: str, where: str) -> int | None:
     return integer(properties, key, 0, where) if properties.get(key) is not None else None
-
-
-def optional_text(value: Any, scope: Intrinsics) -> str | None:
-    try:
-        resolved = scope.settled(value, "")
-    except TemplateError:
-        return None
-    return resolved if isinstance(resolved, str) else None
 
 
 def attribute_text(value: Any) -> str:
