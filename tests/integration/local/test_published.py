@@ -274,3 +274,17 @@ def test_200_queues_are_played(folder: Path) -> None:
     write("src/app.py", HANDLER)
     result = play("--expect", "committed=1")
     assert result.exit_code == 0, result.output
+
+
+def test_the_region_is_that_of_samconfig_unless_the_environment_names_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = WORKER.replace("CODE", "src, Environment: {Variables: {STAGE: !Ref AWS::Region}}")
+    write("template.yaml", SAM + worker)
+    write("src/app.py", HANDLER)
+    write("samconfig.yaml", "default: {deploy: {parameters: {region: eu-central-1}}}")
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    assert "['eu-central-1'," in play("--queue", "Jobs").stderr
+    monkeypatch.setenv("AWS_REGION", "us-west-2")
+    assert "['us-west-2'," in play("--queue", "Jobs").stderr

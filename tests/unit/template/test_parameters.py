@@ -6,8 +6,6 @@ import pytest
 
 from tarry.template import Template, TemplateError, read_template
 from tarry.template.model import TemplateAsync
-from tarry.template.parameters import configured_values
-from tarry.tooling.errors import UsageError
 
 TEMPLATE = """
 Parameters:
@@ -33,20 +31,6 @@ Resources:
   Mapping:
     Type: AWS::Lambda::EventSourceMapping
     Properties: {FunctionName: !Ref Worker, EventSourceArn: !Ref SharedQueueArn, BatchSize: !Ref Size}
-"""
-CONFIG = """
-version = 0.1
-[default.deploy.parameters]
-parameter_overrides = "Stage=\\"prod\\" Team='the team' ParameterKey=Size,ParameterValue=7 Unknown=1"
-[default.global.parameters]
-parameter_overrides = "Stage=dev Retries=4"
-[test.global.parameters]
-parameter_overrides = ["Stage=dev", "SubnetIds=a,b"]
-[table.local_invoke.parameters.parameter_overrides]
-Stage = "prod"
-Size = 3
-[broken.deploy.parameters]
-parameter_overrides = "Stage"
 """
 
 
@@ -154,39 +138,3 @@ def test_given_values_precede_those_of_samconfig_which_precede_defaults(tmp_path
     assert "prod-b-jobs" in template.queues
     assert template.mappings[0].batch_size == 9
     assert template.missing == ("Timeout", "Retries", "SubnetIds", "SharedQueueArn")
-
-
-@pytest.mark.parametrize(
-    ("environment", "values"),
-    [
-        (None, {"Stage": "prod", "Team": "the team", "Size": "7", "Unknown": "1", "Retries": "4"}),
-        ("test", {"Stage": "dev", "SubnetIds": "a,b"}),
-        ("table", {"Stage": "prod", "Size": "3"}),
-    ],
-)
-def test_samconfig_has_parameters_by_environment_and_command(
-    tmp_path: Path, environment: str | None, values: dict[str, str]
-) -> None:
-    (tmp_path / "samconfig.toml").write_text(CONFIG)
-    for template in ("template.yaml", ".aws-sam/build/template.yaml", "cdk.out/App.template.json"):
-        assert configured_values(tmp_path / template, environment) == values
-
-
-@pytest.mark.parametrize(
-    ("config", "environment", "text"),
-    [
-        (CONFIG, "staging", "has no environment staging .--config-env.; it has default, test, table, broken"),
-        (CONFIG, "broken", "parameter_overrides of broken.deploy.parameters must be NAME=VALUE ...: got 'Stage'"),
-        ("[default", None, "samconfig.toml is not TOML"),
-    ],
-)
-def test_a_samconfig_that_cannot_be_used_is_refused(
-    tmp_path: Path, config: str, environment: str | None, text: str
-) -> None:
-    (tmp_path / "samconfig.toml").write_text(config)
-    with pytest.raises(UsageError, match=text):
-        configured_values(tmp_path / "template.yaml", environment)
-
-
-def test_a_project_need_not_have_a_samconfig(tmp_path: Path) -> None:
-    assert configured_values(tmp_path / "template.yaml", None) == {}

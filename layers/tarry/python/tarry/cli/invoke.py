@@ -57,8 +57,7 @@ def invoke(  # noqa: PLR0917 the options of the command
     2 wrong usage.
     """
     with libraries("tarry invoke", "local"):
-        from tarry.local.aws.client import endpoint_of, is_aws
-        from tarry.local.aws.client import region as usual_region
+        from tarry.local.aws.client import endpoint_of, given_region, is_aws
         from tarry.local.events import not_sqs
         from tarry.local.functions.calling import call, read_event, variables
         from tarry.local.functions.variables import read_overrides
@@ -82,7 +81,7 @@ def invoke(  # noqa: PLR0917 the options of the command
             found = read_project(
                 template_path(template, note),
                 pairs(parameter or [], "--parameter"),
-                region or usual_region(),
+                region or given_region(),
                 config_env,
                 note,
                 strict=strict,

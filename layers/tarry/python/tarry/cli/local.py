@@ -141,7 +141,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         return
     with libraries("tarry local", "local,local-aws"):
         from tarry.lint import findings_at_start
-        from tarry.local.aws.client import endpoint_of, region
+        from tarry.local.aws.client import endpoint_of, given_region
         from tarry.local.functions.variables import read_overrides
         from tarry.local.plan import RunSettings, make_plan
         from tarry.local.project import template_path
@@ -177,7 +177,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
                 config_env=config_env,
                 strict_parameters=strict_parameters,
                 overrides=read_overrides(env or []),
-                region=region(),
+                region=given_region(),
                 endpoint_url=endpoint_of(endpoint_url, {}) if endpoint_url else None,
                 port=port,
                 watch=watch,

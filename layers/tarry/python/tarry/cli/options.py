@@ -34,7 +34,7 @@ ConfigEnv = Annotated[
     typer.Option(
         "--config-env",
         metavar="NAME",
-        help="The environment of samconfig.toml with the parameters; by default default.",
+        help="The environment of samconfig.toml or .yaml with the parameters; by default default.",
         show_default=False,
     ),
 ]

@@ -36,12 +36,13 @@ class RunSettings:
     """The queue for records of the event that name no queue with a function."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     config_env: str | None = None
-    """The environment of samconfig.toml with more parameters; None for ``default``."""
+    """The environment in the samconfig file with more parameters; None for ``default``."""
     strict_parameters: bool = False
     """Refuse a parameter without a value; otherwise it gets a placeholder."""
     overrides: Overrides = field(default_factory=Overrides)
     """Environment variables that override the template."""
-    region: str = "us-east-1"
+    region: str | None = None
+    """The region; None for that of the samconfig file, or the default."""
     endpoint_url: str | None = None
     """The endpoint of another SQS, to use instead of the embedded one."""
     port: int | None = None

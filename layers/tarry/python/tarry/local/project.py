@@ -4,11 +4,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from tarry.local.aws.client import DEFAULT_REGION
 from tarry.local.functions.variables import Overrides
 from tarry.template import Template, TemplateFunction, read_template
 from tarry.template.finding import SOURCES, find_template
 from tarry.template.intrinsics import references
-from tarry.template.parameters import configured_values, missing_values
+from tarry.template.parameters import missing_values
+from tarry.template.samconfig import read_samconfig
 
 Note = Callable[[str], None]
 """Print a hint for the developer."""
@@ -29,24 +31,31 @@ def template_path(given: Path | None, note: Note) -> Path:
 
 
 def read_project(
-    path: Path, parameters: Mapping[str, str], region: str, config_env: str | None, note: Note, *, strict: bool = False
+    path: Path,
+    parameters: Mapping[str, str],
+    region: str | None,
+    config_env: str | None,
+    note: Note,
+    *,
+    strict: bool = False,
 ) -> Template:
-    """Read a template with the values of samconfig.toml, and note what is not as on AWS.
+    """Read a template with the values of the samconfig file, and note what is not as on AWS.
 
     Args:
         path: The template.
-        parameters: Values with precedence over samconfig.toml.
-        region: The value of ``AWS::Region``.
-        config_env: The environment of samconfig.toml; None for ``default``.
+        parameters: Values with precedence over the samconfig file.
+        region: The value of ``AWS::Region``; None for that of the samconfig file, or the default.
+        config_env: The environment in the samconfig file; None for ``default``.
         note: Called with one line for each kind of difference.
         strict: Refuse a parameter without a value; otherwise it gets a placeholder.
 
     Raises:
-        UsageError: samconfig.toml cannot be used.
+        UsageError: the samconfig file cannot be used.
         TemplateError: the template cannot be read, or a parameter has no value and ``strict`` is set.
     """
-    configured = configured_values(path, config_env)
-    template = read_template(path, parameters, region, configured=configured, lenient=True)
+    config = read_samconfig(path, config_env)
+    where = region or config.region or DEFAULT_REGION
+    template = read_template(path, parameters, where, configured=config.parameters, lenient=True)
     if strict and template.missing:
         raise missing_values(template.missing)
     if text := _of_missing_parameters(template):

@@ -1,5 +1,6 @@
 """CloudFormation intrinsic functions, as far as they can be resolved from the template."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -42,6 +43,8 @@ class Intrinsics:
             "Fn::FindInMap": self._find_in_map,
             "Fn::Select": self._select,
             "Fn::Split": self._split,
+            "Fn::Length": self._length,
+            "Fn::ToJsonString": self._to_json,
         }
 
     def resolve(self, value: Any, where: str) -> Any:
@@ -131,9 +134,11 @@ class Intrinsics:
         return self.resolve(yes if self.condition(name, where) else no, where)
 
     def _find_in_map(self, argument: list[Any], where: str) -> Any:
-        name, *keys = [_text(key) for key in self.settled(argument, where)]
+        name, *keys = [_text(key) for key in self.settled(argument[:3], where)]
         found = self.mappings.get(name, {}).get(keys[0], {}).get(keys[1])
         if found is None:
+            if argument[3:]:  # of AWS::LanguageExtensions
+                return self.resolve(argument[3]["DefaultValue"], where)
             raise TemplateError(f"{where}: FindInMap finds no value for {name}, {', '.join(keys)}")
         return found
 
@@ -144,6 +149,16 @@ class Intrinsics:
     def _split(self, argument: list[Any], where: str) -> Any:
         separator, text = self.resolve(argument, where)
         return {"Fn::Split": [separator, text]} if references(text) else text.split(separator)
+
+    def _length(self, argument: Any, where: str) -> int:
+        found = self.settled(argument, where)
+        if not isinstance(found, list):
+            raise TypeError
+        return len(found)
+
+    def _to_json(self, argument: Any, where: str) -> Any:
+        found = self.resolve(argument, where)
+        return {"Fn::ToJsonString": found} if references(found) else json.dumps(found, separators=(",", ":"))
 
 
 class Reference(NamedTuple):

@@ -1,20 +1,10 @@
-"""The values of a template's parameters: given, from samconfig.toml, their defaults, or placeholders."""
+"""The values of a template's parameters: given, from the samconfig file, their defaults, or placeholders."""
 
-import shlex
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from tarry.template.finding import project_of
 from tarry.template.model import TemplateError
-from tarry.tooling.errors import UsageError
-
-CONFIG = "samconfig.toml"
-DEFAULT_ENVIRONMENT = "default"
-COMMANDS = ("global", "build", "deploy", "local_invoke")
-"""The sections of samconfig.toml with the parameters of a template; a later one has precedence."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +42,7 @@ def parameter_values(
     Args:
         declared: The section ``Parameters`` of the template.
         given: Values with precedence over all others.
-        configured: Values of samconfig.toml; those of parameters that the template does not have are ignored.
+        configured: Values of the samconfig file; those of parameters that the template does not have are ignored.
         placeholders: Whether a parameter without a value gets a placeholder.
 
     Raises:
@@ -70,40 +60,6 @@ def parameter_values(
     values = {name: _typed(value, declared[name]) for name, value in (texts | made_up).items() if value is not None}
     invented = frozenset(name for name in made_up if not _allowed(declared[name]))
     return ParameterValues(values, made_up, missing, invented)
-
-
-def configured_values(template: Path, environment: str | None) -> dict[str, str]:
-    """Return the ``parameter_overrides`` of the samconfig.toml of a project.
-
-    Args:
-        template: The template of the project.
-        environment: The environment in the file; None for ``default``, which need not exist.
-
-    Raises:
-        UsageError: the file cannot be read, or does not have the named environment.
-    """
-    path = project_of(template) / CONFIG
-    try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        config = {}
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is not TOML: {error}") from error
-    if environment is not None and environment not in config:
-        known = ", ".join(name for name, value in config.items() if isinstance(value, dict)) or "none"
-        raise UsageError(f"{path} has no environment {environment} (--config-env); it has {known}")
-    section = config.get(environment or DEFAULT_ENVIRONMENT)
-    values: dict[str, str] = {}
-    for command in COMMANDS:
-        options = _table(_table(section, command), "parameters")
-        try:
-            values |= _overrides(options.get("parameter_overrides"))
-        except ValueError as error:
-            where = f"{environment or DEFAULT_ENVIRONMENT}.{command}.parameters"
-            raise UsageError(f"{path}: parameter_overrides of {where} must be NAME=VALUE ...: {error}") from error
-    return values
 
 
 def _constant(value: Any) -> Callable[[], Any]:
@@ -126,33 +82,3 @@ def _allowed(declaration: Mapping[str, Any]) -> list[Any]:
 def _typed(value: Any, declaration: Mapping[str, Any]) -> Any:
     is_list = "List" in str(declaration.get("Type"))
     return [part.strip() for part in str(value).split(",")] if is_list else value
-
-
-def _table(value: Any, name: str) -> Mapping[str, Any]:
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _overrides(value: Any) -> dict[str, str]:
-    """Parse ``parameter_overrides``: one text, a list of texts, or a table."""
-    if isinstance(value, dict):
-        return {name: _text(each) for name, each in value.items()}
-    tokens = shlex.split(value) if isinstance(value, str) else [str(each) for each in value or []]
-    return dict(_pair(each) for each in tokens)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(map(_text, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _pair(token: str) -> tuple[str, str]:
-    """Parse ``NAME=VALUE``, or the older ``ParameterKey=NAME,ParameterValue=VALUE``."""
-    name, separator, value = token.removeprefix("ParameterKey=").partition(
-        ",ParameterValue=" if token.startswith("ParameterKey=") else "="
-    )
-    if not name or not separator:
-        raise ValueError(f"got {token!r}")
-    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    return name, value[1:-1] if quoted else value

@@ -8,9 +8,10 @@ from typing import Any
 from tarry.template.code import CodeFinder
 from tarry.template.document import load_document, pruned, translate
 from tarry.template.intrinsics import Intrinsics
+from tarry.template.loops import expanded
 from tarry.template.model import ACCOUNT, Template, TemplateError
 from tarry.template.names import LazyValues, with_names
-from tarry.template.parameters import parameter_values
+from tarry.template.parameters import ParameterValues, parameter_values
 from tarry.template.reading.backing import BACKING_TYPES, read_backing
 from tarry.template.reading.functions import read_functions
 from tarry.template.reading.mappings import read_mappings
@@ -40,7 +41,7 @@ def read_template(
         path: The template file.
         parameters: Values of parameters; the others have their defaults.
         region: The value of ``AWS::Region``.
-        configured: Values of samconfig.toml, with precedence over the defaults.
+        configured: Values of the samconfig file, with precedence over the defaults.
         lenient: Give a placeholder to each parameter without a value, and leave out mappings and properties of queues
             that cannot be resolved.
 
@@ -57,12 +58,15 @@ def read_template(
 def _read(
     path: Path, parameters: Mapping[str, str], region: str, configured: Mapping[str, str], *, lenient: bool
 ) -> Template:
-    whole = load_document(path)
+    written = load_document(path)
+    values = parameter_values(written.get("Parameters") or {}, parameters, configured, placeholders=lenient)
+    reading = Reading(lenient, values)
+    refs = _refs(values, region)
+    whole = expanded(written, Intrinsics(LazyValues(refs, reading.use), {}, written.get("Mappings")))
     document, not_played = pruned(whole)
-    values = parameter_values(document.get("Parameters") or {}, parameters, configured, placeholders=lenient)
     translated, refused = translate(document, region, values.values)
-    reading = Reading(lenient, values, list(refused))
-    resources, scope = _in_use(translated, region, reading, frozenset(whole["Resources"]))
+    reading.left_out.extend(refused)
+    resources, scope = _in_use(translated, refs, region, reading, frozenset(whole["Resources"]))
     finder = CodeFinder(path, document, scope)
     mappings = read_mappings(resources, scope, reading)
     consumers = {mapping.function for mapping in mappings}
@@ -86,16 +90,14 @@ def _read(
 
 def _in_use(
     translated: Mapping[str, Any],
+    refs: Mapping[str, Callable[[], Any]],
     region: str,
     reading: Reading,
     declared: frozenset[str],
 ) -> tuple[Resources, Intrinsics]:
     """Return the resources whose condition holds, and the scope that resolves their properties."""
-    refs: dict[str, Callable[[], Any]] = {**reading.parameters.refs(), "AWS::NotificationARNs": list}
-    refs |= {name: partial(str, value) for name, value in _pseudo_parameters(region).items()}
     conditions = translated.get("Conditions")
-    watch = reading.used.setdefault
-    early = Intrinsics(LazyValues(refs, watch), {}, translated.get("Mappings"), conditions)
+    early = Intrinsics(LazyValues(refs, reading.use), {}, translated.get("Mappings"), conditions)
     resources = {}
     for name, resource in translated["Resources"].items():
         matters = resource["Type"] in PLAYED_TYPES | BACKING_TYPES
@@ -103,11 +105,12 @@ def _in_use(
         condition = partial(scope.condition, resource.get("Condition"), name)
         if "Condition" not in resource or reading.attempt(condition, is_needed=resource["Type"] in PLAYED_TYPES):
             resources[name] = resource
-    return resources, with_names(refs, resources, early, region, frozenset(resources) | declared, watch)
+    return resources, with_names(refs, resources, early, region, frozenset(resources) | declared, reading.use)
 
 
-def _pseudo_parameters(region: str) -> dict[str, str]:
-    return {
+def _refs(values: ParameterValues, region: str) -> dict[str, Callable[[], Any]]:
+    """Return functions that return the values of parameters, and of the pseudo parameters of CloudFormation."""
+    pseudo_parameters = {
         "AWS::AccountId": ACCOUNT,
         "AWS::Region": region,
         "AWS::Partition": "aws",
@@ -115,3 +118,5 @@ def _pseudo_parameters(region: str) -> dict[str, str]:
         "AWS::StackName": STACK_NAME,
         "AWS::StackId": f"arn:aws:cloudformation:{region}:{ACCOUNT}:stack/{STACK_NAME}/local",
     }
+    found = {name: partial(str, value) for name, value in pseudo_parameters.items()}
+    return {**values.refs(), "AWS::NotificationARNs": list, **found}

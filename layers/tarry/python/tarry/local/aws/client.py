@@ -79,7 +79,12 @@ def is_aws(url: str) -> bool:
 
 def region() -> str:
     """Return the region of the environment variables, or the default."""
-    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
+    return given_region() or DEFAULT_REGION
+
+
+def given_region() -> str | None:
+    """Return the region of the environment variables."""
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
 
 
 PATIENCE_SECONDS = 2

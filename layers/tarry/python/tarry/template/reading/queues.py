@@ -75,7 +75,7 @@ def _redrive(properties: Mapping[str, Any], scope: Intrinsics, reading: Reading,
     found = map_of(reading.known(properties, ["RedrivePolicy"], scope, logical_id).get("RedrivePolicy"), where)
     if (parameter := reading.defaulted.pop(f"{where}.deadLetterTargetArn", None)) is None:
         return found
-    reading.used[parameter] = None
+    reading.use(parameter)
     whole = map_of(unwatched(scope).settled(properties["RedrivePolicy"], where), where)
     return {**found, "deadLetterTargetArn": whole["deadLetterTargetArn"]}
 

@@ -22,12 +22,16 @@ class Reading:
 
     lenient: bool
     parameters: ParameterValues
-    left_out: list[str]
+    left_out: list[str] = field(default_factory=list)
     """Why parts of the template are left out."""
     defaulted: dict[str, str] = field(default_factory=dict)
     """The properties left out because they depend on a made-up value, each with the name of the parameter."""
     used: dict[str, None] = field(default_factory=dict)
     """The names that were referred to, in order."""
+
+    def use(self, name: str) -> None:
+        """Note that a parameter or resource is referred to."""
+        self.used[name] = None
 
     def attempt(self, make: Callable[[], T], *, is_needed: bool = True) -> T | None:
         """Return the value; None if it cannot be resolved and may be left out."""
