@@ -11,7 +11,7 @@ from tarry.local.hints import hints
 from tarry.local.project import Note, note_builds, read_project, with_placeholders
 from tarry.local.routing import routed
 from tarry.local.samples import Sample, read_samples
-from tarry.local.seeding import SeedCall
+from tarry.local.seeding import SeedCall, stored_values
 from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.mapping_settings import MappingSettings
 from tarry.template import Template, TemplateFunction, TemplateMapping
@@ -98,6 +98,7 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
         settings.region,
         settings.config_env,
         note,
+        stored=stored_values(settings.seed),
         strict=settings.is_strict,
     )
     if settings.queues_only:

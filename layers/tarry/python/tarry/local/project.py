@@ -7,6 +7,7 @@ from pathlib import Path
 from tarry.local.aws.client import DEFAULT_REGION
 from tarry.local.functions.variables import Overrides
 from tarry.template import Template, TemplateFunction, read_template
+from tarry.template.dynamic import Stored
 from tarry.template.finding import SOURCES, find_template
 from tarry.template.intrinsics import references
 from tarry.template.parameters import missing_values
@@ -37,6 +38,7 @@ def read_project(
     config_env: str | None,
     note: Note,
     *,
+    stored: Stored | None = None,
     strict: bool = False,
 ) -> Template:
     """Read a template with the values of the samconfig file, and note what is not as on AWS.
@@ -47,6 +49,7 @@ def read_project(
         region: The value of ``AWS::Region``; None for that of the samconfig file, or the default.
         config_env: The environment in the samconfig file; None for ``default``.
         note: Called with one line for each kind of difference.
+        stored: Values of SSM parameters and secrets that the template does not make.
         strict: Refuse a parameter without a value; otherwise it gets a placeholder.
 
     Raises:
@@ -55,7 +58,7 @@ def read_project(
     """
     config = read_samconfig(path, config_env)
     where = region or config.region or DEFAULT_REGION
-    template = read_template(path, parameters, where, configured=config.parameters, lenient=True)
+    template = read_template(path, parameters, where, configured=config.parameters, stored=stored, lenient=True)
     if strict and template.missing:
         raise missing_values(template.missing)
     if text := _of_missing_parameters(template):

@@ -58,7 +58,9 @@ class LazyValues(Mapping[str, Any]):
 def unwatched(scope: Intrinsics) -> Intrinsics:
     """Return a scope for values that do not matter to what is played."""
     refs = scope.refs.unwatched() if isinstance(scope.refs, LazyValues) else scope.refs
-    return Intrinsics(refs, scope.attributes, scope.mappings, scope.conditions, scope.pending)
+    found = Intrinsics(refs, scope.attributes, scope.mappings, scope.conditions, scope.pending)
+    found.fill = scope.fill
+    return found
 
 
 def with_names(

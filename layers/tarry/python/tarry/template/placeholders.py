@@ -24,6 +24,7 @@ class KnownValues(Intrinsics):
     def __init__(self, given: Intrinsics, invented: frozenset[str]) -> None:
         refs = _WithoutInvented(given.refs, invented)
         super().__init__(refs, given.attributes, given.mappings, given.conditions, given.pending)
+        self.fill = given.fill
         self._given = given
 
     def condition(self, name: Any, where: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tarry.template.code import CodeFinder
 from tarry.template.document import load_document, pruned, translate
+from tarry.template.dynamic import DynamicReferences, Stored
 from tarry.template.intrinsics import Intrinsics
 from tarry.template.loops import expanded
 from tarry.template.model import ACCOUNT, Template, TemplateError
@@ -31,6 +32,7 @@ def read_template(
     region: str = "us-east-1",
     *,
     configured: Mapping[str, str] | None = None,
+    stored: Stored | None = None,
     lenient: bool = False,
 ) -> Template:
     """Read a SAM or CloudFormation template. Queues and functions without a name get their logical id as name.
@@ -42,6 +44,7 @@ def read_template(
         parameters: Values of parameters; the others have their defaults.
         region: The value of ``AWS::Region``.
         configured: Values of the samconfig file, with precedence over the defaults.
+        stored: Values of SSM parameters and secrets that the template does not make, for dynamic references.
         lenient: Give a placeholder to each parameter without a value, and leave out mappings and properties of queues
             that cannot be resolved.
 
@@ -49,14 +52,20 @@ def read_template(
         TemplateError: the file cannot be read, or a required intrinsic cannot be resolved.
     """
     try:
-        return _read(Path(path), parameters or {}, region, configured or {}, lenient=lenient)
+        return _read(Path(path), parameters or {}, region, configured or {}, stored or {}, lenient=lenient)
     except (AttributeError, LookupError, TypeError, ValueError) as error:  # a list where a map must be, and the like
         why = f"{type(error).__name__}: {error}"
         raise TemplateError(f"{path} is not a valid template ({why}): sam validate --lint names the line") from error
 
 
 def _read(
-    path: Path, parameters: Mapping[str, str], region: str, configured: Mapping[str, str], *, lenient: bool
+    path: Path,
+    parameters: Mapping[str, str],
+    region: str,
+    configured: Mapping[str, str],
+    stored: Stored,
+    *,
+    lenient: bool,
 ) -> Template:
     written = load_document(path)
     values = parameter_values(written.get("Parameters") or {}, parameters, configured, placeholders=lenient)
@@ -67,6 +76,7 @@ def _read(
     translated, refused = translate(document, region, values.values)
     reading.left_out.extend(refused)
     resources, scope = _in_use(translated, refs, region, reading, frozenset(whole["Resources"]))
+    scope.fill = DynamicReferences(resources, scope, stored).fill
     finder = CodeFinder(path, document, scope)
     mappings = read_mappings(resources, scope, reading)
     consumers = {mapping.function for mapping in mappings}
