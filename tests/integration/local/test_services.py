@@ -69,6 +69,11 @@ Resources:
     Type: AWS::SecretsManager::Secret
     Properties: {GenerateSecretString: {SecretStringTemplate: '{"user": "shop"}', GenerateStringKey: key}}
   Stream: {Type: AWS::Kinesis::Stream, Properties: {ShardCount: 1}}
+  B: {Type: AWS::S3::Bucket}
+  Imported: {Type: AWS::SSM::Parameter, Properties: {Name: imported, Type: String, Value: !ImportValue x}}
+  Elsewhere:
+    Type: AWS::SNS::Subscription
+    Properties: {TopicArn: !ImportValue topic, Protocol: sqs, Endpoint: !GetAtt Raw.Arn}
   Broken: {Type: AWS::SSM::Parameter, Properties: {Name: /aws/reserved, Type: String, Value: "1"}}
   Worker:
     Type: AWS::Serverless::Function
@@ -76,7 +81,7 @@ Resources:
       CodeUri: src
       Environment:
         Variables:
-          {TOPIC: !Ref Topic, SECRET: !Ref Secret, BUS: !Ref Bus, STREAM: !GetAtt Stream.Arn, RATE: !Ref Rate}
+          {TOPIC: !Ref Topic, SECRET: !Ref Secret, BUS: !Ref Bus, STREAM: !GetAtt Stream.Arn, RATE: !Ref Rate, B: !Ref B}
       Events: {Jobs: EVENT, Nightly: {Type: Schedule, Properties: {Schedule: rate(1 day)}}}
   Sink:
     Type: AWS::Serverless::Function
@@ -108,6 +113,7 @@ CALLS = [
     ("location", "list_maps", {}),
     ("cloudwatch", "describe_anomaly_detectors", {}),
     ("glue", "start_workflow_run", {"Name": "x"}),
+    ("ssm", "get_parameter", {"Name": "imported"}),
 ]
 
 def client(name):
@@ -122,6 +128,7 @@ def handler(event, context):
     for total in (9, 12):
         event = {"Source": "shop", "DetailType": "paid", "Detail": json.dumps({"total": total})}
         client("events").put_events(Entries=[{"EventBusName": os.environ["BUS"], **event}])
+    client("s3").put_object(Bucket=os.environ["B"], Key="a", Body=b"1")
     client("kinesis").put_record(StreamARN=os.environ["STREAM"], Data=b"x", PartitionKey="k")
     names = [os.environ["RATE"], "/seeded"]
     print(*(client("ssm").get_parameter(Name=name)["Parameter"]["Value"] for name in names))
@@ -203,9 +210,14 @@ def test_topics_buckets_and_event_buses_send_to_queues_and_resources_are_made(fo
         f"TranslateText {REFUSED.format('translate')}",
     ]
     assert any("(EntityNotFoundException) when calling the StartWorkflowRun" in line for line in worker)
+    assert any("(ParameterNotFound) when calling the GetParameter" in line for line in worker)
+    assert result.stderr.count("Imported") == 1
+    assert "Imported.Value: Fn::ImportValue cannot be resolved here" in result.stderr
+    assert "Elsewhere.TopicArn" not in result.stderr
     assert (
         "Not played here: Worker (Schedule events), Topic (its subscriptions: https), "
-        "Flow (AWS::StepFunctions::StateMachine), Nightly (schedule), Api (AWS::ApiGatewayV2::Api)." in result.stderr
+        "Flow (AWS::StepFunctions::StateMachine), Nightly (schedule), Api (AWS::ApiGatewayV2::Api), "
+        "Elsewhere (subscription to a topic elsewhere)." in result.stderr
     )
     assert "moto cannot create Broken: " in result.stderr
     if options:

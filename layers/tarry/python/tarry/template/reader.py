@@ -11,14 +11,14 @@ from tarry.template.dynamic import DynamicReferences, Stored
 from tarry.template.intrinsics import Intrinsics
 from tarry.template.loops import expanded
 from tarry.template.model import ACCOUNT, Template, TemplateError
-from tarry.template.names import LazyValues, with_names
+from tarry.template.names import LazyValues, unwatched, with_names
 from tarry.template.parameters import ParameterValues, parameter_values
 from tarry.template.reading.backing import BACKING_TYPES, read_backing
 from tarry.template.reading.functions import read_functions
 from tarry.template.reading.mappings import read_mappings
 from tarry.template.reading.queues import read_queues
 from tarry.template.reading.values import Reading, Resources
-from tarry.template.unplayed import unplayed
+from tarry.template.unplayed import subscriptions_elsewhere, unplayed
 
 STACK_NAME = "tarry-local"
 
@@ -82,7 +82,8 @@ def _read(
     consumers = {mapping.function for mapping in mappings}
     functions = read_functions(resources, scope, finder, consumers, reading)
     queues = read_queues(resources, scope, reading, mappings, functions)
-    backing = read_backing(resources, scope, reading)
+    elsewhere = frozenset(subscriptions_elsewhere(resources, unwatched(scope)))
+    backing = read_backing({name: each for name, each in resources.items() if name not in elsewhere}, scope, reading)
     return Template(
         path=path,
         region=region,
@@ -93,7 +94,7 @@ def _read(
         placeholders={name: value for name, value in values.placeholders.items() if name in reading.used},
         defaulted=reading.defaulted,
         missing=values.missing,
-        not_played=(*not_played, *unplayed(resources)),
+        not_played=(*not_played, *unplayed(resources, elsewhere)),
         left_out=tuple(dict.fromkeys(reading.left_out)),
     )
 
