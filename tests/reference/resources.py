@@ -76,7 +76,7 @@ OF_STREAMS = re.compile(
 """The properties of mappings that Lambda refuses for a queue."""
 BASES: Mapping[str, Mapping[str, Any]] = {
     QUEUE: {},
-    FUNCTION: {**CODE, "CodeUri": "."},
+    FUNCTION: {**CODE, "CodeUri": ".", "Events": {"E": {"Type": "SQS", "Properties": {"Queue": f"{ARN}2"}}}},
     PLAIN: {**CODE, "Code": "."},
     MAPPING: {"EventSourceArn": "arn:aws:sqs:us-east-1:123456789012:Q", "FunctionName": "F"},
     INVOKES: {"FunctionName": "F", "Qualifier": "$LATEST", "DestinationConfig": {}, "MaximumRetryAttempts": 0},

@@ -81,7 +81,8 @@ Resources:
       CodeUri: src
       Environment:
         Variables:
-          {TOPIC: !Ref Topic, SECRET: !Ref Secret, BUS: !Ref Bus, STREAM: !GetAtt Stream.Arn, RATE: !Ref Rate, B: !Ref B}
+          {TOPIC: !Ref Topic, SECRET: !Ref Secret, BUS: !Ref Bus, STREAM: !GetAtt Stream.Arn, RATE: !Ref Rate,
+           B: !Ref B}
       Events: {Jobs: EVENT, Nightly: {Type: Schedule, Properties: {Schedule: rate(1 day)}}}
   Sink:
     Type: AWS::Serverless::Function
@@ -237,6 +238,7 @@ Resources:
     Type: AWS::Serverless::Function
     Properties:
       Handler: app.handler
+      AutoPublishAlias: live
       Environment: {Variables: {PRICE: !Ref Price, BROKEN: !GetAtt Broken.Arn}}
       Events: {Jobs: EVENT}
   Price:
@@ -262,6 +264,8 @@ import boto3
 
 def handler(event, context):
     client = boto3.client("lambda")
+    answer = client.invoke(FunctionName="Price", Qualifier="9", Payload=json.dumps({"net": 1}))
+    print(context.invoked_function_arn.split(":")[5:], json.load(answer["Payload"])["of"])
     for name in ("PRICE", "BROKEN"):
         answer = client.invoke(FunctionName=os.environ[name], Payload=json.dumps({"net": 5}))
         found = json.load(answer["Payload"])
@@ -274,7 +278,7 @@ def handler(event, context):
         print(error)
 
 def price(event, context):
-    return {"gross": event["net"] + int(os.environ["TAX"])}
+    return {"gross": event["net"] + int(os.environ["TAX"]), "of": context.invoked_function_arn.split(":")[5:]}
 
 def broken(event, context):
     raise KeyError("broken")
@@ -306,6 +310,7 @@ def test_a_function_invokes_others_which_have_failure_destinations(
         "An error occurred (ResourceNotFoundException) when calling the Invoke operation: "
         "Function not found: the template has no function nobody",
         "KeyError 200 Unhandled",
+        "['function', 'Worker', 'live'] ['function', 'Price', '9']",
     ]
     assert [line for line in printed(result, "Sink") if " message" not in line] == [
         f"{retries + 1} {{'order': 1}} {{}}",

@@ -7,9 +7,9 @@ from tests.unit.template.example import read
 
 def test_mappings_come_from_sam_events_and_from_resources(tmp_path: Path) -> None:
     by_events, by_resource = sorted(read(tmp_path).mappings, key=lambda mapping: mapping.queue, reverse=True)
-    assert (by_events.queue, by_events.function) == ("dev-jobs", "Worker")
+    assert (by_events.queue, by_events.function, by_events.qualifier) == ("dev-jobs", "Worker", "live")
     assert (by_events.batch_size, by_events.window_seconds, by_events.reports_failures) == (50, 5, True)
-    assert (by_resource.queue, by_resource.function) == ("Entries.fifo", "Bookkeeper")
+    assert (by_resource.queue, by_resource.function, by_resource.qualifier) == ("Entries.fifo", "Bookkeeper", "")
     assert (by_resource.batch_size, by_resource.window_seconds, by_resource.reports_failures) == (10, 0, False)
 
 

@@ -244,6 +244,7 @@ def settings_of(mapping: TemplateMapping, template: Template) -> MappingSettings
         window_seconds=mapping.window_seconds,
         reports_failures=mapping.reports_failures,
         maximum_concurrency=mapping.maximum_concurrency,
+        qualifier=mapping.qualifier,
         filters=mapping.filters,
         queue_visibility_seconds=with_foreign_queues(template)[mapping.queue].visibility_timeout_seconds,
         function_timeout_seconds=template.functions[mapping.function].timeout_seconds,

@@ -61,8 +61,7 @@ def read_project(
     template = read_template(path, parameters, where, configured=config.parameters, stored=stored, lenient=True)
     if strict and template.missing:
         raise missing_values(template.missing)
-    if text := _of_missing_parameters(template):
-        note(text)
+    _note_parameters(template, note)
     if template.not_played:
         note(f"Not played here: {', '.join(template.not_played)}.")
     if template.left_out:
@@ -70,21 +69,18 @@ def read_project(
     return template
 
 
-def _of_missing_parameters(template: Template) -> str:
-    """Return what is played instead of the parameters without a value that matter here; empty if none does."""
-    texts = []
-    if template.placeholders:
-        values = ", ".join(f"{name}={value}" for name, value in template.placeholders.items())
-        texts.append(f"Parameters without a value get a placeholder: {values}.")
-    if template.defaulted:
-        places = ", ".join(f"{place} ({name})" for place, name in template.defaulted.items())
-        texts.append(f"Properties that need a parameter without a value have AWS's default: {places}.")
-    options = [
-        f"--parameter {name}=VALUE"
-        for name in template.missing
-        if name in template.placeholders or name in template.defaulted.values()
-    ]
-    return " ".join([*texts, f"To set them: {' '.join(options)}"]) if texts else ""
+def _note_parameters(template: Template, note: Note) -> None:
+    """Note what is played instead of the parameters without a value that matter here."""
+    needed = {*template.placeholders, *template.defaulted.values()}
+    options = " ".join(f"--parameter {name}=VALUE" for name in template.missing if name in needed)
+    values = ", ".join(f"{name}={value}" for name, value in template.placeholders.items())
+    places = ", ".join(f"{place} ({name})" for place, name in template.defaulted.items())
+    defaults = f"Properties have AWS's default for want of a parameter: {places}." if places else ""
+    if values:
+        more = f" {defaults}".rstrip()
+        note(f"Parameters without a value get a placeholder: {values}.{more} To set them: {options}")
+    elif defaults:
+        note(f"{defaults} To set them: {options}")
 
 
 def note_builds(functions: Iterable[TemplateFunction], note: Note) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +41,8 @@ class InvokeTarget:
     on_failure: str | None = None
     dead_letter_arn: str | None = None
     """The ARN of the queue that gets the event of each invocation that failed."""
+    qualifier: str = ""
+    """The alias or version that is invoked."""
 
 
 class UnknownFunction(Exception):
@@ -90,10 +92,9 @@ class Invoker:
             payload: The event as JSON; empty for null.
             done: Called once.
         """
-        name = re.sub(r"^(.*:function:|\d+:)", "", function).partition(":")[0]
         try:
             event = json.loads(payload or b"null")
-            target = self._find(name)
+            target = self._named(re.sub(r"^(.*:function:|\d+:)", "", function))
         except ValueError as error:
             done(
                 invoke_error(400, "InvalidRequestContentException", f"Could not parse request body into json: {error}")
@@ -108,7 +109,11 @@ class Invoker:
                     self._start(target, event)
                     done(InvokeAnswer(202, {}, b""))
                 case _:
-                    target.host.invoke(event, lambda result: done(_answer(result)))
+                    target.host.invoke(event, lambda result: done(_answer(result)), target.qualifier)
+
+    def _named(self, name: str) -> InvokeTarget:
+        name, _, qualifier = name.partition(":")
+        return replace(self._find(name), qualifier=qualifier)
 
     def _start(self, target: InvokeTarget, event: Any) -> None:
         self.pending += 1
@@ -116,7 +121,7 @@ class Invoker:
         self._scheduler.after(0, partial(self._try, call, 1, 0))
 
     def _try(self, call: _Asynchronous, number: int, throttled: int) -> None:
-        call.target.host.invoke(call.event, partial(self._ended, call, number, throttled))
+        call.target.host.invoke(call.event, partial(self._ended, call, number, throttled), call.target.qualifier)
 
     def _ended(self, call: _Asynchronous, number: int, throttled: int, result: InvocationResult) -> None:
         if result.kind == "throttled":
@@ -142,7 +147,7 @@ class Invoker:
             "timestamp": now.replace("+00:00", "Z"),
             "requestContext": {
                 "requestId": call.request_id,
-                "functionArn": f"{call.target.arn}:{VERSION}",
+                "functionArn": f"{call.target.arn}:{call.target.qualifier or VERSION}",
                 "condition": "Success" if is_success else "RetriesExhausted",
                 "approximateInvokeCount": number,
             },
@@ -168,7 +173,7 @@ class Invoker:
                 request = {"QueueUrl": url, "MessageBody": json.dumps(content), "MessageAttributes": found}
                 self._sqs("SendMessage", request)
             elif service == "lambda":
-                self._start(self._find(name.partition(":")[0]), content)
+                self._start(self._named(name), content)
             else:
                 self._note(f"{arn} does not get a record: destinations other than queues and functions are not played.")
         except (SqsError, UnknownFunction) as error:

@@ -123,6 +123,8 @@ class TemplateMapping:
     reports_failures: bool = False
     """Whether ``ReportBatchItemFailures`` is set; without it Lambda deletes a batch whatever its function returns."""
     maximum_concurrency: int | None = None
+    qualifier: str = ""
+    """The alias or version of the function; empty if the mapping names none."""
     filters: tuple[str, ...] = ()
     """The patterns of ``FilterCriteria`` as JSON; Lambda deletes messages that match none of them."""
 

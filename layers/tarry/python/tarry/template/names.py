@@ -8,6 +8,7 @@ from typing import Any
 from tarry.template.intrinsics import Intrinsics
 from tarry.template.model import ACCOUNT, TemplateError
 
+FIRST_VERSION = "1"
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 
 
@@ -109,15 +110,20 @@ def with_names(
         )
         attributes[f"{logical_id}.Arn"] = lambda: f"arn:aws:lambda:{region}:{ACCOUNT}:function:{scope.refs[logical_id]}"
 
-    def alias(logical_id: str, properties: Mapping[str, Any]) -> None:
-        where = f"{logical_id}.FunctionName"
-        refs[logical_id] = lambda: f"{scope.settled(properties.get('FunctionName'), where)}:{properties.get('Name')}"
+    def qualified(logical_id: str, properties: Mapping[str, Any]) -> None:
+        def arn() -> str:
+            function = scope.settled(properties.get("FunctionName"), f"{logical_id}.FunctionName")
+            qualifier = scope.settled(properties.get("Name", FIRST_VERSION), f"{logical_id}.Name")
+            name = re.sub(r"^.*:function:", "", str(function)).partition(":")[0]
+            return f"arn:aws:lambda:{region}:{ACCOUNT}:function:{name}:{qualifier}"
+
+        refs[logical_id] = attributes[f"{logical_id}.AliasArn"] = attributes[f"{logical_id}.FunctionArn"] = arn
 
     kinds = {
         "AWS::SQS::Queue": queue,
         "AWS::Lambda::Function": function,
-        "AWS::Lambda::Alias": alias,
-        "AWS::Lambda::Version": alias,
+        "AWS::Lambda::Alias": qualified,
+        "AWS::Lambda::Version": qualified,
     }
     for logical_id, resource in resources.items():
         if (add := kinds.get(resource["Type"])) is not None:

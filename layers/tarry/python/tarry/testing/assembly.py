@@ -72,6 +72,7 @@ def assemble(sqs: Sqs, hosting: Hosting, template: Template, environment: Enviro
                 window_seconds=mapping.window_seconds,
                 maximum_concurrency=mapping.maximum_concurrency,
                 reports_failures=mapping.reports_failures,
+                qualifier=mapping.qualifier,
                 filters=mapping.filters,
             )
         except InvalidParameterValue as error:

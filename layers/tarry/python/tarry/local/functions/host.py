@@ -139,14 +139,14 @@ class ProcessFunction:
         for _, environment in idle:
             self._spawn(environment.close())
 
-    def invoke(self, event: Any, done: Done) -> None:
+    def invoke(self, event: Any, done: Done, qualifier: str = "") -> None:
         """Invoke the function; ``done`` is called later, on the loop."""
         environment = self._free_environment() if len(self._busy) < self.concurrency else None
         if environment is None:
             self._loop.call_soon(done, InvocationResult("throttled", text="Rate Exceeded."))
             return
         self._busy.add(environment)
-        self._spawn(self._run(environment, event, done))
+        self._spawn(self._run(environment, event, done, qualifier))
 
     async def close(self) -> None:
         """End all environments. Current invocations get no result."""
@@ -159,7 +159,7 @@ class ProcessFunction:
         self._idle.clear()
         await asyncio.gather(*(environment.close() for environment in environments))
 
-    async def _run(self, environment: ProcessEnvironment, event: Any, done: Done) -> None:
+    async def _run(self, environment: ProcessEnvironment, event: Any, done: Done, qualifier: str) -> None:
         is_cold, init_seconds, loads = environment.is_cold, None, self._loads
         if is_cold and self._on_broken is not None:
             try:
@@ -172,7 +172,7 @@ class ProcessFunction:
                     self._on_broken(error)
                 self._loop.call_soon(done, InvocationResult("throttled", text="Rate Exceeded."))
                 return
-        call = ProcessCall(json.dumps(event).encode())
+        call = ProcessCall(json.dumps(event).encode(), qualifier=qualifier)
         delivery_ids = message_ids(event)
         name = self.function.name
         self._history.record(

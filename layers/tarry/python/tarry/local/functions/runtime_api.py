@@ -12,6 +12,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from tarry.simulator.invocations import qualified_arn
+
 VERSION = "/2018-06-01/runtime/"
 HOST = "127.0.0.1"
 MAX_RESPONSE_BYTES = 6 * 1024 * 1024 + 100
@@ -52,6 +54,8 @@ class RuntimeInvocation:
     event: bytes
     deadline: float
     reply: asyncio.Future[Reply]
+    qualifier: str = ""
+    """The alias or version that is invoked."""
 
 
 class RuntimeApi:
@@ -117,7 +121,7 @@ class RuntimeApi:
         headers = {
             "Lambda-Runtime-Aws-Request-Id": invocation.request_id,
             "Lambda-Runtime-Deadline-Ms": str(int(invocation.deadline * 1000)),
-            "Lambda-Runtime-Invoked-Function-Arn": self._arn,
+            "Lambda-Runtime-Invoked-Function-Arn": qualified_arn(self._arn, invocation.qualifier),
             "Lambda-Runtime-Trace-Id": f"Root=1-{int(time.time()):08x}-{uuid.uuid4().hex[:24]};Sampled=0",
         }
         return web.Response(body=invocation.event, headers=headers, content_type="application/json")

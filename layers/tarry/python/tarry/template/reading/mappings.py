@@ -41,10 +41,12 @@ def _mappings(resources: Resources, scope: Intrinsics, reading: Reading) -> Iter
             continue
         if not isinstance(name := between.get("FunctionName"), str):
             raise TemplateError(f"{logical_id}.FunctionName must be a name or an ARN, got {name!r}")
+        function, _, qualifier = re.sub(r"^.*:function:", "", name).partition(":")
         yield TemplateMapping(
             logical_id=logical_id,
             queue_arn=arn,
-            function=re.sub(r"^.*:function:", "", name).partition(":")[0],
+            function=function,
+            qualifier=qualifier,
             batch_size=integer(plain, "BatchSize", DEFAULT_BATCH_SIZE, logical_id),
             window_seconds=integer(plain, "MaximumBatchingWindowInSeconds", 0, logical_id),
             reports_failures="ReportBatchItemFailures" in (plain.get("FunctionResponseTypes") or []),
