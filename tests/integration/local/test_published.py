@@ -104,7 +104,7 @@ Resources:
     assert result.stderr.splitlines()[:6] == [
         "Using template.yml.",
         "Parameters without a value get a placeholder: Stage=dev. "
-        "Properties have AWS's default for want of a parameter: Worker.Timeout (Seconds). "
+        "AWS's defaults apply to properties whose parameter has no value: Worker.Timeout (Seconds). "
         "To set them: --parameter Stage=VALUE --parameter Seconds=VALUE",
         "Not played here: Api (AWS::Serverless::Api), Flow (AWS::Serverless::StateMachine).",
         "Left out: Key.KeyPolicy.Principal: Fn::ImportValue cannot be resolved here.",

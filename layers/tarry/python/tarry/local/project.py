@@ -75,7 +75,7 @@ def _note_parameters(template: Template, note: Note) -> None:
     options = " ".join(f"--parameter {name}=VALUE" for name in template.missing if name in needed)
     values = ", ".join(f"{name}={value}" for name, value in template.placeholders.items())
     places = ", ".join(f"{place} ({name})" for place, name in template.defaulted.items())
-    defaults = f"Properties have AWS's default for want of a parameter: {places}." if places else ""
+    defaults = f"AWS's defaults apply to properties whose parameter has no value: {places}." if places else ""
     if values:
         more = f" {defaults}".rstrip()
         note(f"Parameters without a value get a placeholder: {values}.{more} To set them: {options}")
