@@ -17,7 +17,7 @@ MARK = re.compile(r"\0(\d+)\0")
 KINDS = {"AWS::SSM::Parameter": "ssm", "AWS::SecretsManager::Secret": "secretsmanager"}
 ARN_PARTS = 7
 SUFFIX = re.compile(r"-[A-Za-z0-9]{6}$")
-"""What Secrets Manager adds to the name of a secret in its ARN."""
+"""The end of a secret's ARN, which Secrets Manager adds to its name."""
 PASSWORD_LENGTH = 32
 """The length of a generated secret, unless the template has one: the default of Secrets Manager."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from tarry.template.intrinsics import Intrinsics
 from tarry.template.model import ACCOUNT, TemplateError
 
+QUALIFIED_TYPES = ("AWS::Lambda::Alias", "AWS::Lambda::Version")
 FIRST_VERSION = "1"
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 
@@ -122,8 +123,7 @@ def with_names(
     kinds = {
         "AWS::SQS::Queue": queue,
         "AWS::Lambda::Function": function,
-        "AWS::Lambda::Alias": qualified,
-        "AWS::Lambda::Version": qualified,
+        **dict.fromkeys(QUALIFIED_TYPES, qualified),
     }
     for logical_id, resource in resources.items():
         if (add := kinds.get(resource["Type"])) is not None:

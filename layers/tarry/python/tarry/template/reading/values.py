@@ -1,4 +1,4 @@
-"""What all parts of a template are read with: the rule for values that cannot be resolved, and texts as numbers."""
+"""The values of properties: resolved, left out if they cannot be, and as numbers and texts."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
