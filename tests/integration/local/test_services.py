@@ -124,7 +124,7 @@ def handler(event, context):
     for kind in ("paid", "open"):
         attributes = {"kind": {"DataType": "String", "StringValue": kind}}
         client("sns").publish(TopicArn=os.environ["TOPIC"], Message=kind, MessageAttributes=attributes)
-    for key in ("a b.csv", "a.txt"):
+    for key in ("in/a b.csv", "in/a.txt"):
         client("s3").put_object(Bucket="files", Key=key, Body=b"1")
     for total in (9, 12):
         event = {"Source": "shop", "DetailType": "paid", "Detail": json.dumps({"total": total})}
@@ -158,7 +158,7 @@ SEED = [
     {"service": "sqs", "operation": "SendMessage", "parameters": {"QueueUrl": "Raw", "MessageBody": "seed"}},
 ]
 ARRIVED = [
-    "Files ['ObjectCreated:Put', 'a+b.csv'] []",
+    "Files ['ObjectCreated:Put', 'in/a+b.csv'] []",
     "Paid {'total': 12} []",
     "Raw paid ['kind']",
     "Raw seed []",
