@@ -103,6 +103,7 @@ async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note)
     report: RunReport | None = None
     async with AsyncExitStack() as stack:
         cloud = await stack.enter_async_context(running(plan, settings, outlook.on_event, note))
+        board.consumed = cloud.consumed
         await stack.enter_async_context(view.showing(outlook.scene(cloud)))
         if reloader is not None:
             await stack.enter_async_context(in_background(reloader.run(cloud)))
@@ -136,7 +137,7 @@ def _left(cloud: LocalCloud, settings: RunSettings) -> str:
 
 async def _serve(cloud: LocalCloud) -> None:
     """Run until interrupted."""
-    queues = list(dict.fromkeys(mapping.queue for mapping in cloud.plan.all_mappings))
+    queues = cloud.consumed
     waiting = f"Waiting for messages in {', '.join(queues)}." if queues else "No function runs."
     cloud.note(f"SQS is running at {cloud.url}. {waiting}", "bold")
     cloud.note("\n".join(_hints(cloud, queues)), "")

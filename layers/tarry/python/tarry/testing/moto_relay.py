@@ -184,7 +184,7 @@ def _request_id() -> str:
     return _uuid().replace("-", "")[:16].upper()
 
 
-def notification(  # noqa: PLR0913, PLR0917 the parameters of moto
+def notification(
     subscription: Any,
     sequence: Iterator[int],
     message: str,
