@@ -11,6 +11,7 @@ from tarry.local.aws.client import DEFAULT_PORT, exports
 from tarry.local.aws.embedded import EmbeddedSqs
 from tarry.local.background import in_background
 from tarry.local.cloud import LocalCloud, running
+from tarry.local.instances import announced
 from tarry.local.plan import RunPlan, RunSettings
 from tarry.local.project import Note
 from tarry.local.reloading import Reloader
@@ -107,6 +108,8 @@ async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note)
         await stack.enter_async_context(view.showing(outlook.scene(cloud)))
         if reloader is not None:
             await stack.enter_async_context(in_background(reloader.run(cloud)))
+        if settings.event is None and isinstance(cloud.sqs, EmbeddedSqs):
+            stack.enter_context(announced(cloud.url, plan.template.path))
         try:
             if settings.event is not None:
                 report = await play(cloud, outlook, settings, note)
