@@ -42,7 +42,9 @@ def _service_models_are_loaded_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _instances_of_tarry_local_are_not_those_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _instances_of_tarry_local_are_those_of_the_tests(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
     """Let `tarry local` write the file by which other commands find it into a directory of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))

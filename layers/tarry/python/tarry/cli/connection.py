@@ -37,8 +37,8 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool, queue: str = ""
         yield client
     except NotConnected as error:
         refuse(
-            f"no SQS answers at {place(client)}: start tarry local, or give its address (--endpoint-url URL) if it runs "
-            f"another template on another port, or --aws ({error})",
+            f"no SQS answers at {place(client)}: start tarry local, or give its address (--endpoint-url URL) if it "
+            f"runs another template on another port, or --aws ({error})",
             1,
         )
     except ClientError as error:

@@ -49,8 +49,8 @@ LocalEndpointUrl = Annotated[
     typer.Option(
         "--endpoint-url",
         metavar="URL",
-        help="The SQS to use; by default AWS_ENDPOINT_URL_SQS, AWS_ENDPOINT_URL, the tarry local that runs the template "
-        f"in this directory, or {LOCAL_URL}.",
+        help="The SQS to use; by default AWS_ENDPOINT_URL_SQS, AWS_ENDPOINT_URL, the tarry local that runs the "
+        f"template in this directory, or {LOCAL_URL}.",
         show_default=False,
     ),
 ]
