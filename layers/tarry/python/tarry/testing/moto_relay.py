@@ -154,7 +154,7 @@ class Relay:
         if configuration.event_bridge is not None:
             default = events_backends[account_id][bucket.region_name].event_buses["default"]
             for rule in default.rules.values():
-                rule.send_to_targets(event_of(change, _uuid()), transform_input=False)
+                self.send_event(rule, event_of(change, _uuid()), transform_input=False)
 
     def _change(self, account_id: str, event_name: str, bucket: Any, key: Any) -> ObjectChange:
         return ObjectChange(
