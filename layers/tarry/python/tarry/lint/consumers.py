@@ -156,7 +156,7 @@ class _Reader:
 
 
 class _Import(NamedTuple):
-    """What a name is imported from; ``name`` is empty for a module."""
+    """The origin of an imported name; ``name`` is empty for a module."""
 
     module: str
     name: str

@@ -319,7 +319,7 @@ class Sandbox:
 
     @cached_property
     def _parts(self) -> TemplateParts:
-        """What came from templates. Only a sandbox with a template loads their reader."""
+        """The parts from templates. Only a sandbox with a template loads their reader."""
         from tarry.testing.assembly import TemplateParts
 
         return TemplateParts(self.sqs, self._hosting, self._until_closed)
