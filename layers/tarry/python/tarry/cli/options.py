@@ -80,7 +80,8 @@ TemplateFile = Annotated[
         "--template",
         "-t",
         metavar="FILE",
-        help="All dead-letter queues of a SAM template; by default of template.yaml.",
+        help="All dead-letter queues of a template; by default of the stack in samconfig.toml or .yaml, or else of the "
+        "template in this directory.",
     ),
 ]
 StackName = Annotated[
