@@ -41,6 +41,16 @@ def _service_models_are_loaded_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _instances_of_tarry_local_are_those_of_the_tests(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
+    """Let `tarry local` write the file by which other commands find it into a directory of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
+
+
 def pytest_collection_finish() -> None:
     """Exclude the thousands of collected tests from garbage collections: no Lambda process has as many objects."""
     gc.collect()

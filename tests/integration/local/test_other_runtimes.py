@@ -1,6 +1,7 @@
 """Functions in other languages: those in Node.js run; the queues of all others are served."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,7 @@ def test_a_handler_in_nodejs_runs_as_on_lambda(tmp_path: Path, kind: str) -> Non
 @pytest.mark.parametrize(
     ("code", "runtime", "problem"),
     [
-        ("require('not-there')", "nodejs22.x", "Runtime.ImportModuleError: Error: Cannot find module 'not-there'"),
+        ("require('not-there')", "nodejs22.x", "not-there is not installed. To install it: cd "),
         ("const =", "nodejs22.x", "Runtime.UserCodeSyntaxError: SyntaxError: Unexpected token '='"),
         ("exports.other = 1", "nodejs22.x", "Runtime.HandlerNotFound: src/index.handler is undefined or not exported"),
         ("exports.handler = (a, b, c) => {}", "nodejs24.x", "Runtime.CallbackHandlerDeprecated: src/index.handler has"),
@@ -194,6 +195,40 @@ def test_the_queue_of_a_function_that_cannot_run_here_is_served(mixed: Project) 
     refused = mixed.run()
     assert refused.exit_code == 2
     assert refused.stderr == "tarry: Biller cannot run here: its runtime is java21; tarry runs Python and Node.js\n"
+
+
+WITH_SDK = "const { client } = require('@aws-sdk/client-sqs'); exports.handler = async () => console.log(client);"
+SDK = "node_modules/@aws-sdk/client-sqs"
+NOT_INSTALLED = (
+    "@aws-sdk/client-sqs is not installed; on Lambda, nodejs22.x has it, but this machine has not. "
+    "To install it: cd script && npm install --save-dev @aws-sdk/client-sqs"
+)
+
+
+@needs_node
+def test_a_function_in_nodejs_without_its_packages_does_not_stop_the_others(mixed: Project) -> None:
+    mixed.write("script/index.js", WITH_SDK)
+    mixed.write("script/package.json", "{}")
+    with LocalProcess(mixed.folder, "--watch") as local:
+        local.wait(f"^Jobs is served, but Script is not run here: {NOT_INSTALLED}$")
+        local.wait(r"^SQS is running at \S+\. Waiting for messages in Orders\.$")
+        local.send("Orders", "{}")
+        local.wait("^Plain: handled$")
+        local.send("Jobs", "{}")
+        assert local.depth("Jobs") == 1
+        (mixed.folder / "script" / SDK).mkdir(parents=True)
+        mixed.write(f"script/{SDK}/index.js", "exports.client = 'the SDK';")
+        mixed.write("script/package.json", '{"devDependencies": {"@aws-sdk/client-sqs": "3"}}')
+        local.wait("^Script can be imported now, and runs.$")
+        local.wait("^Script: INFO the SDK$")
+    shutil.rmtree(mixed.folder / "script/node_modules")
+    mixed.send("Jobs")
+    refused = mixed.run()  # in this process, whose directory is another one
+    assert refused.exit_code == 2
+    last = refused.stderr.splitlines()[-1]
+    assert last.startswith("tarry: Script: its handler index.handler cannot be imported from ")
+    assert "@aws-sdk/client-sqs is not installed; on Lambda" in last
+    assert "script && npm install" in last
 
 
 def test_queues_only_serves_the_queues_and_runs_no_function(mixed: Project) -> None:

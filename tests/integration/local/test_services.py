@@ -124,7 +124,7 @@ def handler(event, context):
     for kind in ("paid", "open"):
         attributes = {"kind": {"DataType": "String", "StringValue": kind}}
         client("sns").publish(TopicArn=os.environ["TOPIC"], Message=kind, MessageAttributes=attributes)
-    for key in ("a b.csv", "a.txt"):
+    for key in ("in/a b.csv", "in/a.txt"):
         client("s3").put_object(Bucket="files", Key=key, Body=b"1")
     for total in (9, 12):
         event = {"Source": "shop", "DetailType": "paid", "Detail": json.dumps({"total": total})}
@@ -158,7 +158,7 @@ SEED = [
     {"service": "sqs", "operation": "SendMessage", "parameters": {"QueueUrl": "Raw", "MessageBody": "seed"}},
 ]
 ARRIVED = [
-    "Files ['ObjectCreated:Put', 'a+b.csv'] []",
+    "Files ['ObjectCreated:Put', 'in/a+b.csv'] []",
     "Paid {'total': 12} []",
     "Raw paid ['kind']",
     "Raw seed []",
@@ -398,6 +398,10 @@ def test_another_terminal_uses_a_running_tarry_local_whose_services_start_when_t
             config = Config(retries={"total_max_attempts": 1})
             return boto3.client(service, endpoint_url=endpoint, region_name="us-east-1", config=config, **keys)
 
+        sent = CliRunner().invoke(app, ["send", "Raw", "by the template"])
+        assert sent.stdout.startswith(f"sent to Raw at http://127.0.0.1:{local.port}: ")
+        local.wait("by the template")
+        assert CliRunner().invoke(app, ["local", "env"]).stdout == printed.stdout
         assert client("s3").list_buckets()["Buckets"] == []
         topic = client("sns").create_topic(Name="new")["TopicArn"]
         arn = "arn:aws:sqs:us-east-1:123456789012:Raw"

@@ -55,6 +55,11 @@ def test_a_samconfig_that_cannot_be_used_is_refused(
         read_samconfig(tmp_path / "template.yaml", environment)
 
 
+def test_samconfig_names_the_stack_that_is_deployed(tmp_path: Path) -> None:
+    (tmp_path / "samconfig.toml").write_text('[default.global.parameters]\nstack_name = "shop"')
+    assert read_samconfig(tmp_path / "template.yaml", None).stack == "shop"
+
+
 def test_a_project_need_not_have_a_samconfig(tmp_path: Path) -> None:
     assert read_samconfig(tmp_path / "template.yaml", None) == SamConfig()
 

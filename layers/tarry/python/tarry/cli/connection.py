@@ -24,6 +24,7 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool, queue: str = ""
         from botocore.exceptions import ConnectionError as NotConnected
 
         from tarry.local.aws.client import endpoint_of, sqs_client
+        from tarry.local.instances import instance_here
         from tarry.sqs.refusals import error_code, is_no_queue
         from tarry.tooling.errors import UsageError
     from tarry.errors import SendError
@@ -32,12 +33,12 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool, queue: str = ""
         refuse("--aws and --endpoint-url cannot be combined: give one of them")
     client: Any = None
     try:
-        client = sqs_client(endpoint_of(endpoint_url, os.environ, aws=aws))
+        client = sqs_client(endpoint_of(endpoint_url, os.environ, aws=aws, running=instance_here))
         yield client
     except NotConnected as error:
         refuse(
-            f"no SQS answers at {place(client)}: start tarry local, or give its address (--endpoint-url URL) if it has "
-            f"another port, or --aws ({error})",
+            f"no SQS answers at {place(client)}: start tarry local, or give its address (--endpoint-url URL) if it "
+            f"runs another template on another port, or --aws ({error})",
             1,
         )
     except ClientError as error:

@@ -64,8 +64,9 @@ def invoke(  # noqa: PLR0917 the options of the command
         from tarry.local.plan import function_named
         from tarry.local.project import note_builds, read_project, template_path, with_placeholders
         from tarry.local.show.log import LogReader
+        from tarry.simulator.batch_errors import batch_error
 
-    log = LogReader(verbose=True)
+    log = LogReader(verbose=True, whole_batches=False)
     refused = False
 
     def print_log(event: HistoryEvent) -> None:
@@ -101,7 +102,8 @@ def invoke(  # noqa: PLR0917 the options of the command
         raise typer.Exit(130) from None
     typer.echo(_shown(answer.value))
     if answer.kind != "returned":
-        refuse(f"{called.logical_id}: {answer.text}", 1)
+        batch = batch_error(answer.value, ())
+        refuse(f"{called.logical_id}: {batch.heading if batch else answer.text}", 1)
 
 
 def _shown(value: Any) -> str:

@@ -208,11 +208,13 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
 def _print_env(port: int | None) -> None:
     """Print the command that lets AWS SDKs use a `tarry local` that runs."""
     with libraries("tarry local", "local"):
-        from tarry.local.aws.client import DEFAULT_PORT, exports_at
+        from tarry.local.aws.client import endpoint_of, exports_at
         from tarry.local.aws.isolation import HOST
+        from tarry.local.instances import instance_here
 
     with refusals():
-        typer.echo(exports_at(f"http://{HOST}:{port or DEFAULT_PORT}"))
+        url = endpoint_of(f"http://{HOST}:{port}" if port else None, {}, running=instance_here)
+        typer.echo(exports_at(str(url)))
 
 
 def _run(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport | None:

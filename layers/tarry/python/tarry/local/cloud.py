@@ -60,6 +60,11 @@ class LocalCloud:
     is_started: bool = False
     _removed: list[ProcessFunction] = field(default_factory=list)
 
+    @property
+    def consumed(self) -> list[str]:
+        """The queues whose messages a function gets."""
+        return list(dict.fromkeys(each.queue for each in self.plan.all_mappings if each.logical_id in self.mappings))
+
     def start(self) -> None:
         """Start the event source mappings."""
         self.is_started = True
@@ -137,7 +142,9 @@ class LocalCloud:
     def show_broken(self, function: str, error: UsageError) -> None:
         """Show why a function cannot be imported, and what happens to its messages."""
         host = self.functions[function]
-        goes_on = "the code from before keeps running" if host.limit else "its messages wait in their queue"
+        has_queue = any(mapping.function == function for mapping in self.plan.all_mappings)
+        waits = "its messages wait in their queue" if has_queue else "its invocations are throttled"
+        goes_on = "the code from before keeps running" if host.limit else waits
         frames, problem = error.details, str(error)
         if isinstance(error, CannotImport):
             frames, problem = error.frames, f"{host.function.logical_id} cannot be imported: {one_line(error.why)}"
@@ -257,7 +264,8 @@ def _backing(
 async def _start_functions(cloud: LocalCloud, note: Note) -> None:
     """Start the functions, each with one process that has imported its handler.
 
-    Leave out a function that does not work if the plan does not need it.
+    Leave out a function that does not work if the plan does not need it, and one in Node.js whose packages are not
+    installed, unless it was named or the event needs it, or no function is left.
     """
     plan, functions = cloud.plan, cloud.functions
     needed = {mapping.function for mapping in plan.mappings}
@@ -270,8 +278,12 @@ async def _start_functions(cloud: LocalCloud, note: Note) -> None:
                 raise
             note(f"{function.logical_id} is not run: {error}")
     started = await asyncio.gather(*(host.warm() for host in functions.values()), return_exceptions=True)
+    is_open = not cloud.settings.functions and cloud.settings.event is None and None in started
     for name, problem in zip(list(functions), started, strict=True):
-        if isinstance(problem, UsageError) and name not in needed:
+        if isinstance(problem, CannotImport) and problem.is_not_installed and (is_open or name not in needed):
+            queues = " and ".join(mapping.queue for mapping in plan.all_mappings if mapping.function == name)
+            note(f"{queues} is served, but {functions.pop(name).function.logical_id} is not run here: {problem.why}")
+        elif isinstance(problem, UsageError) and name not in needed:
             note(f"{functions.pop(name).function.logical_id} is not run: {problem}")
         elif problem is not None:
             raise problem

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tarry.lint.consumers import is_consumer
 from tarry.local.aws.client import is_aws
-from tarry.local.functions.handlers import is_consumer
 from tarry.local.functions.variables import Overrides
 from tarry.local.hints import hints
 from tarry.local.project import Note, note_builds, read_project, with_placeholders

@@ -11,6 +11,7 @@ from tarry.local.aws.client import DEFAULT_PORT, exports
 from tarry.local.aws.embedded import EmbeddedSqs
 from tarry.local.background import in_background
 from tarry.local.cloud import LocalCloud, running
+from tarry.local.instances import announced
 from tarry.local.plan import RunPlan, RunSettings
 from tarry.local.project import Note
 from tarry.local.reloading import Reloader
@@ -103,9 +104,12 @@ async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note)
     report: RunReport | None = None
     async with AsyncExitStack() as stack:
         cloud = await stack.enter_async_context(running(plan, settings, outlook.on_event, note))
+        board.consumed = cloud.consumed
         await stack.enter_async_context(view.showing(outlook.scene(cloud)))
         if reloader is not None:
             await stack.enter_async_context(in_background(reloader.run(cloud)))
+        if settings.event is None and isinstance(cloud.sqs, EmbeddedSqs):
+            stack.enter_context(announced(cloud.url, plan.template.path))
         try:
             if settings.event is not None:
                 report = await play(cloud, outlook, settings, note)
@@ -136,7 +140,7 @@ def _left(cloud: LocalCloud, settings: RunSettings) -> str:
 
 async def _serve(cloud: LocalCloud) -> None:
     """Run until interrupted."""
-    queues = list(dict.fromkeys(mapping.queue for mapping in cloud.plan.all_mappings))
+    queues = cloud.consumed
     waiting = f"Waiting for messages in {', '.join(queues)}." if queues else "No function runs."
     cloud.note(f"SQS is running at {cloud.url}. {waiting}", "bold")
     cloud.note("\n".join(_hints(cloud, queues)), "")

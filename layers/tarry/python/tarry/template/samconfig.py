@@ -1,4 +1,4 @@
-"""The samconfig file of a project: the values of parameters, and the region."""
+"""The samconfig file of a project: the values of parameters, the region, and the name of the stack."""
 
 import shlex
 import tomllib
@@ -25,6 +25,7 @@ class SamConfig:
 
     parameters: Mapping[str, str] = field(default_factory=dict)
     region: str | None = None
+    stack: str | None = None
 
 
 def read_samconfig(template: Path, environment: str | None) -> SamConfig:
@@ -45,16 +46,16 @@ def read_samconfig(template: Path, environment: str | None) -> SamConfig:
         raise UsageError(f"{path} has no environment {environment} (--config-env); it has {known}")
     section = config.get(environment or DEFAULT_ENVIRONMENT)
     values: dict[str, str] = {}
-    region = None
+    region = stack = None
     for command in COMMANDS:
         options = _table(_table(section, command), "parameters")
-        region = options.get("region", region)
+        region, stack = options.get("region", region), options.get("stack_name", stack)
         try:
             values |= _overrides(options.get("parameter_overrides"))
         except ValueError as error:
             where = f"{environment or DEFAULT_ENVIRONMENT}.{command}.parameters"
             raise UsageError(f"{path}: parameter_overrides of {where} must be NAME=VALUE ...: {error}") from error
-    return SamConfig(values, None if region is None else str(region))
+    return SamConfig(values, None if region is None else str(region), None if stack is None else str(stack))
 
 
 def _content(path: Path) -> Mapping[str, Any]:

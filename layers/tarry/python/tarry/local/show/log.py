@@ -47,10 +47,13 @@ class LogReader:
 
     Tarry's lines about a message are not shown, because its states show the same; a traceback is shown when its error
     comes for the first time, and a warning only once. ``verbose`` shows all lines of tarry and of the functions.
+    An error about a whole batch is shown as the errors of its messages, one line each, unless ``whole_batches``, which
+    is ``verbose`` by default.
     """
 
-    def __init__(self, *, verbose: bool) -> None:
+    def __init__(self, *, verbose: bool, whole_batches: bool | None = None) -> None:
         self._verbose = verbose
+        self._whole_batches = verbose if whole_batches is None else whole_batches
         self._tracebacks = FirstTracebacks()
         self._ignored = IgnoredFailures()
         self._warnings = FirstWarnings()
@@ -100,7 +103,7 @@ class LogReader:
         if line.get("level") in ("DEBUG", "INFO") and (root in CHATTY or (root == "tarry" and not self._verbose)):
             return
         batch = batch_error(line, self._batches.get(str(fields.get("request_id")), ()))
-        if batch is not None and not self._verbose:
+        if batch is not None and not self._whole_batches:
             yield LogLine(at, function, printable(f"{line.get('level', 'ERROR')} {batch.text}", keep="\n"), style)
             return
         traceback, message = _traceback(line), _message(line)
