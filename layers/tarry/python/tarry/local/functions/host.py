@@ -10,9 +10,10 @@ from tarry.local.functions.environment import MAX_INIT_SECONDS, InvocationCost, 
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.runtime_api import InitError
 from tarry.local.functions.runtime_process import Client, Exited, Program, RuntimeProcess, best_client
-from tarry.simulator.functions import WARM_SECONDS
+from tarry.simulator.functions import RECURSION_STOPPED, WARM_SECONDS
 from tarry.simulator.history import History
 from tarry.simulator.invocations import InvocationResult, message_ids
+from tarry.simulator.recursion import Lineage
 from tarry.template import TemplateFunction
 from tarry.template.runtimes import is_node, not_run_here
 from tarry.tooling.errors import UsageError
@@ -45,6 +46,7 @@ class ProcessFunction:
         on_broken: For a function whose code may change while it runs: called with the error when a new process cannot
             load the code. Its invocation is then throttled instead of failed, and no other process is started until
             `reload` succeeds. None: such an invocation fails, as on Lambda.
+        lineage: Detects recursive loops; None for no detection.
     """
 
     def __init__(
@@ -54,13 +56,16 @@ class ProcessFunction:
         history: History,
         launcher: Launcher,
         client: Client | None = None,
+        *,
         on_broken: Callable[[UsageError], None] | None = None,
+        lineage: Lineage | None = None,
     ) -> None:
         self._code = self._wanted = FunctionCode(function, variables)
         self._history = history
         self._launcher = launcher
         self._client: Client = client or best_client()
         self._on_broken = on_broken
+        self._lineage = lineage
         self._is_broken = False
         self._loads = 0
         """The number of reloads that succeeded."""
@@ -141,6 +146,10 @@ class ProcessFunction:
 
     def invoke(self, event: Any, done: Done) -> None:
         """Invoke the function; ``done`` is called later, on the loop."""
+        name, recursive_loop = self.function.name, self.function.recursive_loop
+        if self._lineage is not None and self._lineage.stops(name, event, recursive_loop):
+            self._loop.call_soon(done, RECURSION_STOPPED)
+            return
         environment = self._free_environment() if len(self._busy) < self.concurrency else None
         if environment is None:
             self._loop.call_soon(done, InvocationResult("throttled", text="Rate Exceeded."))
@@ -182,7 +191,11 @@ class ProcessFunction:
             delivery_ids=delivery_ids,
             cold=is_cold,
         )
+        if self._lineage is not None:
+            self._lineage.begin(call.request_id, name, event)
         answer, report = await environment.run(call, init_seconds)
+        if self._lineage is not None:
+            self._lineage.end(call.request_id)
         self._busy.discard(environment)
         if environment in self._old:
             self._old.discard(environment)
