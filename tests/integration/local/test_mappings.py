@@ -132,6 +132,82 @@ def test_without_a_redrive_policy_the_run_stops_when_messages_only_fail(project:
     assert "LOST" not in result.stdout
 
 
+LOOPS_APP = """
+import os
+import boto3
+
+sqs = boto3.client("sqs")
+
+def lambda_handler(event, context):
+    for record in event["Records"]:
+        sqs.send_message(QueueUrl=os.environ["QUEUE"], MessageBody=record["body"] + ".")
+"""
+LOOP = (
+    "Lambda stops a recursive loop: Notify has been invoked 16 times in one chain of messages, which return to it "
+    "through NotifyQueue. If the loop ends by itself, set RecursiveLoop: Allow in the properties of Notify."
+)
+
+
+@pytest.fixture
+def loops(project: Project) -> Project:
+    """The project with a function that sends a message to its own queue for each that it gets."""
+    project.edit("template.yaml", "Runtime:", "Environment: {Variables: {QUEUE: !Ref NotifyQueue}}\n      Runtime:")
+    project.write("notify/app.py", LOOPS_APP)
+    project.send("NotifyQueue")
+    return project
+
+
+@REAL_AND_VIRTUAL
+def test_a_function_that_feeds_its_own_queue_is_stopped_as_on_lambda_with_the_remedy(
+    loops: Project, skip: list[str]
+) -> None:
+    result = loops.run(*skip, "--expect", "committed=16")
+    assert result.exit_code == 1, result.output
+    refused = "READY -> WAITING_RETRY 2 s  (Lambda refused the invocation: recursive loop (set RecursiveLoop: Allow))"
+    assert refused in result.stdout
+    *_, loop, where, last = result.stdout.splitlines()
+    assert (loop, where) == (
+        LOOP,
+        "NotifyQueue has no redrive policy, so the message that Lambda refuses stays in it.",
+    )
+    assert last.startswith("1 of 17 messages did not settle. The run took ")
+    assert result.stderr.count(f"WARNING {LOOP}") == (not skip)
+
+
+def test_a_redrive_policy_ends_a_recursive_loop_in_the_dead_letter_queue_and_the_reason_is_named(
+    loops: Project,
+) -> None:
+    redrive = "RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 2}"
+    loops.edit("template.yaml", "{VisibilityTimeout: 2}", f"{{VisibilityTimeout: 2, {redrive}}}")
+    loops.edit("template.yaml", "  Notify:", "  Dead: {Type: AWS::SQS::Queue}\n  Notify:")
+    result = loops.run("--skip-time", "--expect", "committed=16,dead_lettered=1")
+    assert result.exit_code == 0, result.output
+    assert (
+        "moved by SQS itself after 2 deliveries, without a failure record (Lambda refused the invocation: recursive "
+        "loop (set RecursiveLoop: Allow))"
+    ) in result.stdout
+    assert result.stdout.splitlines()[-2] == LOOP
+
+
+def test_a_recursive_loop_that_is_allowed_is_cut_in_virtual_time_unless_a_time_is_given(
+    loops: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("simulator.recursion", "local.loops"):
+        monkeypatch.setattr(f"tarry.{module}.LONG_LOOP", 50)
+    loops.edit("template.yaml", "      Runtime:", "      RecursiveLoop: Allow\n      Runtime:")
+    result = loops.run("--skip-time")
+    assert result.exit_code == 1
+    assert 45 < result.stdout.count("COMMITTED\n") / 2 < 55
+    assert (
+        "Stopped: Notify has been invoked 50 times in one chain of messages, which return to it through NotifyQueue, "
+        "and its RecursiveLoop: Allow sets no limit. To let the loop go on for a virtual time: --give-up SECONDS."
+    ) in result.stdout
+    result = loops.run("--skip-time", "--give-up", "2")
+    assert result.stdout.count("COMMITTED\n") / 2 > 60
+    assert "did not settle (--give-up SECONDS waits longer). The run took 2 s of virtual time" in result.stdout
+    assert "Stopped" not in result.stdout
+
+
 def test_a_consumer_without_a_redrive_policy_is_stopped_once_it_gives_its_messages_up(project: Project) -> None:
     project.edit("template.yaml", "BatchSize: 10", LISTED)
     project.write(

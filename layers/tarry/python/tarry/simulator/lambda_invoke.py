@@ -43,6 +43,13 @@ class InvokeTarget:
     """The ARN of the queue that gets the event of each invocation that failed."""
 
 
+class PendingCall(NamedTuple):
+    """An asynchronous invocation that has not ended. ``due`` is when its next attempt begins, in epoch seconds."""
+
+    function: str
+    due: float
+
+
 class UnknownFunction(Exception):
     """The function cannot be invoked; the text says why."""
 
@@ -62,7 +69,7 @@ class Invoker:
         find: Returns a function by its name. Raises `UnknownFunction`.
         sqs: Answers a request to SQS: operation and parameters.
         new_id: Makes a request id.
-        note: Called with a text for each record that a destination does not get.
+        note: Called with a text for each attempt that is repeated, and for each record that a destination does not get.
     """
 
     def __init__(
@@ -78,8 +85,13 @@ class Invoker:
         self._sqs = sqs
         self._new_id = new_id
         self._note = note
-        self.pending = 0
-        """The number of asynchronous invocations that have not ended, retries included."""
+        self._pending: dict[str, PendingCall] = {}
+        """By request id."""
+
+    @property
+    def pending(self) -> list[PendingCall]:
+        """The asynchronous invocations that have not ended, those under way too."""
+        return list(self._pending.values())
 
     def invoke(self, function: str, kind: str, payload: bytes, done: Callable[[InvokeAnswer], None]) -> None:
         """Invoke a function; ``done`` is called with the answer, at once or when the function has returned.
@@ -111,22 +123,31 @@ class Invoker:
                     target.host.invoke(event, lambda result: done(_answer(result)))
 
     def _start(self, target: InvokeTarget, event: Any) -> None:
-        self.pending += 1
-        call = _Asynchronous(target, event, self._new_id())
-        self._scheduler.after(0, partial(self._try, call, 1, 0))
+        self._try_later(_Asynchronous(target, event, self._new_id()), 1, 0, 0.0)
+
+    def _try_later(self, call: _Asynchronous, number: int, throttled: int, seconds: float) -> None:
+        function = call.target.arn.rpartition(":")[2]
+        self._pending[call.request_id] = PendingCall(function, self._scheduler.now + seconds)
+        self._scheduler.after(seconds, partial(self._try, call, number, throttled))
 
     def _try(self, call: _Asynchronous, number: int, throttled: int) -> None:
         call.target.host.invoke(call.event, partial(self._ended, call, number, throttled))
 
     def _ended(self, call: _Asynchronous, number: int, throttled: int, result: InvocationResult) -> None:
         if result.kind == "throttled":
-            delay = min(MAX_THROTTLE_SECONDS, 2.0**throttled)
-            self._scheduler.after(delay, partial(self._try, call, number, throttled + 1))
+            self._try_later(call, number, throttled + 1, min(MAX_THROTTLE_SECONDS, 2.0**throttled))
             return
-        if result.kind != "returned" and number <= min(call.target.retries, len(RETRY_SECONDS)):
-            self._scheduler.after(RETRY_SECONDS[number - 1], partial(self._try, call, number + 1, 0))
+        attempts = 1 + min(call.target.retries, len(RETRY_SECONDS))
+        if result.kind != "returned" and number < attempts:
+            seconds = RETRY_SECONDS[number - 1]
+            self._try_later(call, number + 1, 0, seconds)
+            function = self._pending[call.request_id].function
+            self._note(
+                f"Asynchronous invocation of {function}: attempt {number} of {attempts} failed; "
+                f"Lambda runs the next one in {seconds:.0f} s."
+            )
             return
-        self.pending -= 1
+        del self._pending[call.request_id]
         is_success = result.kind == "returned"
         if destination := call.target.on_success if is_success else call.target.on_failure:
             self._send(destination, self._record(call, number, result), {})

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
@@ -158,8 +157,8 @@ def print_summary(console: Console, report: RunReport) -> None:
             table.add_row(Text(state, STYLES.get(state, "")), str(count))
         console.print(table)
         console.print()
-    if report.endless:
-        console.print(Text(printable(report.endless), "yellow"), soft_wrap=not console.is_terminal)
+    for text in report.causes:
+        console.print(Text(printable(text), "yellow"), soft_wrap=not console.is_terminal)
     console.print(_result(report), soft_wrap=not console.is_terminal)
 
 
@@ -203,11 +202,7 @@ def _result(report: RunReport) -> Text:
     if report.lost:
         problems.append(f"{len(report.lost)} of {total} LOST")
     if report.waiting:
-        dues = [each.due for each in report.waiting if each.due and report.virtual_seconds is None]
-        due = f", the last is due at {datetime.fromtimestamp(max(dues)):%H:%M:%S}" if dues else ""  # noqa: DTZ006
-        if report.virtual_seconds is None and not report.interrupted:
-            due += " (--give-up SECONDS waits longer, --skip-time skips the wait)"
-        problems.append(f"{len(report.waiting)} of {total} did not settle{due}")
+        problems.append(f"{len(report.waiting)} of {total} did not settle{report.waits}")
     if report.violations:
         problems.append(f"{len(report.violations)} violation{'s'[: len(report.violations) != 1]}")
     if report.interrupted:

@@ -14,9 +14,10 @@ from botocore.exceptions import ClientError
 from tarry.local.aws.invoking import target_of, virtual_invoke
 from tarry.local.aws.isolation import isolated_from_aws
 from tarry.local.aws.services import Services
+from tarry.local.loops import RecursiveLoops
 from tarry.local.runs.endless import EndlessFailures
 from tarry.local.runs.keeping import keep
-from tarry.local.runs.report import RunReport, dead_letters_of, messages_of
+from tarry.local.runs.report import RunReport, Waits, dead_letters_of, messages_of
 from tarry.local.seeding import make_calls
 from tarry.local.show.log import CHATTY, FirstTracebacks, FirstWarnings
 from tarry.simulator.client import simulated_clients
@@ -76,8 +77,9 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
         _surroundings(plan.template, sandbox, note) as services,
         ExitStack() as stack,
     ):
-        endless = EndlessFailures()
+        endless, loops = EndlessFailures(), RecursiveLoops()
         sandbox.history.listen(endless.take)
+        sandbox.history.listen(loops.take)
         transcript = Transcript(lambda: sandbox.now)
         targets = InvokableFunctions(plan.template, settings, sandbox)
         invoker = sandbox._invoker(targets.find, transcript.note)
@@ -87,15 +89,22 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
             mappings = _assemble(sandbox, plan, settings, targets, transcript, note)
             make_calls(settings.seed, services.url, plan.template.region, sandbox.sqs.call)
             numbers = _send(sandbox, plan, note)
-            problem, interrupted = _let_happen(sandbox, settings, transcript, endless)
+            problem, interrupted = _let_happen(sandbox, settings, transcript, endless, loops)
         found = sandbox.report()
         messages = messages_of(found, numbers, {mapping.queue for mapping in mappings})
+        waits = Waits(sandbox.now - sandbox.elapsed, is_real=False)
+        gave_up = settings.give_up_seconds is not None and not interrupted
         report = RunReport(
             messages=messages,
             dead_letters=dead_letters_of(messages, sandbox.sqs, sandbox.now),
             interrupted=interrupted,
             virtual_seconds=_seconds(messages, sandbox),
-            endless=endless.text,
+            waits=waits.for_messages(messages, loops.stuck) if gave_up else "",
+            causes=[
+                *loops.texts(is_cut=settings.give_up_seconds is None),
+                *filter(None, [endless.text]),
+                *(waits.for_calls(invoker.pending) if gave_up else ()),
+            ],
             violations=[] if problem or interrupted else found.violations,
             expected=settings.expected,
             left=keep(settings.keep, sandbox.sqs, plan.template, sandbox.now) if settings.keep is not None else "",
@@ -214,16 +223,16 @@ def _send(sandbox: Sandbox, plan: RunPlan, note: Note) -> dict[str, int]:
 
 
 def _let_happen(
-    sandbox: Sandbox, settings: RunSettings, transcript: Transcript, endless: EndlessFailures
+    sandbox: Sandbox, settings: RunSettings, transcript: Transcript, endless: EndlessFailures, loops: RecursiveLoops
 ) -> tuple[str, bool]:
-    """Run until the sandbox comes to rest, or messages only fail until they expire.
+    """Run until the sandbox comes to rest, messages only fail until they expire, or a function loops for ever.
 
     Return the problem that ended the run early, and whether it was Ctrl-C.
     """
     seconds = settings.give_up_seconds
     with transcript.recording():
         try:
-            sandbox.run(lambda: endless.is_over, for_=seconds, check=False)
+            sandbox.run(lambda: endless.is_over or (seconds is None and loops.is_endless), for_=seconds, check=False)
             if seconds is not None and not endless.is_over:
                 sandbox.advance(max(0.0, seconds - sandbox.elapsed))
         except SimulationError as error:

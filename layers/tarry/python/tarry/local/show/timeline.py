@@ -49,6 +49,11 @@ class MessageTimeline:
         return next((step.attempt for step in reversed(self.steps) if step.attempt), None)
 
     @property
+    def delivery_id(self) -> str:
+        """The delivery id of its latest copy; empty if it has no steps yet."""
+        return self.steps[-1].delivery_id if self.steps else ""
+
+    @property
     def due(self) -> float | None:
         """When it comes back, in epoch seconds, while it waits."""
         last = self.steps[-1] if self.steps and not self.is_settled else None
