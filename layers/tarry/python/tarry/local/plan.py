@@ -1,5 +1,6 @@
 """The settings and the plan of a run, checked against the template before anything starts."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -74,13 +75,19 @@ class RunPlan:
 
     queues_only: bool = False
     """Whether no function runs."""
+    in_process: bool = False
+    """Whether the functions run in this process, as with ``--skip-time``."""
 
     @property
     def all_mappings(self) -> list[TemplateMapping]:
         """The required mappings, and all others that can run."""
         if self.queues_only:
             return []
-        return [each for each in self.template.mappings if each in self.mappings or _problem(each, self.template) == ""]
+        return [
+            each
+            for each in self.template.mappings
+            if each in self.mappings or _problem(each, self.template, in_process=self.in_process) == ""
+        ]
 
 
 def make_plan(settings: RunSettings, note: Note) -> RunPlan:
@@ -114,16 +121,18 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
             "To serve the queues alone: --queues-only"
         )
     if not settings.functions:
-        mappings = _with_code(mappings, template, settings, note)
+        counts = Counter(sample.queue for sample in samples)
+        mappings = _with_code(mappings, template, counts, note, in_process=settings.skip_time)
     _check(mappings, template, in_process=settings.skip_time)
     if any(sample.receive_count > 1 for sample in samples):
         note("The receive counts in the event are ignored: the embedded SQS starts at 1.")
     _note_shared_queues(mappings, note)
-    consumers = dict.fromkeys(each.function for each in template.mappings if each.function in template.functions)
+    here = (each for each in template.mappings if not _code_problem(each, template, in_process=settings.skip_time))
+    consumers = dict.fromkeys(each.function for each in here)
     note_builds((template.functions[name] for name in consumers), note)
     if not settings.is_strict:
         template = with_placeholders(template, consumers, settings.overrides, note)
-    plan = RunPlan(samples, template, mappings)
+    plan = RunPlan(samples, template, mappings, in_process=settings.skip_time)
     for hint in hints(template, plan.all_mappings, is_foreign=settings.endpoint_url is not None):
         note(hint)
     return plan
@@ -178,27 +187,32 @@ def _only(template: Template, names: Sequence[str]) -> Template:
 
 
 def _with_code(
-    mappings: Sequence[TemplateMapping], template: Template, settings: RunSettings, note: Note
+    mappings: Sequence[TemplateMapping], template: Template, counts: Mapping[str, int], note: Note, *, in_process: bool
 ) -> list[TemplateMapping]:
     """Return the mappings without those of functions that cannot run here; their queues are served.
 
+    ``counts`` are the numbers of records of the event by queue, empty without an event.
+
     Raises:
-        UsageError: a queue of the event would have no function left, or the code of all functions is missing.
+        UsageError: no function is left for any record of the event, or the code of all functions is missing.
     """
-    problems = {mapping: _code_problem(mapping, template, in_process=settings.skip_time) for mapping in mappings}
+    problems = {mapping: _code_problem(mapping, template, in_process=in_process) for mapping in mappings}
     found = [mapping for mapping, problem in problems.items() if not problem]
-    served = {mapping.queue for mapping in found}
-    lost = [problem for mapping, problem in problems.items() if problem and mapping.queue not in served]
-    if lost and settings.event is not None:
-        raise UsageError(lost[0])
+    reasons = list(dict.fromkeys(filter(None, problems.values())))
+    if reasons and not found and counts:
+        raise UsageError("; ".join(reasons))
     known = [template.functions.get(mapping.function) for mapping in mappings]
     if mappings and not found and not any(function and is_elsewhere(function) for function in known):
-        reasons = "; ".join(dict.fromkeys(lost))
-        raise UsageError(f"{template.path}: no function can run here: {reasons}. To serve the queues: --queues-only")
+        raise UsageError(
+            f"{template.path}: no function can run here: {'; '.join(reasons)}. To serve the queues: --queues-only"
+        )
+    served = {mapping.queue for mapping in found}
     for mapping, problem in problems.items():
         if problem:
             why = problem.removeprefix(mapping.function).removeprefix(" cannot run here").removeprefix(": ")
-            note(f"{mapping.queue} is served, but {mapping.function} is not run here: {why}")
+            left = 0 if mapping.queue in served else counts.get(mapping.queue, 0)
+            stays = f". {left} record{'s'[: left != 1]} of the event stay{'s'[: left == 1]} in it" if left else ""
+            note(f"{mapping.queue} is served, but {mapping.function} is not run here: {why}{stays}")
     return found
 
 

@@ -30,7 +30,6 @@ from tarry.simulator.stack import in_debugger
 from tarry.template import Template, TemplateError, TemplateMapping
 from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
-from tarry.template.runtimes import is_node
 from tarry.testing import Sandbox
 from tarry.testing.ignored_failures import IgnoredFailures
 from tarry.testing.resources import Resources
@@ -182,10 +181,8 @@ def _assemble(
         note(text)
     environment: dict[str, dict[str, str]] = {}
     mappings = []
-    for mapping in template.mappings:
-        function = template.functions.get(mapping.function)
-        if function is None or is_node(function.runtime) or missing_code(function):
-            continue  # no function here consumes that queue
+    for mapping in plan.all_mappings:
+        function = template.functions[mapping.function]
         try:
             environment[function.name] = resources.environment(function, settings.overrides.of(function))
         except (UsageError, TemplateError) as error:
@@ -195,7 +192,8 @@ def _assemble(
             continue
         mappings.append(mapping)
     try:
-        sandbox.add_template(replace(template, mappings=tuple(mappings)), environment=environment)
+        here = replace(template, mappings=tuple(mappings), queues=with_foreign_queues(template))
+        sandbox.add_template(here, environment=environment)
         with redirect_stdout(transcript):  # a logger that is made at import writes there during the run
             for mapping in plan.mappings:
                 sandbox.module(mapping.function)
