@@ -66,7 +66,7 @@ def test_without_the_line_a_batch_is_deleted_or_comes_back_as_a_whole(project: P
     again = "IN_FLIGHT 1 -> WAITING_RETRY 2 s -> IN_FLIGHT 2 -> COMMITTED"
     assert timelines(result.stdout) == {"1": again, "2": again, "3": again}
     [note] = [line for line in result.stderr.splitlines() if "ReportBatchItemFailures" in line]
-    assert note.startswith("Without ReportBatchItemFailures: NotifyIncoming. If the function returns, its whole batch")
+    assert note == "Without ReportBatchItemFailures, so a batch succeeds or fails as a whole: NotifyIncoming."
 
 
 @REAL_AND_VIRTUAL
@@ -233,6 +233,22 @@ def test_a_queue_known_by_its_arn_only_gets_the_visibility_that_its_function_nee
     assert timelines(result.stdout)["1"].startswith("IN_FLIGHT 1 -> WAITING_RETRY 2 min -> IN_FLIGHT 2")
     note = "shared-notices is not in the template, so its settings are unknown: here its visibility timeout is 120 s."
     assert note in result.stderr.splitlines()
+
+
+def test_a_cycle_of_dead_letter_queues_is_named_and_does_not_matter_if_a_queue_in_it_has_no_function(
+    project: Project,
+) -> None:
+    policy = "RedrivePolicy: {{deadLetterTargetArn: !GetAtt {}.Arn, maxReceiveCount: 1}}"
+    to = f"Type: AWS::SQS::Queue\n    Properties: {{{{VisibilityTimeout: 2, {policy}}}}}\n"
+    project.edit("template.yaml", "Type: AWS::SQS::Queue\n    Properties: {VisibilityTimeout: 2}\n", to.format("Dead"))
+    project.edit("template.yaml", "  Notify:\n", f"  Dead:\n    {to.format('NotifyQueue')}  Notify:\n")
+    project.send("NotifyQueue", raises=9)
+    result = project.run("--skip-time", "--expect", "dead_lettered=1")
+    assert result.exit_code == 0, result.output
+    assert (
+        "The dead-letter queues NotifyQueue -> Dead -> NotifyQueue form a cycle. A message that always fails ends in a "
+        "queue that no function consumes (Dead).\n"
+    ) in result.stderr
 
 
 def test_filters_that_lambda_does_not_list_are_played_with_a_note(project: Project) -> None:

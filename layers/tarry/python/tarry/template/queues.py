@@ -1,7 +1,7 @@
 """The queues of a template, and their creation at an SQS."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tarry.support.arn import queue_arn
@@ -28,6 +28,19 @@ def _foreign(name: str, template: Template) -> dict[str, str]:
     longest = max((function.timeout_seconds for function in functions if function is not None), default=0)
     visibility = {"VisibilityTimeout": str(longest)} if longest > DEFAULT_VISIBILITY_SECONDS else {}
     return visibility | (FIFO if name.endswith(".fifo") else {})
+
+
+def dead_letter_cycles(queues: Mapping[str, TemplateQueue]) -> list[tuple[str, ...]]:
+    """Return the cycles of dead-letter queues by name, each once, from the queue that comes first in the template."""
+    found: dict[frozenset[str], tuple[str, ...]] = {}
+    for name, queue in queues.items():
+        seen, target = [name], queue.dead_letter_arn
+        while target is not None and (dead := queue_arn(target).name) not in seen:
+            seen.append(dead)
+            target = queues[dead].dead_letter_arn if dead in queues else None
+        if target is not None and dead == name:
+            found.setdefault(frozenset(seen), tuple(seen))
+    return list(found.values())
 
 
 def make_queues(sqs: Any, queues: Iterable[TemplateQueue]) -> dict[str, str]:

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tarry.support.arn import queue_arn
 from tarry.template.code import CodeFinder
 from tarry.template.document import load_document, pruned, translate
 from tarry.template.intrinsics import Intrinsics, references
@@ -29,6 +28,7 @@ from tarry.template.model import (
 from tarry.template.names import LazyValues, with_names
 from tarry.template.parameters import parameter_values
 from tarry.template.policies import permissions_of
+from tarry.template.queues import dead_letter_cycles
 from tarry.template.unplayed import OF_OTHER_EVENTS, unplayed
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ def _read(
     return Template(
         path=path,
         region=region,
-        queues=_without_cycle({queue.name: queue for queue in _queues(resources, scope, reading)}),
+        queues=_without_cycle({queue.name: queue for queue in _queues(resources, scope, reading)}, mappings),
         functions=_with_async(
             {each.name: each for each in _functions(resources, scope, finder, consumers, reading)},
             resources,
@@ -219,16 +219,14 @@ def _map(value: Any, where: str) -> Mapping[str, Any]:
     return found
 
 
-def _without_cycle(queues: dict[str, TemplateQueue]) -> dict[str, TemplateQueue]:
-    for name, queue in queues.items():
-        seen, target = [name], queue.dead_letter_arn
-        while target is not None and (dead := queue_arn(target).name) not in seen:
-            seen.append(dead)
-            target = queues[dead].dead_letter_arn if dead in queues else None
-        if target is not None and dead == name:
+def _without_cycle(queues: dict[str, TemplateQueue], mappings: Iterable[TemplateMapping]) -> dict[str, TemplateQueue]:
+    """Return the queues. A cycle of dead-letter queues is refused if functions consume all of them."""
+    consumed = {mapping.queue for mapping in mappings}
+    for cycle in dead_letter_cycles(queues):
+        if consumed.issuperset(cycle):
             raise TemplateError(
-                f"a message that always fails would never leave the cycle of dead-letter queues {' -> '.join(seen)} -> "
-                f"{name}: remove one RedrivePolicy"
+                "a message that always fails would never leave the cycle of dead-letter queues "
+                f"{' -> '.join([*cycle, cycle[0]])}: remove one RedrivePolicy"
             )
     return queues
 
