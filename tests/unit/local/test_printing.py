@@ -8,7 +8,7 @@ from rich.console import Console
 
 from tarry.local.runs.printing import lines_of, print_summary, print_timeline
 from tarry.local.runs.report import RunReport
-from tarry.local.runs.virtual import OutputLine
+from tarry.local.runs.transcript import OutputLine
 from tarry.local.show.timeline import MessageTimeline
 from tarry.outcome import State
 from tarry.testing import Transition

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tarry.local.runs.report import DeadLetterSummary, RunReport
-from tarry.local.runs.virtual import OutputLine
+from tarry.local.runs.transcript import OutputLine
 from tarry.local.show.folding import MOST_REPEATS, ShownStep, folded
 from tarry.local.show.timeline import (
     STYLES,
