@@ -20,7 +20,8 @@ from tarry.local.functions.code import CannotImport, FunctionCode
 from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.variables import Endpoints, variables_of
-from tarry.local.plan import RunPlan, RunSettings, settings_of
+from tarry.local.mappings import settings_of
+from tarry.local.plan import RunPlan, RunSettings
 from tarry.local.project import Note
 from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History, HistoryEvent

@@ -6,19 +6,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tarry.local.aws.client import is_aws
-from tarry.local.functions.handlers import is_consumer
 from tarry.local.functions.variables import Overrides
 from tarry.local.hints import hints
+from tarry.local.mappings import check_mappings, code_problem_of, note_shared_queues, problem_of, with_code
 from tarry.local.project import Note, note_builds, read_project, with_placeholders
 from tarry.local.routing import routed
 from tarry.local.samples import Sample, read_samples
 from tarry.local.seeding import SeedCall
-from tarry.simulator.errors import InvalidParameterValue
-from tarry.simulator.mapping_settings import MappingSettings
 from tarry.template import Template, TemplateFunction, TemplateMapping
-from tarry.template.code import is_elsewhere, missing_code
 from tarry.template.queues import with_foreign_queues
-from tarry.template.runtimes import is_node
 from tarry.tooling.errors import UsageError
 
 
@@ -86,7 +82,7 @@ class RunPlan:
         return [
             each
             for each in self.template.mappings
-            if each in self.mappings or _problem(each, self.template, in_process=self.in_process) == ""
+            if each in self.mappings or problem_of(each, self.template, in_process=self.in_process) == ""
         ]
 
 
@@ -122,12 +118,12 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
         )
     if not settings.functions:
         counts = Counter(sample.queue for sample in samples)
-        mappings = _with_code(mappings, template, counts, note, in_process=settings.skip_time)
-    _check(mappings, template, in_process=settings.skip_time)
+        mappings = with_code(mappings, template, counts, note, in_process=settings.skip_time)
+    check_mappings(mappings, template, in_process=settings.skip_time)
     if any(sample.receive_count > 1 for sample in samples):
         note("The receive counts in the event are ignored: the embedded SQS starts at 1.")
-    _note_shared_queues(mappings, note)
-    here = (each for each in template.mappings if not _code_problem(each, template, in_process=settings.skip_time))
+    note_shared_queues(mappings, note)
+    here = (each for each in template.mappings if not code_problem_of(each, template, in_process=settings.skip_time))
     consumers = dict.fromkeys(each.function for each in here)
     note_builds((template.functions[name] for name in consumers), note)
     if not settings.is_strict:
@@ -142,21 +138,6 @@ def _queues_alone(template: Template) -> RunPlan:
     if not with_foreign_queues(template):
         raise UsageError(f"{template.path} has no queue for --queues-only: add a resource of the type AWS::SQS::Queue")
     return RunPlan([], template, [], queues_only=True)
-
-
-def _check(mappings: Iterable[TemplateMapping], template: Template, *, in_process: bool) -> None:
-    for mapping in mappings:
-        if problem := _problem(mapping, template, in_process=in_process):
-            raise UsageError(problem)
-
-
-def _note_shared_queues(mappings: Iterable[TemplateMapping], note: Note) -> None:
-    consumers: dict[str, list[str]] = {}
-    for mapping in mappings:
-        consumers.setdefault(mapping.queue, []).append(mapping.function)
-    for queue, functions in consumers.items():
-        if len(functions) > 1:
-            note(f"{queue} feeds {' and '.join(functions)}: each message goes to one of them, as on AWS.")
 
 
 def function_named(name: str, template: Template) -> TemplateFunction:
@@ -184,82 +165,6 @@ def _only(template: Template, names: Sequence[str]) -> Template:
             )
     wanted = {function.name for function in named}
     return replace(template, mappings=tuple(each for each in template.mappings if each.function in wanted))
-
-
-def _with_code(
-    mappings: Sequence[TemplateMapping], template: Template, counts: Mapping[str, int], note: Note, *, in_process: bool
-) -> list[TemplateMapping]:
-    """Return the mappings without those of functions that cannot run here; their queues are served.
-
-    ``counts`` are the numbers of records of the event by queue, empty without an event.
-
-    Raises:
-        UsageError: no function is left for any record of the event, or the code of all functions is missing.
-    """
-    problems = {mapping: _code_problem(mapping, template, in_process=in_process) for mapping in mappings}
-    found = [mapping for mapping, problem in problems.items() if not problem]
-    reasons = list(dict.fromkeys(filter(None, problems.values())))
-    if reasons and not found and counts:
-        raise UsageError("; ".join(reasons))
-    known = [template.functions.get(mapping.function) for mapping in mappings]
-    if mappings and not found and not any(function and is_elsewhere(function) for function in known):
-        raise UsageError(
-            f"{template.path}: no function can run here: {'; '.join(reasons)}. To serve the queues: --queues-only"
-        )
-    served = {mapping.queue for mapping in found}
-    for mapping, problem in problems.items():
-        if problem:
-            why = problem.removeprefix(mapping.function).removeprefix(" cannot run here").removeprefix(": ")
-            left = 0 if mapping.queue in served else counts.get(mapping.queue, 0)
-            stays = f". {left} record{'s'[: left != 1]} of the event stay{'s'[: left == 1]} in it" if left else ""
-            note(f"{mapping.queue} is served, but {mapping.function} is not run here: {why}{stays}")
-    return found
-
-
-def _code_problem(mapping: TemplateMapping, template: Template, *, in_process: bool = False) -> str:
-    """Return why the function of a mapping cannot run here; an empty text if it can."""
-    function = template.functions.get(mapping.function)
-    if function is None:
-        return f"{mapping.logical_id}: {template.path} has no function {mapping.function}"
-    if in_process and is_node(function.runtime):
-        return (
-            f"{function.logical_id} cannot run here: its runtime is {function.runtime}, and --skip-time runs only "
-            "functions in Python; leave out --skip-time"
-        )
-    return missing_code(function)
-
-
-def _problem(mapping: TemplateMapping, template: Template, *, in_process: bool = False) -> str:
-    """Return why the mapping cannot run here; an empty text if it can."""
-    if problem := _code_problem(mapping, template, in_process=in_process):
-        return problem
-    function = template.functions[mapping.function]
-    if not mapping.reports_failures and is_consumer(function):
-        return (
-            f"{template.path}: {template.named(mapping)} (queue {mapping.queue}) lacks ReportBatchItemFailures, and "
-            f"{function.handler} is a consumer of tarry, so Lambda would delete the messages that it reports as "
-            f"failed; add to its event: FunctionResponseTypes: [ReportBatchItemFailures]"
-        )
-    try:
-        settings_of(mapping, template)
-    except InvalidParameterValue as error:
-        return f"{template.path}: AWS refuses {template.named(mapping)}: {error}"
-    return ""
-
-
-def settings_of(mapping: TemplateMapping, template: Template) -> MappingSettings:
-    """Return the settings of a mapping. Raises `InvalidParameterValue` for settings that Lambda refuses."""
-    return MappingSettings(
-        mapping.queue_arn,
-        mapping.function,
-        batch_size=mapping.batch_size,
-        window_seconds=mapping.window_seconds,
-        reports_failures=mapping.reports_failures,
-        maximum_concurrency=mapping.maximum_concurrency,
-        filters=mapping.filters,
-        queue_visibility_seconds=with_foreign_queues(template)[mapping.queue].visibility_timeout_seconds,
-        function_timeout_seconds=template.functions[mapping.function].timeout_seconds,
-    )
 
 
 def _listed(names: Iterable[str]) -> str:
