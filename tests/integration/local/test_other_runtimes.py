@@ -215,6 +215,7 @@ def test_records_for_a_function_that_cannot_run_here_stay_in_its_queue_and_the_o
         f"shared-bills is served, but Biller is not run here: {why}. 2 records of the event stay in it"
     ]
     assert ": 3 ready, 1 committed; none lost." in result.stdout
+    assert result.stdout.count(" shared-bills  READY  (no function here consumes it)") == 2
 
 
 def test_queues_only_serves_the_queues_and_runs_no_function(mixed: Project) -> None:

@@ -30,8 +30,14 @@ def test_the_give_up_that_would_suffice_is_named_if_it_is_known() -> None:
 
 
 def test_asynchronous_invocations_that_did_not_end_are_named_with_the_time_they_need() -> None:
-    calls = [PendingCall("Mailer", BEGAN + 60), PendingCall("Biller", BEGAN + 120), PendingCall("Mailer", BEGAN + 5)]
+    calls = [
+        PendingCall("Mailer", BEGAN + 60, BEGAN + 180),
+        PendingCall("Biller", BEGAN + 120, BEGAN + 120),
+        PendingCall("Mailer", BEGAN + 5, BEGAN + 5),
+    ]
     assert list(Waits(BEGAN, is_real=False).for_calls(calls)) == [
-        "2 asynchronous invocations of Mailer did not end, the last is due after 1 min (--give-up 70 waits for it).",
-        "1 asynchronous invocation of Biller did not end, the last is due after 2 min (--give-up 130 waits for it).",
+        "2 asynchronous invocations of Mailer did not end, the last attempt is due after 3 min "
+        "(--give-up 190 waits for it).",
+        "1 asynchronous invocation of Biller did not end, the last attempt is due after 2 min "
+        "(--give-up 130 waits for it).",
     ]

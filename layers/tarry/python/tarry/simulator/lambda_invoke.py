@@ -44,10 +44,14 @@ class InvokeTarget:
 
 
 class PendingCall(NamedTuple):
-    """An asynchronous invocation that has not ended. ``due`` is when its next attempt begins, in epoch seconds."""
+    """An asynchronous invocation that has not ended.
+
+    ``due`` is when its next attempt begins, ``last`` when its last one does, if all before it fail; in epoch seconds.
+    """
 
     function: str
     due: float
+    last: float
 
 
 class UnknownFunction(Exception):
@@ -59,6 +63,10 @@ class _Asynchronous:
     target: InvokeTarget
     event: Any
     request_id: str
+
+    @property
+    def retries(self) -> int:
+        return min(self.target.retries, len(RETRY_SECONDS))
 
 
 class Invoker:
@@ -127,7 +135,8 @@ class Invoker:
 
     def _try_later(self, call: _Asynchronous, number: int, throttled: int, seconds: float) -> None:
         function = call.target.arn.rpartition(":")[2]
-        self._pending[call.request_id] = PendingCall(function, self._scheduler.now + seconds)
+        due = self._scheduler.now + seconds
+        self._pending[call.request_id] = PendingCall(function, due, due + sum(RETRY_SECONDS[number - 1 : call.retries]))
         self._scheduler.after(seconds, partial(self._try, call, number, throttled))
 
     def _try(self, call: _Asynchronous, number: int, throttled: int) -> None:
@@ -137,13 +146,12 @@ class Invoker:
         if result.kind == "throttled":
             self._try_later(call, number, throttled + 1, min(MAX_THROTTLE_SECONDS, 2.0**throttled))
             return
-        attempts = 1 + min(call.target.retries, len(RETRY_SECONDS))
-        if result.kind != "returned" and number < attempts:
+        if result.kind != "returned" and number <= call.retries:
             seconds = RETRY_SECONDS[number - 1]
             self._try_later(call, number + 1, 0, seconds)
             function = self._pending[call.request_id].function
             self._note(
-                f"Asynchronous invocation of {function}: attempt {number} of {attempts} failed; "
+                f"Asynchronous invocation of {function}: attempt {number} of {call.retries + 1} failed; "
                 f"Lambda runs the next one in {seconds:.0f} s."
             )
             return

@@ -111,12 +111,12 @@ class Waits:
         """Yield a sentence about the asynchronous invocations of each function that did not end."""
         dues: dict[str, list[float]] = {}
         for call in calls:
-            dues.setdefault(call.function, []).append(call.due)
+            dues.setdefault(call.function, []).append(call.last)
         for function, each in dues.items():
             text = f"{len(each)} asynchronous invocation{'s'[: len(each) != 1]} of {function} did not end"
-            yield f"{text}{self._text(each)}."
+            yield f"{text}{self._text(each, 'the last attempt')}."
 
-    def _text(self, dues: Sequence[float | None]) -> str:
+    def _text(self, dues: Sequence[float | None], name: str = "the last") -> str:
         """Return when the last one is due, and ``--give-up`` with the seconds to wait for it, as far as known."""
         if not dues:
             return ""
@@ -127,7 +127,7 @@ class Waits:
         last = max(known)
         after = last - self.began
         when = f"at {datetime.fromtimestamp(last):%H:%M:%S}" if self.is_real else f"after {coarse(after)}"  # noqa: DTZ006
-        return f", the last is due {when} (--give-up {10 * ceil(after / 10) + SPARE_SECONDS} waits for it{skip})"
+        return f", {name} is due {when} (--give-up {10 * ceil(after / 10) + SPARE_SECONDS} waits for it{skip})"
 
 
 def messages_of(report: Report, numbers: Mapping[str, int], consumed: Collection[str]) -> list[MessageTimeline]:
