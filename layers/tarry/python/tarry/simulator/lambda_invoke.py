@@ -134,7 +134,7 @@ class Invoker:
         self._try_later(_Asynchronous(target, event, self._new_id()), 1, 0, 0.0)
 
     def _try_later(self, call: _Asynchronous, number: int, throttled: int, seconds: float) -> None:
-        function = call.target.arn.rpartition(":")[2]
+        function = call.target.arn.rpartition(":function:")[2].partition(":")[0]
         due = self._scheduler.now + seconds
         self._pending[call.request_id] = PendingCall(function, due, due + sum(RETRY_SECONDS[number - 1 : call.retries]))
         self._scheduler.after(seconds, partial(self._try, call, number, throttled))
