@@ -167,15 +167,13 @@ def test_an_event_for_nodejs_needs_real_time(mixed: Project) -> None:
     result = mixed.run("--expect", "committed=2")
     assert result.exit_code == 0, result.output
     assert "IN_FLIGHT 1 -> WAITING_RETRY 1 s -> IN_FLIGHT 2 -> COMMITTED" in result.stdout
-    refused = mixed.run("--skip-time")
-    assert refused.exit_code == 2
-    assert refused.stderr == (
-        "tarry: Script cannot run here: its runtime is nodejs22.x, and --skip-time runs only functions in Python; "
-        "leave out --skip-time\n"
-    )
-    mixed.records = mixed.records[1:]
-    result = mixed.run("--skip-time", "--expect", "committed=1")
+    why = "its runtime is nodejs22.x, and --skip-time runs only functions in Python; leave out --skip-time"
+    result = mixed.run("--skip-time", "--expect", "committed=1,ready=1")
     assert result.exit_code == 0, result.output
+    assert f"Jobs is served, but Script is not run here: {why}. 1 record of the event stays in it\n" in result.stderr
+    mixed.records = mixed.records[:1]
+    refused = mixed.run("--skip-time")
+    assert (refused.exit_code, refused.stderr) == (2, f"tarry: Script cannot run here: {why}\n")
 
 
 JOBS_AT_ONCE = "Jobs: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: 1}}"
@@ -229,6 +227,30 @@ def test_a_function_in_nodejs_without_its_packages_does_not_stop_the_others(mixe
     assert last.startswith("tarry: Script: its handler index.handler cannot be imported from ")
     assert "@aws-sdk/client-sqs is not installed; on Lambda" in last
     assert "script && npm install" in last
+
+
+@pytest.mark.parametrize("options", [[], ["--skip-time"]], ids=["real", "virtual"])
+def test_records_for_a_function_that_cannot_run_here_stay_in_its_queue_and_the_others_run(
+    mixed: Project, options: list[str]
+) -> None:
+    foreign = "arn:aws:sqs:us-east-1:111122223333:shared-bills"
+    mixed.edit("template.yaml", "Queue: !GetAtt Bills.Arn", f"Queue: '{foreign}'")
+    mixed.edit("template.yaml", "CodeUri: script", "CodeUri: not-there")
+    mixed.send("shared-bills")
+    mixed.send("Orders")
+    mixed.send("Jobs")
+    mixed.send("shared-bills")
+    result = mixed.run("--expect", "committed=1,ready=3", *options)
+    assert result.exit_code == 0, result.output
+    notes = [line for line in result.stderr.splitlines() if "is not run here" in line]
+    assert notes[0].startswith("Jobs is served, but Script is not run here: ")
+    assert notes[0].endswith(". 1 record of the event stays in it")
+    why = "its runtime is java21; tarry runs Python and Node.js"
+    assert notes[1:] == [
+        f"shared-bills is served, but Biller is not run here: {why}. 2 records of the event stay in it"
+    ]
+    assert ": 3 ready, 1 committed; none lost." in result.stdout
+    assert result.stdout.count(" shared-bills  READY  (no function here consumes it)") == 2
 
 
 def test_queues_only_serves_the_queues_and_runs_no_function(mixed: Project) -> None:

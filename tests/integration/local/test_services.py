@@ -293,11 +293,12 @@ def sink(event, context):
 """
 
 
-@pytest.mark.parametrize(("retries", "options"), [(0, []), (1, ["--skip-time"])])
-def test_a_function_invokes_others_which_have_failure_destinations(
-    folder: Path, retries: int, options: list[str]
+@pytest.mark.parametrize("options", [[], ["--skip-time"]], ids=["real", "virtual"])
+def test_a_function_invokes_others_which_are_retried_and_have_failure_destinations(
+    folder: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    template = INVOKING.replace("RETRIES", str(retries))
+    monkeypatch.setattr("tarry.simulator.lambda_invoke.RETRY_SECONDS", (60,) if options else (1,))
+    template = INVOKING.replace("RETRIES", "1")
     Path("template.yaml").write_text(with_events(template, "Jobs", "Failures", "Letters"))
     Path("src/app.py").write_text(INVOKING_APP)
     result = run("--expect", "committed=3", *options)
@@ -313,9 +314,10 @@ def test_a_function_invokes_others_which_have_failure_destinations(
         "['function', 'Worker', 'live'] ['function', 'Price', '9']",
     ]
     assert [line for line in printed(result, "Sink") if " message" not in line] == [
-        f"{retries + 1} {{'order': 1}} {{}}",
+        "2 {'order': 1} {}",
         "None {'order': 1} {'ErrorCode': '200', 'ErrorMessage': \"KeyError: 'broken'\"}",
     ]
+    assert "Asynchronous invocation of Broken: attempt 1 of 2 failed; Lambda runs the next one in " in result.stderr
     if options:
         assert "settled in 1 min 1 s of virtual time" in result.stdout
 

@@ -86,7 +86,11 @@ def test_an_asynchronous_invocation_is_retried_and_its_end_goes_to_a_destination
     )
     world = World(f=f)
     answer = world.invoke("f", "Event", b'{"n": 1}')
-    assert (answer.status, world.scheduler.now, world.invoker.pending) == (202, 181.0, 0)  # 60 s, throttled 1 s, 120 s
+    assert (answer.status, world.scheduler.now, world.invoker.pending) == (202, 181.0, [])  # 60 s, throttled 1 s, 120 s
+    assert world.notes == [
+        f"Asynchronous invocation of f: attempt {number} of 3 failed; Lambda runs the next one in {seconds} s."
+        for number, seconds in ((1, 60), (2, 120))
+    ]
     (name, record), dead = world.sent
     context = record["requestContext"]
     assert (name, context["condition"], context["approximateInvokeCount"]) == ("failures", "RetriesExhausted", 3)

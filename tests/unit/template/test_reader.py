@@ -41,7 +41,13 @@ def test_in_the_shipped_template_each_function_has_a_queue() -> None:
         (
             "Resources: {"
             "Q: {Type: AWS::SQS::Queue, Properties: {RedrivePolicy: {deadLetterTargetArn: !GetAtt D.Arn}}}, "
-            "D: {Type: AWS::SQS::Queue, Properties: {RedrivePolicy: {deadLetterTargetArn: !GetAtt Q.Arn}}}}",
+            "D: {Type: AWS::SQS::Queue, Properties: {RedrivePolicy: {deadLetterTargetArn: !GetAtt Q.Arn}}}, "
+            + ", ".join(
+                f"M{each}: {{Type: AWS::Lambda::EventSourceMapping, "
+                f"Properties: {{FunctionName: f, EventSourceArn: !GetAtt {each}.Arn}}}}"
+                for each in "QD"
+            )
+            + "}",
             "the cycle of dead-letter queues Q -> D -> Q: remove one RedrivePolicy",
         ),
         ("just text", "is not a template"),

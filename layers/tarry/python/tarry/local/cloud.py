@@ -20,7 +20,8 @@ from tarry.local.functions.code import CannotImport, FunctionCode
 from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.variables import Endpoints, variables_of
-from tarry.local.plan import RunPlan, RunSettings, settings_of
+from tarry.local.mappings import settings_of
+from tarry.local.plan import RunPlan, RunSettings
 from tarry.local.project import Note, with_placeholders
 from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History, HistoryEvent
@@ -28,6 +29,7 @@ from tarry.simulator.http import PortTaken, serve
 from tarry.simulator.lambda_invoke import Invoker, InvokeTarget, UnknownFunction
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
+from tarry.simulator.recursion import Lineage
 from tarry.simulator.sqs import Sqs
 from tarry.template import Template, TemplateError, TemplateFunction, TemplateMapping
 from tarry.template.code import missing_code
@@ -51,6 +53,8 @@ class LocalCloud:
     scheduler: AsyncioScheduler
     history: History
     launcher: Launcher
+    lineage: Lineage | None = None
+    """Detects recursive loops; None with another SQS, which does not tell who sends a message."""
     functions: dict[str, ProcessFunction] = field(default_factory=dict)
     """By name."""
     mappings: dict[str, EventSourceMapping] = field(default_factory=dict)
@@ -104,7 +108,9 @@ class LocalCloud:
     def host(self, code: FunctionCode) -> ProcessFunction:
         """Make the host of a function; no process is started."""
         on_broken = partial(self.show_broken, code.function.name) if self.settings.watch else None
-        host = ProcessFunction(code.function, code.variables, self.history, self.launcher, on_broken=on_broken)
+        host = ProcessFunction(
+            code.function, code.variables, self.history, self.launcher, on_broken=on_broken, lineage=self.lineage
+        )
         host.on_limit = partial(self._limit, code.function.name)
         return host
 
@@ -204,6 +210,7 @@ async def running(
         cloud = LocalCloud(url, plan, settings, sqs, backing, scheduler, history, launcher)
         if isinstance(sqs, EmbeddedSqs):
             invoking.invoker = cloud.invoker = cloud.make_invoker(sqs)
+            cloud.lineage = Lineage(history)
         for text in await cloud.update_backing(plan.template, sqs.urls):
             note(text)
         if isinstance(backing, EmbeddedBacking) and settings.seed:

@@ -72,7 +72,7 @@ class Function:
         history: Where invocations are recorded.
         settings: The function's settings.
         around: Makes a context manager that is entered while a thread of the function runs.
-        lineage: Detects recursive loops; None allows them.
+        lineage: Detects recursive loops; None for no detection.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Function:
         self.history = history
         self.settings = settings or FunctionSettings()
         self.around = around
-        self._lineage = lineage if self.settings.recursive_loop == "Terminate" else None
+        self._lineage = lineage
         self.running: list[Call] = []
         """The running invocations, oldest first."""
         self._idle: list[Environment] = []
@@ -105,8 +105,7 @@ class Function:
             self.simulation.scheduler.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
             return
         name = self.settings.name
-        if self._lineage is not None and self._lineage.is_recursive(name, event):
-            self.history.record("recursion_stopped", function=name, delivery_ids=message_ids(event))
+        if self._lineage is not None and self._lineage.stops(name, event, self.settings.recursive_loop):
             self.simulation.scheduler.after(0, partial(done, RECURSION_STOPPED))
             return
         environment = self._free_environment()

@@ -46,6 +46,19 @@ def unknown_visibility(
     return {"VisibilityTimeout": str(longest)} if longest > DEFAULT_VISIBILITY_SECONDS else {}
 
 
+def dead_letter_cycles(queues: Mapping[str, TemplateQueue]) -> list[tuple[str, ...]]:
+    """Return the cycles of dead-letter queues by name, each once, from the queue that comes first in the template."""
+    found: dict[frozenset[str], tuple[str, ...]] = {}
+    for name, queue in queues.items():
+        seen, target = [name], queue.dead_letter_arn
+        while target is not None and (dead := queue_arn(target).name) not in seen:
+            seen.append(dead)
+            target = queues[dead].dead_letter_arn if dead in queues else None
+        if target is not None and dead == name:
+            found.setdefault(frozenset(seen), tuple(seen))
+    return list(found.values())
+
+
 def make_queues(sqs: Any, queues: Iterable[TemplateQueue]) -> dict[str, str]:
     """Create the queues, then set their redrive policies; return their URLs by name. Idempotent."""
     queues = list(queues)

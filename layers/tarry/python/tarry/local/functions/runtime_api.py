@@ -122,7 +122,7 @@ class RuntimeApi:
             "Lambda-Runtime-Aws-Request-Id": invocation.request_id,
             "Lambda-Runtime-Deadline-Ms": str(int(invocation.deadline * 1000)),
             "Lambda-Runtime-Invoked-Function-Arn": qualified_arn(self._arn, invocation.qualifier),
-            "Lambda-Runtime-Trace-Id": f"Root=1-{int(time.time()):08x}-{uuid.uuid4().hex[:24]};Sampled=0",
+            "Lambda-Runtime-Trace-Id": _trace(invocation.request_id),
         }
         return web.Response(body=invocation.event, headers=headers, content_type="application/json")
 
@@ -143,6 +143,11 @@ class RuntimeApi:
         if not self.ready.done():
             self.ready.set_exception(InitError(json.loads(body)))
         return _accepted()
+
+
+def _trace(request_id: str) -> str:
+    """Return a trace header. AWS SDKs send it with each request; its lineage is the invocation."""
+    return f"Root=1-{int(time.time()):08x}-{uuid.uuid4().hex[:24]};Sampled=0;Lineage={request_id}"
 
 
 async def _body(request: web.BaseRequest) -> bytes | None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tarry.support.arn import queue_arn
 from tarry.template.intrinsics import Intrinsics
 from tarry.template.model import (
     DEFAULT_MAX_RECEIVE_COUNT,
@@ -14,7 +13,7 @@ from tarry.template.model import (
     TemplateQueue,
 )
 from tarry.template.names import unwatched
-from tarry.template.queues import unknown_visibility
+from tarry.template.queues import dead_letter_cycles, unknown_visibility
 from tarry.template.reading.values import Reading, Resources, attribute_text, integer, map_of, of_type
 
 QUEUE_ATTRIBUTES = (
@@ -39,7 +38,8 @@ def read_queues(
     functions: Mapping[str, TemplateFunction],
 ) -> dict[str, TemplateQueue]:
     """Return the queues by name. Raises `TemplateError` for a cycle of dead-letter queues."""
-    return _without_cycle({queue.name: queue for queue in _queues(resources, scope, reading, mappings, functions)})
+    found = {queue.name: queue for queue in _queues(resources, scope, reading, mappings, functions)}
+    return _without_cycle(found, mappings)
 
 
 def _queues(
@@ -80,15 +80,13 @@ def _redrive(properties: Mapping[str, Any], scope: Intrinsics, reading: Reading,
     return {**found, "deadLetterTargetArn": whole["deadLetterTargetArn"]}
 
 
-def _without_cycle(queues: dict[str, TemplateQueue]) -> dict[str, TemplateQueue]:
-    for name, queue in queues.items():
-        seen, target = [name], queue.dead_letter_arn
-        while target is not None and (dead := queue_arn(target).name) not in seen:
-            seen.append(dead)
-            target = queues[dead].dead_letter_arn if dead in queues else None
-        if target is not None and dead == name:
+def _without_cycle(queues: dict[str, TemplateQueue], mappings: Iterable[TemplateMapping]) -> dict[str, TemplateQueue]:
+    """Return the queues. A cycle of dead-letter queues is refused if functions consume all of them."""
+    consumed = {mapping.queue for mapping in mappings}
+    for cycle in dead_letter_cycles(queues):
+        if consumed.issuperset(cycle):
             raise TemplateError(
-                f"a message that always fails would never leave the cycle of dead-letter queues {' -> '.join(seen)} -> "
-                f"{name}: remove one RedrivePolicy"
+                "a message that always fails would never leave the cycle of dead-letter queues "
+                f"{' -> '.join([*cycle, cycle[0]])}: remove one RedrivePolicy"
             )
     return queues
