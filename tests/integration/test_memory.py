@@ -17,10 +17,10 @@ from tarry.world import World, use
 from tests.records import Context, batch_of
 from tests.wire import Wire
 
-INVOCATIONS = 1_500
-WARM = 600
+INVOCATIONS = 700
+WARM = 300
 ALLOWED_BLOCKS = 200
-"""Less than one block for every four invocations; a leak is at least one block per invocation."""
+"""One block for every two invocations; a leak is at least one block per invocation."""
 MAX_THREADS = 10
 
 
