@@ -40,20 +40,15 @@ from tests.reference.source import PACKAGE, Source, Text
 
 
 @pytest.fixture(scope="module")
-def source() -> Source:
-    return Source()
-
-
-@pytest.fixture(scope="module")
-def found(source: Source) -> Messages:
-    return messages.collect(source)
+def found() -> Messages:
+    return messages.collect(Source())
 
 
 # generated
 
 
-def test_the_generated_pages_are_up_to_date(source: Source) -> None:
-    stale = [path.name for path, text in pages(source).items() if not path.exists() or path.read_text("utf-8") != text]
+def test_the_generated_pages_are_up_to_date(found: Messages) -> None:
+    stale = [path.name for path, text in pages(found).items() if not path.exists() or path.read_text("utf-8") != text]
     assert stale == [], "run make docs"
 
 
