@@ -28,11 +28,13 @@ def url_of(text: str) -> httpx.URL:
     except httpx.InvalidURL:
         raise Reject("the URL is not valid") from None
     if url.scheme not in ("http", "https"):
-        raise Reject(f"the URL must start with https:// or http://, not with {url.scheme or 'a path'!r}")
+        raise Reject(f"the URL must start with https:// or http://, not {url.scheme or text[:20]!r}")
     if not url.host:
         raise Reject("the URL has no host")
+    if url.port is not None and not 0 < url.port < 65_536:
+        raise Reject(f"the URL has the port {url.port}; the highest is 65535")
     if url.userinfo:
-        raise Reject("the URL contains a user name or a password; the signature authenticates the request")
+        raise Reject("the URL contains a user name or a password; the signature identifies you")
     return url
 
 
