@@ -23,6 +23,7 @@ import pytest
 from tests.integration.functions import receiver as serving
 from tests.integration.functions.receiver import Receiver, answer
 from tests.network import free_port
+from tests.pages import ROOT, Page
 from tests.records import Context, event, failed, record
 from tests.wire import Queue, RunningClock, Wire
 
@@ -123,6 +124,31 @@ def test_a_webhook_is_posted_once_with_a_signature_of_the_message_the_time_and_t
     expected = base64.b64encode(hmac.new(KEY, signed, hashlib.sha256).digest()).decode()
     assert headers["webhook-signature"] == f"v1,{expected}"
     assert wire.requests == []
+
+
+def test_a_receiver_that_verifies_as_the_guide_says_accepts_the_webhook_and_no_forgery(
+    app: ModuleType, receiver: Receiver, wire: Wire
+) -> None:
+    guide: dict[str, Any] = {"__name__": "receiver"}
+    for block in Page(ROOT / "docs/guides/webhooks.md").blocks:
+        if block.file == "receiver.py":
+            exec(block.text, guide)
+    verify, guide["SECRET"] = guide["verify"], f"whsec_{SECRET}"
+    send(app, receiver.url)
+    [request] = receiver.requests
+    sent, later = request.headers, str(int(request.headers["webhook-timestamp"]) + 1)
+
+    assert verify(sent, request.body) == "m1"
+    assert verify(sent | {"webhook-signature": f"v1,AAAA {sent['webhook-signature']}"}, request.body) == "m1"
+    forgeries = [
+        (sent, request.body + b" "), (sent | {"webhook-id": "m2"}, request.body),
+        (sent | {"webhook-timestamp": later}, request.body), (sent | {"webhook-timestamp": "1785000000"}, request.body),
+        (sent | {"webhook-signature": "v1,AAAA"}, request.body), (sent | {"webhook-signature": "é"}, request.body),
+        ({}, request.body),
+    ]  # fmt: skip
+    for headers, body in forgeries:
+        with pytest.raises(ValueError, match=r"the signature is wrong|the request is too old|invalid literal"):
+            verify(headers, body)
 
 
 def test_all_webhooks_of_a_batch_are_in_flight_at_once(app: ModuleType, receiver: Receiver, wire: Wire) -> None:
