@@ -18,7 +18,6 @@ Resolver = Callable[[str], Awaitable[list[str]]]
 TIMEOUT = httpx.Timeout(8, connect=3)
 """The seconds for each step of a request: to connect, to send, and to wait for the next bytes of the response."""
 
-
 # httpx logs each request at INFO, with the URL, whose path may be secret.
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
@@ -41,7 +40,6 @@ def client_of(allow_private: bool, resolver: Resolver = resolve) -> httpx.AsyncC
         headers={"user-agent": "tarry-webhooks", "accept-encoding": "identity"},
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         timeout=TIMEOUT,
-        trust_env=False,
     )
 
 
@@ -68,7 +66,7 @@ class CheckedTransport(httpx.AsyncBaseTransport):
         self._resolver = resolver
         # Each connection serves one request. Connections are kept by address: another host of the same address would
         # use one whose certificate was checked for the first host. And none is left when Lambda freezes the process.
-        self._transport = httpx.AsyncHTTPTransport(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
+        self._transport = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_keepalive_connections=0))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request.

@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import Any
 
 import boto3
-import certifi
 import httpx
 import pytest
 
@@ -388,7 +387,7 @@ def test_tls_uses_the_name_of_the_host_and_not_its_address(
     start: Load, wire: Wire, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     certificate = certificate_of("hooks.example", tmp_path)
-    monkeypatch.setattr(certifi, "where", lambda: str(certificate))
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     names: list[str | None] = []
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate)
