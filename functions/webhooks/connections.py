@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import cast
 
 import httpx
 
@@ -48,8 +49,9 @@ async def excerpt_of(response: httpx.Response) -> str:
     content = b""
     if not response.is_success:
         with suppress(httpx.TransportError, TimeoutError):
-            async with asyncio.timeout(EXCERPT_SECONDS):
-                content = await anext(response.aiter_raw(), b"")
+            body = cast("AsyncGenerator[bytes]", response.aiter_raw())
+            async with asyncio.timeout(EXCERPT_SECONDS), aclosing(body) as chunks:
+                content = await anext(chunks, b"")
     text = " ".join(content[:EXCERPT_BYTES].decode(errors="replace").split())
     return "".join(character for character in text if character.isprintable())
 
