@@ -158,6 +158,18 @@ def test_all_webhooks_of_a_batch_are_in_flight_at_once(app: ModuleType, receiver
     assert {request.headers["webhook-id"] for request in receiver.requests} == {f"m{n}" for n in range(10)}
 
 
+def test_the_path_and_query_of_a_url_are_not_logged(
+    app: ModuleType, receiver: Receiver, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    receiver.does("/token?key=1", answer(500))
+    receiver.does("/token?key=2", answer(400))
+
+    assert deliver(app, *(webhook(f"{receiver.url}/token?key={n}", f"m{n}") for n in range(3))) == ["m1"]
+    assert "token" not in caplog.text
+    assert "token" not in str(wire.envelopes())
+
+
 def test_cookies_of_a_receiver_are_not_kept(app: ModuleType, receiver: Receiver, wire: Wire) -> None:
     receiver.does("/", answer(200, set_cookie="session=1"))
 
