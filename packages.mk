@@ -21,15 +21,16 @@ glibc := 2_17 2_24 2_26 $(if $(filter 3.11,$(version)),,2_27 2_28 2_31 2_34)
 define install
 	$(if $(filter aarch64 x86_64,$(machine)),,$(error ARCH is "$(ARCH)". It must be arm64 or x86_64))
 	$(if $(filter 3.11 3.12 3.13,$(version)),,$(error PYTHON is "$(PYTHON)". It must be 3.11, 3.12 or 3.13))
-	@python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-compile --only-binary=:all: \
-	    --implementation cp --python-version $(version) --platform manylinux2014_$(machine) \
-	    $(foreach each,$(glibc),--platform manylinux_$(each)_$(machine)) \
+	@python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore \
+	    --no-compile --only-binary=:all: --implementation cp --python-version $(version) \
+	    --platform manylinux2014_$(machine) $(foreach each,$(glibc),--platform manylinux_$(each)_$(machine)) \
 	    --requirement requirements.txt --target "$(1)"
 	@rm -rf "$(1)/bin"
 	@find "$(1)" -path '*.dist-info/*' \( -name RECORD -o -name INSTALLER -o -name REQUESTED -o -name direct_url.json \) \
 	    -delete
 	@if python$(version) -c "" 2>/dev/null; then \
-	    PYTHONHASHSEED=0 python$(version) -m compileall -qq --invalidation-mode unchecked-hash -s "$(1)" -p "$(2)" "$(1)"; \
+	    PYTHONHASHSEED=0 python$(version) -m compileall -qq --invalidation-mode unchecked-hash \
+	        -s "$(1)" -p "$(2)" "$(1)"; \
 	    echo "$(MAKECMDGOALS): packages and bytecode for Python $(version) on $(ARCH)"; \
 	else \
 	    echo "$(MAKECMDGOALS): packages for Python $(version) on $(ARCH), without bytecode: no python$(version) here"; \

@@ -127,16 +127,16 @@ def measure_all(build: Path, names: list[str], starts: int = STARTS) -> dict[str
         link_packages(packages, "boto3", "awslambdaric")
         (empty / "app.py").write_text(EMPTY)
         for number in range(starts + 1):  # the first start fills the caches of the disk
-            for name in times:
+            for name, measured in times.items():
                 if name == BASELINE:
-                    measured = measure(empty, [], packages, {}, {"Records": []})
+                    times_of_start = measure(empty, [], packages, {}, {"Records": []})
                 else:
                     case = CASES[name]
                     environment = {"AWS_ENDPOINT_URL": aws, **case.environment}
                     event = event_of(case, number, receiver_url)
-                    measured = measure(build / name, layers_of(build, name), packages, environment, event)
+                    times_of_start = measure(build / name, layers_of(build, name), packages, environment, event)
                 if number > 0:
-                    times[name].append(measured)
+                    measured.append(times_of_start)
     return times
 
 

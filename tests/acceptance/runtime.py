@@ -74,6 +74,7 @@ def sam_build(folder: Path) -> None:
     environment = {
         **{name: value for name, value in os.environ.items() if name != "MAKEFLAGS"},
         "ARCH": {"aarch64": "arm64"}.get(platform.machine(), platform.machine()),
+        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),
         "PYTHON": f"{sys.version_info.major}.{sys.version_info.minor}",
         "SAM_CLI_TELEMETRY": "0",
         "AWS_DEFAULT_REGION": "us-east-1",
