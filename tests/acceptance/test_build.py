@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,12 @@ def test_a_built_function_without_requirements_contains_only_its_own_modules(bui
 
 def test_the_layers_are_within_their_limits_of_size(build: Path) -> None:
     assert list(excesses({layer: sizes_of(build / layer) for layer in LAYERS})) == []
+
+    too_large = {"TarryLayer": Counter(execution=400_001), "PowertoolsLayer": Counter(pydantic=15_000_001)}
+    assert list(excesses(too_large)) == [
+        "PowertoolsLayer has 15,000,001 bytes; the limit is 15,000,000",
+        "the runtime in TarryLayer has 400,001 bytes; the limit is 400,000",
+    ]
 
 
 def test_the_powertools_layer_has_the_tested_versions_with_licences_and_bytecode_and_no_boto3(build: Path) -> None:

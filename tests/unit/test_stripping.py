@@ -1,4 +1,4 @@
-"""What the build of the layer removes from the source files."""
+"""Source files after the build of the layer: no docstrings, no comments, the same lines."""
 
 import ast
 from pathlib import Path
