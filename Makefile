@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test simulate soak check format docs bench build layer-size aws-facts lock clean
+.PHONY: help setup run test simulate soak check format docs bench build layer-size cdk aws-facts lock clean
 
 help:
 	@echo "make run       run the sample orders locally, in virtual time"
@@ -30,6 +30,7 @@ help:
 	@echo "make bench     benchmark the time per message, cold starts, and the start of tarry local"
 	@echo "make build     validate the template and build the deployment package"
 	@echo "make layer-size print the sizes of the layers, and fail if one is over its limit"
+	@echo "make cdk       install the libraries of CDK for the test of its example; needs Node.js"
 	@echo "make aws-facts check facts about SQS and Lambda in the simulator and moto; STACK=... also on AWS"
 	@echo "make lock      write the newest versions of all dependencies to constraints.txt"
 	@echo "make clean     remove all generated files"
@@ -81,6 +82,13 @@ build: $(READY)
 
 layer-size: $(READY)
 	@$(BIN)/python benchmarks/layer_size.py
+
+# About 500 MB, in an environment of their own: only the test of the CDK example needs them.
+cdk: build/cdk/bin/python
+
+build/cdk/bin/python:
+	@$(PYTHON) -m venv build/cdk
+	@$@ -m pip install -qq "aws-cdk-lib>=2.200,<3" || { rm -rf build/cdk; exit 1; }
 
 # On AWS, use the region of the profile instead of the default region above.
 aws-facts: $(READY)

@@ -1,0 +1,184 @@
+"""One consumer, made by SAM, CDK and Terraform: each example of the documentation has what production needs.
+
+The libraries of CDK are large, so `make cdk` installs them in an environment of their own.
+"""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hcl2
+import pytest
+from samtranslator.yaml_helper import yaml_parse
+
+from tarry.template.model import Template
+from tarry.template.reader import read_template
+from tests.pages import PAGES, ROOT
+
+CDK = ROOT / "build" / "cdk" / "bin" / "python"
+SAM_PAGE, OTHERS_PAGE = "docs/guides/deploying.md", "docs/guides/cdk-and-terraform.md"
+MAX_ATTEMPTS = 5
+ON_ITS_QUEUE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes"}
+ON_DEAD_LETTERS = {"sqs:SendMessage", "sqs:GetQueueAttributes"}
+
+
+@dataclass(frozen=True)
+class Example:
+    """The settings of an example, whatever its tool calls them."""
+
+    visibility_timeout: int
+    timeout: int
+    window: int
+    max_receive_count: int
+    dead_letter_retention: int
+    reports_failures: bool
+    log_level: str | None
+    on_its_queue: set[str]
+    on_dead_letters: set[str]
+    alarm: Mapping[str, Any]
+
+
+def assert_ready_for_production(example: Example) -> None:
+    assert example.reports_failures, "Lambda would delete failed messages"
+    assert example.visibility_timeout >= 6 * example.timeout + example.window
+    assert example.max_receive_count >= 2 * MAX_ATTEMPTS + 5, "SQS would take messages away before the last attempt"
+    assert example.dead_letter_retention == 14 * 24 * 3600
+    assert example.log_level == "INFO", "Lambda would drop the lines at INFO"
+    assert example.on_its_queue >= ON_ITS_QUEUE
+    assert example.on_dead_letters >= ON_DEAD_LETTERS
+    assert example.alarm == {
+        "MetricName": "ApproximateNumberOfMessagesVisible",
+        "ComparisonOperator": "GreaterThanThreshold",
+        "Threshold": 0,
+        "Statistic": "Maximum",
+        "TreatMissingData": "notBreaching",
+    }
+
+
+def block(page: str, language: str) -> str:
+    """Return the first code block of a page in a language."""
+    (found,) = (each for each in PAGES if each.name == page)
+    return next(each.text for each in found.blocks if each.language == language)
+
+
+# SAM and CDK
+
+
+def test_the_sam_example_has_what_production_needs(tmp_path: Path) -> None:
+    (tmp_path / "template.yaml").write_text(block(SAM_PAGE, "yaml"))
+    resources = yaml_parse(block(SAM_PAGE, "yaml"))["Resources"]
+    assert_ready_for_production(of_template(read_template(tmp_path / "template.yaml"), resources))
+
+
+def test_the_cdk_example_has_what_production_needs_and_is_read_by_tarry_local(tmp_path: Path) -> None:
+    if not CDK.exists():
+        pytest.skip("the libraries of CDK are not installed: make cdk")
+    (tmp_path / "app.py").write_text(block(OTHERS_PAGE, "python"))
+    (tmp_path / "functions" / "orders").mkdir(parents=True)
+    (tmp_path / "functions" / "orders" / "app.py").write_text(block(SAM_PAGE, "python"))
+    (tmp_path / "layers").mkdir()
+    (tmp_path / "layers" / "tarry").symlink_to(ROOT / "layers" / "tarry")
+    subprocess.run([CDK, "app.py"], cwd=tmp_path, env={"CDK_OUTDIR": "cdk.out"}, check=True, capture_output=True)
+    path = tmp_path / "cdk.out" / "Orders.template.json"
+    template = read_template(path)
+    (function,) = template.functions.values()
+    assert (template.not_played, template.left_out) == ((), ())
+    assert function.code is not None
+    assert (function.code / "app.py").exists()
+    assert (function.layers[0] / "python" / "tarry" / "consumer.py").exists()
+    assert_ready_for_production(of_template(template, json.loads(path.read_text())["Resources"]))
+
+
+def of_template(template: Template, resources: Mapping[str, Any]) -> Example:
+    (mapping,) = template.mappings
+    function, queue = template.functions[mapping.function], template.queues[mapping.queue]
+    (dead_letters,) = (each for each in template.queues.values() if each.arn == queue.dead_letter_arn)
+    (alarm,) = (each["Properties"] for each in resources.values() if each["Type"] == "AWS::CloudWatch::Alarm")
+    permissions = function.permissions
+    assert permissions is not None
+    return Example(
+        visibility_timeout=queue.visibility_timeout_seconds,
+        timeout=function.timeout_seconds,
+        window=mapping.window_seconds,
+        max_receive_count=queue.max_receive_count,
+        dead_letter_retention=int(dead_letters.attributes["MessageRetentionPeriod"]),
+        reports_failures=mapping.reports_failures,
+        log_level=function.log_level,
+        on_its_queue={each for each in ON_ITS_QUEUE if permissions.allow(each, queue.name)},
+        on_dead_letters={each for each in ON_DEAD_LETTERS if permissions.allow(each, dead_letters.name)},
+        alarm={name: alarm[name] for name in ALARM.values()},
+    )
+
+
+# Terraform
+
+ALARM = {
+    "metric_name": "MetricName",
+    "comparison_operator": "ComparisonOperator",
+    "threshold": "Threshold",
+    "statistic": "Statistic",
+    "treat_missing_data": "TreatMissingData",
+}
+"""The settings of an alarm: Terraform's names, and CloudFormation's."""
+
+
+def test_the_terraform_example_has_what_production_needs_and_refers_to_nothing_that_it_lacks() -> None:
+    text = block(OTHERS_PAGE, "hcl")
+    document = plain(hcl2.loads(text))
+    resources = {f"{kind}.{name}": found for kind, name, found in declared(document["resource"])}
+    data = {f"data.{kind}.{name}": found for kind, name, found in declared(document["data"])}
+    values = document["locals"][0]
+    references = set(re.findall(r"(?<![\w.])(?:data\.\w+|aws_\w+)\.\w+(?=\.)", text))
+    assert references == {*resources, *data} & references
+    assert set(re.findall(r"\blocal\.(\w+)", text)) == {each for each in values if not each.startswith("__")}
+
+    mapping = resources["aws_lambda_event_source_mapping.orders"]
+    queue, dead_letters = resources["aws_sqs_queue.orders"], resources["aws_sqs_queue.dead_letters"]
+    function, alarm = resources["aws_lambda_function.orders"], resources["aws_cloudwatch_metric_alarm.dead_letters"]
+    (received,) = re.findall(r"maxReceiveCount = ([^,}]+)", queue["redrive_policy"])
+    assert "deadLetterTargetArn = aws_sqs_queue.dead_letters.arn" in queue["redrive_policy"]
+    (logging,) = function["logging_config"]
+    assert logging["log_format"] == "JSON"
+    assert_ready_for_production(
+        Example(
+            visibility_timeout=number(queue["visibility_timeout_seconds"], values),
+            timeout=number(function["timeout"], values),
+            window=number(mapping["maximum_batching_window_in_seconds"], values),
+            max_receive_count=number(received, values),
+            dead_letter_retention=dead_letters["message_retention_seconds"],
+            reports_failures=mapping["function_response_types"] == ["ReportBatchItemFailures"],
+            log_level=logging["application_log_level"],
+            on_its_queue=allowed(data, "aws_sqs_queue.orders"),
+            on_dead_letters=allowed(data, "aws_sqs_queue.dead_letters"),
+            alarm={ours: alarm[theirs] for theirs, ours in ALARM.items()},
+        )
+    )
+
+
+def plain(value: Any) -> Any:
+    """Return a parsed value with its strings and names without their quotes."""
+    if isinstance(value, dict):
+        return {name.strip('"'): plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return value.removeprefix('"').removesuffix('"') if isinstance(value, str) else value
+
+
+def declared(blocks: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    return ((kind, name, found) for each in blocks for kind, named in each.items() for name, found in named.items())
+
+
+def number(expression: Any, values: Mapping[str, int]) -> int:
+    """Return the value of an expression of numbers and local values."""
+    text = re.sub(r"local\.(\w+)", lambda name: str(values[name[1]]), str(expression).strip("${}"))
+    assert re.fullmatch(r"[\d +*]+", text), f"not an expression of numbers: {expression}"
+    return int(eval(text))  # only digits, + and *
+
+
+def allowed(data: Mapping[str, Any], queue: str) -> set[str]:
+    statements = data["data.aws_iam_policy_document.orders"]["statement"]
+    return {action for each in statements if each["resources"] == [f"${{{queue}.arn}}"] for action in each["actions"]}
