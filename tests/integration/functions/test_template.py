@@ -108,12 +108,10 @@ def test_recursive_loops_stay_forbidden_for_functions_that_do_not_send_to_their_
     assert "RecursiveLoop" not in function
 
 
-def test_powertools_layer_is_built_for_the_runtime_that_loads_it() -> None:
-    defaults = TEMPLATE["Globals"]["Function"]
-    runtime, [architecture] = defaults["Runtime"].replace(".", ""), defaults["Architectures"]
-    arns = [layer["Fn::Sub"] for name in FUNCTIONS for layer in properties(name).get("Layers", [])]
-    assert arns
-    assert all(f":layer:AWSLambdaPowertoolsPythonV3-{runtime}-{architecture}:" in arn for arn in arns)
+def test_the_powertools_layer_is_for_the_runtime_that_loads_it() -> None:
+    defaults, layer = TEMPLATE["Globals"]["Function"], properties("PowertoolsLayer")
+    assert layer["CompatibleRuntimes"] == [defaults["Runtime"]]
+    assert layer["CompatibleArchitectures"] == defaults["Architectures"]
 
 
 def test_the_bucket_is_encrypted_private_and_deletes_old_objects() -> None:
