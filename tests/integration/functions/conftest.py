@@ -1,4 +1,5 @@
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -27,10 +28,13 @@ def sqs() -> SQSClient:
 
 
 @pytest.fixture
-def load() -> Callable[[str], ModuleType]:
-    """Return a function that imports the `app.py` of a function again, as a cold start does."""
+def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Provide a function that imports the `app.py` of a function again with its modules, as a cold start does."""
 
     def load_function(name: str) -> ModuleType:
+        monkeypatch.syspath_prepend(FUNCTIONS / name)
+        for module_of_function in (FUNCTIONS / name).glob("*.py"):
+            monkeypatch.delitem(sys.modules, module_of_function.stem, raising=False)
         spec = importlib.util.spec_from_file_location(f"{name}_app", FUNCTIONS / name / "app.py")
         assert spec
         assert spec.loader
@@ -38,4 +42,8 @@ def load() -> Callable[[str], ModuleType]:
         spec.loader.exec_module(module)
         return module
 
-    return load_function
+    before = set(sys.modules)
+    yield load_function
+    for imported in set(sys.modules) - before:
+        if (getattr(sys.modules[imported], "__file__", None) or "").startswith(str(FUNCTIONS)):
+            del sys.modules[imported]

@@ -1,0 +1,103 @@
+"""An HTTP client that connects only to addresses that it has checked."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+import httpx
+
+from addresses import is_address, is_public
+from tarry import Reject
+
+Resolver = Callable[[str, int], Awaitable[list[str]]]
+
+TIMEOUT = httpx.Timeout(8, connect=3)
+"""The seconds for each step of a request: to connect, to send, and to wait for the next bytes of the response."""
+
+
+EXCERPT_BYTES = 300
+EXCERPT_SECONDS = 1
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of a host, best first."""
+    if is_address(host):
+        return [host]
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def client_of(allow_private: bool, resolver: Resolver = resolve) -> httpx.AsyncClient:
+    """Return a client that follows no redirects, keeps no cookies and uses no proxy of the environment."""
+    return httpx.AsyncClient(
+        transport=CheckedTransport(allow_private, resolver),
+        headers={"user-agent": "tarry-webhooks", "accept-encoding": "identity"},
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        timeout=TIMEOUT,
+        trust_env=False,
+    )
+
+
+async def excerpt_of(response: httpx.Response) -> str:
+    """Return the beginning of an error's body as one line. The body of a success is not read: it may be endless."""
+    content = b""
+    if not response.is_success:
+        with suppress(httpx.TransportError, TimeoutError):
+            async with asyncio.timeout(EXCERPT_SECONDS):
+                async for chunk in response.aiter_raw(EXCERPT_BYTES):
+                    content = chunk
+                    break
+    text = " ".join(content.decode(errors="replace").split())
+    return "".join(character for character in text if character.isprintable())
+
+
+class CheckedTransport(httpx.AsyncBaseTransport):
+    """A transport that looks up a host, checks all its addresses, and connects to one of these.
+
+    It connects to the address, not to the name, because a second look-up could have another result (DNS rebinding). The
+    Host header, SNI and the check of the certificate use the name.
+    """
+
+    def __init__(self, allow_private: bool, resolver: Resolver) -> None:
+        self._allow_private = allow_private
+        self._resolver = resolver
+        # Each connection serves one request. Connections are kept by address: another host of the same address would
+        # use one whose certificate was checked for the first host. And none is left when Lambda freezes the process.
+        self._transport = httpx.AsyncHTTPTransport(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request.
+
+        Raises:
+            Reject: An address of the host is not allowed.
+            httpx.TransportError: The host is unknown, no address accepts a connection, or the connection fails.
+        """
+        host = request.url.host
+        addresses = await self._addresses_of(host, request.url.port or 443)
+        for address in addresses[:-1]:
+            try:
+                return await self._send(request, host, address)
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                continue
+        return await self._send(request, host, addresses[-1])
+
+    async def _addresses_of(self, host: str, port: int) -> list[str]:
+        try:
+            addresses = await self._resolver(host, port)
+        except (OSError, UnicodeError) as error:
+            raise httpx.ConnectError(f"its address cannot be looked up: {error}") from error
+        for address in addresses:
+            if not self._allow_private and not is_public(address):
+                named = host if host == address else f"{host} has the address {address}, which"
+                raise Reject(f"{named} is not public; ALLOW_PRIVATE_ADDRESSES=true would allow it")
+        return addresses
+
+    async def _send(self, request: httpx.Request, host: str, address: str) -> httpx.Response:
+        request.url = request.url.copy_with(host=address)
+        request.extensions = {**request.extensions, "sni_hostname": host}
+        return await self._transport.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
