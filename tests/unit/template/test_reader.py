@@ -176,7 +176,7 @@ def test_a_mapping_has_its_concurrency_and_filter_patterns(tmp_path: Path) -> No
 def test_in_the_shipped_template_each_function_has_a_queue() -> None:
     template = read_template(REPOSITORY / "template.yaml")
     fed = {mapping.queue: template.functions[mapping.function] for mapping in template.mappings}
-    assert set(fed) == {"orders", "ledger.fifo", "scans"}
+    assert set(fed) == {"orders", "ledger.fifo", "scans", "webhooks"}
     assert all(function.code and function.code.is_dir() for function in fed.values())
     assert all(mapping.reports_failures for mapping in template.mappings)
     assert template.queues["orders"].dead_letter_arn == template.queues["orders-dlq"].arn

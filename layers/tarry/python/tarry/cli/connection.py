@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarry.cli.errors import libraries, refuse
+from tarry.tooling.errors import UsageError
+from tarry.tooling.logical_ids import DEFAULT_TEMPLATE, names_resource, stack_queues
 from tarry.tooling.queues import existing_queues, queue_name
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool, queue: str = ""
 
         from tarry.local.aws.client import endpoint_of, sqs_client
         from tarry.sqs.refusals import error_code, is_no_queue
-        from tarry.tooling.errors import UsageError
     from tarry.errors import SendError
 
     if aws and endpoint_url:
@@ -49,6 +50,44 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool, queue: str = ""
         refuse(str(error), 1)
     except (UsageError, ValueError, TypeError) as error:
         refuse(str(error))
+
+
+def queue_at(client: Any, queue: str, stack: str | None) -> str:
+    """Return a queue as its SQS knows it: a logical id becomes a URL (of a stack) or a name (of the template here).
+
+    Raises:
+        UsageError: the stack has no such queue.
+    """
+    if stack is not None:
+        queues = queues_of_stack(client, stack)
+        by_name = {queue_name(url): url for url in queues.values()}
+        found = queues.get(queue) or by_name.get(queue_name(queue))
+        if found is None:
+            raise UsageError(f"stack {stack} has no queue {queue!r}{existing_queues(queue, sorted(queues))}")
+        return found
+    if place_is_aws(client) or not names_resource(DEFAULT_TEMPLATE, queue):
+        return queue
+    from tarry.template import TemplateError, read_template
+
+    try:
+        template = read_template(DEFAULT_TEMPLATE, lenient=True)
+    except TemplateError:
+        return queue
+    return next((each.name for each in template.queues.values() if each.logical_id == queue), queue)
+
+
+def queues_of_stack(client: Any, stack: str) -> dict[str, str]:
+    """Return the URLs of the queues of a stack beside an SQS, by logical id."""
+    from tarry.local.aws.client import client_at
+
+    return stack_queues(client_at(None if place_is_aws(client) else place(client), "cloudformation"), stack)
+
+
+def place_is_aws(client: Any) -> bool:
+    """Whether a client is for AWS."""
+    from tarry.local.aws.client import is_aws
+
+    return is_aws(place(client))
 
 
 def place(client: Any) -> str:

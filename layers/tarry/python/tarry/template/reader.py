@@ -19,6 +19,7 @@ from tarry.template.model import (
     DEFAULT_MEMORY_MB,
     DEFAULT_TIMEOUT_SECONDS,
     DEFAULT_VISIBILITY_SECONDS,
+    STACK_NAME,
     Template,
     TemplateAsync,
     TemplateError,
@@ -27,13 +28,12 @@ from tarry.template.model import (
     TemplateQueue,
 )
 from tarry.template.names import LazyValues, with_names
-from tarry.template.parameters import parameter_values
+from tarry.template.parameters import configured_values, parameter_values
 from tarry.template.policies import permissions_of
 from tarry.template.unplayed import OF_OTHER_EVENTS, unplayed
+from tarry.tooling.errors import UsageError
 
 T = TypeVar("T")
-
-STACK_NAME = "tarry-local"
 
 QUEUE_ATTRIBUTES = (
     "VisibilityTimeout",
@@ -90,15 +90,21 @@ def read_template(
         path: The template file.
         parameters: Values of parameters; the others have their defaults.
         region: The value of ``AWS::Region``.
-        configured: Values of samconfig.toml, with precedence over the defaults.
+        configured: Values with precedence over the defaults; None for those that the project's samconfig.toml has for
+            the environment ``default``.
         lenient: Give a placeholder to each parameter without a value, and leave out mappings and properties of queues
             that cannot be resolved.
 
     Raises:
-        TemplateError: the file cannot be read, or a required intrinsic cannot be resolved.
+        TemplateError: the file or its samconfig.toml cannot be read, or a required intrinsic cannot be resolved.
     """
+    path = Path(path)
     try:
-        return _read(Path(path), parameters or {}, region, configured or {}, lenient=lenient)
+        if configured is None:
+            configured = configured_values(path, None)
+        return _read(path, parameters or {}, region, configured, lenient=lenient)
+    except UsageError as error:  # of samconfig.toml
+        raise TemplateError(str(error)) from error
     except (AttributeError, LookupError, TypeError, ValueError) as error:  # a list where a map must be, and the like
         why = f"{type(error).__name__}: {error}"
         raise TemplateError(f"{path} is not a valid template ({why}): sam validate --lint names the line") from error

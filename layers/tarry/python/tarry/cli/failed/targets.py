@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tarry.failed import UnknownQueue
 from tarry.support.arn import queue_arn
 from tarry.tooling.errors import UsageError
+from tarry.tooling.logical_ids import DEFAULT_TEMPLATE, names_resource, stack_queues
 from tarry.tooling.queues import endpoint_host, queue_name, redrive_of
 from tarry.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from tarry.template import Template
 
-DEFAULT_TEMPLATE = Path("template.yaml")
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 LOCAL_REGION = "us-east-1"
 CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, TRIES = 5, 15, 5
@@ -115,7 +115,8 @@ def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bo
             {name: by_id[logical_id] for name, logical_id in logical_ids.items() if logical_id in by_id},
         )
     path = where.template or (DEFAULT_TEMPLATE if DEFAULT_TEMPLATE.exists() else None)
-    if where.queue is not None and where.template is None and not needs_template:
+    is_logical_id = path is not None and where.queue is not None and names_resource(path, where.queue)
+    if where.queue is not None and where.template is None and not needs_template and not is_logical_id:
         return Targets((where.queue,))
     if path is None:
         purpose = "" if where.queue is None else " to find the handlers in"
@@ -123,12 +124,16 @@ def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bo
             f"there is no {DEFAULT_TEMPLATE} in this directory{purpose}: name a template (--template FILE)"
             + ("" if where.queue else ", a deployed stack (--stack NAME) or a queue (--queue NAME)")
         )
+    from tarry.template.model import STACK_NAME
+
     template = _read(where, account)
     known = frozenset(template.queues)
-    if where.queue is not None and where.template is None:
+    if where.queue is not None and where.template is None and not is_logical_id:
         return Targets((where.queue,), known, template)
     targets = [each.dead_letter_arn for each in template.queues.values() if each.dead_letter_arn]
     names = dict.fromkeys(queue_arn(target).name for target in targets)
+    if account.is_aws and where.queue not in names and any(STACK_NAME in name for name in names):
+        raise UsageError(f"{path} names its queues after the stack: name the stack that you mean (--stack NAME)")
     logical = {each.logical_id: each.name for each in template.queues.values() if each.logical_id}
     return Targets(_chosen(where.queue, tuple(names), logical, str(path)), known, template)
 
@@ -149,18 +154,14 @@ def _chosen(name: str | None, queues: tuple[str, ...], logical: dict[str, str], 
 def _read(where: TargetOptions, account: AwsAccess) -> Template:
     from tarry.template import read_template
 
-    return read_template(where.template or DEFAULT_TEMPLATE, where.parameters, account.region or LOCAL_REGION)
+    path = where.template or DEFAULT_TEMPLATE
+    configured: dict[str, str] | None = {} if account.is_aws else None  # samconfig.toml has values for this machine
+    return read_template(path, where.parameters, account.region or LOCAL_REGION, configured=configured)
 
 
 def _of_stack(stack: str, account: AwsAccess) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the URLs of the dead-letter queues of a stack, and the logical ids of all its queues by name."""
-    pages = account.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
-    resources = [each for page in pages for each in page["StackResourceSummaries"]]
-    queues = {
-        each["PhysicalResourceId"]: each["LogicalResourceId"]
-        for each in resources
-        if each["ResourceType"] == "AWS::SQS::Queue" and each.get("PhysicalResourceId")
-    }
+    queues = {url: logical_id for logical_id, url in stack_queues(account.client("cloudformation"), stack).items()}
     sqs = account.client("sqs")
     by_name = {queue_name(url): url for url in queues}
     dead: dict[str, None] = {}
