@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test simulate soak check format docs bench build aws-facts lock clean
+.PHONY: help setup run test simulate soak check format docs bench build checkov template-check aws-facts lock clean
 
 help:
 	@echo "make run       run the sample orders locally, in virtual time"
@@ -29,6 +29,7 @@ help:
 	@echo "make docs      write the generated pages of docs/reference and the picture of the README"
 	@echo "make bench     benchmark the time per message, and the start of tarry local"
 	@echo "make build     validate the template and build the deployment package"
+	@echo "make template-check  check the template with SAM, cfn-lint and checkov"
 	@echo "make aws-facts check facts about SQS and Lambda in the simulator and moto; STACK=... also on AWS"
 	@echo "make lock      write the newest versions of all dependencies to constraints.txt"
 	@echo "make clean     remove all generated files"
@@ -73,6 +74,22 @@ bench: $(READY)
 build: $(READY)
 	@$(BIN)/sam validate --lint
 	@$(BIN)/sam build
+
+# In an environment of its own, because checkov pins an old boto3. `make test` makes the other checks of the template.
+CHECKOV := build/checkov-3.3.30
+
+checkov: $(CHECKOV)/.ready
+
+template-check: $(READY) checkov
+	@$(BIN)/sam validate --lint
+	@$(BIN)/python -m tests.translation build/template.json
+	@$(BIN)/cfn-lint template.yaml build/template.json
+	@$(CHECKOV)/bin/checkov --config-file .checkov.yaml --file build/template.json
+
+$(CHECKOV)/.ready:
+	@$(PYTHON) -m venv $(CHECKOV)
+	@$(CHECKOV)/bin/python -m pip install -qq $(subst -,==,$(notdir $(CHECKOV)))
+	@touch $@
 
 # On AWS, use the region of the profile instead of the default region above.
 aws-facts: $(READY)
