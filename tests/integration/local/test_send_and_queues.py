@@ -198,6 +198,11 @@ def test_a_logical_id_of_a_stack_stands_for_its_queue(site: Served, monkeypatch:
     assert len(received(site, "orders")) == 2
     listed = tarry("queues", "--stack", "shop", "--json").stdout.splitlines()
     assert [json.loads(line)["name"] for line in listed] == ["orders", "dead"]
+    at_tarry_local = tarry("send", "OrdersQueue", "x", "--stack", "shop", "--endpoint-url", "http://127.0.0.1:4576")
+    assert (at_tarry_local.exit_code, at_tarry_local.stderr) == (
+        2,
+        "tarry: tarry local has no stacks: add --aws for the stack shop on AWS\n",
+    )
     assert tarry("send", "ledger.fifo", "x", "--stack", "shop").stderr == (
         "tarry: stack shop has no queue 'ledger.fifo'; existing queues: OrdersDeadLetters, OrdersQueue\n"
     )

@@ -53,16 +53,15 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool, queue: str = ""
 
 
 def queue_at(client: Any, queue: str, stack: str | None) -> str:
-    """Return a queue as its SQS knows it: a logical id becomes a URL (of a stack) or a name (of the template here).
+    """Return a queue as its SQS knows it: a logical id, of a stack or of the template here, becomes a name.
 
     Raises:
         UsageError: the stack has no such queue.
     """
     if stack is not None:
         queues = queues_of_stack(client, stack)
-        by_name = {queue_name(url): url for url in queues.values()}
-        found = queues.get(queue) or by_name.get(queue_name(queue))
-        if found is None:
+        found = queue_name(queues.get(queue, queue))
+        if found not in map(queue_name, queues.values()):
             raise UsageError(f"stack {stack} has no queue {queue!r}{existing_queues(queue, sorted(queues))}")
         return found
     if place_is_aws(client) or not names_resource(DEFAULT_TEMPLATE, queue):
@@ -77,9 +76,15 @@ def queue_at(client: Any, queue: str, stack: str | None) -> str:
 
 
 def queues_of_stack(client: Any, stack: str) -> dict[str, str]:
-    """Return the URLs of the queues of a stack beside an SQS, by logical id."""
-    from tarry.local.aws.client import client_at
+    """Return the URLs of the queues of a deployed stack, by logical id.
 
+    Raises:
+        UsageError: the SQS is that of `tarry local`.
+    """
+    from tarry.local.aws.client import client_at, endpoint_of
+
+    if place(client) == endpoint_of(None, {}):
+        raise UsageError(f"tarry local has no stacks: add --aws for the stack {stack} on AWS")
     return stack_queues(client_at(None if place_is_aws(client) else place(client), "cloudformation"), stack)
 
 
