@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test simulate soak check format docs bench build checkov template-check aws-facts lock clean
+.PHONY: help setup run test simulate soak check format docs bench build layer-size checkov template-check aws-facts lock clean
 
 help:
 	@echo "make run       run the sample orders locally, in virtual time"
@@ -27,9 +27,10 @@ help:
 	@echo "make check     check lint rules, formatting, types and imports"
 	@echo "make format    format the code"
 	@echo "make docs      write the generated pages of docs/reference and the picture of the README"
-	@echo "make bench     benchmark the time per message, and the start of tarry local"
+	@echo "make bench     benchmark the time per message, cold starts, and the start of tarry local"
 	@echo "make build     validate the template and build the deployment package"
-	@echo "make template-check  check the template with SAM, cfn-lint and checkov"
+	@echo "make layer-size print the sizes of the layers, and fail if one is over its limit"
+	@echo "make template-check check the template with SAM, cfn-lint and checkov"
 	@echo "make aws-facts check facts about SQS and Lambda in the simulator and moto; STACK=... also on AWS"
 	@echo "make lock      write the newest versions of all dependencies to constraints.txt"
 	@echo "make clean     remove all generated files"
@@ -69,11 +70,18 @@ docs: $(READY)
 bench: $(READY)
 	@$(BIN)/python benchmarks/batch.py
 	@$(BIN)/python benchmarks/deliveries.py
+	@$(BIN)/python benchmarks/cold_start.py
 	@$(BIN)/python benchmarks/start.py
+
+# The makefiles of the layers and functions call python3 and its pip.
+build layer-size: export PATH := $(abspath $(BIN)):$(PATH)
 
 build: $(READY)
 	@$(BIN)/sam validate --lint
 	@$(BIN)/sam build
+
+layer-size: $(READY)
+	@$(BIN)/python benchmarks/layer_size.py
 
 # In an environment of its own, because checkov pins an old boto3. `make test` makes the other checks of the template.
 CHECKOV := build/checkov-3.3.30

@@ -1,39 +1,33 @@
+import fcntl
 import os
-import subprocess
-import sysconfig
 import urllib.request
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 from mypy_boto3_dynamodb import DynamoDBServiceResource
 from mypy_boto3_s3 import S3Client
-from samtranslator.yaml_helper import yaml_parse
 
-from tests.acceptance.runtime import Start, link_packages, running
+from tests.acceptance.runtime import Start, layers_of, link_packages, running, sam_build
 from tests.acceptance.runtime_api import FakeRuntimeApi
-
-ROOT = Path(__file__).parents[2]
-SAM = Path(sysconfig.get_path("scripts")) / "sam"
 
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `sam build` made of the template, as it would be deployed.
+    """The folder that `sam build` made of the template, for the Python and the architecture that run the tests.
 
-    It contains only Python files copied by makefiles, which are the same for every Python version and architecture, so
-    the build for python3.13 on arm64 runs here too.
+    The first worker of pytest-xdist that needs it makes it for all of them.
     """
-    folder = tmp_path_factory.mktemp("build")
-    command = [str(SAM), "build", "--build-dir", str(folder), "--no-cached"]
-    environment = {**os.environ, "SAM_CLI_TELEMETRY": "0", "AWS_DEFAULT_REGION": "us-east-1"}
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return folder
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    with (folder / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "build/template.yaml").exists():
+            sam_build(folder / "build")
+    return folder / "build"
 
 
 @pytest.fixture(scope="session")
@@ -45,33 +39,12 @@ def lambda_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def powertools_layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A replacement for the public Powertools layer of AWS, which is built for arm64 and cannot be downloaded here.
-
-    It has the same packages, in the versions of `constraints.txt`.
-    """
-    folder = tmp_path_factory.mktemp("powertools")
-    (folder / "python").mkdir()
-    link_packages(folder / "python", "aws-lambda-powertools", "pydantic")
-    return folder
-
-
 @pytest.fixture
-def start(build: Path, lambda_packages: Path, powertools_layer: Path) -> Start:
+def start(build: Path, lambda_packages: Path) -> Start:
     """Return a function that starts a built function, with only the layers in the built template."""
-    template = yaml_parse((build / "template.yaml").read_text())
-    of_all = template["Globals"]["Function"]["Layers"]
-
-    def folder_of(layer: dict[str, Any]) -> Path:
-        if "Ref" in layer:
-            return build / str(layer["Ref"])
-        assert ":layer:AWSLambdaPowertoolsPythonV3-" in layer["Fn::Sub"]
-        return powertools_layer
 
     def start_function(name: str, **environment: str) -> AbstractContextManager[FakeRuntimeApi]:
-        layers = [*of_all, *template["Resources"][name]["Properties"].get("Layers", [])]
-        return running(build / name, [folder_of(layer) for layer in layers], lambda_packages, environment)
+        return running(build / name, layers_of(build, name), lambda_packages, environment)
 
     return start_function
 

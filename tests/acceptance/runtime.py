@@ -2,16 +2,23 @@
 
 import importlib.metadata
 import os
+import platform
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from samtranslator.yaml_helper import yaml_parse
+
 from tests.acceptance.runtime_api import FakeRuntimeApi
 from tests.leftovers import MARK
 from tests.processes import end
+
+ROOT = Path(__file__).parents[2]
+SAM = Path(sysconfig.get_path("scripts")) / "sam"
 
 Start = Callable[..., AbstractContextManager[FakeRuntimeApi]]
 """Start a built function by name, with keyword arguments as environment variables."""
@@ -51,6 +58,29 @@ def running(
             yield api
         finally:
             end(process)
+
+
+def layers_of(build: Path, function: str) -> list[Path]:
+    """Return the folders of the layers that a function has in the built template."""
+    template = yaml_parse((build / "template.yaml").read_text())
+    of_all = template["Globals"]["Function"]["Layers"]
+    layers = [*of_all, *template["Resources"][function]["Properties"].get("Layers", [])]
+    return [build / str(layer["Ref"]) for layer in layers]
+
+
+def sam_build(folder: Path) -> None:
+    """Build the template into a folder, for the Python and the architecture that run here."""
+    command = [str(SAM), "build", "--build-dir", str(folder), "--no-cached"]
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "MAKEFLAGS"},
+        "ARCH": {"aarch64": "arm64"}.get(platform.machine(), platform.machine()),
+        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),
+        "PYTHON": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "SAM_CLI_TELEMETRY": "0",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def link_packages(target: Path, *distributions: str) -> None:

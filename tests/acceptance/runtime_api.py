@@ -64,6 +64,8 @@ class FakeRuntimeApi:
         self.init_error: dict[str, Any] | None = None
         self.process: subprocess.Popen[bytes] | None = None
         """The process of the function, once started."""
+        self.ready = threading.Event()
+        """The process has loaded the function and asked for an invocation, or could not load it."""
         self._waiting: queue.SimpleQueue[FakeInvocation | None] = queue.SimpleQueue()
         self._running: dict[str, FakeInvocation] = {}
         self._server = QuietServer(("127.0.0.1", 0), type("Handler", (_RuntimeApiHandler,), {"api": self}))
@@ -99,6 +101,7 @@ class FakeRuntimeApi:
 
     def next(self) -> FakeInvocation | None:
         """Wait for the next invocation; return None when the server stops."""
+        self.ready.set()
         invocation = self._waiting.get()
         if invocation is None:
             self._waiting.put(None)  # for other waiting threads
@@ -118,6 +121,7 @@ class FakeRuntimeApi:
     def fail_init(self, error: dict[str, Any]) -> None:
         """Fail all invocations: the function could not be loaded."""
         self.init_error = error
+        self.ready.set()
         for invocation in list(self._running.values()):
             invocation.done.set()
 

@@ -1,6 +1,13 @@
 """The output of `sam build`, run by the runtime client of Lambda."""
 
+import ast
 import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +16,13 @@ from mypy_boto3_dynamodb import DynamoDBServiceResource
 from mypy_boto3_dynamodb.service_resource import Table
 from mypy_boto3_s3 import S3Client
 
-from tests.acceptance.runtime import Start
+from benchmarks.layer_size import LAYERS, excesses, sizes_of
+from tests.acceptance.runtime import ROOT, Start
 from tests.acceptance.runtime_api import FunctionError
+from tests.processes import started
 
-EVENTS = Path(__file__).parents[2] / "events"
+EVENTS = ROOT / "events"
+POWERTOOLS = (ROOT / "layers/powertools/requirements.txt").read_text()
 
 
 @pytest.fixture
@@ -30,19 +40,98 @@ def sample(name: str) -> dict[str, Any]:
     return event
 
 
-def test_the_layer_contains_the_runtime_and_no_development_tools(build: Path) -> None:
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def names_of(requirements: str) -> dict[str, str]:
+    """Return the version of each distribution that is pinned, by its name with underscores."""
+    pins = re.findall(r"^([\w.-]+)(?:\[.*\])?==(\S+)$", requirements, re.MULTILINE)
+    return {name.replace("-", "_"): version for name, version in pins}
+
+
+def test_the_tarry_layer_contains_the_runtime_and_nothing_for_a_developers_machine(build: Path) -> None:
     package = build / "TarryLayer" / "python" / "tarry"
 
     assert (package / "__init__.py").exists()
     assert (package / "py.typed").exists()
     names = {path.name for path in package.rglob("*")}
-    tools = {"template", "simulator", "testing", "local", "lint", "scaffold", "cli", "tooling"}
+    tools = {"template", "simulator", "testing", "local", "lint", "scaffold", "cli", "failed", "tooling", "received.py"}
     assert not names & {*tools, "__pycache__"}
+    assert not [path for path in package.rglob("*.py") if ast.get_docstring(ast.parse(path.read_bytes()))]
 
 
-def test_a_built_function_contains_only_its_own_file(build: Path) -> None:
-    for name in ("OrdersFunction", "LedgerFunction", "DigestFunction"):
-        assert [path.name for path in (build / name).iterdir()] == ["app.py"]
+def test_a_built_function_without_requirements_contains_only_its_own_modules(build: Path) -> None:
+    for folder in (ROOT / "functions").iterdir():
+        if not (folder / "requirements.txt").exists():
+            built = {path.name for path in (build / f"{folder.name.title()}Function").iterdir()}
+            assert built == {path.name for path in folder.glob("*.py")}
+
+
+def test_the_layers_are_within_their_limits_of_size(build: Path) -> None:
+    assert list(excesses({layer: sizes_of(build / layer) for layer in LAYERS})) == []
+
+    too_large = {"TarryLayer": Counter(execution=400_001), "PowertoolsLayer": Counter(pydantic=15_000_001)}
+    assert list(excesses(too_large)) == [
+        "PowertoolsLayer has 15,000,001 bytes; the limit is 15,000,000",
+        "the runtime in TarryLayer has 400,001 bytes; the limit is 400,000",
+    ]
+
+
+def test_the_powertools_layer_has_the_tested_versions_with_licences_and_bytecode_and_no_boto3(build: Path) -> None:
+    python = build / "PowertoolsLayer" / "python"
+    files = files_in(python)
+    installed = dict(re.findall(r"^([\w.]+)-([\w.]+)\.dist-info/METADATA$", "\n".join(files), re.MULTILINE))
+
+    tested = names_of((ROOT / "constraints.txt").read_text())
+    assert names_of(POWERTOOLS) == installed, "layers/powertools/requirements.txt must pin all that it installs"
+    assert {name: tested[name] for name in installed} == installed, "constraints.txt has other versions"
+    assert all(any(name.startswith(each) and "LICENSE" in name for name in files) for each in installed)
+    assert not [name for name in files if name.endswith((".pyi", "/RECORD")) or name.startswith("bin/")]
+    assert "pydantic/py.typed" in files
+    compiled = files[f"pydantic/__pycache__/main.{sys.implementation.cache_tag}.pyc"]
+    assert compiled[4:8] == b"\1\0\0\0"  # never compared with its source, whose times change in the layer
+    assert b"/opt/python/pydantic/main.py" in compiled
+
+
+def test_requirements_of_a_function_are_built_for_lambda_on_any_machine_and_always_alike(tmp_path: Path) -> None:
+    source = tmp_path / "function"
+    source.mkdir()
+    makefile = (
+        (ROOT / "functions/orders/Makefile").read_text().replace("$(dir $(lastword $(MAKEFILE_LIST)))../..", "..")
+    )
+    (source / "Makefile").write_text(makefile)
+    (tmp_path / "packages.mk").symlink_to(ROOT / "packages.mk")
+    (source / "app.py").touch()
+    (source / "requirements.txt").write_text("".join(re.findall(r"(?:pydantic-core|typing-ext.*)==.*\n", POWERTOOLS)))
+
+    def make(folder: str, **variables: str) -> AbstractContextManager["subprocess.Popen[str]"]:
+        (tmp_path / folder).mkdir()
+        environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"} | variables
+        command = ["make", "build-OrdersFunction", f"ARTIFACTS_DIR={tmp_path / folder}"]
+        return started(command, cwd=source, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    with (
+        make("1", ARCH="arm64", PYTHON=here) as one,
+        make("2", ARCH="arm64", PYTHON=here) as two,
+        make("3", ARCH="x86_64", PYTHON="python3.13") as three,
+        make("4", ARCH="riscv") as unknown_machine,
+        make("5", PYTHON="python3") as unknown_python,
+    ):
+        for process in (one, two, three):
+            output, _ = process.communicate()
+            assert process.returncode == 0, output
+        assert 'ARCH is "riscv". It must be arm64 or x86_64.' in unknown_machine.communicate()[0]
+        assert 'PYTHON is "python3". It must be 3.11, 3.12 or 3.13.' in unknown_python.communicate()[0]
+    first, again, other = (files_in(tmp_path / folder) for folder in "123")
+    assert first == again
+    assert {"app.py", "typing_extensions.py"} <= first.keys() & other.keys()
+    assert f"pydantic_core/_pydantic_core.cpython-{here.replace('.', '')}-aarch64-linux-gnu.so" in first
+    assert "pydantic_core/_pydantic_core.cpython-313-x86_64-linux-gnu.so" in other
+    assert (
+        b"/var/task/typing_extensions.py" in first[f"__pycache__/typing_extensions.{sys.implementation.cache_tag}.pyc"]
+    )
 
 
 def test_the_built_function_handles_its_sample_event(start: Start, aws: str, orders: Table) -> None:

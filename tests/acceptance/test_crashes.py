@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import ROOT
 from tests.acceptance.redelivery import Redelivery
-from tests.acceptance.runtime import Start, running
+from tests.acceptance.runtime import ROOT, Start, running
 
 RECEIVES = 6
 A_FEW = 4

@@ -8,8 +8,7 @@ from tempfile import mkdtemp
 
 import pytest
 
-from tests.acceptance.conftest import ROOT
-from tests.acceptance.runtime import running
+from tests.acceptance.runtime import ROOT, running
 from tests.acceptance.runtime_api import FakeRuntimeApi, ProcessEnded
 from tests.records import batch_of, failed
 

@@ -50,6 +50,7 @@ SHARED_FILES = {
     "layers/shared/tarry/__init__.py": "",
 }
 COPIED_LAYER = SHARED_LAYER.replace("python3.13}", "makefile}")
+MAKEFILE_OF_TARRY = (REPOSITORY / "layers/tarry/Makefile").read_text()
 MAKEFILE = (
     'build-Shared:\n\tmkdir -p "$(ARTIFACTS_DIR)/python"\n\tcp -R shared tarry "$(ARTIFACTS_DIR)/python" && rm -rf x\n'
 )
@@ -117,6 +118,12 @@ MAKEFILE = (
             "Layers: [!Ref Shared]",
             COPIED_LAYER,
             id="a layer that a Makefile copies",
+        ),
+        pytest.param(
+            {**SHARED_FILES, "src/requirements.txt": "requests", "layers/shared/Makefile": MAKEFILE_OF_TARRY},
+            "Layers: [!Ref Shared]",
+            COPIED_LAYER,
+            id="the layer of tarry",
         ),
         pytest.param(
             {"src/app.py": "import requests", "layers/shared/Makefile": "build-Shared:\n\tpip install requests\n"},
