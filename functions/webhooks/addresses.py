@@ -28,11 +28,14 @@ def url_of(text: str) -> httpx.URL:
     except httpx.InvalidURL:
         raise Reject("the URL is not valid") from None
     if url.scheme not in ("http", "https"):
-        raise Reject(f"the URL must start with https:// or http://, not with {url.scheme or 'a path'!r}")
+        found = f", not {url.scheme}:" if url.scheme else ""
+        raise Reject(f"the URL must start with https:// or http://{found}")
     if not url.host:
         raise Reject("the URL has no host")
+    if url.port is not None and not 0 < url.port < 65_536:
+        raise Reject(f"the URL has the port {url.port}; the highest is 65535")
     if url.userinfo:
-        raise Reject("the URL contains a user name or a password; the signature authenticates the request")
+        raise Reject("the URL contains a user name or a password; the signature identifies you")
     return url
 
 
@@ -47,7 +50,7 @@ def redirect_of(url: httpx.URL, location: str) -> httpx.URL:
     except (Reject, httpx.InvalidURL) as error:
         raise Reject(f"{url.host} redirects to a URL that is refused: {error}") from None
     if (url.scheme, target.scheme) == ("https", "http"):
-        raise Reject(f"{url.host} redirects from https to http ({target.host}), which anybody on the way can read")
+        raise Reject(f"{url.host} redirects from https to http ({target.host}), which is not encrypted")
     return target
 
 

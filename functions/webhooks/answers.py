@@ -1,5 +1,6 @@
 """The meaning of a receiver's response for its message."""
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -50,6 +51,8 @@ def error_of(answer: Answer, now: datetime) -> Exception | None:
         return ReceiverFailed(str(answer)) if wait is None else ReceiverBusy(answer, wait)
     if answer.status >= 500:
         return ReceiverFailed(str(answer))
+    if answer.status in (301, 302, 303):
+        return WebhookRefused(f"{answer}; a redirect is followed only with 307 or 308, which repeat the POST")
     return WebhookRefused(str(answer))
 
 
@@ -73,4 +76,4 @@ def _seconds_to_date(text: str, now: datetime) -> int:
     at = parsedate_to_datetime(text)
     if at.tzinfo is None:  # "-0000", or a date without a zone: HTTP dates are in UTC
         at = at.replace(tzinfo=UTC)
-    return int((at - now).total_seconds()) + 1
+    return math.ceil((at - now).total_seconds())

@@ -1,31 +1,36 @@
 """An HTTP client that connects only to addresses that it has checked."""
 
 import asyncio
+import logging
 import socket
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import cast
 
 import httpx
 
 from addresses import is_address, is_public
 from tarry import Reject
 
-Resolver = Callable[[str, int], Awaitable[list[str]]]
+Resolver = Callable[[str], Awaitable[list[str]]]
+"""Returns the addresses of a host, best first."""
 
 TIMEOUT = httpx.Timeout(8, connect=3)
 """The seconds for each step of a request: to connect, to send, and to wait for the next bytes of the response."""
 
+# httpx logs each request at INFO, with the URL, whose path may be secret.
+logging.getLogger("httpx").setLevel(logging.WARNING)
 
 EXCERPT_BYTES = 300
 EXCERPT_SECONDS = 1
 
 
-async def resolve(host: str, port: int) -> list[str]:
+async def resolve(host: str) -> list[str]:
     """Return the addresses of a host, best first."""
     if is_address(host):
         return [host]
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
@@ -36,7 +41,6 @@ def client_of(allow_private: bool, resolver: Resolver = resolve) -> httpx.AsyncC
         headers={"user-agent": "tarry-webhooks", "accept-encoding": "identity"},
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         timeout=TIMEOUT,
-        trust_env=False,
     )
 
 
@@ -45,11 +49,10 @@ async def excerpt_of(response: httpx.Response) -> str:
     content = b""
     if not response.is_success:
         with suppress(httpx.TransportError, TimeoutError):
-            async with asyncio.timeout(EXCERPT_SECONDS):
-                async for chunk in response.aiter_raw(EXCERPT_BYTES):
-                    content = chunk
-                    break
-    text = " ".join(content.decode(errors="replace").split())
+            body = cast("AsyncGenerator[bytes]", response.aiter_raw())
+            async with asyncio.timeout(EXCERPT_SECONDS), aclosing(body) as chunks:
+                content = await anext(chunks, b"")
+    text = " ".join(content[:EXCERPT_BYTES].decode(errors="replace").split())
     return "".join(character for character in text if character.isprintable())
 
 
@@ -65,7 +68,7 @@ class CheckedTransport(httpx.AsyncBaseTransport):
         self._resolver = resolver
         # Each connection serves one request. Connections are kept by address: another host of the same address would
         # use one whose certificate was checked for the first host. And none is left when Lambda freezes the process.
-        self._transport = httpx.AsyncHTTPTransport(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
+        self._transport = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_keepalive_connections=0))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request.
@@ -74,8 +77,8 @@ class CheckedTransport(httpx.AsyncBaseTransport):
             Reject: An address of the host is not allowed.
             httpx.TransportError: The host is unknown, no address accepts a connection, or the connection fails.
         """
-        host = request.url.host
-        addresses = await self._addresses_of(host, request.url.port or 443)
+        host = request.url.raw_host.decode()
+        addresses = await self._addresses_of(host)
         for address in addresses[:-1]:
             try:
                 return await self._send(request, host, address)
@@ -83,9 +86,9 @@ class CheckedTransport(httpx.AsyncBaseTransport):
                 continue
         return await self._send(request, host, addresses[-1])
 
-    async def _addresses_of(self, host: str, port: int) -> list[str]:
+    async def _addresses_of(self, host: str) -> list[str]:
         try:
-            addresses = await self._resolver(host, port)
+            addresses = await self._resolver(host)
         except (OSError, UnicodeError) as error:
             raise httpx.ConnectError(f"its address cannot be looked up: {error}") from error
         for address in addresses:

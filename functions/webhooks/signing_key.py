@@ -51,7 +51,7 @@ class SigningKey:
         try:
             return key_of(self._secret())
         except Exception as error:  # noqa: BLE001 whatever it is, no webhook can be signed
-            self._failure = NoSigningKey(f"cannot sign with {self._source or 'no secret'}: {error}")
+            self._failure = NoSigningKey(f"cannot sign with {self._source or 'no secret'}: {str(error).rstrip('.')}")
             self._failed_at = time.monotonic()
         logger.error(
             "No webhook is sent, and every message is deferred: %s. SIGNING_SECRET must name a parameter "

@@ -1,7 +1,7 @@
 """The shipped functions, as the template deploys them, while SQS, Lambda, the network and DynamoDB or S3 fail.
 
-`Sandbox.run` checks the rules for every consumer. These tests check the purpose of each function: no order, entry or
-scan is lost, and none takes effect twice.
+`Sandbox.run` checks the rules for every consumer. These tests check the purpose of each function: no order, entry,
+scan or webhook is lost, and none takes effect twice.
 """
 
 import json
@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 import boto3
+import httpx
 import pytest
 from botocore.exceptions import ClientError
 
@@ -36,10 +37,11 @@ def deployed(name: str, seed: int) -> Iterator[Sandbox]:
     [mapping] = [each for each in TEMPLATE.mappings if name in TEMPLATE.functions[each.function].name.lower()]
     of_function = replace(TEMPLATE, mappings=(mapping,))
     with Sandbox.from_template(of_function, resources=True, seed=seed, realism=draw_realism(random)) as sandbox:
-        client = getattr(sandbox.module(mapping.function), CLIENTS[name])
-        client.meta.events.register(
-            "before-call", lambda **_: _throttled(random) if sandbox.elapsed < TROUBLE_SECONDS else None
-        )
+        if name in CLIENTS:
+            client = getattr(sandbox.module(mapping.function), CLIENTS[name])
+            client.meta.events.register(
+                "before-call", lambda **_: _throttled(random) if sandbox.elapsed < TROUBLE_SECONDS else None
+            )
         for fault in draw_faults(random, timeout=30):
             sandbox.faults.add(fault)
         yield sandbox
@@ -112,6 +114,30 @@ def test_every_scan_is_in_a_digest_or_dead_and_no_digest_has_a_package_twice(see
     assert [each for each in sent if (each["parcel"], each["at"]) not in seen and each not in dead] == []
     for digest in digests:
         assert len({scan["parcel"] for scan in digest}) == len(digest)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:2])
+def test_every_webhook_is_delivered_under_one_id_or_dead(seed: int) -> None:
+    sent = [{"url": "https://93.184.216.34/hook", "payload": n} for n in range(20)]
+    random, delivered = Random(seed), dict[int, set[str]]()
+
+    def receive(request: httpx.Request) -> httpx.Response:
+        status = random.choice([200, 404, 429, 500, 503]) if sandbox.elapsed < TROUBLE_SECONDS else 200
+        if status == 200:
+            delivered.setdefault(json.loads(request.content), set()).add(request.headers["webhook-id"])
+        elif status != 404 and random.random() < 0.1:
+            raise httpx.ReadTimeout("")
+        headers = {"retry-after": "7"} if status == 429 else {}
+        return httpx.Response(status, headers=headers, stream=httpx.ByteStream(b"why"))
+
+    with deployed("webhooks", seed) as sandbox:
+        app: Any = sandbox.module("WebhooksFunction")
+        app.client = httpx.AsyncClient(transport=httpx.MockTransport(receive))
+        dead = play(sandbox, "webhooks", sent)
+    assert [each for each in sent if each["payload"] not in delivered and each not in dead] == []
+    assert delivered
+    assert dead
+    assert all(len(ids) == 1 for ids in delivered.values())
 
 
 def at(minute: int) -> str:
