@@ -90,6 +90,7 @@ class CpuAlarm:
 
     def __init__(self, seconds: float, fire: "Fire", speed: float) -> None:
         self._fire, self._speed = fire, speed
+        self._is_cancelled = False
         self._before = signal.signal(signal.SIGPROF, self._ring)
         self._set(seconds)
 
@@ -97,6 +98,7 @@ class CpuAlarm:
         """Do nothing: no other code uses the signal."""
 
     def cancel(self) -> None:
+        self._is_cancelled = True  # a signal on its way would set the timer again, for a handler that is restored
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, self._before)
 
@@ -104,6 +106,8 @@ class CpuAlarm:
         signal.setitimer(signal.ITIMER_PROF, max(seconds / self._speed, 0.001))
 
     def _ring(self, _: int, frame: Any) -> None:
+        if self._is_cancelled:
+            return
         answer = self._fire(frame)
         if isinstance(answer, BaseException):
             self._set(INTERRUPT_AGAIN_SECONDS)

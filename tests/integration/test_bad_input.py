@@ -135,7 +135,7 @@ ids_of_fields = [".".join(path) for path in FIELDS]
 
 
 @pytest.mark.parametrize("path", FIELDS, ids=ids_of_fields)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_garbage_in_a_field_never_loses_a_message(path: tuple[str, ...], data: st.DataObject) -> None:  # SPEC A2, A3
     garbage = data.draw(JSON)

@@ -10,9 +10,8 @@ DOCS = Path(__file__).parents[2] / "docs" / "reference"
 PICTURE = DOCS.parent / "images" / "run.svg"
 
 
-def pages(source: Source) -> dict[Path, str]:
+def pages(found: messages.Messages) -> dict[Path, str]:
     """Return the text of each page, with its generated parts replaced, by path."""
-    found = messages.collect(source)
     parts = {
         DOCS / "messages.md": messages.parts(found, messages.read_meanings()),
         DOCS / "command.md": command.parts(),
@@ -33,11 +32,11 @@ def with_parts(page: str, parts: dict[str, str]) -> str:
 
 
 def main() -> int:
-    source = Source()
-    for path, text in {**pages(source), PICTURE: picture.picture()}.items():
+    found = messages.collect(Source())
+    for path, text in {**pages(found), PICTURE: picture.picture()}.items():
         path.write_text(text, "utf-8")
         print(f"Written: {path}")
-    missing = list(messages.problems(messages.collect(source), messages.read_meanings()))
+    missing = list(messages.problems(found, messages.read_meanings()))
     print(*missing, sep="\n", file=sys.stderr)
     return 1 if missing else 0
 

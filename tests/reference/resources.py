@@ -18,7 +18,9 @@ from tarry.simulator.sqs.settings import QueueSettings
 from tarry.template import Template, TemplateError, read_template
 from tarry.template.document import FUNCTION, PLAYED, SERVERLESS
 from tarry.template.model import TemplateFunction
-from tarry.template.reader import BACKING_TYPES, QUEUE_ATTRIBUTES
+from tarry.template.names import QUALIFIED_TYPES
+from tarry.template.reading.backing import BACKING_TYPES
+from tarry.template.reading.queues import QUEUE_ATTRIBUTES
 from tarry.template.unplayed import OF_OTHER_EVENTS
 
 REGION = "us-east-1"
@@ -75,7 +77,7 @@ OF_STREAMS = re.compile(
 """The properties of mappings that Lambda refuses for a queue."""
 BASES: Mapping[str, Mapping[str, Any]] = {
     QUEUE: {},
-    FUNCTION: {**CODE, "CodeUri": "."},
+    FUNCTION: {**CODE, "CodeUri": ".", "Events": {"E": {"Type": "SQS", "Properties": {"Queue": f"{ARN}2"}}}},
     PLAIN: {**CODE, "Code": "."},
     MAPPING: {"EventSourceArn": "arn:aws:sqs:us-east-1:123456789012:Q", "FunctionName": "F"},
     INVOKES: {"FunctionName": "F", "Qualifier": "$LATEST", "DestinationConfig": {}, "MaximumRetryAttempts": 0},
@@ -99,6 +101,8 @@ def _table() -> Iterator[str]:
                 given = _read(path, kind, {**base, name: SAMPLES.get(name, generic(kind, name))})
                 found[effect(kind, name, without, given)].append(name)
             yield _row(kind, *found.values())
+    for kind in QUALIFIED_TYPES:
+        yield f"| `{kind}` | as the end of its function's ARN | | |"
     for kind in sorted(BACKING_TYPES):
         yield f"| `{kind}` | what moto plays | what moto only stores | |"
     for kind in sorted(PLAYED - {"Function"}):

@@ -87,9 +87,13 @@ class Module:
 
     def imports(self, name: str, module: "Module") -> bool:
         """Whether a name of another module is imported here, at the top or in a function."""
-        source = module.namespace.__name__
-        imports = (each for each in ast.walk(self.tree) if isinstance(each, ast.ImportFrom) and each.module == source)
-        return any(alias.name == name for each in imports for alias in each.names)
+        return (module.namespace.__name__, name) in self._imported
+
+    @cached_property
+    def _imported(self) -> set[tuple[str | None, str]]:
+        """Each imported name with its module."""
+        imports = (each for each in ast.walk(self.tree) if isinstance(each, ast.ImportFrom))
+        return {(each.module, alias.name) for each in imports for alias in each.names}
 
     @cached_property
     def functions(self) -> list[tuple[Scope, ast.AST]]:

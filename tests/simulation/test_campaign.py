@@ -10,8 +10,9 @@ from tests.processes import started
 from tests.simulation import situations
 from tests.simulation.campaign import campaign
 
-SEEDS = range(600)
-"""`make simulate` runs more."""
+SEEDS = [*range(250), 287, 316]
+"""The last two meet rare situations: a lost lease, and a visibility change that comes too late. `make simulate` runs
+thousands of seeds."""
 ROOT = Path(__file__).parents[2]
 
 

@@ -241,7 +241,7 @@ def test_the_model_and_moto_give_the_same_answers() -> None:
         run_state_machine_as_test(
             ModelAndMoto,
             settings=settings(
-                max_examples=40,
+                max_examples=25,
                 stateful_step_count=40,
                 deadline=None,
                 suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -1,6 +1,7 @@
 """Seeds that crash or hang the process that judges them."""
 
 import os
+import threading
 
 import pytest
 
@@ -10,8 +11,8 @@ from tests.simulation.workers import judge_each
 def judge(seed: int) -> tuple[int, str]:
     if seed == 3:
         os._exit(1)
-    while seed == 12:
-        pass
+    if seed == 12:
+        threading.Event().wait()
     return seed, "judged"
 
 

@@ -49,6 +49,7 @@ def words_of(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 
+@cache
 def replaced_word(name: str) -> str | None:
     """The first word of a name that has been replaced; None if there is none."""
     if name in CONTRACT:

@@ -219,3 +219,27 @@ def test_a_batch_is_a_sequence_of_its_messages() -> None:  # SPEC B1
     assert "3" in repr(batch)
     with pytest.raises(IndexError):
         batch[3]
+
+
+def test_the_attributes_of_powertools_name_those_of_tarry_in_their_errors() -> None:
+    message = delivered(record("{}"))
+    for name, text in {
+        "json_body": "; use message.json()",
+        "message_id": "; use message.id, which all copies of the message have, or message.delivery_id, SQS's own",
+        "message_attributes": '; use message.attributes: message.attributes["name"] is the value',
+        "receipt_handle": "; use message.record.receipt_handle",
+    }.items():
+        with pytest.raises(AttributeError) as raised:
+            getattr(message, name)
+        assert str(raised.value) == f"'Message' object has no attribute {name!r}{text}"
+        assert not hasattr(message, name)
+        assert name not in dir(message)
+    own = {name for name, value in vars(SQSRecord).items() if isinstance(value, property)} | {"raw_event"}
+    theirs = {name for name in own if not hasattr(message, name)}
+    assert theirs == {name for name in own - {"body", "attributes"} if "use message." in error_of(message, name)}
+
+
+def error_of(message: Message, name: str) -> str:
+    with pytest.raises(AttributeError) as raised:
+        getattr(message, name)
+    return str(raised.value)

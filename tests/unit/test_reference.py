@@ -30,6 +30,7 @@ from tarry.envelope.attribute import (
 )
 from tarry.envelope.fitting import FLOORS_BYTES
 from tarry.errors import Unsent
+from tarry.message import _OfPowertools
 from tarry.settings import MAX_CONCURRENCY, SETTINGS
 from tarry.support.value import Value
 from tests.reference import messages, picture
@@ -39,20 +40,15 @@ from tests.reference.source import PACKAGE, Source, Text
 
 
 @pytest.fixture(scope="module")
-def source() -> Source:
-    return Source()
-
-
-@pytest.fixture(scope="module")
-def found(source: Source) -> Messages:
-    return messages.collect(source)
+def found() -> Messages:
+    return messages.collect(Source())
 
 
 # generated
 
 
-def test_the_generated_pages_are_up_to_date(source: Source) -> None:
-    stale = [path.name for path, text in pages(source).items() if not path.exists() or path.read_text("utf-8") != text]
+def test_the_generated_pages_are_up_to_date(found: Messages) -> None:
+    stale = [path.name for path, text in pages(found).items() if not path.exists() or path.read_text("utf-8") != text]
     assert stale == [], "run make docs"
 
 
@@ -207,7 +203,8 @@ def test_every_setting_of_a_consumer_is_on_the_page() -> None:
 def public(kind: type) -> set[str]:
     """Return the public attributes of a class: its members, and the annotated attributes of its instances."""
     own = [each for each in kind.__mro__ if each.__module__.startswith("tarry") and each is not Value]
-    return {name for each in own for name in (*vars(each), *inspect.get_annotations(each)) if not name.startswith("_")}
+    names = {name for each in own for name in (*vars(each), *inspect.get_annotations(each))}
+    return {name for name in names if not name.startswith("_") and not isinstance(vars(kind).get(name), _OfPowertools)}
 
 
 ATTRIBUTES: list[tuple[type, str, set[str]]] = [

@@ -1,6 +1,7 @@
 """`tarry failed` on moto: output and exit codes."""
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from typer.testing import CliRunner, Result
 
 from tarry.cli.app import app
 from tarry.cli.failed.rendering import table
-from tarry.cli.failed.targets import AwsAccess, TargetOptions
+from tarry.cli.failed.targets import AwsAccess, TargetOptions, in_project
+from tarry.local.instances import announced
 from tests.unit.failed.dead_letters import envelope_of, recorded_dead_letter
 from tests.wire import arn
 
@@ -143,11 +145,11 @@ def test_show_prints_a_table_to_stdout_and_how_many_it_scanned_to_stderr(shop: M
 
 
 def test_show_twice_shows_the_same(shop: MotoShop) -> None:  # SPEC M2
-    shop.put(100)
-    first, second = shop.run("show", "--max", "100"), shop.run("show", "--max", "100")
-    assert len(first.stdout.splitlines()) == 103
+    shop.put(30)
+    first, second = shop.run("show", "--max", "30"), shop.run("show", "--max", "30")
+    assert len(first.stdout.splitlines()) == 33
     assert first.stdout == second.stdout
-    assert shop.depths() == (0, 100, 0)
+    assert shop.depths() == (0, 30, 0)
 
 
 def test_show_stops_at_its_maximum(shop: MotoShop) -> None:  # SPEC M2
@@ -516,6 +518,12 @@ def test_a_stack_selects_its_dead_letter_queues(shop: MotoShop) -> None:  # SPEC
     assert result.exit_code == 0
     assert "Dead" in result.stderr
     assert shop.run("show", "--stack", "shop", queue="Dead").exit_code == 0
+    (shop.folder / "template.yml").write_text("Resources: {Dead: {Type: AWS::SQS::Queue}}")
+    config = '[default.global.parameters]\nstack_name = "shop"\nregion = "eu-west-1"'
+    (shop.folder / "samconfig.toml").write_text(config)
+    found = shop.run("show", queue=None)  # with AWS_DEFAULT_REGION, which precedes
+    assert found.stderr.startswith("Using stack shop in us-east-1, as the samconfig file says.\n")
+    assert found.stdout == result.stdout
     result = shop.run("show", "--stack", "nope", queue=None)
     assert (result.exit_code, result.stdout) == (2, "")
 
@@ -543,7 +551,7 @@ def test_a_stack_selects_its_dead_letter_queues(shop: MotoShop) -> None:  # SPEC
         (("retry", "--all", "--edit"), "--edit needs ids"),
         (("retry", "--all", "--to", "nope"), "queue 'nope' does not exist; existing queues: orders-dlq, orders"),
         (("retry", "--all", "--to", "orders-dlq"), "orders-dlq is the dead-letter queue itself"),
-        (("retry", "--all", "--via", "local"), "there is no template.yaml in this directory to find the handlers in"),
+        (("retry", "--all", "--via", "local"), "--via local finds the handlers in the template: there is no "),
     ],
 )
 def test_wrong_usage_is_one_line_with_the_remedy(
@@ -567,8 +575,9 @@ def test_without_a_queue_or_template_the_error_lists_the_options(shop: MotoShop)
     result = shop.run("show", queue=None)
     assert result.exit_code == 2
     assert result.stderr == (
-        "tarry: there is no template.yaml in this directory: name a template (--template FILE), a deployed stack "
-        "(--stack NAME) or a queue (--queue NAME)\n"
+        "tarry: there is no template here (template.yaml, template.yml, template.json, .aws-sam/build/template.yaml, "
+        "cdk.out/*.template.json): name one with --template FILE; or name a deployed stack (--stack NAME) or a queue "
+        "(--queue NAME)\n"
     )
 
 
@@ -615,6 +624,41 @@ def test_the_region_is_that_of_the_option_then_of_aws_region(monkeypatch: pytest
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     assert AwsAccess(TargetOptions()).client("sqs").meta.region_name == "eu-central-1"
     assert AwsAccess(TargetOptions(region="eu-west-1")).client("sqs").meta.region_name == "eu-west-1"
+
+
+def test_the_stack_and_region_are_those_of_the_project_where_no_others_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # SPEC M1
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    assert in_project(TargetOptions()) == TargetOptions()
+    (tmp_path / ".aws-sam/build").mkdir(parents=True)
+    (tmp_path / ".aws-sam/build/template.yaml").touch()
+    (tmp_path / "samconfig.yaml").write_text("default: {deploy: {parameters: {stack_name: shop, region: eu-west-1}}}")
+    assert in_project(TargetOptions()) == TargetOptions(stack="shop", region="eu-west-1")
+    for named in (
+        TargetOptions(queue="dlq"),
+        TargetOptions(stack="other"),
+        TargetOptions(template=tmp_path / "template.yaml"),
+        TargetOptions(endpoint_url="http://127.0.0.1:4576"),
+    ):
+        assert in_project(named) == named
+    assert AwsAccess(TargetOptions(queue="dlq")).region == "eu-west-1"
+    assert AwsAccess(TargetOptions(endpoint_url="http://127.0.0.1:4576")).region == "us-east-1"
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-north-1")
+    assert in_project(TargetOptions()) == TargetOptions(stack="shop", region="eu-north-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:4576")
+    assert in_project(TargetOptions()) == TargetOptions()
+
+
+def test_at_aws_an_error_names_the_tarry_local_that_runs_the_template(shop: MotoShop) -> None:
+    shop.template()
+    with announced("http://127.0.0.1:5001", shop.folder / "template.yaml"):
+        result = shop.run("show", queue="nope")
+    hint = "; for the queues of the tarry local that runs here: --endpoint-url http://127.0.0.1:5001\n"
+    assert (result.exit_code, result.stderr.endswith(hint)) == (2, True)
 
 
 def test_an_endpoint_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

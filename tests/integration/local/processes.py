@@ -132,7 +132,9 @@ class JobsFunction:
             history = History(time.time)
             launcher = Launcher()
             variables = variables_of(function, {MARK: os.environ.get(MARK, "")}, Endpoints(sqs="http://127.0.0.1:9"))
-            host = Hosted(ProcessFunction(function, variables, history, launcher, self.client, on_broken), history)
+            host = Hosted(
+                ProcessFunction(function, variables, history, launcher, self.client, on_broken=on_broken), history
+            )
             try:
                 await asyncio.wait_for(scenario(host), PATIENCE_SECONDS)
             finally:

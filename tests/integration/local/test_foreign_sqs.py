@@ -73,7 +73,7 @@ class ForeignSite:
         self.mapping = EventSourceMapping(self.scheduler, port, self, self.history, settings)
         self.mapping.start()
 
-    def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None]) -> None:
+    def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None], qualifier: str = "") -> None:
         self.handled += [record["body"] for record in event["Records"]]
         self.scheduler.after(0.001, partial(done, InvocationResult("returned")))
 

@@ -115,6 +115,38 @@ def test_a_failed_invocation_has_the_response_of_lambda(
     assert result.stderr.splitlines()[-1] == text
 
 
+BATCH = """
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+
+def one(record):
+    raise KeyError(record.body)
+
+def handler(event, context):
+    processor = BatchProcessor(event_type=EventType.SQS)
+    return process_partial_response(event=event, record_handler=one, processor=processor, context=context)
+"""
+
+
+def test_the_error_of_powertools_about_a_batch_is_shown_as_a_line_for_each_message(project: Path) -> None:
+    (project / "code/app.py").write_text(BATCH)
+    arn = "arn:aws:sqs:us-east-1:123456789012:Jobs"
+    records = [
+        {"messageId": name * 8, "body": name, "eventSource": "aws:sqs", "eventSourceARN": arn, "attributes": {}}
+        for name in "ab"
+    ]
+    result = invoke(project, {"Records": records})
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert lines[:3] == [
+        "ERROR BatchProcessingError: all 2 messages failed",
+        "  aaaaaaaa  KeyError: 'a' [app.py:5]",
+        "  bbbbbbbb  KeyError: 'b' [app.py:5]",
+    ]
+    assert "Traceback" not in result.stderr
+    assert lines[-1] == "tarry: Plain: BatchProcessingError: all 2 messages failed"
+    assert "Traceback" in json.loads(result.stdout)["errorMessage"]
+
+
 def test_the_traceback_of_an_error_has_only_frames_of_the_handler(project: Path) -> None:
     lines = invoke(project, {"raise": "no luck"}).stderr.splitlines()
     assert "Traceback (most recent call last):" in lines

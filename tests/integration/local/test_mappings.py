@@ -66,7 +66,7 @@ def test_without_the_line_a_batch_is_deleted_or_comes_back_as_a_whole(project: P
     again = "IN_FLIGHT 1 -> WAITING_RETRY 2 s -> IN_FLIGHT 2 -> COMMITTED"
     assert timelines(result.stdout) == {"1": again, "2": again, "3": again}
     [note] = [line for line in result.stderr.splitlines() if "ReportBatchItemFailures" in line]
-    assert note.startswith("Without ReportBatchItemFailures: NotifyIncoming. If the function returns, its whole batch")
+    assert note == "Without ReportBatchItemFailures, so a batch succeeds or fails as a whole: NotifyIncoming."
 
 
 @REAL_AND_VIRTUAL
@@ -118,8 +118,9 @@ def test_without_a_redrive_policy_the_run_stops_when_messages_only_fail(project:
     result = project.run("--skip-time")
     assert result.exit_code == 1
     one, other = timelines(result.stdout)["1"], timelines(result.stdout)["2"]
-    assert one.count("IN_FLIGHT") == 10
-    assert "WAITING_RETRY" in one.rpartition(" -> ")[2]
+    assert one.startswith(
+        "IN_FLIGHT 1 -> WAITING_RETRY 2 s -> IN_FLIGHT 2-10, each WAITING_RETRY 2 s  (RuntimeError: the "
+    )
     assert other.endswith("IN_FLIGHT 4 -> COMMITTED")
     assert (
         "Stopped: the message that is left failed 10 deliveries in a row, and NotifyQueue has no redrive policy. On "
@@ -130,6 +131,82 @@ def test_without_a_redrive_policy_the_run_stops_when_messages_only_fail(project:
         r"^1 of 2 messages did not settle\. The run took \d+ s of virtual time \(", result.stdout, re.MULTILINE
     )
     assert "LOST" not in result.stdout
+
+
+LOOPS_APP = """
+import os
+import boto3
+
+sqs = boto3.client("sqs")
+
+def lambda_handler(event, context):
+    for record in event["Records"]:
+        sqs.send_message(QueueUrl=os.environ["QUEUE"], MessageBody=record["body"] + ".")
+"""
+LOOP = (
+    "Lambda stops a recursive loop: Notify has been invoked 16 times in one chain of messages, which return to it "
+    "through NotifyQueue. If the loop ends by itself, set RecursiveLoop: Allow in the properties of Notify."
+)
+
+
+@pytest.fixture
+def loops(project: Project) -> Project:
+    """The project with a function that sends a message to its own queue for each that it gets."""
+    project.edit("template.yaml", "Runtime:", "Environment: {Variables: {QUEUE: !Ref NotifyQueue}}\n      Runtime:")
+    project.write("notify/app.py", LOOPS_APP)
+    project.send("NotifyQueue")
+    return project
+
+
+@REAL_AND_VIRTUAL
+def test_a_function_that_feeds_its_own_queue_is_stopped_as_on_lambda_with_the_remedy(
+    loops: Project, skip: list[str]
+) -> None:
+    result = loops.run(*skip, "--expect", "committed=16")
+    assert result.exit_code == 1, result.output
+    refused = "READY -> WAITING_RETRY 2 s  (Lambda refused the invocation: recursive loop (set RecursiveLoop: Allow))"
+    assert refused in result.stdout
+    *_, loop, where, last = result.stdout.splitlines()
+    assert (loop, where) == (
+        LOOP,
+        "NotifyQueue has no redrive policy, so the message that Lambda refuses stays in it.",
+    )
+    assert last.startswith("1 of 17 messages did not settle. The run took ")
+    assert result.stderr.count(f"WARNING {LOOP}") == (not skip)
+
+
+def test_a_redrive_policy_ends_a_recursive_loop_in_the_dead_letter_queue_and_the_reason_is_named(
+    loops: Project,
+) -> None:
+    redrive = "RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 2}"
+    loops.edit("template.yaml", "{VisibilityTimeout: 2}", f"{{VisibilityTimeout: 2, {redrive}}}")
+    loops.edit("template.yaml", "  Notify:", "  Dead: {Type: AWS::SQS::Queue}\n  Notify:")
+    result = loops.run("--skip-time", "--expect", "committed=16,dead_lettered=1")
+    assert result.exit_code == 0, result.output
+    assert (
+        "moved by SQS itself after 2 deliveries, without a failure record (Lambda refused the invocation: recursive "
+        "loop (set RecursiveLoop: Allow))"
+    ) in result.stdout
+    assert result.stdout.splitlines()[-2] == LOOP
+
+
+def test_a_recursive_loop_that_is_allowed_is_cut_in_virtual_time_unless_a_time_is_given(
+    loops: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("simulator.recursion", "local.loops"):
+        monkeypatch.setattr(f"tarry.{module}.LONG_LOOP", 50)
+    loops.edit("template.yaml", "      Runtime:", "      RecursiveLoop: Allow\n      Runtime:")
+    result = loops.run("--skip-time")
+    assert result.exit_code == 1
+    assert 45 < result.stdout.count("COMMITTED\n") / 2 < 55
+    assert (
+        "Stopped: Notify has been invoked 50 times in one chain of messages, which return to it through NotifyQueue, "
+        "and its RecursiveLoop: Allow sets no limit. To let the loop go on for a virtual time: --give-up SECONDS."
+    ) in result.stdout
+    result = loops.run("--skip-time", "--give-up", "2")
+    assert result.stdout.count("COMMITTED\n") / 2 > 60
+    assert "did not settle (--give-up SECONDS waits longer). The run took 2 s of virtual time" in result.stdout
+    assert "Stopped" not in result.stdout
 
 
 def test_a_consumer_without_a_redrive_policy_is_stopped_once_it_gives_its_messages_up(project: Project) -> None:
@@ -144,7 +221,8 @@ def test_a_consumer_without_a_redrive_policy_is_stopped_once_it_gives_its_messag
     project.send("NotifyQueue")
     result = project.run("--skip-time")
     assert result.exit_code == 1
-    assert timelines(result.stdout)["1"].count("IN_FLIGHT") == 11 + 10  # ten after its attempts were used up
+    assert "IN_FLIGHT 2-11, each WAITING_RETRY 1 min -> " in timelines(result.stdout)["1"]
+    assert "IN_FLIGHT 13-21, each WAITING_RETRY 15 min" in timelines(result.stdout)["1"]  # ten after its attempts
     assert "Stopped: the message that is left failed 10 deliveries in a row" in result.stdout
 
 
@@ -157,6 +235,22 @@ def test_a_queue_known_by_its_arn_only_gets_the_visibility_that_its_function_nee
     assert timelines(result.stdout)["1"].startswith("IN_FLIGHT 1 -> WAITING_RETRY 2 min -> IN_FLIGHT 2")
     note = "shared-notices is not in the template, so its settings are unknown: here its visibility timeout is 120 s."
     assert note in result.stderr.splitlines()
+
+
+def test_a_cycle_of_dead_letter_queues_is_named_and_does_not_matter_if_a_queue_in_it_has_no_function(
+    project: Project,
+) -> None:
+    policy = "RedrivePolicy: {{deadLetterTargetArn: !GetAtt {}.Arn, maxReceiveCount: 1}}"
+    to = f"Type: AWS::SQS::Queue\n    Properties: {{{{VisibilityTimeout: 2, {policy}}}}}\n"
+    project.edit("template.yaml", "Type: AWS::SQS::Queue\n    Properties: {VisibilityTimeout: 2}\n", to.format("Dead"))
+    project.edit("template.yaml", "  Notify:\n", f"  Dead:\n    {to.format('NotifyQueue')}  Notify:\n")
+    project.send("NotifyQueue", raises=9)
+    result = project.run("--skip-time", "--expect", "dead_lettered=1")
+    assert result.exit_code == 0, result.output
+    assert (
+        "The dead-letter queues NotifyQueue -> Dead -> NotifyQueue form a cycle. A message that always fails ends in a "
+        "queue that no function consumes (Dead).\n"
+    ) in result.stderr
 
 
 def test_filters_that_lambda_does_not_list_are_played_with_a_note(project: Project) -> None:

@@ -1,6 +1,7 @@
 """Functions in other languages: those in Node.js run; the queues of all others are served."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,7 @@ def test_a_handler_in_nodejs_runs_as_on_lambda(tmp_path: Path, kind: str) -> Non
 @pytest.mark.parametrize(
     ("code", "runtime", "problem"),
     [
-        ("require('not-there')", "nodejs22.x", "Runtime.ImportModuleError: Error: Cannot find module 'not-there'"),
+        ("require('not-there')", "nodejs22.x", "not-there is not installed. To install it: cd "),
         ("const =", "nodejs22.x", "Runtime.UserCodeSyntaxError: SyntaxError: Unexpected token '='"),
         ("exports.other = 1", "nodejs22.x", "Runtime.HandlerNotFound: src/index.handler is undefined or not exported"),
         ("exports.handler = (a, b, c) => {}", "nodejs24.x", "Runtime.CallbackHandlerDeprecated: src/index.handler has"),
@@ -166,15 +167,13 @@ def test_an_event_for_nodejs_needs_real_time(mixed: Project) -> None:
     result = mixed.run("--expect", "committed=2")
     assert result.exit_code == 0, result.output
     assert "IN_FLIGHT 1 -> WAITING_RETRY 1 s -> IN_FLIGHT 2 -> COMMITTED" in result.stdout
-    refused = mixed.run("--skip-time")
-    assert refused.exit_code == 2
-    assert refused.stderr == (
-        "tarry: Script cannot run here: its runtime is nodejs22.x, and --skip-time runs only functions in Python; "
-        "leave out --skip-time\n"
-    )
-    mixed.records = mixed.records[1:]
-    result = mixed.run("--skip-time", "--expect", "committed=1")
+    why = "its runtime is nodejs22.x, and --skip-time runs only functions in Python; leave out --skip-time"
+    result = mixed.run("--skip-time", "--expect", "committed=1,ready=1")
     assert result.exit_code == 0, result.output
+    assert f"Jobs is served, but Script is not run here: {why}. 1 record of the event stays in it\n" in result.stderr
+    mixed.records = mixed.records[:1]
+    refused = mixed.run("--skip-time")
+    assert (refused.exit_code, refused.stderr) == (2, f"tarry: Script cannot run here: {why}\n")
 
 
 JOBS_AT_ONCE = "Jobs: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: 1}}"
@@ -194,6 +193,64 @@ def test_the_queue_of_a_function_that_cannot_run_here_is_served(mixed: Project) 
     refused = mixed.run()
     assert refused.exit_code == 2
     assert refused.stderr == "tarry: Biller cannot run here: its runtime is java21; tarry runs Python and Node.js\n"
+
+
+WITH_SDK = "const { client } = require('@aws-sdk/client-sqs'); exports.handler = async () => console.log(client);"
+SDK = "node_modules/@aws-sdk/client-sqs"
+NOT_INSTALLED = (
+    "@aws-sdk/client-sqs is not installed; on Lambda, nodejs22.x has it, but this machine has not. "
+    "To install it: cd script && npm install --save-dev @aws-sdk/client-sqs"
+)
+
+
+@needs_node
+def test_a_function_in_nodejs_without_its_packages_does_not_stop_the_others(mixed: Project) -> None:
+    mixed.write("script/index.js", WITH_SDK)
+    mixed.write("script/package.json", "{}")
+    with LocalProcess(mixed.folder, "--watch") as local:
+        local.wait(f"^Jobs is served, but Script is not run here: {NOT_INSTALLED}$")
+        local.wait(r"^SQS is running at \S+\. Waiting for messages in Orders\.$")
+        local.send("Orders", "{}")
+        local.wait("^Plain: handled$")
+        local.send("Jobs", "{}")
+        assert local.depth("Jobs") == 1
+        (mixed.folder / "script" / SDK).mkdir(parents=True)
+        mixed.write(f"script/{SDK}/index.js", "exports.client = 'the SDK';")
+        mixed.write("script/package.json", '{"devDependencies": {"@aws-sdk/client-sqs": "3"}}')
+        local.wait("^Script can be imported now, and runs.$")
+        local.wait("^Script: INFO the SDK$")
+    shutil.rmtree(mixed.folder / "script/node_modules")
+    mixed.send("Jobs")
+    refused = mixed.run()  # in this process, whose directory is another one
+    assert refused.exit_code == 2
+    last = refused.stderr.splitlines()[-1]
+    assert last.startswith("tarry: Script: its handler index.handler cannot be imported from ")
+    assert "@aws-sdk/client-sqs is not installed; on Lambda" in last
+    assert "script && npm install" in last
+
+
+@pytest.mark.parametrize("options", [[], ["--skip-time"]], ids=["real", "virtual"])
+def test_records_for_a_function_that_cannot_run_here_stay_in_its_queue_and_the_others_run(
+    mixed: Project, options: list[str]
+) -> None:
+    foreign = "arn:aws:sqs:us-east-1:111122223333:shared-bills"
+    mixed.edit("template.yaml", "Queue: !GetAtt Bills.Arn", f"Queue: '{foreign}'")
+    mixed.edit("template.yaml", "CodeUri: script", "CodeUri: not-there")
+    mixed.send("shared-bills")
+    mixed.send("Orders")
+    mixed.send("Jobs")
+    mixed.send("shared-bills")
+    result = mixed.run("--expect", "committed=1,ready=3", *options)
+    assert result.exit_code == 0, result.output
+    notes = [line for line in result.stderr.splitlines() if "is not run here" in line]
+    assert notes[0].startswith("Jobs is served, but Script is not run here: ")
+    assert notes[0].endswith(". 1 record of the event stays in it")
+    why = "its runtime is java21; tarry runs Python and Node.js"
+    assert notes[1:] == [
+        f"shared-bills is served, but Biller is not run here: {why}. 2 records of the event stay in it"
+    ]
+    assert ": 3 ready, 1 committed; none lost." in result.stdout
+    assert result.stdout.count(" shared-bills  READY  (no function here consumes it)") == 2
 
 
 def test_queues_only_serves_the_queues_and_runs_no_function(mixed: Project) -> None:

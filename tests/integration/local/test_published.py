@@ -72,6 +72,7 @@ Transform: AWS::Serverless-2016-10-31
 Parameters:
   Stage: {Type: String, AllowedValues: [dev, prod]}
   VpcId: {Type: "AWS::EC2::VPC::Id"}
+  Seconds: {Type: Number}
 Conditions:
   IsDev: !Equals [!Ref Stage, dev]
 Globals:
@@ -86,6 +87,7 @@ Resources:
     Type: AWS::Serverless::Function
     Properties:
       CodeUri: src
+      Timeout: !Ref Seconds
       Environment: {Variables: {STAGE: !Ref Stage, FLOW: !Ref Flow}}
       Events: {Jobs: EVENT}
   Gone:
@@ -101,8 +103,9 @@ Resources:
     assert "handled 1 as Worker ['dev', 'FLOW', 'us-east-1']" in result.stderr
     assert result.stderr.splitlines()[:6] == [
         "Using template.yml.",
-        "Parameters without a value get a placeholder: Stage=dev, VpcId=VpcId. "
-        "To set them: --parameter Stage=VALUE --parameter VpcId=VALUE",
+        "Parameters without a value get a placeholder: Stage=dev. "
+        "AWS's defaults apply to properties whose parameter has no value: Worker.Timeout (Seconds). "
+        "To set them: --parameter Stage=VALUE --parameter Seconds=VALUE",
         "Not played here: Api (AWS::Serverless::Api), Flow (AWS::Serverless::StateMachine).",
         "Left out: Key.KeyPolicy.Principal: Fn::ImportValue cannot be resolved here.",
         "Sending record 1 to dev-jobs: no function here consumes MyQueue.",
@@ -112,7 +115,9 @@ Resources:
     write("samconfig.toml", "[ci.deploy.parameters]\nparameter_overrides = 'Stage=prod'")
     refused = play("--queue", "Jobs", "--config-env", "ci", "--strict-parameters")
     assert refused.exit_code == 2
-    assert refused.stderr.endswith("tarry: parameters without a value: VpcId. Add --parameter VpcId=VALUE\n")
+    assert refused.stderr.endswith(
+        "tarry: parameters without a value: VpcId, Seconds. Add --parameter VpcId=VALUE --parameter Seconds=VALUE\n"
+    )
 
 
 @pytest.mark.parametrize("command", [["local"], ["invoke", "Worker", "--event", "event.json"]])
@@ -269,3 +274,17 @@ def test_200_queues_are_played(folder: Path) -> None:
     write("src/app.py", HANDLER)
     result = play("--expect", "committed=1")
     assert result.exit_code == 0, result.output
+
+
+def test_the_region_is_that_of_samconfig_unless_the_environment_names_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = WORKER.replace("CODE", "src, Environment: {Variables: {STAGE: !Ref AWS::Region}}")
+    write("template.yaml", SAM + worker)
+    write("src/app.py", HANDLER)
+    write("samconfig.yaml", "default: {deploy: {parameters: {region: eu-central-1}}}")
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    assert "['eu-central-1'," in play("--queue", "Jobs").stderr
+    monkeypatch.setenv("AWS_REGION", "us-west-2")
+    assert "['us-west-2'," in play("--queue", "Jobs").stderr

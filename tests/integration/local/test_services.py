@@ -69,6 +69,11 @@ Resources:
     Type: AWS::SecretsManager::Secret
     Properties: {GenerateSecretString: {SecretStringTemplate: '{"user": "shop"}', GenerateStringKey: key}}
   Stream: {Type: AWS::Kinesis::Stream, Properties: {ShardCount: 1}}
+  B: {Type: AWS::S3::Bucket}
+  Imported: {Type: AWS::SSM::Parameter, Properties: {Name: imported, Type: String, Value: !ImportValue x}}
+  Elsewhere:
+    Type: AWS::SNS::Subscription
+    Properties: {TopicArn: !ImportValue topic, Protocol: sqs, Endpoint: !GetAtt Raw.Arn}
   Broken: {Type: AWS::SSM::Parameter, Properties: {Name: /aws/reserved, Type: String, Value: "1"}}
   Worker:
     Type: AWS::Serverless::Function
@@ -76,7 +81,8 @@ Resources:
       CodeUri: src
       Environment:
         Variables:
-          {TOPIC: !Ref Topic, SECRET: !Ref Secret, BUS: !Ref Bus, STREAM: !GetAtt Stream.Arn, RATE: !Ref Rate}
+          {TOPIC: !Ref Topic, SECRET: !Ref Secret, BUS: !Ref Bus, STREAM: !GetAtt Stream.Arn, RATE: !Ref Rate,
+           B: !Ref B}
       Events: {Jobs: EVENT, Nightly: {Type: Schedule, Properties: {Schedule: rate(1 day)}}}
   Sink:
     Type: AWS::Serverless::Function
@@ -108,6 +114,7 @@ CALLS = [
     ("location", "list_maps", {}),
     ("cloudwatch", "describe_anomaly_detectors", {}),
     ("glue", "start_workflow_run", {"Name": "x"}),
+    ("ssm", "get_parameter", {"Name": "imported"}),
 ]
 
 def client(name):
@@ -117,11 +124,12 @@ def handler(event, context):
     for kind in ("paid", "open"):
         attributes = {"kind": {"DataType": "String", "StringValue": kind}}
         client("sns").publish(TopicArn=os.environ["TOPIC"], Message=kind, MessageAttributes=attributes)
-    for key in ("a b.csv", "a.txt"):
+    for key in ("in/a b.csv", "in/a.txt"):
         client("s3").put_object(Bucket="files", Key=key, Body=b"1")
     for total in (9, 12):
         event = {"Source": "shop", "DetailType": "paid", "Detail": json.dumps({"total": total})}
         client("events").put_events(Entries=[{"EventBusName": os.environ["BUS"], **event}])
+    client("s3").put_object(Bucket=os.environ["B"], Key="a", Body=b"1")
     client("kinesis").put_record(StreamARN=os.environ["STREAM"], Data=b"x", PartitionKey="k")
     names = [os.environ["RATE"], "/seeded"]
     print(*(client("ssm").get_parameter(Name=name)["Parameter"]["Value"] for name in names))
@@ -150,7 +158,7 @@ SEED = [
     {"service": "sqs", "operation": "SendMessage", "parameters": {"QueueUrl": "Raw", "MessageBody": "seed"}},
 ]
 ARRIVED = [
-    "Files ['ObjectCreated:Put', 'a+b.csv'] []",
+    "Files ['ObjectCreated:Put', 'in/a+b.csv'] []",
     "Paid {'total': 12} []",
     "Raw paid ['kind']",
     "Raw seed []",
@@ -203,9 +211,14 @@ def test_topics_buckets_and_event_buses_send_to_queues_and_resources_are_made(fo
         f"TranslateText {REFUSED.format('translate')}",
     ]
     assert any("(EntityNotFoundException) when calling the StartWorkflowRun" in line for line in worker)
+    assert any("(ParameterNotFound) when calling the GetParameter" in line for line in worker)
+    assert result.stderr.count("Imported") == 1
+    assert "Imported.Value: Fn::ImportValue cannot be resolved here" in result.stderr
+    assert "Elsewhere.TopicArn" not in result.stderr
     assert (
         "Not played here: Worker (Schedule events), Topic (its subscriptions: https), "
-        "Flow (AWS::StepFunctions::StateMachine), Nightly (schedule), Api (AWS::ApiGatewayV2::Api)." in result.stderr
+        "Flow (AWS::StepFunctions::StateMachine), Nightly (schedule), Api (AWS::ApiGatewayV2::Api), "
+        "Elsewhere (subscription to a topic elsewhere)." in result.stderr
     )
     assert "moto cannot create Broken: " in result.stderr
     if options:
@@ -225,9 +238,12 @@ Resources:
     Type: AWS::Serverless::Function
     Properties:
       Handler: app.handler
+      AutoPublishAlias: live
       Environment: {Variables: {PRICE: !Ref Price, BROKEN: !GetAtt Broken.Arn}}
       Events: {Jobs: EVENT}
-  Price: {Type: AWS::Serverless::Function, Properties: {Handler: app.price, Environment: {Variables: {TAX: "2"}}}}
+  Price:
+    Type: AWS::Serverless::Function
+    Properties: {Handler: app.price, Environment: {Variables: {TAX: "2", RATES: !ImportValue rates}}}
   Broken:
     Type: AWS::Serverless::Function
     Properties:
@@ -248,6 +264,8 @@ import boto3
 
 def handler(event, context):
     client = boto3.client("lambda")
+    answer = client.invoke(FunctionName="Price", Qualifier="9", Payload=json.dumps({"net": 1}))
+    print(context.invoked_function_arn.split(":")[5:], json.load(answer["Payload"])["of"])
     for name in ("PRICE", "BROKEN"):
         answer = client.invoke(FunctionName=os.environ[name], Payload=json.dumps({"net": 5}))
         found = json.load(answer["Payload"])
@@ -260,7 +278,7 @@ def handler(event, context):
         print(error)
 
 def price(event, context):
-    return {"gross": event["net"] + int(os.environ["TAX"])}
+    return {"gross": event["net"] + int(os.environ["TAX"]), "of": context.invoked_function_arn.split(":")[5:]}
 
 def broken(event, context):
     raise KeyError("broken")
@@ -275,26 +293,31 @@ def sink(event, context):
 """
 
 
-@pytest.mark.parametrize(("retries", "options"), [(0, []), (1, ["--skip-time"])])
-def test_a_function_invokes_others_which_have_failure_destinations(
-    folder: Path, retries: int, options: list[str]
+@pytest.mark.parametrize("options", [[], ["--skip-time"]], ids=["real", "virtual"])
+def test_a_function_invokes_others_which_are_retried_and_have_failure_destinations(
+    folder: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    template = INVOKING.replace("RETRIES", str(retries))
+    monkeypatch.setattr("tarry.simulator.lambda_invoke.RETRY_SECONDS", (60,) if options else (1,))
+    template = INVOKING.replace("RETRIES", "1")
     Path("template.yaml").write_text(with_events(template, "Jobs", "Failures", "Letters"))
     Path("src/app.py").write_text(INVOKING_APP)
     result = run("--expect", "committed=3", *options)
     assert result.exit_code == 0, result.output
+    made_up = "Variables with their name as placeholder: RATES of Price (Fn::ImportValue cannot be resolved here)."
+    assert result.output.count(made_up) == 1
     assert [line for line in printed(result, "Worker") if " message" not in line] == [
         "202",
         "7 200 None",
         "An error occurred (ResourceNotFoundException) when calling the Invoke operation: "
         "Function not found: the template has no function nobody",
         "KeyError 200 Unhandled",
+        "['function', 'Worker', 'live'] ['function', 'Price', '9']",
     ]
     assert [line for line in printed(result, "Sink") if " message" not in line] == [
-        f"{retries + 1} {{'order': 1}} {{}}",
+        "2 {'order': 1} {}",
         "None {'order': 1} {'ErrorCode': '200', 'ErrorMessage': \"KeyError: 'broken'\"}",
     ]
+    assert "Asynchronous invocation of Broken: attempt 1 of 2 failed; Lambda runs the next one in " in result.stderr
     if options:
         assert "settled in 1 min 1 s of virtual time" in result.stdout
 
@@ -377,6 +400,10 @@ def test_another_terminal_uses_a_running_tarry_local_whose_services_start_when_t
             config = Config(retries={"total_max_attempts": 1})
             return boto3.client(service, endpoint_url=endpoint, region_name="us-east-1", config=config, **keys)
 
+        sent = CliRunner().invoke(app, ["send", "Raw", "by the template"])
+        assert sent.stdout.startswith(f"sent to Raw at http://127.0.0.1:{local.port}: ")
+        local.wait("by the template")
+        assert CliRunner().invoke(app, ["local", "env"]).stdout == printed.stdout
         assert client("s3").list_buckets()["Buckets"] == []
         topic = client("sns").create_topic(Name="new")["TopicArn"]
         arn = "arn:aws:sqs:us-east-1:123456789012:Raw"

@@ -17,13 +17,15 @@ NEW_FUNCTION = """
           Properties: {Queue: !GetAtt News.Arn, FunctionResponseTypes: [ReportBatchItemFailures]}
   News: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: 30}}
   Items: {Type: AWS::Serverless::SimpleTable}
+  Price: {Type: AWS::Serverless::Function, Properties: {CodeUri: price}}
 """
 NEW_CODE = """
 import boto3, os
 
 def handler(event, context):
     table = boto3.client("dynamodb").describe_table(TableName=os.environ["TABLE"])["Table"]
-    print("new", event["Records"][0]["body"], table["TableName"])
+    price = boto3.client("lambda").invoke(FunctionName="Price")["Payload"].read().decode()
+    print("new", event["Records"][0]["body"], table["TableName"], price)
 """
 
 
@@ -66,6 +68,7 @@ def test_a_changed_template_takes_effect_and_its_messages_stay(project: Project)
     project.edit("template.yaml", "VisibilityTimeout: 2\n      Redrive", "VisibilityTimeout: 900\n      Redrive")
     project.edit("template.yaml", "Timeout: 2", "Timeout: 30")
     project.write("new/app.py", NEW_CODE)
+    project.write("price/app.py", "def handler(event, context): return 1")
     with LocalProcess(project.folder, "--watch") as local:
         local.wait("SQS is running at ")
         waiting = local.send("jobs", '{"fail": 1}')
@@ -80,7 +83,11 @@ def test_a_changed_template_takes_effect_and_its_messages_stay(project: Project)
             "event NewNews added; event PlainJobs changed.$"
         )
         local.send("News", "one")
-        local.wait("^New: new one Items$")
+        local.wait("^New: new one Items 1$")
+        project.write("price/app.py", "def handler(event, context): return 20")
+        local.wait("^Price: app.py changed. The new code is running.$")
+        local.send("News", "two")
+        local.wait("^New: new two Items 20$")
         first = local.send("jobs", "{}")
         local.wait("^Plain: handled by plain Plain other$")
         local.until(lambda: local.timeline(first)[-1:] == ["COMMITTED"], "a message under the new template")

@@ -174,11 +174,12 @@ def test_without_an_event_of_its_sending_a_timeline_begins_with_the_receive() ->
 
 
 def test_a_run_is_hopeless_if_all_messages_wait_beyond_its_end(message: OneMessage) -> None:
-    assert not message.board.is_hopeless(until=NOW + 50)
+    assert not message.board.is_hopeless(until=NOW + 50, stuck=())
     message.logged("WAITING_RETRY", delay=60)
     message.answered("m")
-    assert message.board.is_hopeless(until=NOW + 50)
-    assert not message.board.is_hopeless(until=NOW + 70)
+    assert message.board.is_hopeless(until=NOW + 50, stuck=())
+    assert not message.board.is_hopeless(until=NOW + 70, stuck=())
+    assert message.board.is_hopeless(until=NOW + 70, stuck=["m"])
 
 
 def test_a_message_in_a_queue_without_a_consumer_is_settled() -> None:

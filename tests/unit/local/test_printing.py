@@ -1,12 +1,14 @@
 """The printed timeline of a run in virtual time."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from tarry.local.runs.printing import lines_of, print_timeline
-from tarry.local.runs.virtual import OutputLine
+from tarry.local.runs.printing import lines_of, print_summary, print_timeline
+from tarry.local.runs.report import RunReport
+from tarry.local.runs.transcript import OutputLine
 from tarry.local.show.timeline import MessageTimeline
 from tarry.outcome import State
 from tarry.testing import Transition
@@ -46,6 +48,48 @@ def test_output_of_a_function_is_printed_between_the_steps() -> None:
         "+0 s |  | Plain: hello",
         "+0 s |  | Plain: hello",
         "+0 s | #1 | COMMITTED",
+    ]
+
+
+def failing(attempts: int, why: str = "Busy") -> MessageTimeline:
+    steps = [
+        Transition(at, state, "1", "orders", number, 90 if state is State.WAITING_RETRY else None, why)
+        for number in range(1, attempts + 1)
+        for at, state in ((90 * number - 90, State.IN_FLIGHT), (90 * number - 90, State.WAITING_RETRY))
+    ]
+    return MessageTimeline("1", "orders", 1, steps)
+
+
+def test_more_than_three_attempts_with_the_same_end_are_folded() -> None:
+    first = ["+0 s | #1 | IN_FLIGHT 1", "+0 s | #1 | WAITING_RETRY 1 min 30 s"]
+    mentioned = [OutputLine(90 * number, "Plain", "Busy (traceback above)") for number in range(1, 10)]
+    assert printed(failing(10), output=tuple(mentioned)) == [
+        *first,
+        "+1 min 30 s |  | Plain: Busy (traceback above)",
+        "+13 min 30 s |  | Plain: Busy (traceback above), 8 more times",
+        "+13 min 30 s | #1 | IN_FLIGHT 2-10, each WAITING_RETRY 1 min 30 s",
+    ]
+    assert len(printed(failing(3), output=tuple(mentioned[:2]))) == 6 + 2
+    changing = failing(10)
+    changing.steps = [replace(step, why=f"{number // 2}") for number, step in enumerate(changing.steps)]
+    assert len(printed(changing)) == 20
+
+
+def test_the_summary_folds_attempts_and_refusals_with_the_same_end() -> None:
+    refused = [Transition(30 * number, State.WAITING_RETRY, "2", "orders", None, 30, "no") for number in range(10)]
+    console = Console(file=io.StringIO(), width=80)
+    done = Transition(1_000, State.COMMITTED, "1", "orders")
+    one = failing(10)
+    one.steps = [*one.steps, done]
+    lost = replace(failing(4), lost="it expired")
+    print_summary(console, RunReport([one, MessageTimeline("2", "orders", 2, refused), lost]))
+    assert isinstance(console.file, io.StringIO)
+    shown = [line.partition(" orders  ")[2] for line in console.file.getvalue().splitlines() if " orders  " in line]
+    start = "IN_FLIGHT 1 -> WAITING_RETRY 1 min 30 s -> IN_FLIGHT"
+    assert shown == [
+        f"{start} 2-10, each WAITING_RETRY 1 min 30 s -> COMMITTED",
+        "WAITING_RETRY 30 s -> WAITING_RETRY 30 s, 9 more times  (no)",
+        f"{start} 2-4, each WAITING_RETRY 1 min 30 s -> LOST  (it expired)",
     ]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.seeding import read_seed
+from tarry.local.seeding import SeedCall, read_seed, stored_values
 from tarry.tooling.errors import UsageError
 
 PUT = '{"service": "ssm", "operation": "put_parameter", "parameters": {"Name": "/rate", "Value": "7"}}'
@@ -17,6 +17,8 @@ def test_a_line_is_a_call_with_the_operation_as_in_boto3_or_in_the_documentation
     assert (put.where, put.service, put.operation) == (f"{file}, line 2", "ssm", "PutParameter")
     assert put.parameters == {"Name": "/rate", "Value": "7"}
     assert (listed.operation, listed.parameters) == ("ListBuckets", {})
+    secret = SeedCall("", "secretsmanager", "CreateSecret", {"Name": "db", "SecretString": "s"})
+    assert stored_values([put, listed, secret]) == {("ssm", "/rate"): "7", ("secretsmanager", "db"): "s"}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tarry.local.runs.virtual import OutputLine, Transcript
+from tarry.local.runs.transcript import OutputLine, Transcript
 
 
 def test_lines_are_recorded_with_their_times() -> None:

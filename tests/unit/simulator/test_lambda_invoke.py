@@ -21,9 +21,11 @@ class Host:
     def __init__(self, *results: InvocationResult) -> None:
         self.results = list(results)
         self.events: list[Any] = []
+        self.qualifiers: list[str] = []
 
-    def invoke(self, event: Any, done: Callable[[InvocationResult], None]) -> None:
+    def invoke(self, event: Any, done: Callable[[InvocationResult], None], qualifier: str = "") -> None:
         self.events.append(event)
+        self.qualifiers.append(qualifier)
         done(self.results.pop(0) if self.results else RETURNED)
 
 
@@ -58,7 +60,9 @@ class World:
 
 @pytest.mark.parametrize("name", ["f", "f:live", f"{ARN}f", f"{ARN}f:1", "123456789012:function:f"])
 def test_a_function_is_found_by_its_name_or_arn_with_or_without_a_qualifier(name: str) -> None:
-    answer = World(f=InvokeTarget(Host(), f"{ARN}f")).invoke(name)
+    host = Host()
+    answer = World(f=InvokeTarget(host, f"{ARN}f")).invoke(name)
+    assert host.qualifiers == [name.removeprefix(ARN).removeprefix("123456789012:function:")[2:]]
     assert (answer.status, json.loads(answer.body), "X-Amz-Function-Error" in answer.headers) == (200, {"a": 1}, False)
 
 
@@ -82,7 +86,11 @@ def test_an_asynchronous_invocation_is_retried_and_its_end_goes_to_a_destination
     )
     world = World(f=f)
     answer = world.invoke("f", "Event", b'{"n": 1}')
-    assert (answer.status, world.scheduler.now, world.invoker.pending) == (202, 181.0, 0)  # 60 s, throttled 1 s, 120 s
+    assert (answer.status, world.scheduler.now, world.invoker.pending) == (202, 181.0, [])  # 60 s, throttled 1 s, 120 s
+    assert world.notes == [
+        f"Asynchronous invocation of f: attempt {number} of 3 failed; Lambda runs the next one in {seconds} s."
+        for number, seconds in ((1, 60), (2, 120))
+    ]
     (name, record), dead = world.sent
     context = record["requestContext"]
     assert (name, context["condition"], context["approximateInvokeCount"]) == ("failures", "RetriesExhausted", 3)

@@ -100,7 +100,7 @@ class MappingRig:
 
     # the function
 
-    def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None]) -> None:
+    def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None], qualifier: str = "") -> None:
         ids = [record["messageId"] for record in event["Records"]]
         answer = self.answer(ids)
         self.batches.append(ids)

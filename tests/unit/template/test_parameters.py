@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tarry.template import Template, TemplateError, read_template
-from tarry.template.parameters import configured_values
-from tarry.tooling.errors import UsageError
+from tarry.template.model import TemplateAsync
 
 TEMPLATE = """
 Parameters:
@@ -23,24 +22,15 @@ Resources:
     Properties: {QueueName: !Sub "${Stage}-${Team}-jobs", VisibilityTimeout: !Ref Timeout}
   Worker:
     Type: AWS::Lambda::Function
-    Properties: {Handler: app.handler, Runtime: python3.13, Code: src}
+    Properties:
+      Handler: app.handler
+      Runtime: python3.13
+      Code: src
+      VpcConfig: {SubnetIds: !Ref SubnetIds}
+      Environment: {Variables: {TIMEOUT: !Ref Timeout}}
   Mapping:
     Type: AWS::Lambda::EventSourceMapping
     Properties: {FunctionName: !Ref Worker, EventSourceArn: !Ref SharedQueueArn, BatchSize: !Ref Size}
-"""
-CONFIG = """
-version = 0.1
-[default.deploy.parameters]
-parameter_overrides = "Stage=\\"prod\\" Team='the team' ParameterKey=Size,ParameterValue=7 Unknown=1"
-[default.global.parameters]
-parameter_overrides = "Stage=dev Retries=4"
-[test.global.parameters]
-parameter_overrides = ["Stage=dev", "SubnetIds=a,b"]
-[table.local_invoke.parameters.parameter_overrides]
-Stage = "prod"
-Size = 3
-[broken.deploy.parameters]
-parameter_overrides = "Stage"
 """
 
 
@@ -49,17 +39,84 @@ def read(folder: Path, configured: dict[str, str] | None = None, *, lenient: boo
     return read_template(folder / "template.yaml", given, configured=configured, lenient=lenient)
 
 
-def test_a_parameter_without_a_value_gets_the_first_allowed_value_its_minimum_or_its_name(tmp_path: Path) -> None:
+def test_a_parameter_that_is_needed_gets_its_first_allowed_value_its_minimum_or_its_name(tmp_path: Path) -> None:
     template = read(tmp_path)
     assert template.placeholders == {
         "Stage": "dev",
         "Team": "Team",
         "Timeout": "60",
-        "Retries": "1",
-        "SubnetIds": "SubnetIds",
         "SharedQueueArn": "SharedQueueArn",
     }
-    assert template.queues["dev-Team-jobs"].visibility_timeout_seconds == 60
+    assert template.missing == ("Stage", "Team", "Timeout", "Retries", "SubnetIds", "SharedQueueArn")
+    assert template.functions["Worker"].environment == {"TIMEOUT": "60"}
+    assert "dev-Team-jobs" in template.queues
+
+
+MADE_UP = """
+Parameters:
+  Seconds: {Type: Number}
+  Count: {Type: Number, MinValue: 5}
+  DeadLettersArn: {Type: String}
+  Level: {Type: String, AllowedValues: [WARN, INFO]}
+  Stage: {Type: String}
+  Pattern: {Type: String}
+  Bucket: {Type: String}
+  Unused: {Type: String}
+Conditions: {IsProd: !Equals [!Ref Stage, prod]}
+Resources:
+  Jobs:
+    Type: AWS::SQS::Queue
+    Properties:
+      QueueName: !Sub "jobs-${Stage}"
+      VisibilityTimeout: !Ref Seconds
+      DelaySeconds: !If [IsProd, 9, 3]
+      RedrivePolicy: {deadLetterTargetArn: !Ref DeadLettersArn, maxReceiveCount: !Ref Count}
+  Worker:
+    Type: AWS::Lambda::Function
+    Properties:
+      Handler: app.handler
+      Code: {S3Bucket: !Ref Bucket, S3Key: code.zip}
+      Timeout: 45
+      MemorySize: !Ref Count
+      LoggingConfig: {LogFormat: JSON, ApplicationLogLevel: !Ref Level}
+      DeadLetterConfig: {TargetArn: !Ref DeadLettersArn}
+      Role: !GetAtt Role.Arn
+  Role: {Type: AWS::IAM::Role, Properties: {Policies: [{PolicyDocument: {Statement: [{Resource: !Ref Unused}]}}]}}
+  Mapping:
+    Type: AWS::Lambda::EventSourceMapping
+    Properties:
+      FunctionName: !Ref Worker
+      EventSourceArn: !GetAtt Jobs.Arn
+      BatchSize: !Ref Count
+      ScalingConfig: {MaximumConcurrency: !If [IsProd, 50, !Ref Count]}
+      FilterCriteria: {Filters: [{Pattern: !Ref Pattern}, {Pattern: "{}"}]}
+  Settings:
+    Type: AWS::Lambda::EventInvokeConfig
+    Properties: {FunctionName: !Ref Worker, MaximumRetryAttempts: !Ref Count}
+"""
+
+
+def test_a_property_that_needs_a_made_up_value_has_the_default_of_aws(tmp_path: Path) -> None:
+    (tmp_path / "template.yaml").write_text(MADE_UP)
+    template = read_template(tmp_path / "template.yaml", lenient=True)
+    [queue], [worker], [mapping] = template.queues.values(), template.functions.values(), template.mappings
+    # Lambda accepts the mapping, so the visibility timeout is at least the timeout of the function
+    assert (queue.name, queue.attributes) == ("jobs-Stage", {"DelaySeconds": "3", "VisibilityTimeout": "45"})
+    assert queue.dead_letter_arn == "arn:aws:sqs:us-east-1:123456789012:DeadLettersArn"
+    assert queue.max_receive_count == 10
+    assert (worker.memory_mb, worker.log_level, worker.asynchronous) == (128, "WARN", TemplateAsync())
+    assert (mapping.batch_size, mapping.maximum_concurrency, mapping.filters) == (10, None, ())
+    assert set(template.placeholders) == {"DeadLettersArn", "Level", "Stage"}
+    assert set(template.defaulted.items()) == {
+        ("Jobs.VisibilityTimeout", "Seconds"),
+        ("Jobs.RedrivePolicy.maxReceiveCount", "Count"),
+        ("Worker.MemorySize", "Count"),
+        ("Worker.DeadLetterConfig.TargetArn", "DeadLettersArn"),
+        ("Mapping.BatchSize", "Count"),
+        ("Mapping.ScalingConfig.MaximumConcurrency", "Count"),
+        ("Mapping.FilterCriteria.Filters.0.Pattern", "Pattern"),
+        ("Settings.MaximumRetryAttempts", "Count"),
+    }
 
 
 def test_a_queue_given_by_a_parameter_without_a_value_has_the_name_of_the_parameter(tmp_path: Path) -> None:
@@ -80,40 +137,4 @@ def test_given_values_precede_those_of_samconfig_which_precede_defaults(tmp_path
     template = read(tmp_path, {"Team": "a", "Size": "9", "Stage": "prod", "Unknown": "1"}, Team="b")
     assert "prod-b-jobs" in template.queues
     assert template.mappings[0].batch_size == 9
-    assert set(template.placeholders) == {"Timeout", "Retries", "SubnetIds", "SharedQueueArn"}
-
-
-@pytest.mark.parametrize(
-    ("environment", "values"),
-    [
-        (None, {"Stage": "prod", "Team": "the team", "Size": "7", "Unknown": "1", "Retries": "4"}),
-        ("test", {"Stage": "dev", "SubnetIds": "a,b"}),
-        ("table", {"Stage": "prod", "Size": "3"}),
-    ],
-)
-def test_samconfig_has_parameters_by_environment_and_command(
-    tmp_path: Path, environment: str | None, values: dict[str, str]
-) -> None:
-    (tmp_path / "samconfig.toml").write_text(CONFIG)
-    for template in ("template.yaml", ".aws-sam/build/template.yaml", "cdk.out/App.template.json"):
-        assert configured_values(tmp_path / template, environment) == values
-
-
-@pytest.mark.parametrize(
-    ("config", "environment", "text"),
-    [
-        (CONFIG, "staging", "has no environment staging .--config-env.; it has default, test, table, broken"),
-        (CONFIG, "broken", "parameter_overrides of broken.deploy.parameters must be NAME=VALUE ...: got 'Stage'"),
-        ("[default", None, "samconfig.toml is not TOML"),
-    ],
-)
-def test_a_samconfig_that_cannot_be_used_is_refused(
-    tmp_path: Path, config: str, environment: str | None, text: str
-) -> None:
-    (tmp_path / "samconfig.toml").write_text(config)
-    with pytest.raises(UsageError, match=text):
-        configured_values(tmp_path / "template.yaml", environment)
-
-
-def test_a_project_need_not_have_a_samconfig(tmp_path: Path) -> None:
-    assert configured_values(tmp_path / "template.yaml", None) == {}
+    assert template.missing == ("Timeout", "Retries", "SubnetIds", "SharedQueueArn")

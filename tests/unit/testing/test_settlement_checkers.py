@@ -170,7 +170,7 @@ def test_a_message_received_more_than_1000_times_breaks_no_rule(sandbox: Sandbox
     def handler(message: Message) -> None:
         raise ValueError("as always")
 
-    sandbox.queue("orders", retention=1_010 * 900)
+    sandbox.queue("orders", retention=720 * 900)
     sandbox.connect(handler, "orders")
     sandbox.send("orders", "1")
     report = sandbox.run(check=False)

@@ -54,6 +54,9 @@ class Message(Generic[T]):
     def __repr__(self) -> str:
         return f"<Message {self.id!r} of {self.queue}, attempt {self.attempt}>"
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _OF_POWERTOOLS]
+
     # properties
 
     @property
@@ -301,6 +304,42 @@ def mark_forked(message: Message[Any]) -> None:
     delivery: Any = invocation.deliveries.setdefault(message._delivery_id, cast("Any", _Forked))
     if delivery is not _Forked:
         delivery.verdict = _Forked.verdict
+
+
+class _OfPowertools:
+    """An attribute of Powertools' ``SQSRecord`` that a message has not. Its AttributeError names the one it has.
+
+    A ``__getattr__`` of `Message` would slow down all its attributes.
+    """
+
+    def __init__(self, name: str, instead: str) -> None:
+        self._text = f"'Message' object has no attribute {name!r}; use {instead}"
+
+    def __get__(self, message: object, owner: type) -> Any:
+        raise AttributeError(self._text)
+
+
+_OF_POWERTOOLS = {
+    "json_body": "message.json()",
+    "message_attributes": 'message.attributes: message.attributes["name"] is the value',
+    "message_id": "message.id, which all copies of the message have, or message.delivery_id, SQS's own",
+    "event_source_arn": "message.queue, the name of the queue, or message.record.event_source_arn",
+    "queue_url": "message.queue, the name of the queue, or message.record.queue_url",
+    **{
+        name: f"message.record.{name}"
+        for name in (
+            "aws_region",
+            "decoded_nested_s3_event",
+            "decoded_nested_sns_event",
+            "event_source",
+            "md5_of_body",
+            "raw_event",
+            "receipt_handle",
+        )
+    },
+}
+for _name, _instead in _OF_POWERTOOLS.items():
+    setattr(Message, _name, _OfPowertools(_name, _instead))
 
 
 def delivery_of(message: Message[Any]) -> Delivery:

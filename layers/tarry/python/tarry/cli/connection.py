@@ -26,6 +26,7 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool, queue: str = ""
         from botocore.exceptions import ConnectionError as NotConnected
 
         from tarry.local.aws.client import endpoint_of, sqs_client
+        from tarry.local.instances import instance_here
         from tarry.sqs.refusals import error_code, is_no_queue
     from tarry.errors import SendError
 
@@ -33,12 +34,12 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool, queue: str = ""
         refuse("--aws and --endpoint-url cannot be combined: give one of them")
     client: Any = None
     try:
-        client = sqs_client(endpoint_of(endpoint_url, os.environ, aws=aws))
+        client = sqs_client(endpoint_of(endpoint_url, os.environ, aws=aws, running=instance_here))
         yield client
     except NotConnected as error:
         refuse(
-            f"no SQS answers at {place(client)}: start tarry local, or give its address (--endpoint-url URL) if it has "
-            f"another port, or --aws ({error})",
+            f"no SQS answers at {place(client)}: start tarry local, or give its address (--endpoint-url URL) if it "
+            f"runs another template on another port, or --aws ({error})",
             1,
         )
     except ClientError as error:
@@ -82,8 +83,9 @@ def queues_of_stack(client: Any, stack: str) -> dict[str, str]:
         UsageError: the SQS is that of `tarry local`.
     """
     from tarry.local.aws.client import client_at, endpoint_of
+    from tarry.local.instances import instance_here
 
-    if place(client) == endpoint_of(None, {}):
+    if place(client) in (endpoint_of(None, {}), endpoint_of(None, {}, running=instance_here)):
         raise UsageError(f"tarry local has no stacks: add --aws for the stack {stack} on AWS")
     return stack_queues(client_at(None if place_is_aws(client) else place(client), "cloudformation"), stack)
 

@@ -71,6 +71,17 @@ def libraries(command: str, extras: str) -> Iterator[None]:
         refuse(f"{command} needs {library}; install it with: {install_command(extras)}")
 
 
+def of_tarry_local() -> str:
+    """Return the option for the queues of the `tarry local` that runs the template here; empty if there is none."""
+    try:
+        from tarry.local.instances import instance_here
+
+        found = instance_here()
+    except ModuleNotFoundError:  # of the extra that reads templates
+        return ""
+    return f"for the queues of the tarry local that runs here: --endpoint-url {found.url}" if found else ""
+
+
 def _line(error: Exception) -> str | None:
     if isinstance(error, (UsageError, *_loaded("tarry.template.model", "TemplateError"))):
         return str(error)
@@ -100,15 +111,14 @@ def _aws_error_text(error: Exception) -> str:
     response = getattr(error, "response", None)
     code = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
     if name in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"):
-        return f"no usable AWS credentials ({error}): {CREDENTIALS}"
+        return "; ".join(filter(None, [f"no usable AWS credentials ({error}): {CREDENTIALS}", of_tarry_local()]))
     if name in ("TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOTokenLoadError") or "Expired" in code:
         return f"the AWS credentials have expired ({error}): {CREDENTIALS}"
     if code in ("InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch"):
         return f"AWS rejects the credentials ({error}): {CREDENTIALS}"
     if name == "NoRegionError":
-        return (
-            "no AWS region is set: set AWS_REGION, or give a region (--region); "
-            "for the queues of tarry local: --endpoint-url http://127.0.0.1:4576"
+        return "no AWS region is set: set AWS_REGION, or give a region (--region); " + (
+            of_tarry_local() or "for the queues of tarry local: --endpoint-url http://127.0.0.1:4576"
         )
     if "AccessDenied" in code or code in ("AuthorizationError", "UnauthorizedOperation"):
         return f"AWS denies access: {error}; the credentials need this permission"

@@ -57,16 +57,16 @@ def invoke(  # noqa: PLR0917 the options of the command
     2 wrong usage.
     """
     with libraries("tarry invoke", "local"):
-        from tarry.local.aws.client import endpoint_of, is_aws
-        from tarry.local.aws.client import region as usual_region
+        from tarry.local.aws.client import endpoint_of, given_region, is_aws
         from tarry.local.events import not_sqs
         from tarry.local.functions.calling import call, read_event, variables
         from tarry.local.functions.variables import read_overrides
         from tarry.local.plan import function_named
         from tarry.local.project import note_builds, read_project, template_path, with_placeholders
         from tarry.local.show.log import LogReader
+        from tarry.simulator.batch_errors import batch_error
 
-    log = LogReader(verbose=True)
+    log = LogReader(verbose=True, whole_batches=False)
     refused = False
 
     def print_log(event: HistoryEvent) -> None:
@@ -82,7 +82,7 @@ def invoke(  # noqa: PLR0917 the options of the command
             found = read_project(
                 template_path(template, note),
                 pairs(parameter or [], "--parameter"),
-                region or usual_region(),
+                region or given_region(),
                 config_env,
                 note,
                 strict=strict,
@@ -102,7 +102,8 @@ def invoke(  # noqa: PLR0917 the options of the command
         raise typer.Exit(130) from None
     typer.echo(_shown(answer.value))
     if answer.kind != "returned":
-        refuse(f"{called.logical_id}: {answer.text}", 1)
+        batch = batch_error(answer.value, ())
+        refuse(f"{called.logical_id}: {batch.heading if batch else answer.text}", 1)
 
 
 def _shown(value: Any) -> str:

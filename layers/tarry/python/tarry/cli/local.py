@@ -141,7 +141,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
         return
     with libraries("tarry local", "local,local-aws"):
         from tarry.lint import findings_at_start
-        from tarry.local.aws.client import endpoint_of, region
+        from tarry.local.aws.client import endpoint_of, given_region
         from tarry.local.functions.variables import read_overrides
         from tarry.local.plan import RunSettings, make_plan
         from tarry.local.project import template_path
@@ -177,7 +177,7 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
                 config_env=config_env,
                 strict_parameters=strict_parameters,
                 overrides=read_overrides(env or []),
-                region=region(),
+                region=given_region(),
                 endpoint_url=endpoint_of(endpoint_url, {}) if endpoint_url else None,
                 port=port,
                 watch=watch,
@@ -208,11 +208,13 @@ def local(  # noqa: PLR0913, PLR0917 the options of the command
 def _print_env(port: int | None) -> None:
     """Print the command that lets AWS SDKs use a `tarry local` that runs."""
     with libraries("tarry local", "local"):
-        from tarry.local.aws.client import DEFAULT_PORT, exports_at
+        from tarry.local.aws.client import endpoint_of, exports_at
         from tarry.local.aws.isolation import HOST
+        from tarry.local.instances import instance_here
 
     with refusals():
-        typer.echo(exports_at(f"http://{HOST}:{port or DEFAULT_PORT}"))
+        url = endpoint_of(f"http://{HOST}:{port}" if port else None, {}, running=instance_here)
+        typer.echo(exports_at(str(url)))
 
 
 def _run(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport | None:

@@ -34,7 +34,7 @@ ConfigEnv = Annotated[
     typer.Option(
         "--config-env",
         metavar="NAME",
-        help="The environment of samconfig.toml with the parameters; by default default.",
+        help="The environment of samconfig.toml or .yaml with the parameters; by default default.",
         show_default=False,
     ),
 ]
@@ -49,7 +49,8 @@ LocalEndpointUrl = Annotated[
     typer.Option(
         "--endpoint-url",
         metavar="URL",
-        help=f"The SQS to use; by default AWS_ENDPOINT_URL_SQS, AWS_ENDPOINT_URL, or tarry local ({LOCAL_URL}).",
+        help="The SQS to use; by default AWS_ENDPOINT_URL_SQS, AWS_ENDPOINT_URL, the tarry local that runs the "
+        f"template in this directory, or {LOCAL_URL}.",
         show_default=False,
     ),
 ]
@@ -85,7 +86,8 @@ TemplateFile = Annotated[
         "--template",
         "-t",
         metavar="FILE",
-        help="All dead-letter queues of a SAM template; by default of template.yaml.",
+        help="All dead-letter queues of a template; by default of the stack in samconfig.toml or .yaml, or else of the "
+        "template in this directory.",
     ),
 ]
 StackName = Annotated[

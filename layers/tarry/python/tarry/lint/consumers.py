@@ -1,18 +1,24 @@
-"""A function's consumer, read from its code without running it: its failure steps, attempts, model and decorators."""
+"""A function's consumer, read from its code without running it: whether it has one, and with which settings."""
 
 import ast
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tarry.lint.imports import imports_in
+from tarry.lint.imports import ImportStatement
 from tarry.lint.sources import SourceFile, Sources, modules_named
+from tarry.template import TemplateFunction
 
 QUEUE_POSITION = {"DeadLetter": 0, "SendAgain": 3}
 """The position of the argument ``queue`` of each step that sends messages."""
 MAX_DEPTH = 10
+"""The number of imports that are followed from the module of the handler to the one that defines it."""
+DECORATORS = frozenset({"consumer", "batch_consumer"})
+MAKERS = DECORATORS | {"Consumer"}
+"""The names of tarry that make a consumer."""
+GENERICS = frozenset({"Message", "Batch"})
 POWERTOOLS = "aws_lambda_powertools"
 
 
@@ -66,39 +72,94 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def consumer_of(sources: Sources, module: str, name: str) -> ConsumerCode | None:
     """Return the consumer that a handler is; None if it is not certain that it is a consumer of tarry."""
-    return _Reader(sources).consumer_of(module, name)
+    return _Reader([sources]).consumer_of(module, name)
+
+
+def is_consumer(function: TemplateFunction) -> bool:
+    """Return whether the handler of a function is a consumer of tarry, or calls one, as far as its source tells."""
+    if function.code is None or not function.handler:
+        return False
+    module, _, name = function.handler.rpartition(".")
+    roots = [function.code, *(each for layer in function.layers for each in (layer / "python", layer))]
+    return _Reader([Sources(root) for root in roots]).is_handler(module.replace("/", "."), name)
 
 
 class _Reader:
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
+    """A reader of the files in some places, the first that has a module."""
+
+    def __init__(self, places: Sequence[Sources]) -> None:
+        self._places = places
+        self._codes: dict[str, _Code | None] = {}
 
     def consumer_of(self, module: str, name: str, depth: int = 0) -> ConsumerCode | None:
-        file = self._sources.file_of(module)
-        if file is None or depth > MAX_DEPTH:
+        """Return the consumer that a name is; None if it is not certain that it is one."""
+        code = self._code(module, depth)
+        if code is None or name not in code.certain:
             return None
-        code = _Code(file)
-        found: ConsumerCode | None = None
-        for node in file.tree.body:
-            match node:
-                case ast.FunctionDef() | ast.AsyncFunctionDef() if node.name == name:
-                    found = code.consumer_among(node.decorator_list, node)
-                case ast.Assign(targets=[ast.Name(id=target)], value=ast.Name(id=other)) if target == name:
-                    found = self.consumer_of(module, other, depth + 1)
-                case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
-                    calls = [each for each in ast.walk(value) if isinstance(each, ast.Call)]
-                    made = code.consumer_among(calls)
-                    found = made and made._replace(above=())  # calls, whose order is not that of decorators
-                case ast.ImportFrom():
-                    for each in node.names:
-                        if (each.asname or each.name) == name:
-                            found = self._imported(node, each.name, file, depth)
-        return found
+        match code.bound[name]:
+            case _Import(origin, original):
+                return self.consumer_of(origin, original, depth + 1)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() as function:
+                return code.consumer_among(function.decorator_list, function)
+            case ast.Name(id=other) if other in code.bound:
+                return self.consumer_of(module, other, depth + 1)
+            case value:
+                calls = [each for each in ast.walk(value) if isinstance(each, ast.Call)]
+                made = code.consumer_among(calls)
+                return made and made._replace(above=())  # calls, whose order is not that of decorators
 
-    def _imported(self, node: ast.ImportFrom, name: str, file: SourceFile, depth: int) -> ConsumerCode | None:
-        [statement] = imports_in(ast.Module([node], []))
-        modules = modules_named(statement, file)
-        return self.consumer_of(next(modules, ""), name, depth + 1)
+    def is_handler(self, module: str, name: str, depth: int = 0) -> bool:
+        """Return whether a name is a consumer, or a function that calls one."""
+        code = self._code(module, depth)
+        match code.bound.get(name) if code else None:
+            case None:
+                return False
+            case _Import(origin, original):
+                return self.is_handler(origin, original, depth + 1)
+            case definition:
+                called = [each.func for each in ast.walk(definition) if isinstance(each, ast.Call)]
+                names = [name, *(each.id for each in called if isinstance(each, ast.Name))]
+                return any(self._is_consumer(module, each, depth) for each in names)
+
+    def _is_consumer(self, module: str, name: str, depth: int, seen: frozenset[str] = frozenset()) -> bool:
+        """Return whether a name is a consumer of tarry: decorated as one, or assigned from one."""
+        code = self._code(module, depth)
+        if code is None or name in seen:
+            return False
+        match code.bound.get(name):
+            case None:
+                return False
+            case _Import(origin, original):
+                return self._is_consumer(origin, original, depth + 1)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() as function:
+                parts: Sequence[ast.AST] = function.decorator_list
+            case value:
+                parts = [value]
+        nodes = [node for part in parts for node in ast.walk(part)]
+        return any(
+            isinstance(node, ast.Name | ast.Attribute)
+            and (
+                code.name_in_tarry(node) in MAKERS
+                or (isinstance(node, ast.Name) and self._is_consumer(module, node.id, depth, seen | {name}))
+            )
+            for node in nodes
+        )
+
+    def _code(self, module: str, depth: int) -> "_Code | None":
+        if depth > MAX_DEPTH:
+            return None
+        if module not in self._codes:
+            files = (place.file_of(module) for place in self._places)
+            file = next((each for each in files if each is not None), None)
+            self._codes[module] = None if file is None else _Code(file)
+        return self._codes[module]
+
+
+class _Import(NamedTuple):
+    """The origin of an imported name; ``name`` is empty for a module."""
+
+    module: str
+    name: str
 
 
 def _parsed(annotation: ast.expr) -> ast.expr:
@@ -114,28 +175,59 @@ class _Code:
     """A file: what its names mean, as far as this shows without running it."""
 
     def __init__(self, file: SourceFile) -> None:
-        self._of_tarry: dict[str, str] = {}
-        """The names of tarry by the name in the file; empty for the module itself."""
-        self._of_powertools: dict[str, str] = {}
-        """The names of Powertools by the name in the file."""
-        self._values: dict[str, ast.expr] = {}
+        self.bound: dict[str, ast.AST | _Import] = {}
+        """The definition, value or import of each name at the top level; the last one."""
+        self.certain: set[str] = set()
+        """The names whose last definition is under no condition."""
+        self._file = file
+        for node, is_certain in _top_level(file.tree.body):
+            for name, what in self._bindings(node):
+                self.bound[name] = what
+                (self.certain.add if is_certain else self.certain.discard)(name)
+        assigned = Counter(
+            node.id for node in ast.walk(file.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        )
+        self._values = {
+            name: what
+            for name, what in self.bound.items()
+            if isinstance(what, ast.expr) and name in self.certain and assigned[name] == 1
+        }
         """The values of names that are assigned once."""
-        self._path = file.path
-        assigned = Counter[str]()
-        for node in ast.walk(file.tree):
-            match node:
-                case ast.ImportFrom(module="tarry", level=0):
-                    self._of_tarry |= {each.asname or each.name: each.name for each in node.names}
-                case ast.ImportFrom(module=str(module), level=0) if module.partition(".")[0] == POWERTOOLS:
-                    self._of_powertools |= {each.asname or each.name: each.name for each in node.names}
-                case ast.Import():
-                    self._of_tarry |= {each.asname or each.name: "" for each in node.names if each.name == "tarry"}
-                case ast.Name(id=name, ctx=ast.Store()):
-                    assigned[name] += 1
-        for node in file.tree.body:
-            match node:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value) if assigned[name] == 1:
-                    self._values[name] = value
+
+    def _bindings(self, node: ast.stmt) -> Iterator[tuple[str, ast.AST | _Import]]:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield node.name, node
+            case ast.Assign(targets=targets, value=value):
+                yield from ((each.id, value) for each in targets if isinstance(each, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                yield name, value
+            case ast.Import():
+                for each in node.names:
+                    top = each.name.partition(".")[0]
+                    yield each.asname or top, _Import(each.name if each.asname else top, "")
+            case ast.ImportFrom():
+                statement = ImportStatement(node.module or "", (), node.level, node.lineno)
+                module = next(modules_named(statement, self._file), "")
+                yield from ((each.asname or each.name, _Import(module, each.name)) for each in node.names)
+
+    def name_in_tarry(self, node: ast.expr) -> str | None:
+        """Return the name in tarry for which an expression stands."""
+        match node:
+            case ast.Name(id=name):
+                return self._imported(name, "tarry")
+            case ast.Attribute(value=ast.Name(id=module), attr=name) if self.bound.get(module) == ("tarry", ""):
+                return name
+            case _:
+                return None
+
+    def _imported(self, name: str, package: str) -> str | None:
+        """Return the name in a package that a name is imported from."""
+        match self.bound.get(name):
+            case _Import(module, original) if module.partition(".")[0] == package:
+                return original or None
+            case _:
+                return None
 
     def consumer_among(self, decorators: Sequence[ast.expr], function: Function | None = None) -> ConsumerCode | None:
         """Return the consumer that one of these decorators makes of a function, the topmost first."""
@@ -148,7 +240,7 @@ class _Code:
     def _consumer(self, node: ast.expr, function: Function | None) -> ConsumerCode | None:
         """Return what ``consumer``, ``consumer(...)`` or a partial of it makes; None for another expression."""
         call = node if isinstance(node, ast.Call) else None
-        if self._name(call.func if call else node) not in {"consumer", "batch_consumer"}:
+        if self.name_in_tarry(call.func if call else node) not in DECORATORS:
             return None
         if call is None:
             attempts = Attempts(DEFAULT_MAX_ATTEMPTS, is_default=True)
@@ -162,21 +254,22 @@ class _Code:
     def _model(self, value: ast.expr | None, function: Function | None) -> tuple[Path, int] | None:
         """Return the place of the model: the setting ``model``, or ``Message[Order]`` in an annotation."""
         if value is not None and not isinstance(value, ast.Constant):
-            return self._path, value.lineno
+            return self._file.path, value.lineno
         arguments = [*function.args.posonlyargs, *function.args.args] if function else []
         for annotation in filter(None, (each.annotation for each in arguments[:1])):
             for node in ast.walk(_parsed(annotation)):
                 match node:
-                    case ast.Subscript(value=generic, slice=model) if self._name(generic) in {"Message", "Batch"}:
+                    case ast.Subscript(value=generic, slice=model) if self.name_in_tarry(generic) in GENERICS:
                         is_open = isinstance(model, ast.Name | ast.Attribute) and ast.unparse(model).endswith("Any")
-                        return None if is_open or ast.unparse(model) == "object" else (self._path, annotation.lineno)
+                        place = self._file.path, annotation.lineno
+                        return None if is_open or ast.unparse(model) == "object" else place
         return None
 
     def _attempts(self, settings: Mapping[str | None, ast.expr | None]) -> Attempts | None:
         match settings.get("policy"):
             case None | ast.Constant(value=None):
                 pass
-            case ast.Call(func=function, args=[], keywords=keywords) if self._name(function) == "RetryPolicy":
+            case ast.Call(func=function, args=[], keywords=keywords) if self.name_in_tarry(function) == "RetryPolicy":
                 settings = {keyword.arg: self._value(keyword.value) for keyword in keywords}
             case _:
                 return None
@@ -191,8 +284,8 @@ class _Code:
     def _decorator(self, node: ast.expr) -> Decorator | None:
         made = self._value(node)
         function = made.func if isinstance(made, ast.Call) else made
-        known = self._of_powertools.get(function.id) if isinstance(function, ast.Name) else None
-        return Decorator(known, self._path, node.lineno) if known else None
+        known = self._imported(function.id, POWERTOOLS) if isinstance(function, ast.Name) else None
+        return Decorator(known, self._file.path, node.lineno) if known else None
 
     def _lists(self, given: ast.expr | None) -> Steps:
         if isinstance(given, ast.Dict):
@@ -216,7 +309,7 @@ class _Code:
                 return ()
 
     def _step(self, node: ast.expr | None) -> Step | None:
-        if not isinstance(node, ast.Call) or (kind := self._name(node.func)) is None:
+        if not isinstance(node, ast.Call) or (kind := self.name_in_tarry(node.func)) is None:
             return None
         position = QUEUE_POSITION.get(kind, len(node.args))
         given = [*node.args[position : position + 1], *(each.value for each in node.keywords if each.arg == "queue")]
@@ -232,12 +325,11 @@ class _Code:
         """Return the value of a name that is assigned once, or the expression itself."""
         return self._values.get(node.id, node) if isinstance(node, ast.Name) else node
 
-    def _name(self, node: ast.expr) -> str | None:
-        """Return the name in tarry for which an expression stands."""
-        match node:
-            case ast.Name(id=name):
-                return self._of_tarry.get(name) or None
-            case ast.Attribute(value=ast.Name(id=module), attr=name) if self._of_tarry.get(module) == "":
-                return name
-            case _:
-                return None
+
+def _top_level(body: Sequence[ast.stmt], *, is_certain: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
+    """Yield the statements of a module, those under ``if`` and ``try`` too, and whether each is certain to run."""
+    for node in body:
+        yield node, is_certain
+        if isinstance(node, ast.If | ast.Try):
+            below = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt)]
+            yield from _top_level(below, is_certain=False)

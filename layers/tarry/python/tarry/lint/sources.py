@@ -1,14 +1,18 @@
 """The files of a function: which of them its handler loads, and what these import from elsewhere."""
 
 import ast
+import warnings
 from collections import deque
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from tarry.lint.imports import ImportStatement, imports_in
 
 PATH_CHANGES = (b"sys.path", b"addsitedir")
+MOST_FILES = 500
+"""The number of parsed files that are kept."""
 
 
 class SourceFile(NamedTuple):
@@ -83,13 +87,20 @@ class Sources:
     def _parsed(self, path: Path, package: str) -> SourceFile | None:
         if path not in self._files:
             try:
-                text = path.read_bytes()
-                tree = ast.parse(text)
-                changes_path = any(each in text for each in PATH_CHANGES)
-                self._files[path] = SourceFile(path, package, tree, tuple(imports_in(tree)), changes_path)
+                self._files[path] = _file(path, package, path.stat().st_mtime_ns)
             except (OSError, SyntaxError, ValueError, RecursionError):  # importing the handler reports it
                 self._files[path] = None
         return self._files[path]
+
+
+@lru_cache(MOST_FILES)
+def _file(path: Path, package: str, changed_at: int) -> SourceFile:
+    """Return a parsed file; ``changed_at`` tells a changed file from one that was parsed before."""
+    text = path.read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the source: they are not about tarry
+        tree = ast.parse(text)
+    return SourceFile(path, package, tree, tuple(imports_in(tree)), any(each in text for each in PATH_CHANGES))
 
 
 def modules_named(statement: ImportStatement, file: SourceFile) -> Iterator[str]:

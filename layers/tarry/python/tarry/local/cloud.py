@@ -20,14 +20,16 @@ from tarry.local.functions.code import CannotImport, FunctionCode
 from tarry.local.functions.host import ProcessFunction
 from tarry.local.functions.launcher import Launcher
 from tarry.local.functions.variables import Endpoints, variables_of
-from tarry.local.plan import RunPlan, RunSettings, settings_of
-from tarry.local.project import Note
+from tarry.local.mappings import settings_of
+from tarry.local.plan import RunPlan, RunSettings
+from tarry.local.project import Note, with_placeholders
 from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History, HistoryEvent
 from tarry.simulator.http import PortTaken, serve
 from tarry.simulator.lambda_invoke import Invoker, InvokeTarget, UnknownFunction
 from tarry.simulator.mapping import EventSourceMapping
 from tarry.simulator.mapping_settings import MappingSettings
+from tarry.simulator.recursion import Lineage
 from tarry.simulator.sqs import Sqs
 from tarry.template import Template, TemplateError, TemplateFunction, TemplateMapping
 from tarry.template.code import missing_code
@@ -51,6 +53,8 @@ class LocalCloud:
     scheduler: AsyncioScheduler
     history: History
     launcher: Launcher
+    lineage: Lineage | None = None
+    """Detects recursive loops; None with another SQS, which does not tell who sends a message."""
     functions: dict[str, ProcessFunction] = field(default_factory=dict)
     """By name."""
     mappings: dict[str, EventSourceMapping] = field(default_factory=dict)
@@ -59,6 +63,11 @@ class LocalCloud:
     """Invokes functions for the code of others; None with another SQS."""
     is_started: bool = False
     _removed: list[ProcessFunction] = field(default_factory=list)
+
+    @property
+    def consumed(self) -> list[str]:
+        """The queues whose messages a function gets."""
+        return list(dict.fromkeys(each.queue for each in self.plan.all_mappings if each.logical_id in self.mappings))
 
     def start(self) -> None:
         """Start the event source mappings."""
@@ -99,7 +108,9 @@ class LocalCloud:
     def host(self, code: FunctionCode) -> ProcessFunction:
         """Make the host of a function; no process is started."""
         on_broken = partial(self.show_broken, code.function.name) if self.settings.watch else None
-        host = ProcessFunction(code.function, code.variables, self.history, self.launcher, on_broken=on_broken)
+        host = ProcessFunction(
+            code.function, code.variables, self.history, self.launcher, on_broken=on_broken, lineage=self.lineage
+        )
         host.on_limit = partial(self._limit, code.function.name)
         return host
 
@@ -116,10 +127,17 @@ class LocalCloud:
             if problem := missing_code(function):
                 raise UnknownFunction(f"{name} is not run here: {problem}")
             try:
-                self.functions[name] = self.host(self.code_of(function))
+                self.functions[name] = self.host(self.code_of(self._filled(name)))
             except (UsageError, TemplateError) as error:
                 raise UnknownFunction(f"{name} is not run here: {error}") from error
         return target_of(function, self.functions[name])
+
+    def _filled(self, name: str) -> TemplateFunction:
+        """Return a function that is invoked by code, with its placeholders: those of consumers are in the plan."""
+        template, settings = self.plan.template, self.settings
+        if not settings.is_strict:
+            template = with_placeholders(template, [name], settings.overrides, self.note)
+        return template.functions[name]
 
     def remove(self, function: str) -> None:
         """Remove a function that no mapping invokes any more; its current invocations end first."""
@@ -130,7 +148,9 @@ class LocalCloud:
     def show_broken(self, function: str, error: UsageError) -> None:
         """Show why a function cannot be imported, and what happens to its messages."""
         host = self.functions[function]
-        goes_on = "the code from before keeps running" if host.limit else "its messages wait in their queue"
+        has_queue = any(mapping.function == function for mapping in self.plan.all_mappings)
+        waits = "its messages wait in their queue" if has_queue else "its invocations are throttled"
+        goes_on = "the code from before keeps running" if host.limit else waits
         frames, problem = error.details, str(error)
         if isinstance(error, CannotImport):
             frames, problem = error.frames, f"{host.function.logical_id} cannot be imported: {one_line(error.why)}"
@@ -190,6 +210,7 @@ async def running(
         cloud = LocalCloud(url, plan, settings, sqs, backing, scheduler, history, launcher)
         if isinstance(sqs, EmbeddedSqs):
             invoking.invoker = cloud.invoker = cloud.make_invoker(sqs)
+            cloud.lineage = Lineage(history)
         for text in await cloud.update_backing(plan.template, sqs.urls):
             note(text)
         if isinstance(backing, EmbeddedBacking) and settings.seed:
@@ -250,7 +271,8 @@ def _backing(
 async def _start_functions(cloud: LocalCloud, note: Note) -> None:
     """Start the functions, each with one process that has imported its handler.
 
-    Leave out a function that does not work if the plan does not need it.
+    Leave out a function that does not work if the plan does not need it, and one in Node.js whose packages are not
+    installed, unless it was named or the event needs it, or no function is left.
     """
     plan, functions = cloud.plan, cloud.functions
     needed = {mapping.function for mapping in plan.mappings}
@@ -263,8 +285,12 @@ async def _start_functions(cloud: LocalCloud, note: Note) -> None:
                 raise
             note(f"{function.logical_id} is not run: {error}")
     started = await asyncio.gather(*(host.warm() for host in functions.values()), return_exceptions=True)
+    is_open = not cloud.settings.functions and cloud.settings.event is None and None in started
     for name, problem in zip(list(functions), started, strict=True):
-        if isinstance(problem, UsageError) and name not in needed:
+        if isinstance(problem, CannotImport) and problem.is_not_installed and (is_open or name not in needed):
+            queues = " and ".join(mapping.queue for mapping in plan.all_mappings if mapping.function == name)
+            note(f"{queues} is served, but {functions.pop(name).function.logical_id} is not run here: {problem.why}")
+        elif isinstance(problem, UsageError) and name not in needed:
             note(f"{functions.pop(name).function.logical_id} is not run: {problem}")
         elif problem is not None:
             raise problem

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tarry.simulator.filters import Filters
 from tarry.template import Template, TemplateMapping
-from tarry.template.queues import with_foreign_queues
+from tarry.template.queues import dead_letter_cycles, with_foreign_queues
 
 MOST_NAMED = 5
 """The most mappings that one hint names."""
@@ -14,10 +14,14 @@ def hints(template: Template, mappings: Sequence[TemplateMapping], *, is_foreign
     """Yield the hints about the mappings that run. ``is_foreign``: the queues may exist elsewhere, with settings."""
     if silent := [mapping.logical_id for mapping in mappings if not mapping.reports_failures]:
         more = f" and {len(silent) - MOST_NAMED} more" if len(silent) > MOST_NAMED else ""
+        names = f"{', '.join(silent[:MOST_NAMED])}{more}"
+        yield f"Without ReportBatchItemFailures, so a batch succeeds or fails as a whole: {names}."
+    consumed = {mapping.queue for mapping in template.mappings}
+    for cycle in dead_letter_cycles(template.queues):
+        ends = ", ".join(name for name in cycle if name not in consumed)
         yield (
-            f"Without ReportBatchItemFailures: {', '.join(silent[:MOST_NAMED])}{more}. If the function returns, its "
-            "whole batch is deleted, whatever it returns; if it raises, the whole batch comes back. With "
-            "FunctionResponseTypes: [ReportBatchItemFailures] in the event, only the messages that it names come back."
+            f"The dead-letter queues {' -> '.join([*cycle, cycle[0]])} form a cycle. A message that always fails ends "
+            f"in a queue that no function consumes ({ends})."
         )
     foreign = [mapping.queue for mapping in mappings if mapping.queue not in template.queues]
     for name in dict.fromkeys(() if is_foreign else foreign):

@@ -1,23 +1,20 @@
 """The settings and the plan of a run, checked against the template before anything starts."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tarry.local.aws.client import is_aws
-from tarry.local.functions.handlers import is_consumer
 from tarry.local.functions.variables import Overrides
 from tarry.local.hints import hints
+from tarry.local.mappings import check_mappings, code_problem_of, note_shared_queues, problem_of, with_code
 from tarry.local.project import Note, note_builds, read_project, with_placeholders
 from tarry.local.routing import routed
 from tarry.local.samples import Sample, read_samples
-from tarry.local.seeding import SeedCall
-from tarry.simulator.errors import InvalidParameterValue
-from tarry.simulator.mapping_settings import MappingSettings
+from tarry.local.seeding import SeedCall, stored_values
 from tarry.template import Template, TemplateFunction, TemplateMapping
-from tarry.template.code import is_elsewhere, missing_code
 from tarry.template.queues import with_foreign_queues
-from tarry.template.runtimes import is_node
 from tarry.tooling.errors import UsageError
 
 
@@ -36,12 +33,13 @@ class RunSettings:
     """The queue for records of the event that name no queue with a function."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     config_env: str | None = None
-    """The environment of samconfig.toml with more parameters; None for ``default``."""
+    """The environment in the samconfig file with more parameters; None for ``default``."""
     strict_parameters: bool = False
     """Refuse a parameter without a value; otherwise it gets a placeholder."""
     overrides: Overrides = field(default_factory=Overrides)
     """Environment variables that override the template."""
-    region: str = "us-east-1"
+    region: str | None = None
+    """The region; None for that of the samconfig file, or the default."""
     endpoint_url: str | None = None
     """The endpoint of another SQS, to use instead of the embedded one."""
     port: int | None = None
@@ -74,13 +72,19 @@ class RunPlan:
 
     queues_only: bool = False
     """Whether no function runs."""
+    in_process: bool = False
+    """Whether the functions run in this process, as with ``--skip-time``."""
 
     @property
     def all_mappings(self) -> list[TemplateMapping]:
         """The required mappings, and all others that can run."""
         if self.queues_only:
             return []
-        return [each for each in self.template.mappings if each in self.mappings or _problem(each, self.template) == ""]
+        return [
+            each
+            for each in self.template.mappings
+            if each in self.mappings or problem_of(each, self.template, in_process=self.in_process) == ""
+        ]
 
 
 def make_plan(settings: RunSettings, note: Note) -> RunPlan:
@@ -97,6 +101,7 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
         settings.region,
         settings.config_env,
         note,
+        stored=stored_values(settings.seed),
         strict=settings.is_strict,
     )
     if settings.queues_only:
@@ -114,16 +119,18 @@ def make_plan(settings: RunSettings, note: Note) -> RunPlan:
             "To serve the queues alone: --queues-only"
         )
     if not settings.functions:
-        mappings = _with_code(mappings, template, settings, note)
-    _check(mappings, template, in_process=settings.skip_time)
+        counts = Counter(sample.queue for sample in samples)
+        mappings = with_code(mappings, template, counts, note, in_process=settings.skip_time)
+    check_mappings(mappings, template, in_process=settings.skip_time)
     if any(sample.receive_count > 1 for sample in samples):
         note("The receive counts in the event are ignored: the embedded SQS starts at 1.")
-    _note_shared_queues(mappings, note)
-    consumers = dict.fromkeys(each.function for each in template.mappings if each.function in template.functions)
+    note_shared_queues(mappings, note)
+    here = (each for each in template.mappings if not code_problem_of(each, template, in_process=settings.skip_time))
+    consumers = dict.fromkeys(each.function for each in here)
     note_builds((template.functions[name] for name in consumers), note)
     if not settings.is_strict:
         template = with_placeholders(template, consumers, settings.overrides, note)
-    plan = RunPlan(samples, template, mappings)
+    plan = RunPlan(samples, template, mappings, in_process=settings.skip_time)
     for hint in hints(template, plan.all_mappings, is_foreign=settings.endpoint_url is not None):
         note(hint)
     return plan
@@ -133,21 +140,6 @@ def _queues_alone(template: Template) -> RunPlan:
     if not with_foreign_queues(template):
         raise UsageError(f"{template.path} has no queue for --queues-only: add a resource of the type AWS::SQS::Queue")
     return RunPlan([], template, [], queues_only=True)
-
-
-def _check(mappings: Iterable[TemplateMapping], template: Template, *, in_process: bool) -> None:
-    for mapping in mappings:
-        if problem := _problem(mapping, template, in_process=in_process):
-            raise UsageError(problem)
-
-
-def _note_shared_queues(mappings: Iterable[TemplateMapping], note: Note) -> None:
-    consumers: dict[str, list[str]] = {}
-    for mapping in mappings:
-        consumers.setdefault(mapping.queue, []).append(mapping.function)
-    for queue, functions in consumers.items():
-        if len(functions) > 1:
-            note(f"{queue} feeds {' and '.join(functions)}: each message goes to one of them, as on AWS.")
 
 
 def function_named(name: str, template: Template) -> TemplateFunction:
@@ -175,77 +167,6 @@ def _only(template: Template, names: Sequence[str]) -> Template:
             )
     wanted = {function.name for function in named}
     return replace(template, mappings=tuple(each for each in template.mappings if each.function in wanted))
-
-
-def _with_code(
-    mappings: Sequence[TemplateMapping], template: Template, settings: RunSettings, note: Note
-) -> list[TemplateMapping]:
-    """Return the mappings without those of functions that cannot run here; their queues are served.
-
-    Raises:
-        UsageError: a queue of the event would have no function left, or the code of all functions is missing.
-    """
-    problems = {mapping: _code_problem(mapping, template, in_process=settings.skip_time) for mapping in mappings}
-    found = [mapping for mapping, problem in problems.items() if not problem]
-    served = {mapping.queue for mapping in found}
-    lost = [problem for mapping, problem in problems.items() if problem and mapping.queue not in served]
-    if lost and settings.event is not None:
-        raise UsageError(lost[0])
-    known = [template.functions.get(mapping.function) for mapping in mappings]
-    if mappings and not found and not any(function and is_elsewhere(function) for function in known):
-        reasons = "; ".join(dict.fromkeys(lost))
-        raise UsageError(f"{template.path}: no function can run here: {reasons}. To serve the queues: --queues-only")
-    for mapping, problem in problems.items():
-        if problem:
-            why = problem.removeprefix(mapping.function).removeprefix(" cannot run here").removeprefix(": ")
-            note(f"{mapping.queue} is served, but {mapping.function} is not run here: {why}")
-    return found
-
-
-def _code_problem(mapping: TemplateMapping, template: Template, *, in_process: bool = False) -> str:
-    """Return why the function of a mapping cannot run here; an empty text if it can."""
-    function = template.functions.get(mapping.function)
-    if function is None:
-        return f"{mapping.logical_id}: {template.path} has no function {mapping.function}"
-    if in_process and is_node(function.runtime):
-        return (
-            f"{function.logical_id} cannot run here: its runtime is {function.runtime}, and --skip-time runs only "
-            "functions in Python; leave out --skip-time"
-        )
-    return missing_code(function)
-
-
-def _problem(mapping: TemplateMapping, template: Template, *, in_process: bool = False) -> str:
-    """Return why the mapping cannot run here; an empty text if it can."""
-    if problem := _code_problem(mapping, template, in_process=in_process):
-        return problem
-    function = template.functions[mapping.function]
-    if not mapping.reports_failures and is_consumer(function):
-        return (
-            f"{template.path}: {template.named(mapping)} (queue {mapping.queue}) lacks ReportBatchItemFailures, and "
-            f"{function.handler} is a consumer of tarry, so Lambda would delete the messages that it reports as "
-            f"failed; add to its event: FunctionResponseTypes: [ReportBatchItemFailures]"
-        )
-    try:
-        settings_of(mapping, template)
-    except InvalidParameterValue as error:
-        return f"{template.path}: AWS refuses {template.named(mapping)}: {error}"
-    return ""
-
-
-def settings_of(mapping: TemplateMapping, template: Template) -> MappingSettings:
-    """Return the settings of a mapping. Raises `InvalidParameterValue` for settings that Lambda refuses."""
-    return MappingSettings(
-        mapping.queue_arn,
-        mapping.function,
-        batch_size=mapping.batch_size,
-        window_seconds=mapping.window_seconds,
-        reports_failures=mapping.reports_failures,
-        maximum_concurrency=mapping.maximum_concurrency,
-        filters=mapping.filters,
-        queue_visibility_seconds=with_foreign_queues(template)[mapping.queue].visibility_timeout_seconds,
-        function_timeout_seconds=template.functions[mapping.function].timeout_seconds,
-    )
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -4,11 +4,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from tarry.local.aws.client import DEFAULT_REGION
 from tarry.local.functions.variables import Overrides
 from tarry.template import Template, TemplateFunction, read_template
+from tarry.template.dynamic import Stored
 from tarry.template.finding import SOURCES, find_template
 from tarry.template.intrinsics import references
-from tarry.template.parameters import configured_values, missing_values
+from tarry.template.parameters import missing_values
+from tarry.template.samconfig import read_samconfig
 
 Note = Callable[[str], None]
 """Print a hint for the developer."""
@@ -29,35 +32,55 @@ def template_path(given: Path | None, note: Note) -> Path:
 
 
 def read_project(
-    path: Path, parameters: Mapping[str, str], region: str, config_env: str | None, note: Note, *, strict: bool = False
+    path: Path,
+    parameters: Mapping[str, str],
+    region: str | None,
+    config_env: str | None,
+    note: Note,
+    *,
+    stored: Stored | None = None,
+    strict: bool = False,
 ) -> Template:
-    """Read a template with the values of samconfig.toml, and note what is not as on AWS.
+    """Read a template with the values of the samconfig file, and note what is not as on AWS.
 
     Args:
         path: The template.
-        parameters: Values with precedence over samconfig.toml.
-        region: The value of ``AWS::Region``.
-        config_env: The environment of samconfig.toml; None for ``default``.
+        parameters: Values with precedence over the samconfig file.
+        region: The value of ``AWS::Region``; None for that of the samconfig file, or the default.
+        config_env: The environment in the samconfig file; None for ``default``.
         note: Called with one line for each kind of difference.
+        stored: Values of SSM parameters and secrets that the template does not make.
         strict: Refuse a parameter without a value; otherwise it gets a placeholder.
 
     Raises:
-        UsageError: samconfig.toml cannot be used.
+        UsageError: the samconfig file cannot be used.
         TemplateError: the template cannot be read, or a parameter has no value and ``strict`` is set.
     """
-    configured = configured_values(path, config_env)
-    template = read_template(path, parameters, region, configured=configured, lenient=True)
-    if placeholders := template.placeholders:
-        if strict:
-            raise missing_values(tuple(placeholders))
-        values = ", ".join(f"{name}={value}" for name, value in placeholders.items())
-        options = " ".join(f"--parameter {name}=VALUE" for name in placeholders)
-        note(f"Parameters without a value get a placeholder: {values}. To set them: {options}")
+    config = read_samconfig(path, config_env)
+    where = region or config.region or DEFAULT_REGION
+    template = read_template(path, parameters, where, configured=config.parameters, stored=stored, lenient=True)
+    if strict and template.missing:
+        raise missing_values(template.missing)
+    _note_parameters(template, note)
     if template.not_played:
         note(f"Not played here: {', '.join(template.not_played)}.")
     if template.left_out:
         note(f"Left out: {'; '.join(template.left_out)}.")
     return template
+
+
+def _note_parameters(template: Template, note: Note) -> None:
+    """Note what is played instead of the parameters without a value that matter here."""
+    needed = {*template.placeholders, *template.defaulted.values()}
+    options = " ".join(f"--parameter {name}=VALUE" for name in template.missing if name in needed)
+    values = ", ".join(f"{name}={value}" for name, value in template.placeholders.items())
+    places = ", ".join(f"{place} ({name})" for place, name in template.defaulted.items())
+    defaults = f"AWS's defaults apply to properties whose parameter has no value: {places}." if places else ""
+    if values:
+        more = f" {defaults}".rstrip()
+        note(f"Parameters without a value get a placeholder: {values}.{more} To set them: {options}")
+    elif defaults:
+        note(f"{defaults} To set them: {options}")
 
 
 def note_builds(functions: Iterable[TemplateFunction], note: Note) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tarry.lint import findings_at_start
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def watched(plan: RunPlan) -> Iterator[Path]:
-    """Yield the template, and the directories of the functions."""
+    """Yield the template, and the directories of the functions, those too that only other code invokes."""
     yield plan.template.path
-    for mapping in plan.all_mappings:
-        yield from _directories(plan.template.functions[mapping.function])
+    for function in () if plan.queues_only else plan.template.functions.values():
+        yield from _directories(function)
 
 
 def _directories(function: TemplateFunction) -> list[Path]:
@@ -50,18 +51,16 @@ class Reloader:
         async def changed(files: Mapping[Path, list[str]]) -> None:
             loaded: Collection[str] = ()
             template = cloud.plan.template.path
+
+            def changes(function: TemplateFunction) -> list[str]:
+                places = ((path, file) for path in _directories(function) for file in files.get(path, ()))
+                return [file for path, file in places if path / file != template]
+
             if template in files:
                 loaded = await self._reload_template(cloud)
-            names = {
-                name: [
-                    file
-                    for path in _directories(host.function)
-                    for file in files.get(path, ())
-                    if path / file != template
-                ]
-                for name, host in cloud.functions.items()
-                if name not in loaded
-            }
+            elif any(changes(function) for function in _not_started(cloud)):
+                loaded = await _start_again(cloud)
+            names = {name: changes(host.function) for name, host in cloud.functions.items() if name not in loaded}
             await asyncio.gather(*(_reload_code(cloud, name, found) for name, found in names.items() if found))
             await self._warn(cloud)
 
@@ -125,6 +124,26 @@ class Reloader:
                     raise
                 notes.append(f"{function.logical_id} is not run: {error}")
         return codes
+
+
+def _not_started(cloud: LocalCloud) -> list[TemplateFunction]:
+    """Return the consumers that did not start: packages are not installed, or a variable cannot be resolved."""
+    names = dict.fromkeys(mapping.function for mapping in cloud.plan.all_mappings)
+    return [cloud.plan.template.functions[name] for name in names if name not in cloud.functions]
+
+
+async def _start_again(cloud: LocalCloud) -> Collection[str]:
+    """Start the consumers that did not start; return the names of the functions that were loaded."""
+    codes = {name: host.wanted for name, host in cloud.functions.items()}
+    for function in _not_started(cloud):
+        with suppress(UsageError, TemplateError):
+            codes[function.name] = cloud.code_of(function)
+    loaded = await _run_plan(cloud, codes)
+    cloud.history.record("reloaded", queues=cloud.consumed)
+    for name in loaded:
+        if cloud.functions[name].limit is None:
+            cloud.note(f"{name} can be imported now, and runs.", "cyan")
+    return loaded
 
 
 async def _reload_code(cloud: LocalCloud, name: str, files: list[str]) -> None:

@@ -100,6 +100,21 @@ def _near(given: str, known: Iterable[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
+def stored_values(calls: Iterable[SeedCall]) -> dict[tuple[str, str], str]:
+    """Return the SSM parameters and secrets that the calls make, by service and name."""
+    found: dict[tuple[str, str], str] = {}
+    for call in calls:
+        given = call.parameters
+        match call.service, call.operation:
+            case "ssm", "PutParameter":
+                found["ssm", given["Name"]] = given["Value"]
+            case "secretsmanager", "CreateSecret" if "SecretString" in given:
+                found["secretsmanager", given["Name"]] = given["SecretString"]
+            case "secretsmanager", "PutSecretValue" if "SecretString" in given:
+                found["secretsmanager", given["SecretId"]] = given["SecretString"]
+    return found
+
+
 def make_calls(calls: Iterable[SeedCall], endpoint_url: str, region: str, sqs: Call) -> None:
     """Make the calls, in the order of the file: those of SQS at ``sqs``, all others at the endpoint.
 

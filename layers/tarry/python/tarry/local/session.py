@@ -11,11 +11,12 @@ from tarry.local.aws.client import DEFAULT_PORT, exports
 from tarry.local.aws.embedded import EmbeddedSqs
 from tarry.local.background import in_background
 from tarry.local.cloud import LocalCloud, running
+from tarry.local.instances import announced
 from tarry.local.plan import RunPlan, RunSettings
 from tarry.local.project import Note
 from tarry.local.reloading import Reloader
 from tarry.local.runs.keeping import keep, messages_left
-from tarry.local.runs.report import RunReport, dead_letters_of
+from tarry.local.runs.report import RunReport, Waits, dead_letters_of
 from tarry.local.show.board import Board, Outlook, View
 from tarry.local.show.timeline import counted
 from tarry.template.queues import with_foreign_queues
@@ -34,7 +35,7 @@ async def play(cloud: LocalCloud, outlook: Outlook, settings: RunSettings, note:
     Raises:
         UsageError: SQS refuses a record.
     """
-    began = time.monotonic()
+    began, began_at = time.monotonic(), cloud.scheduler.now
     seconds = GIVE_UP_SECONDS if settings.give_up_seconds is None else settings.give_up_seconds
     is_interrupted = False
     await _send(cloud, outlook.board, note)
@@ -51,7 +52,17 @@ async def play(cloud: LocalCloud, outlook: Outlook, settings: RunSettings, note:
         cloud.sqs.model.catch_up()
         dead_letters = dead_letters_of(messages, cloud.sqs.model, cloud.scheduler.now)
     took = time.monotonic() - began
-    return RunReport(messages, dead_letters, took, is_interrupted, expected=settings.expected)
+    pending = cloud.invoker.pending if cloud.invoker is not None else []
+    waits = Waits(began_at, is_real=True)
+    return RunReport(
+        messages,
+        dead_letters,
+        took,
+        is_interrupted,
+        causes=[*outlook.loops.texts(is_cut=False), *waits.for_calls(pending)],
+        waits="" if is_interrupted else waits.for_messages(messages, outlook.loops.stuck),
+        expected=settings.expected,
+    )
 
 
 async def _send(cloud: LocalCloud, board: Board, note: Note) -> None:
@@ -71,10 +82,18 @@ async def _send(cloud: LocalCloud, board: Board, note: Note) -> None:
 
 
 async def _until_settled(cloud: LocalCloud, outlook: Outlook, until: float) -> None:
-    while not (outlook.board.is_settled and outlook.tallies.is_idle and not (cloud.invoker and cloud.invoker.pending)):
-        if isinstance(cloud.sqs, EmbeddedSqs) and outlook.tallies.is_idle and outlook.board.is_hopeless(until):
+    while True:
+        if _is_over(cloud, outlook, until):
             return
         await asyncio.sleep(CHECK_SECONDS)
+
+
+def _is_over(cloud: LocalCloud, outlook: Outlook, until: float) -> bool:
+    """Return whether all messages and asynchronous invocations have ended, or cannot end in time."""
+    if not outlook.tallies.is_idle or (cloud.invoker and any(call.due <= until for call in cloud.invoker.pending)):
+        return False
+    is_embedded = isinstance(cloud.sqs, EmbeddedSqs)
+    return outlook.board.is_settled or (is_embedded and outlook.board.is_hopeless(until, outlook.loops.stuck))
 
 
 def run(plan: RunPlan, settings: RunSettings, view: View, note: Note) -> RunReport | None:
@@ -103,9 +122,12 @@ async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note)
     report: RunReport | None = None
     async with AsyncExitStack() as stack:
         cloud = await stack.enter_async_context(running(plan, settings, outlook.on_event, note))
+        board.consumed = cloud.consumed
         await stack.enter_async_context(view.showing(outlook.scene(cloud)))
         if reloader is not None:
             await stack.enter_async_context(in_background(reloader.run(cloud)))
+        if settings.event is None and isinstance(cloud.sqs, EmbeddedSqs):
+            stack.enter_context(announced(cloud.url, plan.template.path))
         try:
             if settings.event is not None:
                 report = await play(cloud, outlook, settings, note)
@@ -136,7 +158,7 @@ def _left(cloud: LocalCloud, settings: RunSettings) -> str:
 
 async def _serve(cloud: LocalCloud) -> None:
     """Run until interrupted."""
-    queues = list(dict.fromkeys(mapping.queue for mapping in cloud.plan.all_mappings))
+    queues = cloud.consumed
     waiting = f"Waiting for messages in {', '.join(queues)}." if queues else "No function runs."
     cloud.note(f"SQS is running at {cloud.url}. {waiting}", "bold")
     cloud.note("\n".join(_hints(cloud, queues)), "")

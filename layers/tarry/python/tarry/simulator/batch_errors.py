@@ -38,13 +38,17 @@ class MessageErrors:
         return f"{KIND}: {'; '.join(dict.fromkeys(self.errors))}"
 
     @property
+    def heading(self) -> str:
+        """The number of messages that failed."""
+        count = len(self.errors)
+        return f"{KIND}: {'the message' if count == 1 else f'all {count} messages'} failed"
+
+    @property
     def text(self) -> str:
-        """A line for each message."""
+        """The heading, and a line for each message."""
         names = [f"{each:.8}  " for each in self.ids] or [""] * len(self.errors)
         lines = [f"  {name}{error}" for name, error in zip(names, self.errors, strict=True)]
-        count = len(lines)
-        heading = f"{KIND}: {'the message' if count == 1 else f'all {count} messages'} failed"
-        return "\n".join([heading, *lines])
+        return "\n".join([self.heading, *lines])
 
 
 def batch_error(error: Any, ids: Sequence[str]) -> MessageErrors | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.context import LambdaContext
 from tarry.simulator.history import History
-from tarry.simulator.invocations import InvocationResult, exited, message_ids, timed_out
+from tarry.simulator.invocations import InvocationResult, exited, message_ids, qualified_arn, timed_out
 from tarry.simulator.marshalling import error_payload, exit_reason, through_json
 from tarry.simulator.process import Killed, Process
 from tarry.simulator.recursion import Lineage, RecursiveLoop
@@ -72,7 +72,7 @@ class Function:
         history: Where invocations are recorded.
         settings: The function's settings.
         around: Makes a context manager that is entered while a thread of the function runs.
-        lineage: Detects recursive loops; None allows them.
+        lineage: Detects recursive loops; None for no detection.
     """
 
     def __init__(
@@ -92,25 +92,24 @@ class Function:
         self.history = history
         self.settings = settings or FunctionSettings()
         self.around = around
-        self._lineage = lineage if self.settings.recursive_loop == "Terminate" else None
+        self._lineage = lineage
         self.running: list[Call] = []
         """The running invocations, oldest first."""
         self._idle: list[Environment] = []
         self._created = 0
         self._ids = world()
 
-    def invoke(self, event: dict[str, Any], done: Done) -> None:
+    def invoke(self, event: dict[str, Any], done: Done, qualifier: str = "") -> None:
         """Start an invocation. The event is converted to JSON and back, as in the real runtime."""
         if len(self.running) >= self.settings.concurrency:
             self.simulation.scheduler.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
             return
         name = self.settings.name
-        if self._lineage is not None and self._lineage.is_recursive(name, event):
-            self.history.record("recursion_stopped", function=name, delivery_ids=message_ids(event))
+        if self._lineage is not None and self._lineage.stops(name, event, self.settings.recursive_loop):
             self.simulation.scheduler.after(0, partial(done, RECURSION_STOPPED))
             return
         environment = self._free_environment()
-        call = Call(environment, self._ids.new_id(), json.dumps(event), message_ids(event), done)
+        call = Call(environment, self._ids.new_id(), json.dumps(event), message_ids(event), done, qualifier)
         self.running.append(call)
         if self._lineage is not None:
             self._lineage.begin(call.request_id, name, event)
@@ -147,13 +146,20 @@ class Call:
     """A running invocation."""
 
     def __init__(
-        self, environment: "Environment", request_id: str, event: str, message_ids: list[str], done: Done
+        self,
+        environment: "Environment",
+        request_id: str,
+        event: str,
+        message_ids: list[str],
+        done: Done,
+        qualifier: str,
     ) -> None:
         self.environment = environment
         self.request_id = request_id
         self.event = event
         self.message_ids = message_ids
         self.done = done
+        self.qualifier = qualifier
         self.deadline = 0.0
         self.timer: Timer | None = None
 
@@ -279,7 +285,7 @@ class Environment:
         settings, request_id = self.function.settings, call.request_id
         context = LambdaContext(
             function_name=settings.name,
-            invoked_function_arn=settings.invoked_arn,
+            invoked_function_arn=qualified_arn(settings.invoked_arn, call.qualifier),
             memory_limit_in_mb=str(settings.memory_mb),
             aws_request_id=request_id,
             time_left=lambda: call.deadline - self._scheduler.now,

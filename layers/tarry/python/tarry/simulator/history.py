@@ -37,6 +37,9 @@ class History:
         self.by: str | None = None
         """The source of the current events, recorded with each: the request id of an invocation, ``mapping``, ``http``
         for a client over HTTP, None for a test."""
+        self.invocation: str | None = None
+        """The request id of the invocation that makes the current request over HTTP, if known; recorded with each
+        event."""
 
     def listen(self, callback: Callable[[HistoryEvent], None]) -> None:
         """Call ``callback`` with each event while it is recorded.
@@ -49,6 +52,8 @@ class History:
         """Add an event at the current time."""
         if self.by is not None:
             fields["by"] = self.by
+        if self.invocation is not None:
+            fields["invocation"] = self.invocation
         event = HistoryEvent(self.now(), what, fields)
         if self._keep:
             self.events.append(event)

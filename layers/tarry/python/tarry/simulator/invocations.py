@@ -39,8 +39,16 @@ def _terminated(kind: Literal["timeout", "crash"], text: str, error_type: str, r
 class FunctionHost(Protocol):
     """A function that a mapping can invoke."""
 
-    def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None]) -> None:
-        """Start an invocation; ``done`` is called later, on the scheduler's thread."""
+    def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None], qualifier: str = "") -> None:
+        """Start an invocation; ``done`` is called later, on the scheduler's thread.
+
+        ``qualifier`` is the alias or version that is invoked, the end of the ARN in the context of the handler.
+        """
+
+
+def qualified_arn(arn: str, qualifier: str) -> str:
+    """Return the ARN of a function with the alias or version that is invoked; the qualifier may be empty."""
+    return f"{arn}:{qualifier}" if qualifier else arn
 
 
 FAILURES_KEY = "batchItemFailures"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +41,19 @@ class InvokeTarget:
     on_failure: str | None = None
     dead_letter_arn: str | None = None
     """The ARN of the queue that gets the event of each invocation that failed."""
+    qualifier: str = ""
+    """The alias or version that is invoked."""
+
+
+class PendingCall(NamedTuple):
+    """An asynchronous invocation that has not ended.
+
+    ``due`` is when its next attempt begins, ``last`` when its last one does, if all before it fail; in epoch seconds.
+    """
+
+    function: str
+    due: float
+    last: float
 
 
 class UnknownFunction(Exception):
@@ -53,6 +66,10 @@ class _Asynchronous:
     event: Any
     request_id: str
 
+    @property
+    def retries(self) -> int:
+        return min(self.target.retries, len(RETRY_SECONDS))
+
 
 class Invoker:
     """Invokes functions. It is used on the thread of the scheduler only.
@@ -62,7 +79,7 @@ class Invoker:
         find: Returns a function by its name. Raises `UnknownFunction`.
         sqs: Answers a request to SQS: operation and parameters.
         new_id: Makes a request id.
-        note: Called with a text for each record that a destination does not get.
+        note: Called with a text for each attempt that is repeated, and for each record that a destination does not get.
     """
 
     def __init__(
@@ -78,8 +95,13 @@ class Invoker:
         self._sqs = sqs
         self._new_id = new_id
         self._note = note
-        self.pending = 0
-        """The number of asynchronous invocations that have not ended, retries included."""
+        self._pending: dict[str, PendingCall] = {}
+        """By request id."""
+
+    @property
+    def pending(self) -> list[PendingCall]:
+        """The asynchronous invocations that have not ended, those under way too."""
+        return list(self._pending.values())
 
     def invoke(self, function: str, kind: str, payload: bytes, done: Callable[[InvokeAnswer], None]) -> None:
         """Invoke a function; ``done`` is called with the answer, at once or when the function has returned.
@@ -90,10 +112,9 @@ class Invoker:
             payload: The event as JSON; empty for null.
             done: Called once.
         """
-        name = re.sub(r"^(.*:function:|\d+:)", "", function).partition(":")[0]
         try:
             event = json.loads(payload or b"null")
-            target = self._find(name)
+            target = self._named(re.sub(r"^(.*:function:|\d+:)", "", function))
         except ValueError as error:
             done(
                 invoke_error(400, "InvalidRequestContentException", f"Could not parse request body into json: {error}")
@@ -108,25 +129,38 @@ class Invoker:
                     self._start(target, event)
                     done(InvokeAnswer(202, {}, b""))
                 case _:
-                    target.host.invoke(event, lambda result: done(_answer(result)))
+                    target.host.invoke(event, lambda result: done(_answer(result)), target.qualifier)
+
+    def _named(self, name: str) -> InvokeTarget:
+        name, _, qualifier = name.partition(":")
+        return replace(self._find(name), qualifier=qualifier)
 
     def _start(self, target: InvokeTarget, event: Any) -> None:
-        self.pending += 1
-        call = _Asynchronous(target, event, self._new_id())
-        self._scheduler.after(0, partial(self._try, call, 1, 0))
+        self._try_later(_Asynchronous(target, event, self._new_id()), 1, 0, 0.0)
+
+    def _try_later(self, call: _Asynchronous, number: int, throttled: int, seconds: float) -> None:
+        function = call.target.arn.rpartition(":function:")[2].partition(":")[0]
+        due = self._scheduler.now + seconds
+        self._pending[call.request_id] = PendingCall(function, due, due + sum(RETRY_SECONDS[number - 1 : call.retries]))
+        self._scheduler.after(seconds, partial(self._try, call, number, throttled))
 
     def _try(self, call: _Asynchronous, number: int, throttled: int) -> None:
-        call.target.host.invoke(call.event, partial(self._ended, call, number, throttled))
+        call.target.host.invoke(call.event, partial(self._ended, call, number, throttled), call.target.qualifier)
 
     def _ended(self, call: _Asynchronous, number: int, throttled: int, result: InvocationResult) -> None:
         if result.kind == "throttled":
-            delay = min(MAX_THROTTLE_SECONDS, 2.0**throttled)
-            self._scheduler.after(delay, partial(self._try, call, number, throttled + 1))
+            self._try_later(call, number, throttled + 1, min(MAX_THROTTLE_SECONDS, 2.0**throttled))
             return
-        if result.kind != "returned" and number <= min(call.target.retries, len(RETRY_SECONDS)):
-            self._scheduler.after(RETRY_SECONDS[number - 1], partial(self._try, call, number + 1, 0))
+        if result.kind != "returned" and number <= call.retries:
+            seconds = RETRY_SECONDS[number - 1]
+            self._try_later(call, number + 1, 0, seconds)
+            function = self._pending[call.request_id].function
+            self._note(
+                f"Asynchronous invocation of {function}: attempt {number} of {call.retries + 1} failed; "
+                f"Lambda runs the next one in {seconds:.0f} s."
+            )
             return
-        self.pending -= 1
+        del self._pending[call.request_id]
         is_success = result.kind == "returned"
         if destination := call.target.on_success if is_success else call.target.on_failure:
             self._send(destination, self._record(call, number, result), {})
@@ -142,7 +176,7 @@ class Invoker:
             "timestamp": now.replace("+00:00", "Z"),
             "requestContext": {
                 "requestId": call.request_id,
-                "functionArn": f"{call.target.arn}:{VERSION}",
+                "functionArn": f"{call.target.arn}:{call.target.qualifier or VERSION}",
                 "condition": "Success" if is_success else "RetriesExhausted",
                 "approximateInvokeCount": number,
             },
@@ -168,7 +202,7 @@ class Invoker:
                 request = {"QueueUrl": url, "MessageBody": json.dumps(content), "MessageAttributes": found}
                 self._sqs("SendMessage", request)
             elif service == "lambda":
-                self._start(self._find(name.partition(":")[0]), content)
+                self._start(self._named(name), content)
             else:
                 self._note(f"{arn} does not get a record: destinations other than queues and functions are not played.")
         except (SqsError, UnknownFunction) as error:

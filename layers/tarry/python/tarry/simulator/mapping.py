@@ -233,7 +233,7 @@ class EventSourceMapping:
         return any(batch.groups & earlier.groups for earlier in [*self._running, *self._ready])
 
     def _invoke(self, batch: GatheredBatch) -> None:
-        self._function.invoke({"Records": batch.records}, partial(self._ended, batch))
+        self._function.invoke({"Records": batch.records}, partial(self._ended, batch), self.settings.qualifier)
 
     def _ended(self, batch: GatheredBatch, result: InvocationResult) -> None:
         if result.kind == "throttled":

@@ -29,6 +29,8 @@ class MappingSettings:
     reports_failures: bool = False
     """``ReportBatchItemFailures``; without it any response means that the whole batch succeeded."""
     maximum_concurrency: int | None = None
+    qualifier: str = ""
+    """The alias or version of the function."""
     filters: Sequence[str | Mapping[str, Any]] = ()
     queue_visibility_seconds: float = 30
     """The queue's ``VisibilityTimeout``."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tarry.template.document import build_method_of
 from tarry.template.finding import BUILD, is_built, project_of
-from tarry.template.intrinsics import Intrinsics
+from tarry.template.intrinsics import Intrinsics, intrinsic_of
 from tarry.template.model import TemplateError, TemplateFunction, TemplateLayer
 from tarry.template.runtimes import has_handler, is_node, not_run_here
 from tarry.template.unpacking import inline_code, unpacked
@@ -127,6 +127,8 @@ class CodeFinder:
 
     def _text(self, value: Any, logical_id: str) -> str | None:
         """Return a resolved text; None for an object (a place in S3), and for what only AWS knows."""
+        if isinstance(value, dict) and intrinsic_of(value) is None:
+            return None
         try:
             found = self._scope.resolve(value, f"{logical_id}.Code")
         except TemplateError:

@@ -48,9 +48,6 @@ _Loader.add_multi_constructor("!", _tag)
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_str)  # type: ignore[type-var]
 
 
-"""The template if no option names one."""
-
-
 def load_document(path: Path) -> dict[str, Any]:
     """Read a template file.
 

@@ -1,11 +1,14 @@
 """CloudFormation intrinsic functions, as far as they can be resolved from the template."""
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tarry.template.model import TemplateError
 
+DYNAMIC = "{{resolve:"
+Fill = Callable[[Sequence[Any], str], list[Any]]
 NO_VALUE = object()
 """The value of ``AWS::NoValue``: the property is left out."""
 
@@ -33,6 +36,8 @@ class Intrinsics:
         self.mappings = mappings or {}
         self.conditions = conditions or {}
         self.pending = pending
+        self.fill: Fill | None = None
+        """Replaces dynamic references in the parts of a text; None to keep them."""
         self._functions: dict[str, Callable[[Any, str], Any]] = {
             "Ref": self._ref,
             "Fn::GetAtt": self._get_att,
@@ -42,15 +47,19 @@ class Intrinsics:
             "Fn::FindInMap": self._find_in_map,
             "Fn::Select": self._select,
             "Fn::Split": self._split,
+            "Fn::Length": self._length,
+            "Fn::ToJsonString": self._to_json,
         }
 
     def resolve(self, value: Any, where: str) -> Any:
         """Return the value with all intrinsics resolved, except pending ones."""
         if isinstance(value, list):
             return [each for each in (self.resolve(one, where) for one in value) if each is not NO_VALUE]
+        if isinstance(value, str) and DYNAMIC in value:
+            return self._joined("", [value], where)
         if not isinstance(value, dict):
             return value
-        name = _intrinsic(value)
+        name = intrinsic_of(value)
         if name is None:
             found = {key: self.resolve(each, f"{where}.{key}") for key, each in value.items()}
             return {key: each for key, each in found.items() if each is not NO_VALUE}
@@ -120,20 +129,33 @@ class Intrinsics:
                 parts[index] = self.resolve(variables[name], where)
             else:
                 parts[index] = self._get_att(name, where) if "." in name else self._ref(name, where)
-        return _joined("", parts)
+        return self._joined("", parts, where)
 
     def _join(self, argument: list[Any], where: str) -> Any:
         separator, parts = argument
-        return _joined(separator, self.resolve(parts, where))
+        return self._joined(separator, self.resolve(parts, where), where)
+
+    def _joined(self, separator: str, parts: Any, where: str) -> Any:
+        """Return the text of the parts; parts with references stay intrinsics."""
+        if not references(parts):
+            parts, separator = [separator.join(_text(part) for part in parts)], ""
+        if self.fill is not None and DYNAMIC in str(parts):
+            between = [each for part in parts for each in (separator, part)][1:]
+            parts, separator = self.fill(between, where), ""
+        if not references(parts):
+            return separator.join(map(_text, parts))
+        return parts[0] if len(parts) == 1 else {"Fn::Join": [separator, parts]}
 
     def _if(self, argument: list[Any], where: str) -> Any:
         name, yes, no = argument
         return self.resolve(yes if self.condition(name, where) else no, where)
 
     def _find_in_map(self, argument: list[Any], where: str) -> Any:
-        name, *keys = [_text(key) for key in self.settled(argument, where)]
+        name, *keys = [_text(key) for key in self.settled(argument[:3], where)]
         found = self.mappings.get(name, {}).get(keys[0], {}).get(keys[1])
         if found is None:
+            if argument[3:]:  # of AWS::LanguageExtensions
+                return self.resolve(argument[3]["DefaultValue"], where)
             raise TemplateError(f"{where}: FindInMap finds no value for {name}, {', '.join(keys)}")
         return found
 
@@ -144,6 +166,16 @@ class Intrinsics:
     def _split(self, argument: list[Any], where: str) -> Any:
         separator, text = self.resolve(argument, where)
         return {"Fn::Split": [separator, text]} if references(text) else text.split(separator)
+
+    def _length(self, argument: Any, where: str) -> int:
+        found = self.settled(argument, where)
+        if not isinstance(found, list):
+            raise TypeError
+        return len(found)
+
+    def _to_json(self, argument: Any, where: str) -> Any:
+        found = self.resolve(argument, where)
+        return {"Fn::ToJsonString": found} if references(found) else json.dumps(found, separators=(",", ":"))
 
 
 class Reference(NamedTuple):
@@ -171,15 +203,10 @@ def references(value: Any) -> list[Reference]:
             return []
 
 
-def _intrinsic(value: dict[str, Any]) -> str | None:
+def intrinsic_of(value: dict[str, Any]) -> str | None:
+    """Return the name of the intrinsic that a map is, such as ``Fn::Sub``; None for a map of values."""
     name = str(next(iter(value))) if len(value) == 1 else ""
     return name if name == "Ref" or name.startswith("Fn::") else None
-
-
-def _joined(separator: str, parts: Any) -> Any:
-    if references(parts):
-        return {"Fn::Join": [separator, parts]}
-    return separator.join(_text(part) for part in parts)
 
 
 def _text(value: Any) -> str:

@@ -126,6 +126,8 @@ class TemplateMapping:
     reports_failures: bool = False
     """Whether ``ReportBatchItemFailures`` is set; without it Lambda deletes a batch whatever its function returns."""
     maximum_concurrency: int | None = None
+    qualifier: str = ""
+    """The alias or version of the function; empty if the mapping names none."""
     filters: tuple[str, ...] = ()
     """The patterns of ``FilterCriteria`` as JSON; Lambda deletes messages that match none of them."""
 
@@ -147,7 +149,11 @@ class Template:
     backing: Mapping[str, Mapping[str, Any]]
     """The CloudFormation resources of tables, buckets, topics and keys, by logical id."""
     placeholders: Mapping[str, str] = field(default_factory=dict)
-    """The parameters without a value, with the placeholders used instead."""
+    """The parameters without a value that were needed, with the placeholders used instead."""
+    defaulted: Mapping[str, str] = field(default_factory=dict)
+    """The properties left out because they need a parameter without a value, with its name: AWS's defaults apply."""
+    missing: tuple[str, ...] = ()
+    """The names of all parameters without a value."""
     not_played: tuple[str, ...] = ()
     """The resources of SAM that tarry does not play, each with its type."""
     left_out: tuple[str, ...] = ()

@@ -1,11 +1,18 @@
 """The queues of a template, and their creation at an SQS."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tarry.support.arn import queue_arn
-from tarry.template.model import ACCOUNT, DEFAULT_VISIBILITY_SECONDS, Template, TemplateQueue
+from tarry.template.model import (
+    ACCOUNT,
+    DEFAULT_VISIBILITY_SECONDS,
+    Template,
+    TemplateFunction,
+    TemplateMapping,
+    TemplateQueue,
+)
 
 FIFO = {"FifoQueue": "true"}
 
@@ -13,8 +20,7 @@ FIFO = {"FifoQueue": "true"}
 def with_foreign_queues(template: Template) -> dict[str, TemplateQueue]:
     """Return the queues of the template by name, with default attributes for those it names only by ARN.
 
-    Their visibility timeout is not known. It is SQS's default, or as long as the longest timeout of their functions:
-    AWS has accepted the mapping, so it is not shorter.
+    Their visibility timeout is not known: see `unknown_visibility`.
     """
     named = [mapping.queue for mapping in template.mappings]
     named += [queue_arn(queue.dead_letter_arn).name for queue in template.queues.values() if queue.dead_letter_arn]
@@ -24,10 +30,33 @@ def with_foreign_queues(template: Template) -> dict[str, TemplateQueue]:
 
 
 def _foreign(name: str, template: Template) -> dict[str, str]:
-    functions = (template.functions.get(each.function) for each in template.mappings if each.queue == name)
-    longest = max((function.timeout_seconds for function in functions if function is not None), default=0)
-    visibility = {"VisibilityTimeout": str(longest)} if longest > DEFAULT_VISIBILITY_SECONDS else {}
+    visibility = unknown_visibility(name, template.mappings, template.functions)
     return visibility | (FIFO if name.endswith(".fifo") else {})
+
+
+def unknown_visibility(
+    queue: str, mappings: Iterable[TemplateMapping], functions: Mapping[str, TemplateFunction]
+) -> dict[str, str]:
+    """Return the visibility timeout of a queue for which it is not known; empty for SQS's default.
+
+    It is at least as long as the longest timeout of its functions: AWS has accepted the mappings.
+    """
+    found = (functions.get(each.function) for each in mappings if each.queue == queue)
+    longest = max((function.timeout_seconds for function in found if function is not None), default=0)
+    return {"VisibilityTimeout": str(longest)} if longest > DEFAULT_VISIBILITY_SECONDS else {}
+
+
+def dead_letter_cycles(queues: Mapping[str, TemplateQueue]) -> list[tuple[str, ...]]:
+    """Return the cycles of dead-letter queues by name, each once, from the queue that comes first in the template."""
+    found: dict[frozenset[str], tuple[str, ...]] = {}
+    for name, queue in queues.items():
+        seen, target = [name], queue.dead_letter_arn
+        while target is not None and (dead := queue_arn(target).name) not in seen:
+            seen.append(dead)
+            target = queues[dead].dead_letter_arn if dead in queues else None
+        if target is not None and dead == name:
+            found.setdefault(frozenset(seen), tuple(seen))
+    return list(found.values())
 
 
 def make_queues(sqs: Any, queues: Iterable[TemplateQueue]) -> dict[str, str]:

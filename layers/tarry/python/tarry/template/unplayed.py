@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tarry.template.intrinsics import Intrinsics, references
+from tarry.template.model import TemplateError
+from tarry.template.variables import physical_name
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 TYPES = frozenset(
     {
         "AWS::ApiGateway::RestApi",
         "AWS::ApiGatewayV2::Api",
+        "AWS::CloudFormation::Stack",
         "AWS::Pipes::Pipe",
         "AWS::Scheduler::Schedule",
         "AWS::StepFunctions::StateMachine",
@@ -20,8 +25,11 @@ OF_OTHER_EVENTS = frozenset({"StartingPosition", "Queues", "SelfManagedEventSour
 """Properties that only mappings of streams, message brokers and Kafka have."""
 
 
-def unplayed(resources: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the resources of a translated template that are not played, each with its type or its part."""
+def unplayed(resources: Mapping[str, Mapping[str, Any]], elsewhere: Collection[str]) -> Iterator[str]:
+    """Yield the resources of a translated template that are not played, each with its type or its part.
+
+    ``elsewhere`` are the logical ids of subscriptions to topics of other stacks.
+    """
     for name, resource in resources.items():
         kind, properties = resource["Type"], resource.get("Properties") or {}
         if kind in TYPES:
@@ -32,10 +40,35 @@ def unplayed(resources: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             yield f"{name} ({kind} of a stream)"
         elif kind == "AWS::SNS::Subscription" and properties.get("Protocol") != "sqs":
             yield f"{name} (subscription: {properties.get('Protocol')})"
+        elif name in elsewhere:
+            yield f"{name} (subscription to a topic elsewhere)"
         elif kind == "AWS::SNS::Topic" and (others := _other_protocols(properties)):
             yield f"{name} (its subscriptions: {', '.join(others)})"
         elif kind == "AWS::S3::Bucket" and _notifies_function(properties):
             yield f"{name} (its notifications of functions)"
+
+
+def subscriptions_elsewhere(resources: Mapping[str, Mapping[str, Any]], scope: Intrinsics) -> Iterator[str]:
+    """Yield the logical ids of subscriptions to topics that the template does not have."""
+    topics = {name: each for name, each in resources.items() if each["Type"] == "AWS::SNS::Topic"}
+
+    def name_of(topic: str) -> str:
+        given = (topics[topic].get("Properties") or {}).get("TopicName")
+        properties = scope.resolve({"TopicName": given}, topic)
+        return physical_name(topic, {**topics[topic], "Properties": properties})
+
+    for name, resource in resources.items():
+        if resource["Type"] != "AWS::SNS::Subscription":
+            continue
+        try:
+            arn = scope.resolve((resource.get("Properties") or {}).get("TopicArn"), name)
+            known = [each.name for each in references(arn)] or [
+                topic for topic in topics if name_of(topic) == str(arn).rpartition(":")[2]
+            ]
+        except TemplateError:
+            known = []
+        if not topics.keys() & known:
+            yield name
 
 
 def _notifies_function(properties: Mapping[str, Any]) -> bool:

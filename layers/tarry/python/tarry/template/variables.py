@@ -27,6 +27,7 @@ ARNS = {
     "AWS::SSM::Parameter": "ssm:{region}:{account}:parameter/{name}",
     "AWS::SecretsManager::Secret": "secretsmanager:{region}:{account}:secret:{name}",
 }
+MIN_BUCKET_NAME, MAX_BUCKET_NAME = 3, 63
 REF_IS_ARN = frozenset({"AWS::SNS::Topic", "AWS::SecretsManager::Secret"})
 """The types whose Ref is the ARN, not the name."""
 
@@ -36,7 +37,7 @@ def variables_of(
 ) -> dict[str, str]:
     """Return the environment variables of a function, with queue URLs and the names of tables and buckets.
 
-    A resource without a name in the template gets its logical id as name; a bucket in lower case, as S3 requires.
+    A resource without a name in the template gets its logical id as name; a bucket one that S3 accepts.
 
     Args:
         function: The function.
@@ -90,7 +91,13 @@ def physical_name(logical_id: str, resource: Mapping[str, Any]) -> str:
     name = (resource.get("Properties") or {}).get(NAMES.get(resource["Type"], ""))
     if isinstance(name, str):
         return name
-    return logical_id.lower() if resource["Type"] == "AWS::S3::Bucket" else logical_id
+    return _bucket_name(logical_id) if resource["Type"] == "AWS::S3::Bucket" else logical_id
+
+
+def _bucket_name(logical_id: str) -> str:
+    """Return a name that S3 accepts: 3 to 63 lower-case letters and digits."""
+    name = logical_id.lower()[:MAX_BUCKET_NAME]
+    return name if len(name) >= MIN_BUCKET_NAME else f"{name}-bucket"
 
 
 def _arn(kind: str, name: str, region: str) -> str:

@@ -1,9 +1,8 @@
-"""Building the resources of a template in a sandbox."""
+"""The resources of templates in a sandbox: queues, functions with their mappings, and others in moto."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +12,21 @@ from tarry.simulator.errors import InvalidParameterValue
 from tarry.simulator.functions import UNRESERVED_CONCURRENCY, FunctionSettings
 from tarry.template.queues import make_queues, with_foreign_queues
 from tarry.template.variables import variables_of
+from tarry.testing.misuse import listed
 from tarry.world import WallClock
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
+    from types import ModuleType
 
+    from tarry.simulator.invocations import FunctionHost
     from tarry.simulator.sqs import Sqs
-    from tarry.template import Template, TemplateFunction
+    from tarry.template import Template, TemplateFunction, TemplateMapping
     from tarry.testing.hosting import Hosting
-    from tarry.testing.sandbox import Environment
+    from tarry.testing.resources import Resources
+
+    Environment = Mapping[str, str | Mapping[str, str]]
+    """Variables of all functions, or of one by its name or logical id."""
 
 MADE_UP_KEYS = {
     "AWS_ACCESS_KEY_ID": "sandbox",
@@ -31,52 +36,86 @@ MADE_UP_KEYS = {
 """The credentials of a function's requests to the real AWS, if a test lets any through: AWS refuses them."""
 
 
-@dataclass(frozen=True)
-class Built:
-    """The resources that were made: queue names by logical id, the code of functions by name and by logical id."""
+class TemplateParts:
+    """The functions that a sandbox has from templates, and moto, until ``stack`` is closed, for other resources."""
 
-    queues: Mapping[str, str]
-    code: Mapping[str, Code]
+    def __init__(self, sqs: Sqs, hosting: Hosting, stack: ExitStack) -> None:
+        self._sqs = sqs
+        self._hosting = hosting
+        self._stack = stack
+        self._uses_moto = False
+        self._code: dict[str, Code] = {}
+        """By name and by logical id."""
 
+    def use_moto(self, region: str, client: Callable[[], Any], now: Callable[[], float]) -> None:
+        """Mock AWS, unless it is mocked. Raises `TemplateError` if moto is not installed."""
+        from tarry.testing.resources import moto_in_process
 
-def assemble(sqs: Sqs, hosting: Hosting, template: Template, environment: Environment, moto: ExitStack | None) -> Built:
-    """Make the queues and functions of a template, and connect them: see `Sandbox.add_template`.
+        if not self._uses_moto:
+            self._stack.enter_context(moto_in_process(region, client, self._sqs.call, now))
+            self._uses_moto = True
 
-    With ``moto``, which mocks AWS until it is closed, make the tables, buckets, topics and keys too.
-    """
-    urls = make_queues(SimulatedClient(sqs, WallClock(), at_once), with_foreign_queues(template).values())
-    resolve: Callable[..., dict[str, str]]
-    if moto is None:
-        resolve = partial(variables_of, template=template, urls=urls)
-    else:
+    def add(self, template: Template, environment: Environment, *, resources: bool) -> dict[str, str]:
+        """Make the queues and functions of a template, and connect them: see `Sandbox.add_template`.
+
+        With ``resources``, make the tables, buckets, topics and keys too, in moto. Return the names of the queues by
+        logical id.
+
+        Raises:
+            UsageError: a resource cannot be made.
+        """
+        urls = make_queues(SimulatedClient(self._sqs, WallClock(), at_once), with_foreign_queues(template).values())
+        resolve: Callable[..., dict[str, str]] = partial(variables_of, template=template, urls=urls)
+        if resources:
+            resolve = self._made(template, urls).environment
+        code: dict[str, Code] = {}
+        for mapping in template.mappings:
+            function = template.functions.get(mapping.function)
+            if function is None or function.code is None:
+                continue  # its code is elsewhere: the messages in its queue stay there
+            if function.name not in code:
+                variables = resolve(function, given=_given(function, environment))
+                code[function.name] = code[function.logical_id] = code_of(function, variables)
+            self._connect(template, mapping, function, code[function.name])
+        self._code |= code
+        return {each.logical_id: each.name for each in template.queues.values() if each.logical_id}
+
+    def module(self, function: str) -> ModuleType:
+        """Return the module of a function: see `Sandbox.module`."""
+        if function not in self._code:
+            raise ValueError(f"no function {function!r} came from a template; there are {listed(self._code)}")
+        return self._code[function].load()
+
+    def host(self, function: TemplateFunction, variables: Mapping[str, str]) -> FunctionHost:
+        """Return a function for code that invokes it: that of its queue, or a new one."""
+        if function.name not in self._code:
+            self._code[function.name] = code_of(function, variables)
+        code = self._code[function.name]
+        return self._hosting.function_of(code.handler, settings_of(function), code.running)
+
+    def _made(self, template: Template, urls: Mapping[str, str]) -> Resources:
         from tarry.testing.resources import Resources
 
         resources = Resources(template, urls)
-        moto.callback(resources.delete)
-        resolve = resources.environment
-    code: dict[str, Code] = {}
-    for mapping in template.mappings:
-        function = template.functions.get(mapping.function)
-        if function is None or function.code is None:
-            continue  # its code is elsewhere: the messages in its queue stay there
-        if function.name not in code:
-            variables = resolve(function, given=_given(function, environment))
-            code[function.name] = code[function.logical_id] = code_of(function, variables)
+        self._stack.callback(resources.delete)
+        return resources
+
+    def _connect(self, template: Template, mapping: TemplateMapping, function: TemplateFunction, code: Code) -> None:
         try:
-            hosting.connect(
-                code[function.name].handler,
+            self._hosting.connect(
+                code.handler,
                 mapping.queue,
                 settings_of(function),
-                code[function.name].running,
+                code.running,
                 batch_size=mapping.batch_size,
                 window_seconds=mapping.window_seconds,
                 maximum_concurrency=mapping.maximum_concurrency,
                 reports_failures=mapping.reports_failures,
+                qualifier=mapping.qualifier,
                 filters=mapping.filters,
             )
         except InvalidParameterValue as error:
             raise InvalidParameterValue(f"{template.named(mapping)}: {error}") from error
-    return Built({each.logical_id: each.name for each in template.queues.values() if each.logical_id}, code)
 
 
 def at_once(operation: str, parameters: Mapping[str, Any], apply: Callable[[], dict[str, Any]]) -> dict[str, Any]:

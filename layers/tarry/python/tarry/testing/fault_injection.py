@@ -231,13 +231,13 @@ class FaultyHost:
         self._queue = queue
         self._faults = faults
 
-    def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None]) -> None:
+    def invoke(self, event: dict[str, Any], done: Callable[[InvocationResult], None], qualifier: str = "") -> None:
         if self._faults.of_mapping("throttled", self._queue) is not None:
             self._scheduler.after(0, partial(done, InvocationResult("throttled", text="Rate Exceeded.")))
         elif (delay := self._faults.of_mapping("held", self._queue)) is not None:
-            self._scheduler.after(delay.seconds, partial(self._function.invoke, event, done))
+            self._scheduler.after(delay.seconds, partial(self._function.invoke, event, done, qualifier))
         else:
-            self._function.invoke(event, done)
+            self._function.invoke(event, done, qualifier)
 
 
 class SlowClock:

@@ -225,7 +225,7 @@ class ProjectedHistory:
 
     def _recursion_stopped(self, event: HistoryEvent) -> None:
         for copy in self._known(event.fields["delivery_ids"]):
-            copy.timeline.faults.append((event.at, RECURSION))
+            copy.steps.refused(event.at, RECURSION)
 
     def _handed(self, invocation: ObservedInvocation, event: HistoryEvent) -> None:
         latest = dict(sorted(event.fields["receives"], key=lambda each: int(each[1])))

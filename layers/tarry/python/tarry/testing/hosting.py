@@ -91,12 +91,14 @@ class Hosting:
         queue: str,
         settings: FunctionSettings,
         around: Callable[[], AbstractContextManager[object]] = nullcontext,
+        qualifier: str = "",
         **mapping: Unpack[MappingOptions],
     ) -> None:
         """Let a queue feed the function of a handler from now on. A handler is one function, whatever feeds it.
 
-        ``around`` as for `Function`. Raises `ValueError` if the queue feeds it already, or if it has another timeout;
-        `InvalidParameterValue` (a `ValueError`) for what Lambda refuses.
+        ``around`` as for `Function`; ``qualifier`` is the alias or version that the queue feeds. Raises `ValueError` if
+        the queue feeds it already, or if it has another timeout; `InvalidParameterValue` (a `ValueError`) for what
+        Lambda refuses.
         """
         function = self._function(handler, settings, around)
         name, timeout = function.settings.name, function.settings.timeout_seconds
@@ -112,6 +114,7 @@ class Hosting:
             name,
             queue_visibility_seconds=self._visibility_timeout(queue),
             function_timeout_seconds=timeout,
+            qualifier=qualifier,
             **mapping,
         )
         self._history.record(

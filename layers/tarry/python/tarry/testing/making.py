@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from hashlib import sha256
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tarry.template.dynamic import secret_text
 from tarry.template.model import ACCOUNT
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ MODELS = {
     "AWS::SSM::Parameter": "moto.ssm.models:Parameter",
 }
 """The class of moto for each type. moto's CloudFormation would know them, but takes 1.5 seconds to import."""
-
-PASSWORD_LENGTH = 32
-"""The length of a generated secret, unless the template has one: the default of Secrets Manager."""
 
 
 @dataclass(frozen=True)
@@ -140,17 +137,6 @@ def _secret(name: str, properties: Mapping[str, Any], region: str) -> Made:
     )
     arn = json.loads(created)["ARN"]
     return Made(arn, {"Id": arn})
-
-
-def secret_text(name: str, properties: Mapping[str, Any]) -> str:
-    """Return the text of a secret; a generated password is the same in each run."""
-    generate = properties.get("GenerateSecretString")
-    if generate is None:
-        return str(properties.get("SecretString", ""))
-    length = int(generate.get("PasswordLength", PASSWORD_LENGTH))
-    password = (sha256(name.encode()).hexdigest() * (length // 64 + 1))[:length]
-    key = generate.get("GenerateStringKey")
-    return json.dumps({**json.loads(generate.get("SecretStringTemplate", "{}")), key: password}) if key else password
 
 
 def _subscription(_: str, properties: Mapping[str, Any], region: str) -> Made:

@@ -5,12 +5,15 @@ moto sends all of them through its own SQS, whose queues no function consumes. H
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode, b64encode
 from contextlib import contextmanager
+from contextvars import ContextVar
 from copy import copy
 from datetime import UTC, datetime
 from functools import partialmethod
 from hashlib import sha256
+from itertools import count
 from time import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,12 +21,19 @@ from unittest.mock import patch
 
 from tarry.simulator.sqs import SqsError
 from tarry.testing.event_rules import as_delivered, input_of, is_match
+from tarry.testing.s3_events import ObjectChange, check_of, event_of, notification_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     Call = Callable[[str, Mapping[str, Any]], dict[str, Any]]
     """Answers a request to SQS: operation and parameters. Raises `SqsError`."""
+
+S3_SUBJECT = "Amazon S3 Notification"
+"""The subject of what S3 sends to a topic."""
+
+_is_tagging = ContextVar("_is_tagging", default=False)
+"""Whether moto answers PutObjectTagging. moto also reports tags when it stores an object; S3 does not."""
 
 
 @contextmanager
@@ -36,20 +46,25 @@ def relayed(call: Call, on_refusal: Callable[[str], None], now: Callable[[], flo
         now: The time for moto, in epoch seconds; None for the time of day.
     """
     from moto.events.models import Rule
+    from moto.s3.responses import S3Response
     from moto.sns.models import Subscription
     from moto.sqs.models import SQSBackend
 
-    relay = Relay(call, on_refusal, Rule.send_to_targets)
+    clock = now or time
+    relay = Relay(call, on_refusal, Rule.send_to_targets, clock)
 
     def utcnow() -> datetime:
-        return datetime.fromtimestamp(now() if now is not None else time(), UTC).replace(tzinfo=None)
+        return datetime.fromtimestamp(clock(), UTC).replace(tzinfo=None)
 
     with (
         patch("moto.core.utils.utcnow", utcnow),
         patch.object(SQSBackend, "get_queue", lambda _, name: relay.queue(name)),
         patch.object(SQSBackend, "send_message", lambda _, *args, **more: relay.send(*args, **more)),
         patch.object(Rule, "send_to_targets", partialmethod(_send_event, relay)),
-        patch.object(Subscription, "get_post_data", notification),
+        patch.object(Subscription, "get_post_data", partialmethod(notification, count(int(clock() * 1e6)))),
+        patch("moto.s3.notifications.send_event", relay.send_change),
+        patch.object(S3Response, "put_object_tagging", partialmethod(_tagging, S3Response.put_object_tagging)),
+        patch("moto.s3.notifications._get_test_event", lambda bucket: check_of(bucket, clock(), _request_id())),
     ):
         yield
 
@@ -58,13 +73,29 @@ def _send_event(rule: Any, relay: Relay, event: Any, **more: Any) -> None:
     relay.send_event(rule, event, **more)
 
 
+def _tagging(response: Any, answer: Callable[[Any], Any]) -> Any:
+    token = _is_tagging.set(True)
+    try:
+        return answer(response)
+    finally:
+        _is_tagging.reset(token)
+
+
 class Relay:
     """The methods that replace those of moto. ``to_targets`` is moto's own delivery to the targets of a rule."""
 
-    def __init__(self, call: Call, on_refusal: Callable[[str], None], to_targets: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        call: Call,
+        on_refusal: Callable[[str], None],
+        to_targets: Callable[..., None],
+        clock: Callable[[], float] = time,
+    ) -> None:
         self._call = call
         self._on_refusal = on_refusal
         self._to_targets = to_targets
+        self._clock = clock
+        self._sequence = count(int(clock() * 1e6))
 
     def queue(self, name: str) -> Any:
         """Return a queue, with what moto reads of it. Raises moto's error if there is none."""
@@ -101,9 +132,61 @@ class Relay:
                 alone.targets = [target]
                 self._to_targets(alone, event, **more)
 
+    def send_change(self, account_id: str, event_name: str, bucket: Any, key: Any) -> None:
+        """Send a change of an object where the notifications of its bucket say. On AWS, too, nothing is raised."""
+        from moto.events.models import events_backends
+        from moto.sns.models import sns_backends
+
+        configuration = bucket.notification_configuration
+        if configuration is None or (event_name == "s3:ObjectTagging:Put" and not _is_tagging.get()):
+            return
+        change = self._change(account_id, event_name, bucket, key)
+        for each in configuration.queue:
+            if each.matches(event_name, key.name):
+                self.send(each.arn.rpartition(":")[2], json.dumps(notification_of(change, each.id)))
+        for each in configuration.topic:
+            if each.matches(event_name, key.name):
+                text = json.dumps(notification_of(change, each.id))
+                try:
+                    sns_backends[account_id][each.arn.split(":")[3]].publish(text, each.arn, subject=S3_SUBJECT)
+                except Exception as error:  # noqa: BLE001 moto raises errors of many types
+                    self._on_refusal(f"{each.arn} did not get a message of {bucket.name}: {error}")
+        if configuration.event_bridge is not None:
+            default = events_backends[account_id][bucket.region_name].event_buses["default"]
+            for rule in default.rules.values():
+                self.send_event(rule, event_of(change, _uuid()), transform_input=False)
+
+    def _change(self, account_id: str, event_name: str, bucket: Any, key: Any) -> ObjectChange:
+        return ObjectChange(
+            name=str(getattr(event_name, "value", event_name)).removeprefix("s3:"),
+            account=account_id,
+            region=bucket.region_name,
+            bucket=bucket.name,
+            bucket_arn=bucket.arn,
+            key=key.name,
+            size=key.size,
+            etag=key.etag.strip('"'),
+            version_id=key.version_id if bucket.is_versioned else None,
+            time=self._clock(),
+            sequence=next(self._sequence),
+            request_id=_request_id(),
+        )
+
+
+def _uuid() -> str:
+    """Return an id of moto, whose random numbers are the same in each run in virtual time."""
+    from moto.moto_api._internal import mock_random
+
+    return str(mock_random.uuid4())
+
+
+def _request_id() -> str:
+    return _uuid().replace("-", "")[:16].upper()
+
 
 def notification(
     subscription: Any,
+    sequence: Iterator[int],
     message: str,
     message_id: str,
     subject: str | None,
@@ -128,6 +211,8 @@ def notification(
         found["Subject"] = subject
     if message_attributes:
         found["MessageAttributes"] = message_attributes
+    if subscription.topic.fifo_topic:
+        found["SequenceNumber"] = f"{next(sequence):020}"
     return found
 
 

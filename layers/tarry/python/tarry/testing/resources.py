@@ -122,19 +122,24 @@ class Resources:
         """Return the resource; create it on the first call, after those it refers to."""
         if logical_id not in self._made:
             self._made[logical_id] = None
-            resource = self._template.backing[logical_id]
-            properties = self._fill(resource.get("Properties", {}), logical_id)
-            name = physical_name(logical_id, resource)
-            try:
-                made = make(name, resource["Type"], properties, self._template.region)
-            except Exception as error:  # moto raises errors of many types, and may lack a library of its extras
-                text = f"moto cannot create {logical_id}: {error}"
-                if resource["Type"] not in MINOR:
-                    raise UsageError(text) from error
-                self.problems.append(text)
-                made = Unmade(name, text)
+            made = self._created(logical_id, self._template.backing[logical_id])
             self._made[logical_id], self._refs[logical_id] = made, made.physical_resource_id
         return self._made[logical_id]
+
+    def _created(self, logical_id: str, resource: Mapping[str, Any]) -> Any:
+        """Return the resource, created; or why it is not, if the template works without it."""
+        properties = self._fill(resource.get("Properties", {}), logical_id)
+        name = physical_name(logical_id, resource)
+        if resource["Type"] == "AWS::SSM::Parameter" and "Value" not in properties:
+            return Unmade(name, f"the value of {logical_id} cannot be resolved")  # the template names it as left out
+        try:
+            return make(name, resource["Type"], properties, self._template.region)
+        except Exception as error:  # moto raises errors of many types, and may lack a library of its extras
+            text = f"moto cannot create {logical_id}: {error}"
+            if resource["Type"] not in MINOR:
+                raise UsageError(text) from error
+            self.problems.append(text)
+            return Unmade(name, text)
 
     def _fill(self, value: Any, where: str) -> Any:
         """Return the value with its references resolved."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
-import warnings
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from random import Random
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tarry.simulator.functions import FunctionSettings
 from tarry.simulator.history import History
@@ -16,17 +13,15 @@ from tarry.simulator.lambda_invoke import Invoker, InvokeTarget
 from tarry.simulator.recursion import Lineage, RecursiveLoop
 from tarry.simulator.scheduler import START
 from tarry.simulator.simulation import Simulation
-from tarry.simulator.sqs import Realism, Sqs, SqsError
-from tarry.sqs.outgoing import Entry, pack
+from tarry.simulator.sqs import Realism, Sqs
+from tarry.sqs.outgoing import Entry
 from tarry.testing.faults import Faults
 from tarry.testing.hosting import Hosting
-from tarry.testing.ignored_failures import IgnoredFailures
 from tarry.testing.log_recorder import recording_simulation, without_killed_processes
-from tarry.testing.messages import QueuedMessage
-from tarry.testing.misuse import Endless, Misuse, check_handler, listed, stuck
-from tarry.testing.report import Report
+from tarry.testing.misuse import check_handler
+from tarry.testing.queueing import Queues
+from tarry.testing.runs import Runs
 from tarry.tooling.errors import UsageError
-from tarry.tooling.queues import queue_name
 from tarry.world import use
 
 if TYPE_CHECKING:
@@ -35,18 +30,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tarry.delay import Delay
-    from tarry.simulator.code import Code
     from tarry.simulator.invocations import FunctionHost
     from tarry.template import Template, TemplateFunction
-
-    Environment = Mapping[str, str | Mapping[str, str]]
+    from tarry.testing.assembly import Environment, TemplateParts
+    from tarry.testing.messages import QueuedMessage
+    from tarry.testing.report import Report
 
 DAY = 86_400
 DEAD_LETTER_RETENTION_SECONDS = 14 * DAY
-GIVE_UP_SECONDS = 15 * DAY
-"""The virtual time after which an endless run is stopped: longer than any queue keeps a message."""
-MOST_EVENTS = 1_000_000
-"""The most events of one run; 100,000 deliveries have half as many."""
 
 
 class Sandbox:
@@ -86,14 +77,9 @@ class Sandbox:
         self.world = self._hosting.world()
         """The world of the test's own code."""
         self._simulation.scheduler.around = partial(recording_simulation, self.history, self._simulation.actors)
-        self._checked = 0
-        self._warned = 0
-        self._ignored = IgnoredFailures()
-        self._closed = False
+        self._runs = Runs(self._simulation, self.sqs, self.history, start, seed)
+        self._queues = Queues(self.sqs)
         self._until_closed = ExitStack()
-        self._uses_moto = False
-        self._names: dict[str, str] = {}
-        self._code: dict[str, Code] = {}
 
     @classmethod
     def from_template(
@@ -152,25 +138,17 @@ class Sandbox:
 
         Raises `ValueError` for settings that SQS refuses.
         """
-        attributes = {
-            "VisibilityTimeout": str(visibility_timeout),
-            "MessageRetentionPeriod": str(retention),
-            "DelaySeconds": str(delay),
-            "MaximumMessageSize": str(maximum_message_size),
-        }
         if fifo and not name.endswith(".fifo"):
             raise ValueError(f"SQS wants the name of a FIFO queue to end in .fifo, got {name!r}")
-        if name.endswith(".fifo"):
-            attributes["FifoQueue"] = "true"
-        if dead_letter is not None:
-            if dead_letter not in self.sqs.queues():
-                self.queue(dead_letter, retention=DEAD_LETTER_RETENTION_SECONDS)
-            policy = {"deadLetterTargetArn": self.sqs.arn(dead_letter), "maxReceiveCount": max_receive_count}
-            attributes["RedrivePolicy"] = json.dumps(policy)
-        try:
-            return str(self.sqs.call("CreateQueue", {"QueueName": name, "Attributes": attributes})["QueueUrl"])
-        except SqsError as error:
-            raise ValueError(f"SQS refuses the queue {name!r}: {error.message}") from error
+        if dead_letter is not None and dead_letter not in self.sqs.queues():
+            self.queue(dead_letter, retention=DEAD_LETTER_RETENTION_SECONDS)
+        attributes = {
+            "VisibilityTimeout": visibility_timeout,
+            "MessageRetentionPeriod": retention,
+            "DelaySeconds": delay,
+            "MaximumMessageSize": maximum_message_size,
+        }
+        return self._queues.make(name, attributes, dead_letter, max_receive_count)
 
     def connect(  # noqa: PLR0913 each is a setting of the mapping or the function
         self,
@@ -198,7 +176,7 @@ class Sandbox:
         check_handler(handler)
         self._hosting.connect(
             handler,
-            self._named(queue),
+            self._queues.named(queue),
             FunctionSettings(
                 getattr(handler, "__name__", "function"), timeout_seconds=timeout, recursive_loop=recursive_loop
             ),
@@ -235,33 +213,22 @@ class Sandbox:
         """
         from tarry.template import TemplateError, read_template
         from tarry.template.model import Template
-        from tarry.testing.assembly import assemble
 
         if not isinstance(template, Template):
             template = read_template(template, parameters, self.sqs.region)
-        if resources and not self._uses_moto:
-            from tarry.testing.resources import moto_in_process
-
-            self._until_closed.enter_context(
-                moto_in_process(template.region, self.client, self.sqs.call, lambda: self.now)
-            )
-            self._uses_moto = True
+        if resources:
+            self._parts.use_moto(template.region, self.client, lambda: self.now)
         try:
-            moto = self._until_closed if resources else None
-            built = assemble(self.sqs, self._hosting, template, environment or {}, moto)
+            self._queues.add_names(self._parts.add(template, environment or {}, resources=resources))
         except UsageError as error:
             raise TemplateError(str(error)) from error
-        self._names |= built.queues
-        self._code |= built.code
 
     def module(self, function: str) -> ModuleType:
         """Return the module of a template's function, by its name or logical id, for a test that patches it.
 
         Raises `CodeError` if it cannot be imported.
         """
-        if function not in self._code:
-            raise ValueError(f"no function {function!r} came from a template; there are {listed(self._code)}")
-        return self._code[function].load()
+        return self._parts.module(function)
 
     def client(self) -> Any:
         """Return an SQS client with boto3's methods, for all other operations. Its requests take virtual time."""
@@ -283,15 +250,7 @@ class Sandbox:
 
         Raises the errors of that method, and `ValueError` for an unknown queue.
         """
-        name = self._named(queue)
-        outgoing = pack(
-            Entry(body, delay, attributes, group_id, deduplication_id), self.world, fifo=name.endswith(".fifo")
-        )
-        try:
-            answer = self.sqs.call("SendMessage", {"QueueUrl": self.sqs.url(name), **outgoing.parameters})
-        except SqsError as error:
-            raise ValueError(f"SQS refuses the message to {name!r}: {error.message}") from error
-        return outgoing.stable_id or str(answer["MessageId"])
+        return self._queues.send(queue, Entry(body, delay, attributes, group_id, deduplication_id), self.world)
 
     def redrive(self, dead_letters: str, *, to: str | None = None) -> None:
         """Move all visible messages of a dead-letter queue back, by SQS's own ``StartMessageMoveTask``.
@@ -300,14 +259,7 @@ class Sandbox:
 
         Raises `ValueError` for an unknown queue, and if the target is not clear.
         """
-        name = self._named(dead_letters)
-        sources = self.sqs.call("ListDeadLetterSourceQueues", {"QueueUrl": self.sqs.url(name)})["queueUrls"]
-        if to is None and len(sources) != 1:
-            found = ", ".join(queue_name(url) for url in sources) or "none"
-            raise ValueError(f"say where to (to=...): the queues whose dead-letter queue {name!r} is are {found}")
-        target = queue_name(sources[0]) if to is None else self._named(to)
-        arns = {"SourceArn": self.sqs.arn(name), "DestinationArn": self.sqs.arn(target)}
-        self.sqs.call("StartMessageMoveTask", arns)
+        self._queues.redrive(dead_letters, to)
 
     def run(self, until: Callable[[], bool] | None = None, *, for_: float | None = None, check: bool = True) -> Report:
         """Run until nothing is left to do, until a condition holds, or for ``for_`` virtual seconds.
@@ -322,23 +274,7 @@ class Sandbox:
 
         Warns if a handler returns failures that its mapping ignores, and of filters that AWS may treat differently.
         """
-        if for_ is not None and not 0 <= for_ < math.inf:
-            raise ValueError(f"for_ is a number of seconds from 0, got {for_!r}")
-        if self._simulation.scheduler.running:
-            self._refuse_to_run()
-        if self._closed:
-            raise RuntimeError("the sandbox is closed")
-        self._play(until, for_)
-        self.sqs.catch_up()
-        report = self.report()
-        if check and self._checked < len(report.events):
-            self._checked = len(report.events)
-            report.check()
-        if check and until is None and for_ is None and not report.settled and (text := stuck(report.history)):
-            raise AssertionError(text)
-        if check:
-            self._warn()
-        return report
+        return self._runs.run(until, for_, check=check)
 
     def advance(self, seconds: float) -> Report:
         """Run for ``seconds`` of virtual time. Raises the errors of `run`."""
@@ -353,9 +289,7 @@ class Sandbox:
 
     def report(self) -> Report:
         """Return the report of everything until now."""
-        scheduler = self._simulation.scheduler
-        settled = math.isinf(scheduler.next_at())
-        return Report(tuple(self.history.events), self._began, scheduler.now, settled, self.seed)
+        return self._runs.report()
 
     @property
     def now(self) -> float:
@@ -372,26 +306,27 @@ class Sandbox:
 
         Raises `ValueError` for an unknown queue.
         """
-        name = self._named(queue)
-        return [QueuedMessage(stored, name, self.now) for stored in self.sqs.peek(name)]
+        return self._queues.messages(queue, self.now)
 
     def close(self) -> None:
         """End all handlers that still run. The fixture and a ``with`` block call it."""
-        self._closed = True
+        self._runs.is_over = True
         with self._until_closed, without_killed_processes(self._simulation.actors):
             self._hosting.close()
             self._simulation.close()
 
     # inside
 
+    @cached_property
+    def _parts(self) -> TemplateParts:
+        """The parts from templates. Only a sandbox with a template loads their reader."""
+        from tarry.testing.assembly import TemplateParts
+
+        return TemplateParts(self.sqs, self._hosting, self._until_closed)
+
     def _host(self, function: TemplateFunction, variables: Mapping[str, str]) -> FunctionHost:
         """Return a function of a template, for code that invokes it: that of its queue, or a new one."""
-        from tarry.testing.assembly import code_of, settings_of
-
-        if function.name not in self._code:
-            self._code[function.name] = code_of(function, variables)
-        code = self._code[function.name]
-        return self._hosting.function_of(code.handler, settings_of(function), code.running)
+        return self._parts.host(function, variables)
 
     def _invoker(self, find: Callable[[str], InvokeTarget], note: Callable[[str], None]) -> Invoker:
         """Return an invoker of functions, for code that invokes them."""
@@ -400,37 +335,3 @@ class Sandbox:
 
     def _random(self, of: str) -> Random:
         return Random(f"{self.seed} {of}")
-
-    def _named(self, queue: str) -> str:
-        """Return the name of a queue, given its name or its logical id in the template."""
-        name = self._names.get(queue, queue)
-        if name not in self.sqs.queues():
-            raise ValueError(f"the sandbox has no queue {queue!r}; it has {listed(self.sqs.queues())}")
-        return name
-
-    def _play(self, until: Callable[[], bool] | None, seconds: float | None) -> None:
-        scheduler, events = self._simulation.scheduler, self.history.events
-        most, ends_at = len(events) + MOST_EVENTS, scheduler.now + (GIVE_UP_SECONDS if seconds is None else seconds)
-        scheduler.run(lambda: len(events) > most or (until is not None and until()), ends_at)
-        if len(events) > most:
-            raise Endless(f"more than {MOST_EVENTS:,} events in one run: does a function send to itself, on and on?")
-        if seconds is not None and until is None:
-            scheduler.run(ends_at)  # nothing is left to happen by then, and it is that time
-
-    def _warn(self) -> None:
-        """Warn about mappings that AWS may treat differently, and about failures that mappings ignore."""
-        events, self._warned = self.history.events[self._warned :], len(self.history.events)
-        for event in events:
-            match event.what:
-                case "connected":
-                    for text in event.fields["warnings"]:
-                        warnings.warn(f"the mapping of {event.fields['queue']}: {text}", stacklevel=3)
-                case "answered" if text := self._ignored.text(event.fields):
-                    warnings.warn(text, stacklevel=3)
-
-    def _refuse_to_run(self) -> NoReturn:
-        """Only a test lets time pass. In a handler an ordinary error would be one more failure to retry."""
-        misuse = Misuse("a handler calls run() or advance() of the sandbox it runs in: let it call sandbox.sleep()")
-        if self._simulation.actors.running is not None:
-            self._simulation.actors.fail(misuse)
-        raise misuse

@@ -103,6 +103,10 @@ class CopySteps:
         """Add the step of an invocation with it."""
         self._step(at, State.IN_FLIGHT, attempt=attempt)
 
+    def refused(self, at: float, why: str) -> None:
+        """Add the step of an invocation with it that Lambda refused."""
+        self._step(at, State.WAITING_RETRY, delay=max(0.0, self._copy.visible_at - at), why=why)
+
     def runs(self, attempt: int) -> None:
         """Set the attempt of its latest step, which is known once the handler runs."""
         if self._now is not None and self._now.state is State.IN_FLIGHT and self._now.attempt is None:

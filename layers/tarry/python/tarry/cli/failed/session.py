@@ -11,11 +11,12 @@ import typer
 from rich.console import Console
 
 from tarry import failed
-from tarry.cli.errors import note, refusals
+from tarry.cli.errors import note, of_tarry_local, refusals
 from tarry.cli.failed.reporting import ResultReport, count_of, report_inspection, warn_about
 from tarry.cli.failed.signals import StoppedBySignal, Stopping
-from tarry.cli.failed.targets import AwsAccess, TargetOptions, Targets, find_targets
+from tarry.cli.failed.targets import AwsAccess, TargetOptions, Targets, find_targets, in_project
 from tarry.failed.selection import found_by_ids
+from tarry.tooling.errors import UsageError
 from tarry.world import use
 
 if TYPE_CHECKING:
@@ -108,12 +109,13 @@ def session(where: TargetOptions, *, needs_handlers: bool = False) -> Iterator[C
     guidance = Console(file=sys.stderr, highlight=False)
     run: CommandSession | None = None
     with refusals(lambda: run is not None and run.something_was_done(), aws=True):
+        where = in_project(where)
         account = AwsAccess(where)
         with use(account.world()), stopping.listening():
             try:
                 with stopping.at_prompt():  # nothing to finish yet
                     targets = find_targets(where, account, needs_template=needs_handlers)
-                    queues = [failed.find(each) for each in targets.queues]
+                    queues = [_found(each, account) for each in targets.queues]
                 run = CommandSession(where, account, targets, queues, stopping, guidance)
                 yield run
             except StoppedBySignal:
@@ -122,3 +124,12 @@ def session(where: TargetOptions, *, needs_handlers: bool = False) -> Iterator[C
                 elif run.results is not None:
                     run.results.write_totals()
                 raise typer.Exit(stopping.exit_code) from None
+
+
+def _found(queue: str, account: AwsAccess) -> DeadLetterQueue:
+    try:
+        return failed.find(queue)
+    except failed.UnknownQueue as error:
+        if account.is_aws and (hint := of_tarry_local()):
+            raise UsageError(f"{error}; {hint}") from error
+        raise

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tarry.cli.errors import note
 from tarry.failed import UnknownQueue
 from tarry.support.arn import queue_arn
 from tarry.tooling.errors import UsageError
@@ -63,11 +64,11 @@ class AwsAccess:
             read_timeout=READ_TIMEOUT_SECONDS,
             retries={"total_max_attempts": TRIES, "mode": "standard"},
         )
-        url = where.endpoint_url or os.environ.get("AWS_ENDPOINT_URL_SQS") or os.environ.get("AWS_ENDPOINT_URL")
+        url = _endpoint(where)
         self.is_aws = not url
         is_local = bool(url) and endpoint_host(url or "") in LOCAL_HOSTS
         self.region: str | None = self._session.region_name or (
-            LOCAL_REGION if where.endpoint_url or is_local else None
+            LOCAL_REGION if where.endpoint_url or is_local else _configured(where)[0]
         )
         self._credentials: dict[str, str] = {}
         if is_local and self._session.get_credentials() is None:
@@ -88,6 +89,25 @@ class AwsAccess:
         return World(client_factory=lambda: self.client("sqs"))
 
 
+def in_project(where: TargetOptions) -> TargetOptions:
+    """Return the options, with the stack of the samconfig file if they name no queues.
+
+    Its region precedes that of a profile, as for `sam deploy`. With an endpoint, which has no stacks, the options stay
+    as they are.
+
+    Raises:
+        UsageError: the samconfig file cannot be used.
+    """
+    if where.queue or where.template or where.stack or _endpoint(where):
+        return where
+    configured, stack = _configured(where)
+    if stack is None:
+        return where
+    region = where.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or configured
+    note(f"Using stack {stack}{f' in {region}' if region else ''}, as the samconfig file says.")
+    return replace(where, stack=stack, region=region)
+
+
 def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bool = False) -> Targets:
     """Find the dead-letter queues that the options select.
 
@@ -101,7 +121,7 @@ def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bo
     """
     if where.stack is not None:
         queues, logical_ids = _of_stack(where.stack, account)
-        template = _read(where, account) if needs_template else None
+        template = _read(_template(where), where, account) if needs_template else None
         by_id = {queue.logical_id: queue.name for queue in template.queues.values()} if template else {}
         return Targets(
             _chosen(
@@ -114,19 +134,13 @@ def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bo
             template,
             {name: by_id[logical_id] for name, logical_id in logical_ids.items() if logical_id in by_id},
         )
-    path = where.template or (DEFAULT_TEMPLATE if DEFAULT_TEMPLATE.exists() else None)
-    is_logical_id = path is not None and where.queue is not None and names_resource(path, where.queue)
+    is_logical_id = where.queue is not None and names_resource(where.template or DEFAULT_TEMPLATE, where.queue)
     if where.queue is not None and where.template is None and not needs_template and not is_logical_id:
         return Targets((where.queue,))
-    if path is None:
-        purpose = "" if where.queue is None else " to find the handlers in"
-        raise UsageError(
-            f"there is no {DEFAULT_TEMPLATE} in this directory{purpose}: name a template (--template FILE)"
-            + ("" if where.queue else ", a deployed stack (--stack NAME) or a queue (--queue NAME)")
-        )
     from tarry.template.model import STACK_NAME
 
-    template = _read(where, account)
+    path = _template(where)
+    template = _read(path, where, account)
     known = frozenset(template.queues)
     if where.queue is not None and where.template is None and not is_logical_id:
         return Targets((where.queue,), known, template)
@@ -151,12 +165,45 @@ def _chosen(name: str | None, queues: tuple[str, ...], logical: dict[str, str], 
     raise UnknownQueue(name, tuple(queue_name(queue) for queue in queues))
 
 
-def _read(where: TargetOptions, account: AwsAccess) -> Template:
-    from tarry.template import read_template
+def _template(where: TargetOptions) -> Path:
+    """Return the template: the given one, or the one that is found in this directory. Raises `UsageError` for none."""
+    from tarry.local.project import template_path
 
-    path = where.template or DEFAULT_TEMPLATE
-    configured: dict[str, str] | None = {} if account.is_aws else None  # samconfig.toml has values for this machine
-    return read_template(path, where.parameters, account.region or LOCAL_REGION, configured=configured)
+    try:
+        return template_path(where.template, note)
+    except UsageError as error:
+        if where.queue or where.stack:
+            raise UsageError(f"--via local finds the handlers in the template: {error}") from error
+        others = "or name a deployed stack (--stack NAME) or a queue (--queue NAME)"
+        raise UsageError(f"{error}; {others}") from error
+
+
+def _read(path: Path, where: TargetOptions, account: AwsAccess) -> Template:
+    """Read the template. For AWS no value is made up: it could be in the name of another queue."""
+    from tarry.template import read_template
+    from tarry.template.samconfig import read_samconfig
+
+    region, lenient = account.region or LOCAL_REGION, not account.is_aws
+    configured = read_samconfig(path, None, is_local=lenient).parameters
+    return read_template(path, where.parameters, region, configured=configured, lenient=lenient)
+
+
+def _configured(where: TargetOptions) -> tuple[str | None, str | None]:
+    """Return the region and the stack of the samconfig file, if there is one. Raises `UsageError` for a bad one."""
+    try:
+        from tarry.template.finding import find_template
+        from tarry.template.samconfig import read_samconfig
+
+        path = where.template or find_template()
+    except (UsageError, ModuleNotFoundError):  # there is no template here, or tarry is installed without its reader
+        return None, None
+    config = read_samconfig(path, None)
+    return config.region, config.stack
+
+
+def _endpoint(where: TargetOptions) -> str | None:
+    """Return the endpoint URL that takes the place of AWS; None for AWS."""
+    return where.endpoint_url or os.environ.get("AWS_ENDPOINT_URL_SQS") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
 def _of_stack(stack: str, account: AwsAccess) -> tuple[tuple[str, ...], dict[str, str]]:

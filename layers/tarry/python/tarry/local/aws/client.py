@@ -21,6 +21,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from tarry import Queue, SendError
 from tarry.local.aws.isolation import HOST
+from tarry.local.instances import Instance
 from tarry.sqs.refusals import error_code, is_no_queue
 from tarry.tooling.errors import UsageError
 from tarry.tooling.queues import counts_of, endpoint_host, queue_name, redrive_of
@@ -33,8 +34,16 @@ ANSWER_SECONDS = 10  # longer than a poll of `tarry local`
 MOST_CONNECTIONS = 50
 
 
-def endpoint_of(given: str | None, environment: Mapping[str, str], *, aws: bool = False) -> str | None:
+def endpoint_of(
+    given: str | None,
+    environment: Mapping[str, str],
+    *,
+    aws: bool = False,
+    running: Callable[[], Instance | None] = lambda: None,
+) -> str | None:
     """Return the endpoint URL: ``given``, or that of the AWS variables, or `tarry local`; None for AWS.
+
+    ``running`` returns the `tarry local` to use; None for the default port.
 
     Raises:
         UsageError: it is not a URL.
@@ -43,7 +52,8 @@ def endpoint_of(given: str | None, environment: Mapping[str, str], *, aws: bool 
         return None
     url = given or environment.get("AWS_ENDPOINT_URL_SQS") or environment.get("AWS_ENDPOINT_URL")
     if not url:
-        return f"http://{HOST}:{DEFAULT_PORT}"
+        found = running()
+        return found.url if found else f"http://{HOST}:{DEFAULT_PORT}"
     endpoint_host(url)
     return url.rstrip("/")
 
@@ -84,7 +94,12 @@ def is_aws(url: str) -> bool:
 
 def region() -> str:
     """Return the region of the environment variables, or the default."""
-    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
+    return given_region() or DEFAULT_REGION
+
+
+def given_region() -> str | None:
+    """Return the region of the environment variables."""
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
 
 
 PATIENCE_SECONDS = 2

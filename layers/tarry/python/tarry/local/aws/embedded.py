@@ -13,7 +13,7 @@ from tarry.simulator.sqs.message_store import Depth
 from tarry.simulator.sqs_port import SqsPort
 from tarry.template import TemplateQueue
 from tarry.template.queues import make_queues
-from tarry.template.reader import QUEUE_ATTRIBUTES
+from tarry.template.reading.queues import QUEUE_ATTRIBUTES
 from tarry.testing.assembly import at_once
 from tarry.tooling.errors import UsageError
 from tarry.world import WallClock

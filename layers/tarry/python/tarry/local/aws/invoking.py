@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from botocore.awsrequest import AWSResponse
 
@@ -29,6 +29,12 @@ def target_of(function: TemplateFunction, host: FunctionHost) -> InvokeTarget:
     """Return a function of the template as a target of Invoke."""
     found = function.asynchronous
     return InvokeTarget(host, function.arn, found.retries, found.on_success, found.on_failure, found.dead_letter_arn)
+
+
+def with_qualifier(function: str, query: str) -> str:
+    """Return a name or ARN with the ``Qualifier`` of the query of a request, if it has one."""
+    [qualifier] = parse_qs(query).get("Qualifier", [""])
+    return f"{function}:{qualifier}" if qualifier else function
 
 
 class Invoking:
@@ -60,7 +66,8 @@ def virtual_invoke(invoker: Invoker, actors: Actors) -> Callable[..., AWSRespons
             answers.append(answer)
             is_done.set()
 
-        function = unquote(urlsplit(request.url).path.split("/")[3])
+        url = urlsplit(request.url)
+        function = with_qualifier(unquote(url.path.split("/")[3]), url.query)
         kind = request.headers.get("X-Amz-Invocation-Type", "RequestResponse")
         kind = kind.decode() if isinstance(kind, bytes) else kind
         body = request.body or b""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
+from tarry.local.aws.invoking import with_qualifier
 from tarry.local.aws.isolation import HOST
 from tarry.testing.moto_relay import relayed
 from tarry.tooling.errors import UsageError
@@ -164,7 +165,8 @@ class Services:
         if (called := INVOCATION.fullmatch(environ["PATH_INFO"])) and environ["REQUEST_METHOD"] == "POST":
             body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             kind = environ.get("HTTP_X_AMZ_INVOCATION_TYPE", "RequestResponse")
-            code, fields, payload = self._invoke(called["function"], kind, body)
+            function = with_qualifier(called["function"], environ.get("QUERY_STRING", ""))
+            code, fields, payload = self._invoke(function, kind, body)
             respond(f"{code} {HTTPStatus(code).phrase}", list(fields.items()))
             return [payload]
         service, operation = asked_for(environ)

@@ -1,5 +1,6 @@
 """The code of a function, and why its handler cannot be imported."""
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any
 import tarry
 from tarry.errors import ConfigurationError
 from tarry.template import TemplateFunction
+from tarry.template.runtimes import is_node
 from tarry.tooling.errors import UsageError
 
 MACHINERY = ('File "<frozen importlib', "/importlib/__init__.py", "/awslambdaric/")
@@ -22,6 +24,13 @@ IMPORT_ERRORS = {
     "ImportError: ": re.compile(r"^Runtime\.ImportModuleError: Unable to import module '[^']*': "),
 }
 """Errors of Python, and how runtime clients report them."""
+
+NOT_FOUND = re.compile(
+    r"Runtime\.ImportModuleError: Error: Cannot find (?:module|package) '(@[^/']+/[^/']+|[^@./':][^/':]*)['/]"
+)
+"""The error of Node.js for a package, rather than a file, that is not installed."""
+FIRST_WITH_SDK_3 = 18
+PACKAGE = "package.json"
 
 
 @dataclass(frozen=True)
@@ -43,12 +52,54 @@ class CannotImport(UsageError):
 
     def __init__(self, code: FunctionCode, why: str, error: Mapping[str, Any] | None = None) -> None:
         function, error = code.function, _without_frames_of_tarry(error or {}, code)
+        advice = _missing_package(why, function)
+        self.is_not_installed = bool(advice)
+        """Whether the code imports a package of Node.js that is not installed. No traceback is needed to see why."""
+        if advice:
+            error, why = {}, advice
         handler = f"{function.logical_id}: its handler {function.handler}"
         text = f"{handler} cannot be imported from {function.code}: {why}"
         super().__init__(text, traceback_of(error) if error else "")
         self.why = why
         self.frames = "\n".join(_frames_of(error))
         """The frames of the traceback, without the error."""
+
+
+def _missing_package(why: str, function: TemplateFunction) -> str:
+    """Return which package of Node.js is not installed, with the command that installs it; empty for other errors."""
+    found = NOT_FOUND.match(why) if is_node(function.runtime) else None
+    if found is None or function.code is None:
+        return ""
+    package, folder = found[1], function.code.resolve()
+    listing = next(
+        (each / PACKAGE for each in (folder, *folder.parents) if (each / PACKAGE).is_file()), folder / PACKAGE
+    )
+    place = Path(os.path.relpath(listing.parent))
+    change = "" if place == Path() else f"cd {place} && "
+    if is_in_lambda(package, function.runtime or ""):
+        why = f"{package} is not installed; on Lambda, {function.runtime} has it, but this machine has not"
+        options = f" --save-dev {package}"
+    else:
+        why = f"{package} is not installed"
+        options = "" if _is_listed(listing, package) else f" {package}"
+    return f"{why}. To install it: {change}npm install{options}"
+
+
+def is_in_lambda(package: str, runtime: str) -> bool:
+    """Whether a runtime of Node.js on Lambda contains a package: the AWS SDK, version 3 from nodejs18.x on."""
+    version = re.match(r"nodejs(\d+)", runtime)
+    has_sdk_3 = version is None or int(version[1]) >= FIRST_WITH_SDK_3
+    return package.startswith(("@aws-sdk/", "@smithy/")) if has_sdk_3 else package == "aws-sdk"
+
+
+def _is_listed(listing: Path, package: str) -> bool:
+    """Whether a package.json lists a package, so that a plain `npm install` installs it."""
+    try:
+        found = json.loads(listing.read_bytes())
+    except (OSError, ValueError):
+        return False
+    lists = [found.get(name) for name in ("dependencies", "devDependencies")] if isinstance(found, dict) else []
+    return any(isinstance(each, dict) and package in each for each in lists)
 
 
 def traceback_of(error: Mapping[str, Any]) -> str:

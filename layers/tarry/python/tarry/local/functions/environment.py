@@ -59,6 +59,8 @@ class ProcessCall:
 
     event: bytes
     request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    qualifier: str = ""
+    """The alias or version that is invoked."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,8 @@ class ProcessEnvironment:
     async def _invoke(self, call: ProcessCall, deadline: float) -> InvocationResult:
         assert self._process is not None
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        got = await self._process.invoke(RuntimeInvocation(call.request_id, call.event, deadline, reply))
+        invocation = RuntimeInvocation(call.request_id, call.event, deadline, reply, call.qualifier)
+        got = await self._process.invoke(invocation)
         value = read_response(got.body.decode(errors="replace"))
         if got.is_error:
             return _error(value, call.request_id)

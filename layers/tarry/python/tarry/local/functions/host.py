@@ -5,16 +5,17 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tarry.local.functions.code import CannotImport, FunctionCode, is_of_failed_init, plain
-from tarry.local.functions.environment import MAX_INIT_SECONDS, InvocationCost, ProcessCall, ProcessEnvironment, Starts
+from tarry.local.functions.code import FunctionCode, is_of_failed_init
+from tarry.local.functions.environment import InvocationCost, ProcessCall, ProcessEnvironment
 from tarry.local.functions.launcher import Launcher
-from tarry.local.functions.runtime_api import InitError
-from tarry.local.functions.runtime_process import Client, Exited, Program, RuntimeProcess, best_client
-from tarry.simulator.functions import WARM_SECONDS
+from tarry.local.functions.loading import CodeLoader
+from tarry.local.functions.pool import EnvironmentPool
+from tarry.local.functions.runtime_process import Client
+from tarry.simulator.functions import RECURSION_STOPPED, WARM_SECONDS
 from tarry.simulator.history import History
 from tarry.simulator.invocations import InvocationResult, message_ids
+from tarry.simulator.recursion import Lineage
 from tarry.template import TemplateFunction
-from tarry.template.runtimes import is_node, not_run_here
 from tarry.tooling.errors import UsageError
 
 Done = Callable[[InvocationResult], None]
@@ -45,6 +46,7 @@ class ProcessFunction:
         on_broken: For a function whose code may change while it runs: called with the error when a new process cannot
             load the code. Its invocation is then throttled instead of failed, and no other process is started until
             `reload` succeeds. None: such an invocation fails, as on Lambda.
+        lineage: Detects recursive loops; None for no detection.
     """
 
     def __init__(
@@ -54,24 +56,21 @@ class ProcessFunction:
         history: History,
         launcher: Launcher,
         client: Client | None = None,
+        *,
         on_broken: Callable[[UsageError], None] | None = None,
+        lineage: Lineage | None = None,
     ) -> None:
         self._code = self._wanted = FunctionCode(function, variables)
         self._history = history
-        self._launcher = launcher
-        self._client: Client = client or best_client()
+        self._loader = CodeLoader(launcher, client, self._log)
         self._on_broken = on_broken
+        self._lineage = lineage
         self._is_broken = False
         self._loads = 0
         """The number of reloads that succeeded."""
         self.on_limit: Callable[[int | None], None] = lambda limit: None
         """Called with the `limit` whenever it may have changed."""
-        self._starts = Starts()
-        self._made = 0
-        self._warming = 0
-        self._idle: list[tuple[float, ProcessEnvironment]] = []
-        self._busy: set[ProcessEnvironment] = set()
-        self._old: set[ProcessEnvironment] = set()
+        self._pool = EnvironmentPool()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -94,7 +93,7 @@ class ProcessFunction:
     @property
     def environments(self) -> list[ProcessEnvironment]:
         """The existing environments, busy or idle."""
-        return [*self._busy, *(environment for _, environment in self._idle)]
+        return self._pool.all
 
     async def warm(self) -> None:
         """Start an environment before the first invocation.
@@ -102,8 +101,7 @@ class ProcessFunction:
         Raises:
             UsageError: the handler cannot be imported; with its traceback.
         """
-        environment, _ = await self._loaded(self._wanted)
-        self._idle.append((self._loop.time(), environment))
+        self._pool.add_idle(await self._loader.load(self._wanted), self._loop.time())
 
     async def reload(self, code: FunctionCode | None = None) -> None:
         """Load the code again, or other code; it runs from the next invocation on.
@@ -116,15 +114,15 @@ class ProcessFunction:
         """
         self._wanted = code or self._wanted
         try:
-            environment, _ = await self._loaded(self._wanted)
+            environment = await self._loader.load(self._wanted)
         except UsageError:
             self._set_broken(is_broken=True)
             raise
         self._code = self._wanted
         self._loads += 1
-        self._starts.worked()
+        self._loader.worked()
         self.retire()
-        self._idle.append((self._loop.time(), environment))
+        self._pool.add_idle(environment, self._loop.time())
         self._set_broken(is_broken=False)
 
     @property
@@ -134,19 +132,20 @@ class ProcessFunction:
 
     def retire(self) -> None:
         """End all environments, the busy ones after their current invocation."""
-        self._old |= self._busy
-        idle, self._idle = self._idle, []
-        for _, environment in idle:
+        for environment in self._pool.retire():
             self._spawn(environment.close())
 
-    def invoke(self, event: Any, done: Done) -> None:
+    def invoke(self, event: Any, done: Done, qualifier: str = "") -> None:
         """Invoke the function; ``done`` is called later, on the loop."""
-        environment = self._free_environment() if len(self._busy) < self.concurrency else None
+        name, recursive_loop = self.function.name, self.function.recursive_loop
+        if self._lineage is not None and self._lineage.stops(name, event, recursive_loop):
+            self._loop.call_soon(done, RECURSION_STOPPED)
+            return
+        environment = self._free_environment() if self._pool.busy < self.concurrency else None
         if environment is None:
             self._loop.call_soon(done, InvocationResult("throttled", text="Rate Exceeded."))
             return
-        self._busy.add(environment)
-        self._spawn(self._run(environment, event, done))
+        self._spawn(self._run(environment, event, done, qualifier))
 
     async def close(self) -> None:
         """End all environments. Current invocations get no result."""
@@ -154,25 +153,31 @@ class ProcessFunction:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        environments = self.environments
-        self._busy.clear()
-        self._idle.clear()
-        await asyncio.gather(*(environment.close() for environment in environments))
+        await asyncio.gather(*(environment.close() for environment in self._pool.clear()))
 
-    async def _run(self, environment: ProcessEnvironment, event: Any, done: Done) -> None:
+    def _free_environment(self) -> ProcessEnvironment | None:
+        """Return the last used environment, or a new one, for an invocation; None if the code cannot be loaded."""
+        environment = self._pool.take(is_loaded=self._is_broken)
+        if environment is None and not self._is_broken:
+            environment = self._loader.environment(self._code)
+            self._pool.add_busy(environment)
+        return environment
+
+    async def _run(self, environment: ProcessEnvironment, event: Any, done: Done, qualifier: str) -> None:
         is_cold, init_seconds, loads = environment.is_cold, None, self._loads
         if is_cold and self._on_broken is not None:
+            began = self._loop.time()
             try:
-                environment, init_seconds = await self._loaded(self._code, environment)
+                await self._loader.load(self._code, environment)
+                init_seconds = self._loop.time() - began
             except UsageError as error:
-                self._busy.discard(environment)
-                self._old.discard(environment)
+                self._pool.remove(environment)
                 if loads == self._loads and not self._is_broken:
                     self._set_broken(is_broken=True)
                     self._on_broken(error)
                 self._loop.call_soon(done, InvocationResult("throttled", text="Rate Exceeded."))
                 return
-        call = ProcessCall(json.dumps(event).encode())
+        call = ProcessCall(json.dumps(event).encode(), qualifier=qualifier)
         delivery_ids = message_ids(event)
         name = self.function.name
         self._history.record(
@@ -182,13 +187,16 @@ class ProcessFunction:
             delivery_ids=delivery_ids,
             cold=is_cold,
         )
+        if self._lineage is not None:
+            self._lineage.begin(call.request_id, name, event)
         answer, report = await environment.run(call, init_seconds)
-        self._busy.discard(environment)
-        if environment in self._old:
-            self._old.discard(environment)
+        if self._lineage is not None:
+            self._lineage.end(call.request_id)
+        if self._pool.is_retired(environment):
+            self._pool.remove(environment)
             self._spawn(environment.close())
         else:
-            self._idle.append((self._loop.time(), environment))
+            self._pool.add_idle(environment, self._loop.time())
             self._loop.call_later(WARM_SECONDS, self._sweep)
         self._record(answer, report, len(delivery_ids))
         if self._is_broken:
@@ -198,36 +206,6 @@ class ProcessFunction:
     def _set_broken(self, *, is_broken: bool) -> None:
         self._is_broken = is_broken
         self.on_limit(self.limit)
-
-    async def _loaded(
-        self, code: FunctionCode, environment: ProcessEnvironment | None = None
-    ) -> tuple[ProcessEnvironment, float]:
-        """Return an environment that has loaded the code, a new one unless it is given, and how long that took.
-
-        Raises:
-            UsageError: the handler cannot be imported; with its traceback.
-        """
-        function = code.function
-        if problem := not_run_here(function.runtime):
-            raise UsageError(f"{function.logical_id} cannot run here: {problem}")
-        if function.code is None or not function.handler:
-            raise UsageError(f"{function.logical_id} cannot run here: it needs a local CodeUri and a Handler")
-        if not function.code.is_dir():
-            raise UsageError(f"{function.logical_id}: its CodeUri {function.code} is not a directory")
-        environment = environment or self._new_environment(code)
-        began = self._loop.time()
-        self._warming += 1
-        try:
-            await environment.warm()
-        except InitError as error:
-            raise CannotImport(code, plain(str(error)), await self._explained(code, error.error)) from error
-        except Exited as error:
-            raise CannotImport(code, f"the process ended, {str(error) or 'exit status 0'}") from error
-        except TimeoutError as error:
-            raise CannotImport(code, "importing it takes more than 10 seconds") from error
-        finally:
-            self._warming -= 1
-        return environment, self._loop.time() - began
 
     def _record(self, answer: InvocationResult, report: InvocationCost, batch: int) -> None:
         self._history.record(
@@ -243,56 +221,19 @@ class ProcessFunction:
 
     def _log(self, request_id: str | None, line: str) -> None:
         fields = _fields(line)
-        if self._warming and fields and is_of_failed_init(fields):
-            return  # `_loaded` raises the error
+        if self._loader.is_loading and fields and is_of_failed_init(fields):
+            return  # `CodeLoader.load` raises the error
         logged_id = fields.get("requestId") if fields else None
         if isinstance(logged_id, str) and logged_id:
             request_id = logged_id
         self._history.record("logged", function=self.function.name, request_id=request_id, line=line, fields=fields)
 
-    def _free_environment(self) -> ProcessEnvironment | None:
-        """Return the last used environment, or a new one; None if the code cannot be loaded."""
-        for place in reversed(range(len(self._idle))):
-            if not (self._is_broken and self._idle[place][1].is_cold):
-                return self._idle.pop(place)[1]
-        return None if self._is_broken else self._new_environment(self._code)
-
-    def _new_environment(self, code: FunctionCode) -> ProcessEnvironment:
-        self._made += 1
-        program = self._program(code, self._client, f"environment-{self._made}")
-        return ProcessEnvironment(program, code.function.timeout_seconds, self._launcher, self._starts, self._log)
-
-    async def _explained(self, code: FunctionCode, error: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the error with its frames. Only the client of tarry reports them for a failed import, so use that."""
-        if error.get("stackTrace") or self._client == "own" or is_node(code.function.runtime):
-            return error
-        process = RuntimeProcess(self._program(code, "own", "explanation"), self._launcher, lambda line: None)
-        try:
-            async with asyncio.timeout(MAX_INIT_SECONDS):
-                await process.start()
-        except InitError as explained:
-            return explained.error
-        except (Exited, TimeoutError):
-            return {}
-        await process.end()
-        return {}
-
-    def _program(self, code: FunctionCode, client: Client, log_stream: str) -> Program:
-        function = code.function
-        assert function.code is not None
-        assert function.handler is not None
-        variables = {"AWS_LAMBDA_LOG_STREAM_NAME": log_stream, **code.variables}
-        return Program(
-            function.handler, function.code.resolve(), variables, function.arn, client, runtime=function.runtime
-        )
-
     def _sweep(self) -> None:
         """End environments that have been idle for long, unless the code that they run cannot be loaded again."""
         if self._is_broken:
             return
-        until = self._loop.time() - WARM_SECONDS + 1
-        while self._idle and self._idle[0][0] <= until:
-            self._spawn(self._idle.pop(0)[1].close())
+        for environment in self._pool.expired(self._loop.time()):
+            self._spawn(environment.close())
 
     def _spawn(self, coroutine: Any) -> None:
         task = self._loop.create_task(coroutine)

@@ -12,6 +12,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from tarry.simulator.invocations import qualified_arn
+
 VERSION = "/2018-06-01/runtime/"
 HOST = "127.0.0.1"
 MAX_RESPONSE_BYTES = 6 * 1024 * 1024 + 100
@@ -52,6 +54,8 @@ class RuntimeInvocation:
     event: bytes
     deadline: float
     reply: asyncio.Future[Reply]
+    qualifier: str = ""
+    """The alias or version that is invoked."""
 
 
 class RuntimeApi:
@@ -117,8 +121,8 @@ class RuntimeApi:
         headers = {
             "Lambda-Runtime-Aws-Request-Id": invocation.request_id,
             "Lambda-Runtime-Deadline-Ms": str(int(invocation.deadline * 1000)),
-            "Lambda-Runtime-Invoked-Function-Arn": self._arn,
-            "Lambda-Runtime-Trace-Id": f"Root=1-{int(time.time()):08x}-{uuid.uuid4().hex[:24]};Sampled=0",
+            "Lambda-Runtime-Invoked-Function-Arn": qualified_arn(self._arn, invocation.qualifier),
+            "Lambda-Runtime-Trace-Id": _trace(invocation.request_id),
         }
         return web.Response(body=invocation.event, headers=headers, content_type="application/json")
 
@@ -139,6 +143,11 @@ class RuntimeApi:
         if not self.ready.done():
             self.ready.set_exception(InitError(json.loads(body)))
         return _accepted()
+
+
+def _trace(request_id: str) -> str:
+    """Return a trace header. AWS SDKs send it with each request; its lineage is the invocation."""
+    return f"Root=1-{int(time.time()):08x}-{uuid.uuid4().hex[:24]};Sampled=0;Lineage={request_id}"
 
 
 async def _body(request: web.BaseRequest) -> bytes | None:

@@ -19,10 +19,12 @@ class _Message:
         self.queue = queue
         self.group = group if queue.endswith(".fifo") else None
         self.failures = 0
+        self.is_refused = False
+        """Whether Lambda refuses to invoke its function, which sends to its own queue: see `RecursiveLoops`."""
 
     @property
     def is_failing(self) -> bool:
-        return self.failures >= MOST_FAILURES
+        return self.failures >= MOST_FAILURES or self.is_refused
 
 
 class EndlessFailures:
@@ -70,12 +72,13 @@ class EndlessFailures:
 
     @property
     def text(self) -> str:
-        """A sentence about the messages, with the remedy; empty if the run is not over."""
-        if not self.is_over:
+        """A sentence about the messages, with the remedy; empty if the run is not over, or recursive loops ended it."""
+        messages = [message for message in self._left.values() if not message.is_refused]
+        count, behind = len(messages), sum(not message.is_failing for message in messages)
+        if not self.is_over or behind == count:
             return ""
-        queues = list(dict.fromkeys(message.queue for message in self._left.values()))
+        queues = list(dict.fromkeys(message.queue for message in messages))
         retentions = dict.fromkeys(coarse(self._retention(queue)) for queue in queues)
-        count, behind = len(self._left), len(self._left) - self._failing
         left = "the message that is left" if count == 1 else f"the {count} messages that are left"
         failed = f"failed {MOST_FAILURES} deliveries in a row"
         if behind:
@@ -101,6 +104,7 @@ class EndlessFailures:
             if (message := self._left.get(delivery_id)) is not None:
                 counts = delivery_id in self._unhandled or not is_tarry
                 self._failing -= message.is_failing
+                message.is_refused = fields.get("kind") == "recursive"
                 message.failures = message.failures + 1 if counts else 0
                 self._failing += message.is_failing
         self._unhandled.difference_update(fields["failed"])

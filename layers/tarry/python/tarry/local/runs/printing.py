@@ -1,9 +1,9 @@
 """Printing a run: its timeline in virtual time, and the summary at its end."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tarry.local.runs.report import DeadLetterSummary, RunReport
-from tarry.local.runs.virtual import OutputLine
+from tarry.local.runs.transcript import OutputLine
+from tarry.local.show.folding import MOST_REPEATS, ShownStep, folded
 from tarry.local.show.timeline import (
     STYLES,
     MessageTimeline,
@@ -21,15 +22,14 @@ from tarry.local.show.timeline import (
     name_of,
     state_counts,
     state_of,
-    text_of,
-    words,
 )
 from tarry.outcome import State
-from tarry.testing import Transition
 from tarry.testing.checkers import Violation
 from tarry.tooling.text import brief, coarse, one_line, printable
 
 MOST_NAMES_WIDTH = 24
+MENTIONED = (" (traceback above)", " (errors above)")
+"""The ends of lines about errors that have been shown in full."""
 ORDER = [State.READY, State.IN_FLIGHT, None, *(state for state in State if state not in (State.READY, State.IN_FLIGHT))]
 """The order of simultaneous events; None is a line of a function."""
 
@@ -79,13 +79,13 @@ def _heading(messages: Sequence[MessageTimeline]) -> str:
 
 
 def lines_of(messages: Sequence[MessageTimeline], output: Iterable[OutputLine], began: float) -> Iterator[TimelineRow]:
-    """Return the lines, in the order of time."""
+    """Return the lines, in the order of time. Lines and steps that repeat are folded."""
     queues = {step.queue for message in messages for step in message.steps if step.state is not State.DEAD_LETTERED}
-    moments = [_Moment(each.at, None, None, _line_of_output(each, began)) for each in output]
+    moments = [_Moment(each.at, None, None, _line_of_output(each, began)) for each in _folded_output(output)]
     for message in messages:
-        for step in message.steps:
-            line = _line_of(step, began, named=len(queues) > 1)
-            moments.append(_Moment(step.at, step.state, message, line))
+        for shown in folded(message.steps):
+            line = _line_of(shown, began, named=len(queues) > 1)
+            moments.append(_Moment(shown.last.at, shown.last.state, message, line))
     moments.sort(key=lambda moment: (moment.at, ORDER.index(moment.state)))
     together: list[_Moment] = []
     for moment in moments:
@@ -104,9 +104,24 @@ class _Moment(NamedTuple):
     line: TimelineRow
 
 
-def _line_of(step: Transition, began: float, *, named: bool) -> TimelineRow:
+def _line_of(shown: ShownStep, began: float, *, named: bool) -> TimelineRow:
+    step = shown.last
     queue = f" {step.queue}" if named and step.state is not State.DEAD_LETTERED else ""
-    return TimelineRow(_stamp(step.at, began), queue, text_of(step), brief(step.why), STYLES[step.state])
+    return TimelineRow(_stamp(step.at, began), queue, shown.text, brief(step.why), STYLES[step.state])
+
+
+def _folded_output(output: Iterable[OutputLine]) -> Iterator[OutputLine]:
+    """Yield the lines; an error that is mentioned many times is shown the first time, and the last with its number."""
+    lines = list(output)
+    counts = Counter((line.function, line.text) for line in lines if line.text.endswith(MENTIONED))
+    seen: Counter[tuple[str, str]] = Counter()
+    for line in lines:
+        key = line.function, line.text
+        seen[key] += 1
+        if counts[key] <= MOST_REPEATS or seen[key] == 1:
+            yield line
+        elif seen[key] == counts[key]:
+            yield replace(line, text=f"{line.text}, {counts[key] - 1} more times")
 
 
 def _line_of_output(line: OutputLine, began: float) -> TimelineRow:
@@ -158,8 +173,8 @@ def print_summary(console: Console, report: RunReport) -> None:
             table.add_row(Text(state, STYLES.get(state, "")), str(count))
         console.print(table)
         console.print()
-    if report.endless:
-        console.print(Text(printable(report.endless), "yellow"), soft_wrap=not console.is_terminal)
+    for text in report.causes:
+        console.print(Text(printable(text), "yellow"), soft_wrap=not console.is_terminal)
     console.print(_result(report), soft_wrap=not console.is_terminal)
 
 
@@ -178,8 +193,9 @@ def _print_lines(console: Console, title: str, lines: Iterable[SummaryLine]) -> 
 
 
 def _message(message: MessageTimeline, report: RunReport) -> SummaryLine:
-    before = message.steps if message.lost else message.steps[:-1]
-    text = Text(" -> ").join([*map(words, before), state_of(message)])
+    steps = [Text(shown.text, STYLES.get(shown.last.state, "")) for shown in folded(message.steps)]
+    ends = [state_of(message)] if message.lost or not steps else []
+    text = Text(" -> ").join([*steps, *ends])
     return name_of(message), text if message.id in report.dead_letters else text.append(because(message.why))
 
 
@@ -203,11 +219,7 @@ def _result(report: RunReport) -> Text:
     if report.lost:
         problems.append(f"{len(report.lost)} of {total} LOST")
     if report.waiting:
-        dues = [each.due for each in report.waiting if each.due and report.virtual_seconds is None]
-        due = f", the last is due at {datetime.fromtimestamp(max(dues)):%H:%M:%S}" if dues else ""  # noqa: DTZ006
-        if report.virtual_seconds is None and not report.interrupted:
-            due += " (--give-up SECONDS waits longer, --skip-time skips the wait)"
-        problems.append(f"{len(report.waiting)} of {total} did not settle{due}")
+        problems.append(f"{len(report.waiting)} of {total} did not settle{report.waits}")
     if report.violations:
         problems.append(f"{len(report.violations)} violation{'s'[: len(report.violations) != 1]}")
     if report.interrupted:

@@ -1,35 +1,47 @@
 """How a run ended: the timeline of each message, its dead letters, and the exit code."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import count
+from math import ceil
 
 from tarry.envelope.attribute import FailureRecord
 from tarry.local.show.timeline import MessageTimeline, state_counts, timeline_of
 from tarry.outcome import State
+from tarry.simulator.lambda_invoke import PendingCall
 from tarry.simulator.sqs import Sqs
 from tarry.testing import Report, Transition
 from tarry.testing.checkers import Violation
 from tarry.testing.messages import QueuedMessage
+from tarry.testing.timeline import REPORTED
+from tarry.tooling.text import coarse
 
+SPARE_SECONDS = 10
+"""The time for the attempt that a longer ``--give-up`` waits for."""
 NOT_IN_A_DLQ = "reported as dead-lettered, but in no dead-letter queue"
 
 
 @dataclass(frozen=True)
 class DeadLetterSummary:
-    """A message in a dead-letter queue, and its number of deliveries; ``failure`` is tarry's record, if it has one."""
+    """A message in a dead-letter queue, and its number of deliveries; ``failure`` is tarry's record, if it has one.
+
+    ``last_error`` is why its last delivery failed, as far as known.
+    """
 
     id: str
     queue: str
     deliveries: int
     failure: FailureRecord | None
+    last_error: str = ""
 
     @property
     def why(self) -> str:
         failure = self.failure
         if not failure:
             deliveries = f"{self.deliveries} deliver{'y' if self.deliveries == 1 else 'ies'}"
-            return f"moved by SQS itself after {deliveries}, without a failure record"
+            why = f" ({self.last_error})" if self.last_error else ""
+            return f"moved by SQS itself after {deliveries}, without a failure record{why}"
         error = ": ".join(filter(None, [failure.type, failure.message]))
         attempts = f" after {failure.attempts} attempt{'s'[: failure.attempts != 1]}" if failure.attempts else ""
         return f"{failure.reason or 'failed'}{attempts}" + (f": {error}" if error else "")
@@ -46,8 +58,10 @@ class RunReport:
     virtual_seconds: float | None = None
     """The virtual time that the run took; None in real time."""
     violations: Sequence[Violation] = ()
-    endless: str = ""
-    """A sentence about the messages that are left, if only their retention could end them."""
+    causes: Sequence[str] = ()
+    """Sentences about why messages are left, each with the remedy: recursive loops, or no redrive policy."""
+    waits: str = ""
+    """When the messages that did not settle are due, and the options that wait for them or skip the wait."""
     expected: Mapping[str, int] = field(default_factory=dict)
     """The expected number of messages in each state; states without one may have any number."""
     left: str = ""
@@ -79,6 +93,41 @@ class RunReport:
         if self.interrupted:
             return 130
         return 1 if self.lost or self.waiting or self.violations or self.missed else 0
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The time of a run that gave up. ``began`` is in epoch seconds; ``is_real`` is False in virtual time."""
+
+    began: float
+    is_real: bool
+
+    def for_messages(self, messages: Iterable[MessageTimeline], stuck: Collection[str]) -> str:
+        """Return when the last message is due, except the ``stuck`` ones, by delivery id: no wait helps them."""
+        left = [message for message in messages if not (message.is_settled or message.lost)]
+        return self._text([message.due for message in left if message.delivery_id not in stuck])
+
+    def for_calls(self, calls: Iterable[PendingCall]) -> Iterator[str]:
+        """Yield a sentence about the asynchronous invocations of each function that did not end."""
+        dues: dict[str, list[float]] = {}
+        for call in calls:
+            dues.setdefault(call.function, []).append(call.last)
+        for function, each in dues.items():
+            text = f"{len(each)} asynchronous invocation{'s'[: len(each) != 1]} of {function} did not end"
+            yield f"{text}{self._text(each, 'the last attempt')}."
+
+    def _text(self, dues: Sequence[float | None], name: str = "the last") -> str:
+        """Return when the last one is due, and ``--give-up`` with the seconds to wait for it, as far as known."""
+        if not dues:
+            return ""
+        skip = ", --skip-time skips the wait" if self.is_real else ""
+        known = [due for due in dues if due is not None]
+        if len(known) < len(dues):
+            return f" (--give-up SECONDS waits longer{skip})"
+        last = max(known)
+        after = last - self.began
+        when = f"at {datetime.fromtimestamp(last):%H:%M:%S}" if self.is_real else f"after {coarse(after)}"  # noqa: DTZ006
+        return f", {name} is due {when} (--give-up {10 * ceil(after / 10) + SPARE_SECONDS} waits for it{skip})"
 
 
 def messages_of(report: Report, numbers: Mapping[str, int], consumed: Collection[str]) -> list[MessageTimeline]:
@@ -118,8 +167,14 @@ def dead_letters_of(messages: Iterable[MessageTimeline], sqs: Sqs, now: float) -
         dead_letter = next((by_id[each] for each in ids if each in by_id), None)
         if dead_letter is not None:
             dead_letters[message.id] = DeadLetterSummary(
-                message.id, dead_letter.queue, dead_letter.receive_count, dead_letter.failure
+                message.id, dead_letter.queue, dead_letter.receive_count, dead_letter.failure, _last_error(message)
             )
         else:
             message.lost = NOT_IN_A_DLQ
     return dead_letters
+
+
+def _last_error(message: MessageTimeline) -> str:
+    """Return why the last delivery of a message failed; empty if it gave no reason of its own."""
+    found = next((step.why for step in reversed(message.steps) if step.state is State.WAITING_RETRY), "")
+    return found if found != REPORTED else ""

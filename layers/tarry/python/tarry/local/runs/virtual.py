@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import logging
-import sys
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,43 +11,30 @@ from botocore.exceptions import ClientError
 from tarry.local.aws.invoking import target_of, virtual_invoke
 from tarry.local.aws.isolation import isolated_from_aws
 from tarry.local.aws.services import Services
+from tarry.local.loops import RecursiveLoops
+from tarry.local.project import Note, with_placeholders
 from tarry.local.runs.endless import EndlessFailures
 from tarry.local.runs.keeping import keep
-from tarry.local.runs.report import RunReport, dead_letters_of, messages_of
+from tarry.local.runs.report import RunReport, Waits, dead_letters_of, messages_of
+from tarry.local.runs.transcript import OutputLine, Transcript, logging_to
 from tarry.local.seeding import make_calls
-from tarry.local.show.log import CHATTY, FirstTracebacks, FirstWarnings
 from tarry.simulator.client import simulated_clients
 from tarry.simulator.code import CodeError
 from tarry.simulator.errors import InvalidParameterValue, SimulationError
-from tarry.simulator.functions import current_call
 from tarry.simulator.lambda_invoke import InvokeAnswer, InvokeTarget, UnknownFunction, invoke_error
 from tarry.simulator.sqs import SqsError
-from tarry.simulator.stack import in_debugger
 from tarry.template import Template, TemplateError, TemplateMapping
 from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
-from tarry.template.runtimes import is_node
 from tarry.testing import Sandbox
-from tarry.testing.ignored_failures import IgnoredFailures
 from tarry.testing.resources import Resources
 from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tarry.local.plan import RunPlan, RunSettings
-    from tarry.local.project import Note
     from tarry.local.show.timeline import MessageTimeline
-    from tarry.simulator.history import HistoryEvent
-
-
-@dataclass(frozen=True)
-class OutputLine:
-    """A line of output; ``function`` is the name of the function that wrote it, empty if none did."""
-
-    at: float
-    function: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -76,26 +60,34 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
         _surroundings(plan.template, sandbox, note) as services,
         ExitStack() as stack,
     ):
-        endless = EndlessFailures()
+        endless, loops = EndlessFailures(), RecursiveLoops()
         sandbox.history.listen(endless.take)
+        sandbox.history.listen(loops.take)
         transcript = Transcript(lambda: sandbox.now)
-        targets = InvokableFunctions(plan.template, settings, sandbox)
-        invoker = sandbox._invoker(targets.find, transcript.note)
+        targets = InvokableFunctions(plan.template, settings, sandbox, transcript.hint)
+        invoker = sandbox._invoker(targets.find, transcript.hint)
         stack.enter_context(simulated_clients(sandbox.client, virtual_invoke(invoker, sandbox._simulation.actors)))
         sandbox.history.listen(transcript.warn)
         with logging_to(transcript, verbose=settings.verbose):  # before imports: Powertools adapts its loggers to it
             mappings = _assemble(sandbox, plan, settings, targets, transcript, note)
             make_calls(settings.seed, services.url, plan.template.region, sandbox.sqs.call)
             numbers = _send(sandbox, plan, note)
-            problem, interrupted = _let_happen(sandbox, settings, transcript, endless)
+            problem, interrupted = _let_happen(sandbox, settings, transcript, endless, loops)
         found = sandbox.report()
         messages = messages_of(found, numbers, {mapping.queue for mapping in mappings})
+        waits = Waits(sandbox.now - sandbox.elapsed, is_real=False)
+        gave_up = settings.give_up_seconds is not None and not interrupted
         report = RunReport(
             messages=messages,
             dead_letters=dead_letters_of(messages, sandbox.sqs, sandbox.now),
             interrupted=interrupted,
             virtual_seconds=_seconds(messages, sandbox),
-            endless=endless.text,
+            waits=waits.for_messages(messages, loops.stuck) if gave_up else "",
+            causes=[
+                *loops.texts(is_cut=settings.give_up_seconds is None),
+                *filter(None, [endless.text]),
+                *(waits.for_calls(invoker.pending) if gave_up else ()),
+            ],
             violations=[] if problem or interrupted else found.violations,
             expected=settings.expected,
             left=keep(settings.keep, sandbox.sqs, plan.template, sandbox.now) if settings.keep is not None else "",
@@ -137,10 +129,11 @@ def _surroundings(template: Template, sandbox: Sandbox, note: Note) -> Iterator[
 class InvokableFunctions:
     """The functions of a template, for code that invokes them. ``resources`` have the values of their variables."""
 
-    def __init__(self, template: Template, settings: RunSettings, sandbox: Sandbox) -> None:
+    def __init__(self, template: Template, settings: RunSettings, sandbox: Sandbox, note: Note) -> None:
         self._template = template
         self._settings = settings
         self._sandbox = sandbox
+        self._note = note
         self.resources: Resources | None = None
 
     def find(self, name: str) -> InvokeTarget:
@@ -150,7 +143,10 @@ class InvokableFunctions:
             raise UnknownFunction(f"Function not found: the template has no function {name}")
         if problem := missing_code(function):
             raise UnknownFunction(f"{name} is not run here: {problem}")
+        if not self._settings.is_strict:
+            self._template = with_placeholders(self._template, [name], self._settings.overrides, self._note)
         try:
+            function = self._template.functions[name]
             variables = self.resources.environment(function, self._settings.overrides.of(function))
         except (UsageError, TemplateError) as error:
             raise UnknownFunction(f"{name} is not run here: {error}") from error
@@ -173,10 +169,8 @@ def _assemble(
         note(text)
     environment: dict[str, dict[str, str]] = {}
     mappings = []
-    for mapping in template.mappings:
-        function = template.functions.get(mapping.function)
-        if function is None or is_node(function.runtime) or missing_code(function):
-            continue  # no function here consumes that queue
+    for mapping in plan.all_mappings:
+        function = template.functions[mapping.function]
         try:
             environment[function.name] = resources.environment(function, settings.overrides.of(function))
         except (UsageError, TemplateError) as error:
@@ -186,7 +180,8 @@ def _assemble(
             continue
         mappings.append(mapping)
     try:
-        sandbox.add_template(replace(template, mappings=tuple(mappings)), environment=environment)
+        here = replace(template, mappings=tuple(mappings), queues=with_foreign_queues(template))
+        sandbox.add_template(here, environment=environment)
         with redirect_stdout(transcript):  # a logger that is made at import writes there during the run
             for mapping in plan.mappings:
                 sandbox.module(mapping.function)
@@ -214,16 +209,16 @@ def _send(sandbox: Sandbox, plan: RunPlan, note: Note) -> dict[str, int]:
 
 
 def _let_happen(
-    sandbox: Sandbox, settings: RunSettings, transcript: Transcript, endless: EndlessFailures
+    sandbox: Sandbox, settings: RunSettings, transcript: Transcript, endless: EndlessFailures, loops: RecursiveLoops
 ) -> tuple[str, bool]:
-    """Run until the sandbox comes to rest, or messages only fail until they expire.
+    """Run until the sandbox comes to rest, messages only fail until they expire, or a function loops for ever.
 
     Return the problem that ended the run early, and whether it was Ctrl-C.
     """
     seconds = settings.give_up_seconds
     with transcript.recording():
         try:
-            sandbox.run(lambda: endless.is_over, for_=seconds, check=False)
+            sandbox.run(lambda: endless.is_over or (seconds is None and loops.is_endless), for_=seconds, check=False)
             if seconds is not None and not endless.is_over:
                 sandbox.advance(max(0.0, seconds - sandbox.elapsed))
         except SimulationError as error:
@@ -236,115 +231,3 @@ def _let_happen(
 
 
 # the output of functions during the run
-
-
-class Transcript(io.TextIOBase):
-    """A stream that keeps its lines while it records; before, and from a debugger, they are shown at once."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self.lines: list[OutputLine] = []
-        self._now = now
-        self._begun = ""
-        self._is_recording = False
-        self._terminal = sys.stdout
-        self._ignored = IgnoredFailures()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        if in_debugger(sys._getframe()):
-            self._terminal.write(text)
-            self._terminal.flush()
-            return len(text)
-        if not self._is_recording:
-            return sys.stderr.write(text)
-        *whole, self._begun = (self._begun + text).split("\n")
-        call = current_call()
-        function = call.environment.function.settings.name if call else ""
-        self.lines += [OutputLine(self._now(), function, line) for line in whole]
-        return len(text)
-
-    def warn(self, event: HistoryEvent) -> None:
-        """Write a warning if the answer of a function names failures that its mapping ignores."""
-        if event.what == "answered" and (text := self._ignored.text(event.fields)):
-            self.lines.append(OutputLine(event.at, "", f"WARNING {text}"))
-
-    def note(self, text: str) -> None:
-        """Write one or more lines."""
-        self.write(text + "\n")
-
-    @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Redirect stdout and stderr to this stream until the context ends."""
-        self._is_recording = True
-        try:
-            with redirect_stdout(self), redirect_stderr(self):
-                yield
-        finally:
-            if self._begun:
-                self.note("")
-            self._is_recording = False
-
-
-class _Lines(logging.Handler):
-    """A handler that shows the warnings of tarry's log that name no message, and the first traceback of each error.
-
-    Timelines show the messages.
-    """
-
-    def __init__(self, note: Note, *, verbose: bool) -> None:
-        super().__init__()
-        self._note = note
-        self._verbose = verbose
-        self._tracebacks = FirstTracebacks()
-        self.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        fields = vars(record)
-        is_transition = bool(fields.get("state") and fields.get("delivery_id"))
-        if self._verbose or (not is_transition and record.levelno >= logging.WARNING):
-            self._note(self.format(record))
-        elif is_transition and (text := self._tracebacks.take(fields)):
-            self._note(text)
-
-
-def _is_worth_showing() -> Callable[[logging.LogRecord], bool]:
-    """Return a filter that passes a warning of a function only once, and no INFO lines of AWS's SDK."""
-    warnings = FirstWarnings()
-
-    def passes(record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING and record.name.partition(".")[0] in CHATTY:
-            return False
-        fields = vars(record)
-        if record.levelno != logging.WARNING or (fields.get("state") and fields.get("delivery_id")):
-            return True
-        call = current_call()
-        function = call.environment.function.settings.name if call else ""
-        return warnings.is_new(function, f"{record.name}: {record.getMessage()}")
-
-    return passes
-
-
-@contextmanager
-def logging_to(transcript: Transcript, *, verbose: bool) -> Iterator[None]:
-    """Write the logs to the transcript until the context ends. The root logger has a handler, as in Lambda."""
-    problems = _Lines(transcript.note, verbose=verbose)
-    lines = logging.StreamHandler(transcript)
-    if not verbose:
-        for handler in (problems, lines):
-            handler.addFilter(_is_worth_showing())
-    lines.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-    tarry, root = logging.getLogger("tarry"), logging.getLogger()
-    before = tarry.level, tarry.propagate
-    tarry.addHandler(problems)
-    tarry.setLevel(logging.INFO)
-    tarry.propagate = False
-    root.addHandler(lines)
-    try:
-        yield
-    finally:
-        root.removeHandler(lines)
-        tarry.removeHandler(problems)
-        tarry.setLevel(before[0])
-        tarry.propagate = before[1]

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from tarry.local.cloud import LocalCloud
 from tarry.local.functions.host import ProcessFunction
+from tarry.local.loops import RecursiveLoops
 from tarry.local.show.log import LogLine, LogReader, report_text
 from tarry.local.show.timeline import FINAL, ORDINARY, MessageTimeline, timeline_of
 from tarry.simulator.history import HistoryEvent
@@ -177,10 +178,12 @@ class Board:
     def is_settled(self) -> bool:
         return all(message.is_settled or message.lost for message in self.messages)
 
-    def is_hopeless(self, until: float) -> bool:
-        """Whether all unsettled messages wait beyond ``until``."""
+    def is_hopeless(self, until: float, stuck: Collection[str]) -> bool:
+        """Whether all unsettled messages wait beyond ``until``, or are among the ``stuck`` ones, by delivery id."""
         waiting = (message for message in self.messages if not (message.is_settled or message.lost))
-        return all(message.due is not None and message.due > until for message in waiting)
+        return all(
+            (message.due is not None and message.due > until) or message.delivery_id in stuck for message in waiting
+        )
 
     def find(self, message_id: str) -> MessageTimeline | None:
         """Return a message by its stable id, or by the id of one of its deliveries."""
@@ -253,6 +256,7 @@ class Outlook:
     def __init__(self, board: Board, view: View, *, verbose: bool) -> None:
         self.board = board
         self.tallies = Tallies()
+        self.loops = RecursiveLoops()
         self.is_over = False
         """Set when the cloud is asked to end: the log lines of its processes about that are not shown."""
         self._view = view
@@ -266,6 +270,7 @@ class Outlook:
         if event.what == "reloaded":
             self.board.consumed = event.fields["queues"]
         self.tallies.take(event)
+        self.loops.take(event)
         self.board.take(event)
         for line in self._log.lines(event):
             self._view.say(line)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tarry.local.loops import stopped_text
 from tarry.outcome import State
 from tarry.simulator.batch_errors import batch_error
 from tarry.simulator.history import HistoryEvent
@@ -17,6 +18,8 @@ LEVELS = {"DEBUG": "dim", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold
 LEVELS |= {"TRACE": "dim", "WARN": "yellow", "FATAL": "bold red"}  # of Node.js
 CHATTY = frozenset({"boto3", "botocore", "s3transfer", "urllib3"})
 """Loggers whose INFO lines are noise for a developer, such as where each process found its credentials."""
+LOGGED = frozenset({"error", "recursive"})
+"""The kinds of results that need no line of their own: the function has logged its error, or the loop has a line."""
 FRAME_OF_NODE = re.compile(r" +at ")
 WARNINGS = frozenset({"WARNING", "WARN"})
 MOST_FINGERPRINTS = 1_000
@@ -47,10 +50,13 @@ class LogReader:
 
     Tarry's lines about a message are not shown, because its states show the same; a traceback is shown when its error
     comes for the first time, and a warning only once. ``verbose`` shows all lines of tarry and of the functions.
+    An error about a whole batch is shown as the errors of its messages, one line each, unless ``whole_batches``, which
+    is ``verbose`` by default.
     """
 
-    def __init__(self, *, verbose: bool) -> None:
+    def __init__(self, *, verbose: bool, whole_batches: bool | None = None) -> None:
         self._verbose = verbose
+        self._whole_batches = verbose if whole_batches is None else whole_batches
         self._tracebacks = FirstTracebacks()
         self._ignored = IgnoredFailures()
         self._warnings = FirstWarnings()
@@ -70,10 +76,11 @@ class LogReader:
                 self._batches.pop(fields.get("request_id", ""), None)
                 yield LogLine(event.at, function, report_text(fields), "dim")
             case "answered":
-                if fields["why"] and fields.get("kind") != "error":  # the function has logged its error
+                if fields["why"] and fields.get("kind") not in LOGGED:
                     yield LogLine(event.at, function, one_line(rejection_text(fields)), "red")
-                if text := self._ignored.text(fields):
-                    yield LogLine(event.at, "", printable(f"WARNING {text}"), "yellow")
+                yield from self._warned(event.at, function, self._ignored.text(fields))
+            case "recursion_stopped":
+                yield from self._warned(event.at, function, stopped_text(function, fields["queue"]))
             case "throttled":
                 text = f"{_messages(fields)} throttled: no process is free"
                 yield LogLine(event.at, function, text, "yellow")
@@ -82,6 +89,10 @@ class LogReader:
                 yield LogLine(event.at, function, text, "yellow")
             case "noted":
                 yield LogLine(event.at, "", printable(fields["text"], keep="\n"), fields.get("style", "yellow"))
+
+    def _warned(self, at: float, function: str, text: str) -> Iterator[LogLine]:
+        if text and self._warnings.is_new(function, text):
+            yield LogLine(at, "", printable(f"WARNING {text}"), "yellow")
 
     def _logged(self, at: float, function: str, fields: Mapping[str, Any]) -> Iterator[LogLine]:
         line: Mapping[str, Any] | None = fields.get("fields")
@@ -100,7 +111,7 @@ class LogReader:
         if line.get("level") in ("DEBUG", "INFO") and (root in CHATTY or (root == "tarry" and not self._verbose)):
             return
         batch = batch_error(line, self._batches.get(str(fields.get("request_id")), ()))
-        if batch is not None and not self._verbose:
+        if batch is not None and not self._whole_batches:
             yield LogLine(at, function, printable(f"{line.get('level', 'ERROR')} {batch.text}", keep="\n"), style)
             return
         traceback, message = _traceback(line), _message(line)

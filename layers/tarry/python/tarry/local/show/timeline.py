@@ -12,6 +12,7 @@ from tarry.tooling.text import coarse, one_line, printable
 LOST = "LOST"
 """The state of a lost message, which is not a state of tarry: no message must be lost."""
 EXPIRED = "it expired: it was not settled within the retention of its queue"
+LEFT = "no function here consumes it"
 ODD = "deleted, though it was "
 
 FINAL = frozenset({State.COMMITTED, State.DEAD_LETTERED, State.DISCARDED})
@@ -42,11 +43,18 @@ class MessageTimeline:
     @property
     def why(self) -> str:
         """Why it is in that state, as far as known."""
+        if self.is_left and self.state == State.READY:
+            return LEFT
         return self.lost or (self.steps[-1].why if self.steps else "")
 
     @property
     def attempt(self) -> int | None:
         return next((step.attempt for step in reversed(self.steps) if step.attempt), None)
+
+    @property
+    def delivery_id(self) -> str:
+        """The delivery id of its latest copy; empty if it has no steps yet."""
+        return self.steps[-1].delivery_id if self.steps else ""
 
     @property
     def due(self) -> float | None:

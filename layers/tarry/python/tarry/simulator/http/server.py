@@ -14,6 +14,7 @@ from xml.sax.saxutils import escape
 from aiohttp import web
 
 from tarry.simulator.http.long_polls import LongPolls
+from tarry.simulator.recursion import lineage_in
 from tarry.simulator.sqs import SqsError
 from tarry.simulator.sqs.errors import missing
 from tarry.simulator.sqs.validation import service_model
@@ -216,7 +217,8 @@ class SqsServer:
 
     async def _answer(self, operation: str, parameters: dict[str, Any], request: web.Request) -> dict[str, Any]:
         if operation != "ReceiveMessage":
-            return self._sqs.called_by("http", operation, parameters)
+            invocation = lineage_in(request.headers.get("X-Amzn-Trace-Id"))
+            return self._sqs.called_by("http", operation, parameters, invocation)
         return await self._long_polls.receive(parameters, lambda: _is_gone(request))
 
     async def _about(self, request: web.Request) -> web.Response:

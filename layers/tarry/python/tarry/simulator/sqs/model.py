@@ -80,13 +80,19 @@ class Sqs:
             raise SqsError("SerializationException", str(error)) from None
         return self.answer(operation, parameters)
 
-    def called_by(self, source: str, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer a request that comes from outside; the history records its source. Raises `SqsError`."""
-        before, self.history.by = self.history.by, source
+    def called_by(
+        self, source: str, operation: str, parameters: Mapping[str, Any], invocation: str | None = None
+    ) -> dict[str, Any]:
+        """Answer a request that comes from outside; the history records its source and its invocation.
+
+        Raises:
+            SqsError: SQS would refuse the request.
+        """
+        before, self.history.by, self.history.invocation = self.history.by, source, invocation
         try:
             return self.call(operation, parameters)
         finally:
-            self.history.by = before
+            self.history.by, self.history.invocation = before, None
 
     def answer(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a request that was checked by the caller. Raises `SqsError`."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.local.functions.handlers import is_consumer
+from tarry.lint.consumers import is_consumer
 from tarry.template import TemplateFunction
 
 CONSUMERS = {

@@ -1,0 +1,67 @@
+"""Reading the event source mappings of a template."""
+
+import re
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from tarry.template.intrinsics import Intrinsics
+from tarry.template.model import DEFAULT_BATCH_SIZE, TemplateError, TemplateMapping
+from tarry.template.reading.values import Reading, Resources, attribute_text, integer, of_type, optional_integer
+from tarry.template.unplayed import OF_OTHER_EVENTS
+
+SETTINGS = (
+    "BatchSize",
+    "Enabled",
+    "FilterCriteria",
+    "FunctionResponseTypes",
+    "MaximumBatchingWindowInSeconds",
+    "ScalingConfig",
+)
+
+
+def read_mappings(resources: Resources, scope: Intrinsics, reading: Reading) -> tuple[TemplateMapping, ...]:
+    """Return the mappings of queues that are enabled."""
+    return tuple(_mappings(resources, scope, reading))
+
+
+def _mappings(resources: Resources, scope: Intrinsics, reading: Reading) -> Iterable[TemplateMapping]:
+    for logical_id, properties in of_type(resources, "AWS::Lambda::EventSourceMapping"):
+        if OF_OTHER_EVENTS & properties.keys():
+            continue  # the ARN of its source, such as a stream, is often unknown
+        ends = {key: properties[key] for key in ("EventSourceArn", "FunctionName") if key in properties}
+        between = reading.attempt(partial(scope.settled, ends, logical_id))
+        if between is None:
+            continue
+        plain = reading.known(properties, SETTINGS, scope, logical_id)
+        if attribute_text(plain.get("Enabled", True)) == "false":
+            continue
+        arn = str(reading.queue_arn(between.get("EventSourceArn", ""), scope))
+        if not re.match(r"arn:[\w-]+:sqs:", arn):
+            continue
+        if not isinstance(name := between.get("FunctionName"), str):
+            raise TemplateError(f"{logical_id}.FunctionName must be a name or an ARN, got {name!r}")
+        function, _, qualifier = re.sub(r"^.*:function:", "", name).partition(":")
+        yield TemplateMapping(
+            logical_id=logical_id,
+            queue_arn=arn,
+            function=function,
+            qualifier=qualifier,
+            batch_size=integer(plain, "BatchSize", DEFAULT_BATCH_SIZE, logical_id),
+            window_seconds=integer(plain, "MaximumBatchingWindowInSeconds", 0, logical_id),
+            reports_failures="ReportBatchItemFailures" in (plain.get("FunctionResponseTypes") or []),
+            maximum_concurrency=optional_integer(
+                plain.get("ScalingConfig") or {}, "MaximumConcurrency", f"{logical_id}.ScalingConfig"
+            ),
+            filters=tuple(_filters(plain.get("FilterCriteria"), f"{logical_id}.FilterCriteria")),
+        )
+
+
+def _filters(criteria: Any, where: str) -> Iterable[str]:
+    """Yield the patterns; none if one of them depends on a made-up value, as it may match any message."""
+    found = (criteria or {}).get("Filters") or []
+    for each in found if all(found) else ():
+        pattern = each.get("Pattern")
+        if not isinstance(pattern, str):
+            raise TemplateError(f"{where}: a Pattern must be JSON text, got {pattern!r}")
+        yield pattern
