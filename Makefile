@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test simulate soak check format docs bench build layer-size cdk aws-facts lock clean
+.PHONY: help setup run test simulate soak check format docs bench build layer-size checkov template-check cdk aws-facts lock clean
 
 help:
 	@echo "make run       run the sample orders locally, in virtual time"
@@ -30,6 +30,7 @@ help:
 	@echo "make bench     benchmark the time per message, cold starts, and the start of tarry local"
 	@echo "make build     validate the template and build the deployment package"
 	@echo "make layer-size print the sizes of the layers, and fail if one is over its limit"
+	@echo "make template-check check the template with SAM, cfn-lint and checkov"
 	@echo "make cdk       install the libraries of CDK for the test of its example; needs Node.js"
 	@echo "make aws-facts check facts about SQS and Lambda in the simulator and moto; STACK=... also on AWS"
 	@echo "make lock      write the newest versions of all dependencies to constraints.txt"
@@ -82,6 +83,22 @@ build: $(READY)
 
 layer-size: $(READY)
 	@$(BIN)/python benchmarks/layer_size.py
+
+# In an environment of its own, because checkov pins an old boto3. `make test` makes the other checks of the template.
+CHECKOV := build/checkov-3.3.30
+
+checkov: $(CHECKOV)/.ready
+
+template-check: $(READY) checkov
+	@$(BIN)/sam validate --lint
+	@$(BIN)/python -m tests.translation build/template.json
+	@$(BIN)/cfn-lint template.yaml build/template.json
+	@$(CHECKOV)/bin/checkov --config-file .checkov.yaml --file build/template.json
+
+$(CHECKOV)/.ready:
+	@$(PYTHON) -m venv $(CHECKOV)
+	@$(CHECKOV)/bin/python -m pip install -qq $(subst -,==,$(notdir $(CHECKOV)))
+	@touch $@
 
 # About 500 MB, in an environment of their own: only the test of the CDK example needs them.
 cdk: build/cdk/bin/python

@@ -426,6 +426,33 @@ def test_a_template_selects_its_dead_letter_queues(shop: MotoShop) -> None:  # S
     assert (result.exit_code, result.stderr) == (2, "tarry: queue 'nope' does not exist; existing queues: orders-dlq\n")
 
 
+def test_a_logical_id_of_the_template_stands_for_its_queue(shop: MotoShop) -> None:
+    shop.template()
+    shop.put(1)
+    assert shop.run("show", queue="Dead").stdout.startswith("orders-dlq\n")
+
+
+@pytest.mark.parametrize("queue", [None, "Dead"])
+def test_the_stack_must_be_named_if_the_queues_of_the_template_are_named_after_it(
+    shop: MotoShop, queue: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On this machine, samconfig.toml can give them plain names; on AWS these would be those of another stack."""
+    (shop.folder / "template.yaml").write_text(
+        """
+Resources:
+  Dead: {Type: AWS::SQS::Queue, Properties: {QueueName: !Sub "${AWS::StackName}-dlq"}}
+  Orders: {Type: AWS::SQS::Queue, Properties: {RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn}}}
+"""
+    )
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SQS"):
+        monkeypatch.delenv(name, raising=False)
+    result = shop.run("show", queue=queue)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "tarry: template.yaml names its queues after the stack: name the stack that you mean (--stack NAME)\n"
+    )
+
+
 @pytest.mark.parametrize("command", ["retry", "remove"])
 def test_ids_are_looked_for_in_all_queues(shop: MotoShop, command: str) -> None:  # SPEC M1
     """One that is in none of them is reported once; the beginning of one must be unique among all."""

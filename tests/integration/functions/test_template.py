@@ -1,33 +1,88 @@
-"""The settings in template.yaml: they fit the retry policies of the functions."""
+"""The template gate: what cfn-lint and SAM say of template.yaml, and what only this project knows of it.
 
-from collections.abc import Callable
+`make template-check` runs checkov too.
+"""
+
+import json
+import re
+import shlex
+import subprocess
+import sysconfig
+import tomllib
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from samtranslator.yaml_helper import yaml_parse
+import typer
 
-TEMPLATE = yaml_parse((Path(__file__).parents[3] / "template.yaml").read_text())
+from tarry import RetryPolicy
+from tarry.cli.app import app
+from tarry.policy.backoff import bounds_of
+from tarry.policy.retry_policy import STANDARD_BACKOFF
+from tarry.template.document import load_document
+from tarry.template.intrinsics import Intrinsics
+from tests.translation import ROOT, translated
+
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+TEMPLATE = load_document(ROOT / "template.yaml")
 RESOURCES: dict[str, Any] = TEMPLATE["Resources"]
+PARAMETERS: dict[str, Any] = TEMPLATE["Parameters"]
 FUNCTIONS = [name for name, resource in RESOURCES.items() if resource["Type"] == "AWS::Serverless::Function"]
+CONSUMERS = [name.removesuffix("Function") for name in FUNCTIONS]
+
+EMITTED = {
+    "AWS/SQS": {
+        "ApproximateAgeOfOldestMessage",
+        "ApproximateNumberOfMessagesDelayed",
+        "ApproximateNumberOfMessagesNotVisible",
+        "ApproximateNumberOfMessagesVisible",
+        "NumberOfEmptyReceives",
+        "NumberOfMessagesDeleted",
+        "NumberOfMessagesReceived",
+        "NumberOfMessagesSent",
+        "SentMessageSize",
+    },
+    "AWS/Lambda": {"ConcurrentExecutions", "Duration", "Errors", "Invocations", "Throttles"},
+}
+"""The metrics that AWS emits, by namespace (from its documentation of SQS and Lambda). tarry itself emits none."""
+DIMENSION = {"AWS/SQS": "QueueName", "AWS/Lambda": "FunctionName"}
+
+NAME_PROPERTIES = re.compile(r"(Queue|Table|Bucket|Function|Role|Alarm|LogGroup|Dashboard|Layer|Topic)?Name")
+"""The properties that give a resource a physical name."""
+HOLDS_DATA = {"AWS::SQS::Queue", "AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SecretsManager::Secret"}
 
 
-def properties(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = RESOURCES[name]["Properties"]
+def scope(**given: str) -> Intrinsics:
+    """Return the resolver of the template with the given values of parameters, in the stack `shop`."""
+    refs = {name: str(given.get(name, parameter["Default"])) for name, parameter in PARAMETERS.items()}
+    refs |= {"AWS::StackName": "shop", "AWS::Region": "eu-west-1", "AWS::AccountId": "123456789012"}
+    refs |= {"AWS::Partition": "aws", "AWS::URLSuffix": "amazonaws.com"}
+    return Intrinsics(refs, {}, {}, TEMPLATE["Conditions"], frozenset(RESOURCES))
+
+
+def properties(name: str, **given: str) -> dict[str, Any]:
+    """Return the properties of a resource, resolved as far as they do not depend on other resources."""
+    found: dict[str, Any] = scope(**given).resolve(RESOURCES[name]["Properties"], name)
     return found
 
 
-def target(arn: dict[str, Any]) -> str:
-    """Return the resource of `!GetAtt Resource.Arn`."""
-    value: Any = arn["Fn::GetAtt"]
-    name: str = value[0] if isinstance(value, list) else value.partition(".")[0]
+def of_type(kind: str) -> list[str]:
+    return [name for name, resource in RESOURCES.items() if resource["Type"] == kind]
+
+
+def target(reference: dict[str, Any]) -> str:
+    """Return the resource of a resolved `!GetAtt Resource.Attribute` or `!Ref Resource`."""
+    [value] = reference.values()
+    name: str = value if isinstance(value, str) else value[0]
     return name
 
 
 @pytest.fixture(params=FUNCTIONS)
 def function(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return properties(request.param)
+    return properties(request.param) | {"logical_id": request.param}
 
 
 @pytest.fixture
@@ -47,14 +102,63 @@ def dead_letters(queue: dict[str, Any]) -> dict[str, Any]:
     return properties(target(queue["RedrivePolicy"]["deadLetterTargetArn"]))
 
 
+@pytest.fixture
+def policy(function: dict[str, Any], load: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> RetryPolicy:
+    """The retry policy in the code of the function."""
+    for variable in function["Environment"]["Variables"]:
+        monkeypatch.setenv(variable, "some-table")
+    policy: RetryPolicy = load(Path(function["CodeUri"]).name).handler.policy
+    return policy
+
+
+def waits_of(policy: RetryPolicy) -> list[float]:
+    """Return the longest wait after each attempt but the last."""
+    backoff = policy.backoff or STANDARD_BACKOFF
+    waits = [bounds_of(backoff, attempt) for attempt in range(1, policy.max_attempts)]
+    return [longest for _, longest in filter(None, waits)]
+
+
+# the tools
+
+
+def test_cfn_lint_and_sam_accept_the_template_and_its_translation(tmp_path: Path) -> None:
+    """Some rules of cfn-lint, such as E3505 and E3705, see only the translation."""
+    (tmp_path / "translated.json").write_text(json.dumps(translated()))
+    commands = (
+        [SCRIPTS / "cfn-lint", "template.yaml", tmp_path / "translated.json"],
+        [SCRIPTS / "sam", "validate", "--lint", "--region", "us-east-1"],
+    )
+    started = [
+        subprocess.Popen(
+            [str(part) for part in command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for command in commands
+    ]
+    for process in started:
+        output, _ = process.communicate()
+        assert process.returncode == 0, output
+
+
+def test_each_exception_has_its_reason_beside_it() -> None:
+    config = TEMPLATE["Metadata"]["cfn-lint"]["config"]["ignore_checks"]
+    lines = (ROOT / "template.yaml").read_text().splitlines()
+    lines += (ROOT / ".checkov.yaml").read_text().splitlines()
+    excepted = [line for line in lines if re.match(r"\s*- ([WEI]\d{4}|CKV2?_AWS_\d+)\b", line)]
+    assert len(excepted) > len(config)
+    assert all(re.search(r"\S # \S.{20,}", line) for line in excepted), excepted
+
+
+# a mapping and its queue
+
+
 def test_failed_messages_are_reported_individually(mapping: dict[str, Any]) -> None:
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
 
 
 def test_the_visibility_timeout_allows_retries_of_a_throttled_batch(
-    mapping: dict[str, Any], queue: dict[str, Any]
+    function: dict[str, Any], mapping: dict[str, Any], queue: dict[str, Any]
 ) -> None:
-    timeout = TEMPLATE["Globals"]["Function"]["Timeout"]
+    timeout = function.get("Timeout", TEMPLATE["Globals"]["Function"]["Timeout"])
     assert queue["VisibilityTimeout"] >= 6 * timeout + mapping.get("MaximumBatchingWindowInSeconds", 0)
 
 
@@ -63,57 +167,92 @@ def test_a_batch_of_more_than_ten_has_a_batching_window(mapping: dict[str, Any])
 
 
 def test_max_receive_count_is_well_above_the_attempts_of_the_policy(  # SPEC C9
-    function: dict[str, Any],
-    mapping: dict[str, Any],
-    queue: dict[str, Any],
-    load: Callable[[str], ModuleType],
-    monkeypatch: pytest.MonkeyPatch,
+    policy: RetryPolicy, mapping: dict[str, Any], queue: dict[str, Any]
 ) -> None:
-    for variable in function["Environment"]["Variables"]:
-        monkeypatch.setenv(variable, "some-table")
-    attempts = load(Path(function["CodeUri"]).name).handler.policy.max_attempts
     factor = max(2, mapping["BatchSize"]) if queue.get("FifoQueue") else 2
-    assert queue["RedrivePolicy"]["maxReceiveCount"] >= factor * attempts + 5
+    assert queue["RedrivePolicy"]["maxReceiveCount"] >= factor * policy.max_attempts + 5
 
 
-def test_dead_letters_are_kept_longer_than_messages_and_in_the_same_kind_of_queue(
+def test_concurrency_is_limited_by_the_mapping_or_its_pollers_and_never_reserved(
+    function: dict[str, Any], mapping: dict[str, Any]
+) -> None:
+    assert "ReservedConcurrentExecutions" not in function
+    assert 2 <= int(mapping["ScalingConfig"]["MaximumConcurrency"]) <= 1000
+    assert "ProvisionedPollerConfig" not in mapping
+    [asked] = properties(function["logical_id"], ProvisionedPollers="3")["Events"].values()
+    if "ProvisionedPollerConfig" in asked["Properties"]:  # AWS refuses both
+        assert asked["Properties"]["ProvisionedPollerConfig"] == {"MinimumPollers": "3", "MaximumPollers": "3"}
+        assert "ScalingConfig" not in asked["Properties"]
+    else:
+        assert function["logical_id"] == "DigestFunction"  # more pollers would split its batches
+
+
+def test_dead_letters_are_kept_longer_than_messages_in_a_queue_of_the_same_kind_for_this_queue_only(
     queue: dict[str, Any], dead_letters: dict[str, Any]
 ) -> None:
     assert dead_letters["MessageRetentionPeriod"] == 14 * 24 * 3600 > queue["MessageRetentionPeriod"]
     assert dead_letters.get("FifoQueue") == queue.get("FifoQueue")
-    [allowed] = dead_letters["RedriveAllowPolicy"]["sourceQueueArns"]
-    assert allowed["Fn::Sub"].split(":")[-1] == queue["QueueName"]
+    allowed = dead_letters["RedriveAllowPolicy"]
+    assert allowed["redrivePermission"] == "byQueue"
+    assert allowed["sourceQueueArns"] == [f"arn:aws:sqs:eu-west-1:123456789012:{queue['QueueName']}"]
+
+
+def test_the_messages_outlive_their_retries(policy: RetryPolicy, queue: dict[str, Any]) -> None:
+    assert sum(waits_of(policy)) < queue["MessageRetentionPeriod"] / 2
+
+
+# security
 
 
 def test_the_role_allows_what_the_runtime_does_and_no_more(
     function: dict[str, Any], mapping: dict[str, Any], queue: dict[str, Any]
 ) -> None:
     [policy] = properties(target(function["Role"]))["Policies"]
-    granted = {
-        target(statement["Resource"]): {action for action in statement["Action"] if action.startswith("sqs:")}
-        for statement in policy["PolicyDocument"]["Statement"]
-        if isinstance(statement["Action"], list)
-    }
+    granted: dict[str, set[str]] = {}
+    for statement in policy["PolicyDocument"]["Statement"]:
+        actions = [statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"]
+        if actions[0].startswith("sqs:"):
+            granted.setdefault(target(statement["Resource"]), set()).update(actions)
     consume = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes"}
     if function["CodeUri"] == "functions/webhooks":
         consume.add("sqs:SendMessage")  # it defers messages
-    assert granted[target(mapping["Queue"])] == consume
-    dead_letters = target(queue["RedrivePolicy"]["deadLetterTargetArn"])
-    assert granted[dead_letters] == {"sqs:SendMessage", "sqs:GetQueueAttributes"}
-    assert "*" not in str(policy).replace("${DigestBucket.Arn}/scans/*", "the objects it writes")
+    assert granted == {
+        target(mapping["Queue"]): consume,
+        target(queue["RedrivePolicy"]["deadLetterTargetArn"]): {"sqs:SendMessage", "sqs:GetQueueAttributes"},
+    }
+    assert "*" not in str(policy).replace("/scans/*", "the objects it writes")
+
+
+def test_a_key_of_yours_encrypts_all_queues_and_the_role_may_use_it_only_through_sqs(function: dict[str, Any]) -> None:
+    key = "arn:aws:kms:eu-west-1:123456789012:key/1"
+    for name in of_type("AWS::SQS::Queue"):
+        assert properties(name)["SqsManagedSseEnabled"] is True
+        assert "KmsMasterKeyId" not in properties(name)
+        encrypted = properties(name, QueueKeyArn=key)
+        assert encrypted["KmsMasterKeyId"] == key
+        assert "SqsManagedSseEnabled" not in encrypted  # SQS refuses both
+    [policy] = properties(target(function["Role"]), QueueKeyArn=key)["Policies"]
+    [statement] = [each for each in policy["PolicyDocument"]["Statement"] if "kms:Decrypt" in each["Action"]]
+    assert set(statement["Action"]) == {"kms:Decrypt", "kms:GenerateDataKey"}  # a send needs both
+    assert statement["Resource"] == key
+    assert statement["Condition"] == {"StringEquals": {"kms:ViaService": "sqs.eu-west-1.amazonaws.com"}}
+
+
+def test_every_queue_refuses_requests_without_tls() -> None:
+    policies = [properties(name) for name in of_type("AWS::SQS::QueuePolicy")]
+    covered = [target(queue) for each in policies for queue in each["Queues"]]
+    assert sorted(covered) == sorted(of_type("AWS::SQS::Queue"))
+    for each in policies:
+        [statement] = each["PolicyDocument"]["Statement"]
+        assert (statement["Effect"], statement["Principal"], statement["Action"]) == ("Deny", "*", "sqs:*")
+        assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 
 
 def test_recursive_loops_stay_forbidden_because_no_message_is_sent_to_its_own_queue_more_than_11_times(
     function: dict[str, Any],
 ) -> None:
-    # SPEC E8, J5; by the test above only webhooks sends to its own queue
+    # SPEC E8, J5; only webhooks may send to its own queue
     assert "RecursiveLoop" not in function
-
-
-def test_the_powertools_layer_is_for_the_runtime_that_loads_it() -> None:
-    defaults, layer = TEMPLATE["Globals"]["Function"], properties("PowertoolsLayer")
-    assert layer["CompatibleRuntimes"] == [defaults["Runtime"]]
-    assert layer["CompatibleArchitectures"] == defaults["Architectures"]
 
 
 def test_the_bucket_is_encrypted_private_and_deletes_old_objects() -> None:
@@ -125,3 +264,223 @@ def test_the_bucket_is_encrypted_private_and_deletes_old_objects() -> None:
     [rule] = bucket["LifecycleConfiguration"]["Rules"]
     assert rule["Status"] == "Enabled"
     assert rule["ExpirationInDays"] == 90
+
+
+# a function
+
+
+def test_a_function_has_a_log_group_of_its_own_with_json_and_a_retention(function: dict[str, Any]) -> None:
+    shared = TEMPLATE["Globals"]["Function"]
+    assert shared["LoggingConfig"]["LogFormat"] == "JSON"
+    group = target(function["LoggingConfig"]["LogGroup"])
+    assert group == function["logical_id"].replace("Function", "LogGroup")
+    assert int(properties(group)["RetentionInDays"]) == 30
+
+
+def test_functions_and_the_powertools_layer_are_for_one_python_on_arm() -> None:
+    shared, layer = TEMPLATE["Globals"]["Function"], properties("PowertoolsLayer")
+    assert (shared["Runtime"], shared["Architectures"]) == ("python3.13", ["arm64"])
+    assert layer["CompatibleRuntimes"] == [shared["Runtime"]]
+    assert layer["CompatibleArchitectures"] == shared["Architectures"]
+    assert not {"Runtime", "Architectures"} & {key for name in FUNCTIONS for key in RESOURCES[name]["Properties"]}
+
+
+def test_tracing_is_a_parameter_and_the_role_may_send_traces_only_if_it_is_active(function: dict[str, Any]) -> None:
+    assert TEMPLATE["Globals"]["Function"]["Tracing"] == {"Ref": "Tracing"}
+    assert "xray:" not in str(properties(target(function["Role"])))
+    assert "xray:PutTraceSegments" in str(properties(target(function["Role"]), Tracing="Active"))
+
+
+# alarms and the dashboard
+
+
+def alarm(name: str, **given: str) -> dict[str, Any]:
+    return properties(name, **given)
+
+
+def metric(name: str) -> tuple[str, str, str]:
+    """Return the namespace, the metric and the resource of an alarm."""
+    [dimension] = alarm(name)["Dimensions"]
+    return alarm(name)["Namespace"], alarm(name)["MetricName"], target(dimension["Value"])
+
+
+def test_each_consumer_has_its_alarms(function: dict[str, Any], mapping: dict[str, Any], queue: dict[str, Any]) -> None:
+    dead = target(queue["RedrivePolicy"]["deadLetterTargetArn"])
+    assert {metric(name) for name in of_type("AWS::CloudWatch::Alarm")} >= {
+        ("AWS/SQS", "ApproximateNumberOfMessagesVisible", dead),
+        ("AWS/SQS", "ApproximateAgeOfOldestMessage", target(mapping["Queue"])),
+        ("AWS/Lambda", "Errors", function["logical_id"]),
+        ("AWS/Lambda", "Throttles", function["logical_id"]),
+    }
+    assert len(of_type("AWS::CloudWatch::Alarm")) == 4 * len(FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", of_type("AWS::CloudWatch::Alarm"))
+def test_an_alarm_notifies_the_topic_and_names_a_command_that_exists(name: str) -> None:
+    topic = "arn:aws:sns:eu-west-1:123456789012:alarms"
+    assert alarm(name)["AlarmActions"] == []
+    assert alarm(name, AlarmTopicArn=topic)["AlarmActions"] == [topic]
+    assert alarm(name)["TreatMissingData"] == "notBreaching"
+    text = str(RESOURCES[name]["Properties"]["AlarmDescription"])
+    commands = re.findall(r"(?:tarry|aws) [^;'\"]+", text)
+    assert commands, text
+    for command in commands:
+        program, *words = shlex.split(command)
+        if program == "tarry":
+            known = typer.main.get_command(app)
+            while words and not words[0].startswith("-"):
+                known = known.commands[words.pop(0)]  # type: ignore[attr-defined]
+            options = {option for each in known.params for option in each.opts}
+            assert {word for word in words if word.startswith("-")} <= options
+        else:
+            assert words[:2] in (["logs", "tail"], ["lambda", "get-account-settings"])
+
+
+def test_the_age_alarm_fits_the_retries(function: dict[str, Any], queue: dict[str, Any], policy: RetryPolicy) -> None:
+    """A standard queue leaves out of its age the messages received more than three times, so they do not count."""
+    waits = waits_of(policy)
+    threshold = alarm(function["logical_id"].replace("Function", "AgeAlarm"))["Threshold"]
+    if queue.get("FifoQueue"):
+        assert threshold < sum(waits) / 2  # a group that stands still is seen before its head is given up
+    else:
+        assert sum(waits[:3]) < threshold < queue["MessageRetentionPeriod"]
+
+
+def test_the_dashboard_has_every_consumer_and_only_metrics_that_are_emitted() -> None:
+    body, lists = RESOURCES["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
+    names = {key: [target(each) for each in value["Fn::Join"][1]] for key, value in lists.items()}
+    [separator] = {value["Fn::Join"][0] for value in lists.values()}
+    for key, values in names.items():
+        body = body.replace(f"${{{key}}}", separator.join(values))
+    seen: dict[tuple[str, str], set[str]] = {}
+    for widget in json.loads(body)["widgets"]:
+        metrics = widget["properties"]["metrics"]
+        for before, after in pairwise(metrics):
+            after[:] = [old if new == "." else new for old, new in zip(before, after, strict=True)]
+        for namespace, name, dimension, value in metrics:
+            assert name in EMITTED[namespace]
+            assert dimension == DIMENSION[namespace]
+            seen.setdefault((namespace, name), set()).add(value)
+        assert len(metrics) == len(FUNCTIONS)
+    assert seen["AWS/Lambda", "Errors"] == set(FUNCTIONS)
+    assert seen["AWS/SQS", "ApproximateNumberOfMessagesVisible"] == set(of_type("AWS::SQS::Queue"))
+
+
+def test_the_metrics_of_alarms_are_emitted() -> None:
+    assert all(name in EMITTED[namespace] for namespace, name, _ in map(metric, of_type("AWS::CloudWatch::Alarm")))
+
+
+# names, tags, and what is kept
+
+
+def test_what_holds_data_is_kept_when_the_stack_is_deleted_and_goes_only_if_its_creation_fails() -> None:
+    """If the first deployment fails, queues that were kept would be in the way of the second."""
+    for name, resource in RESOURCES.items():
+        kept = (resource.get("DeletionPolicy"), resource.get("UpdateReplacePolicy"))
+        holds_data = resource["Type"] in HOLDS_DATA
+        assert kept == (("RetainExceptOnCreate", "Retain") if holds_data else (None, None)), name
+
+
+def test_physical_names_begin_with_the_name_of_the_stack_unless_a_parameter_asks_for_plain_ones() -> None:
+    named = {
+        name: value
+        for name, resource in RESOURCES.items()
+        for key, value in properties(name).items()
+        if NAME_PROPERTIES.fullmatch(key) and resource["Type"] != "AWS::IAM::Role"
+    }
+    assert {*named} >= {*of_type("AWS::SQS::Queue"), "Dashboard", "TarryLayer", "OrdersLogGroup"}
+    assert all(value.lstrip("/").startswith("shop") for value in named.values()), named
+    assert len(set(named.values())) == len(named)
+    plain = {name: properties(name, PlainNames="true")["QueueName"] for name in of_type("AWS::SQS::Queue")}
+    assert {f"shop-{value}" for value in plain.values()} == {named[name] for name in plain}
+    assert plain["OrdersQueue"] == "orders"
+    assert plain["LedgerDeadLetters"] == "ledger-dlq.fifo"
+
+
+def test_what_belongs_to_a_consumer_has_a_tag_with_its_name() -> None:
+    tagged = {"AWS::SQS::Queue", "AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::Logs::LogGroup"}
+    for name, resource in RESOURCES.items():
+        if resource["Type"] in {*tagged, "AWS::SecretsManager::Secret"}:
+            [tag] = resource["Properties"]["Tags"]
+            assert tag["Key"] == "consumer"
+            assert tag["Value"].capitalize() in CONSUMERS, name
+    assert [RESOURCES[name]["Properties"]["Tags"]["consumer"].capitalize() for name in FUNCTIONS] == CONSUMERS
+
+
+# parameters, outputs, samconfig.toml
+
+
+def is_allowed(parameter: str, value: str) -> bool:
+    """Whether CloudFormation accepts a value, before it makes anything."""
+    declared = PARAMETERS[parameter]
+    if "AllowedValues" in declared:
+        return value in map(str, declared["AllowedValues"])
+    if declared["Type"] == "Number":
+        return bool(declared["MinValue"] <= float(value) <= declared["MaxValue"])
+    return re.fullmatch(declared["AllowedPattern"], value) is not None
+
+
+@pytest.mark.parametrize(
+    ("parameter", "good", "bad"),
+    [
+        (
+            "AlarmTopicArn",
+            ["", "arn:aws-us-gov:sns:us-gov-west-1:123456789012:Alarms_1"],
+            ["alarms", "arn:aws:sns:eu-west-1:123456789012:a.fifo", "arn:aws:sqs:eu-west-1:123456789012:a"],
+        ),
+        (
+            "QueueKeyArn",
+            ["", "arn:aws:kms:eu-west-1:123456789012:key/mrk-12"],
+            ["alias/queues", "arn:aws:kms:eu-west-1:123456789012:alias/queues", "1234"],
+        ),
+        ("ProvisionedPollers", ["0", "2", "10", "199", "200"], ["", "1", "01", "201", "-2", "1000"]),
+        ("MaximumConcurrency", ["2", "1000"], ["1", "1001", "0"]),
+        ("LogRetentionDays", ["1", "3653"], ["0", "2", "9999"]),
+        ("Tracing", ["Active", "PassThrough"], ["", "active", "Disabled"]),
+        ("PlainNames", ["true", "false"], ["", "yes"]),
+        ("AllowPrivateAddresses", ["true", "false"], ["", "no"]),
+    ],
+)
+def test_a_parameter_out_of_range_is_refused_before_anything_is_made(
+    parameter: str, good: list[str], bad: list[str]
+) -> None:
+    assert [value for value in good if not is_allowed(parameter, value)] == []
+    assert [value for value in bad if is_allowed(parameter, value)] == []
+
+
+def test_every_parameter_has_limits_a_default_within_them_and_a_place_in_the_console() -> None:
+    assert all(is_allowed(name, str(parameter["Default"])) for name, parameter in PARAMETERS.items())
+    assert all("ConstraintDescription" in each for each in PARAMETERS.values() if "AllowedPattern" in each)
+    groups = TEMPLATE["Metadata"]["AWS::CloudFormation::Interface"]["ParameterGroups"]
+    assert sorted(name for group in groups for name in group["Parameters"]) == sorted(PARAMETERS)
+
+
+def test_the_outputs_keep_their_names() -> None:
+    assert [*TEMPLATE["Outputs"]] == [
+        "OrdersQueueUrl",
+        "OrdersDeadLettersUrl",
+        "LedgerQueueUrl",
+        "LedgerDeadLettersUrl",
+        "ScansQueueUrl",
+        "ScansDeadLettersUrl",
+        "DigestBucketName",
+        "WebhooksQueueUrl",
+        "WebhooksDeadLettersUrl",
+        "WebhooksSigningSecretArn",
+    ]
+
+
+def environments() -> Iterator[tuple[str, dict[str, Any]]]:
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
+    return ((name, section) for name, section in config.items() if isinstance(section, dict))
+
+
+def test_samconfig_has_stacks_of_their_own_for_dev_and_prod_with_values_that_are_allowed() -> None:
+    sections = dict(environments())
+    assert {*sections} == {"default", "dev", "prod"}
+    assert len({section["global"]["parameters"]["stack_name"] for section in sections.values()}) == 3
+    for section in sections.values():
+        given = " ".join(each["parameters"].get("parameter_overrides", "") for each in section.values())
+        assert all(is_allowed(*each.split("=", 1)) for each in shlex.split(given))
+    for name in ("dev", "prod"):
+        assert f"environment={name}" in sections[name]["deploy"]["parameters"]["tags"]

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 from tarry.cli.app import app
 from tarry.cli.send import show_progress
 from tarry.envelope.attribute import ATTRIBUTE
+from tarry.local.aws import client
 from tarry.local.aws.client import sqs_client
 from tests.network import free_port
 from tests.served import Served, served
@@ -140,6 +142,70 @@ def test_a_queue_can_be_given_by_url_or_arn(site: Served) -> None:
     for queue in (f"{site.url}/{ACCOUNT}/orders", f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders"):
         assert tarry("send", queue, "x").exit_code == 0
     assert len(received(site, "orders")) == 2
+
+
+def test_a_logical_id_of_the_template_stands_for_its_queue(
+    site: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names are those of tarry local: parameters have the values of samconfig.toml."""
+    (tmp_path / "template.yaml").write_text(
+        """
+        Parameters: {Name: {Type: String, Default: other}}
+        Resources:
+          OrdersQueue: {Type: AWS::SQS::Queue, Properties: {QueueName: !Ref Name}}
+        """
+    )
+    (tmp_path / "samconfig.toml").write_text('[default.deploy.parameters]\nparameter_overrides = "Name=orders"\n')
+    monkeypatch.chdir(tmp_path)
+    assert tarry("send", "OrdersQueue", "x").stdout.startswith("sent to orders at ")
+    assert tarry("send", "OrdersQueue", "-", stdin=b"y\n").stdout.startswith("sent 1 message to orders at ")
+    assert len(received(site, "orders")) == 2
+    [line] = tarry("queues", "OrdersQueue", "--json").stdout.splitlines()
+    assert json.loads(line)["name"] == "orders"
+    assert tarry("queues", "ordrs").stderr == (
+        "tarry: there is no queue 'ordrs'; did you mean orders? Existing queues: dead, ledger.fifo, orders\n"
+    )
+
+
+def test_a_logical_id_of_a_stack_stands_for_its_queue(site: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = {
+        "StackResourceSummaries": [
+            {"LogicalResourceId": name, "PhysicalResourceId": f"{site.url}/{ACCOUNT}/{queue}", "ResourceType": kind}
+            for name, queue, kind in (
+                ("OrdersQueue", "orders", "AWS::SQS::Queue"),
+                ("OrdersDeadLetters", "dead", "AWS::SQS::Queue"),
+                ("OrdersPolicy", "policy", "AWS::SQS::QueuePolicy"),
+            )
+        ]
+    }
+    asked: list[tuple[str | None, str, str]] = []
+    real = client.client_at
+
+    def client_at(url: str | None, service: str) -> Any:
+        if service == "sqs":
+            return real(url, service)
+
+        def paginate(StackName: str) -> list[Any]:
+            asked.append((url, service, StackName))
+            return [page]
+
+        return SimpleNamespace(get_paginator=lambda _: SimpleNamespace(paginate=paginate))
+
+    monkeypatch.setattr(client, "client_at", client_at)
+    for queue in ("OrdersQueue", "orders"):
+        assert tarry("send", queue, "x", "--stack", "shop").exit_code == 0
+    assert asked == 2 * [(site.url, "cloudformation", "shop")]
+    assert len(received(site, "orders")) == 2
+    listed = tarry("queues", "--stack", "shop", "--json").stdout.splitlines()
+    assert [json.loads(line)["name"] for line in listed] == ["orders", "dead"]
+    at_tarry_local = tarry("send", "OrdersQueue", "x", "--stack", "shop", "--endpoint-url", "http://127.0.0.1:4576")
+    assert (at_tarry_local.exit_code, at_tarry_local.stderr) == (
+        2,
+        "tarry: tarry local has no stacks: add --aws for the stack shop on AWS\n",
+    )
+    assert tarry("send", "ledger.fifo", "x", "--stack", "shop").stderr == (
+        "tarry: stack shop has no queue 'ledger.fifo'; existing queues: OrdersDeadLetters, OrdersQueue\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,18 @@ def test_a_function_whose_code_is_not_local_is_not_connected_to_its_queue(tmp_pa
         assert sandbox.run().state(shipment) == "READY"
 
 
+def test_parameters_have_the_values_of_samconfig_like_those_of_tarry_local(project: Path) -> None:
+    config = project.parent / "samconfig.toml"
+    config.write_text('[default.local_invoke.parameters]\nparameter_overrides = "Stage=test"\n')
+    with Sandbox.from_template(project) as sandbox:
+        sandbox.send("orders", {"id": 1})
+        sandbox.run()
+        assert sandbox.module("ship").handled[0][3]["environment"]["STAGE"] == "test"
+    config.write_text("[default")
+    with pytest.raises(TemplateError, match=r"samconfig\.toml is not TOML"):
+        Sandbox.from_template(project)
+
+
 # errors
 
 

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from tarry.cli.app import app
 from tarry.scaffold.files import TEMPLATES, project_files, write_project
 from tarry.scaffold.names import names_of
+from tarry.template import read_template
+from tarry.template.document import load_document
 from tarry.tooling.errors import UsageError
 
 ROOT = Path(__file__).parents[3]
@@ -49,7 +51,7 @@ def test_the_current_directory_is_the_default_keeps_its_other_files_and_gives_th
     assert result.exit_code == 0, result.output
     assert "cd " not in result.stdout
     assert "queue my-shop," in result.stdout
-    assert "QueueName: my-shop\n" in (project / "template.yaml").read_text()
+    assert [*read_template(project / "template.yaml").queues] == ["my-shop", "my-shop-dlq"]
     assert (project / "functions" / "my_shop" / "app.py").exists()
     assert (project / "tests" / "test_mine.py").read_text() == "mine = True\n"
 
@@ -147,6 +149,30 @@ def test_the_project_names_the_python_that_made_it_if_lambda_and_tarry_support_i
     versions = re.findall(r"(?:python|Python )(3\.\d+)\b(?!\")", "\n".join(own))
     assert set(versions) == {named}
     assert f"Runtime: python{named}\n" in files[Path("template.yaml")].decode()
+
+
+def test_the_consumer_of_a_project_has_the_same_block_as_orders_of_this_repository() -> None:
+    """The settings are the same, but for their values; a project has no table, and SAM builds its function itself."""
+    ours, theirs = (load_document(path / "template.yaml") for path in (ROOT, TEMPLATES))
+    block = {name: each for name, each in ours["Resources"].items() if name.startswith("Orders")}
+    del block["OrdersTable"]
+    del block["OrdersFunction"]["Metadata"]
+    for key in ("Layers", "Environment"):
+        del block["OrdersFunction"]["Properties"][key]
+    del block["OrdersFunction"]["Properties"]["Events"]["Orders"]["Properties"]["MaximumBatchingWindowInSeconds"]
+    block["OrdersRole"]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"].pop()
+    expected = shape({re.sub("^Orders", "MyQueue", name): each for name, each in block.items()})
+    assert shape({name: each for name, each in theirs["Resources"].items() if name.startswith("MyQueue")}) == expected
+    assert {*ours["Parameters"]} - {*theirs["Parameters"]} == {"AllowPrivateAddresses"}
+    assert theirs["Conditions"] == ours["Conditions"]
+    assert theirs["Globals"] == ours["Globals"]
+
+
+def shape(value: Any) -> Any:
+    """Return the keys of nested maps, and the lengths of lists."""
+    if isinstance(value, dict):
+        return {"MyQueue" if key == "Orders" else key: shape(each) for key, each in value.items()}
+    return [shape(each) for each in value] if isinstance(value, list) else None
 
 
 def test_the_layer_of_a_project_is_that_of_this_repository() -> None:

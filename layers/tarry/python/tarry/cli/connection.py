@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarry.cli.errors import libraries, refuse
+from tarry.tooling.errors import UsageError
+from tarry.tooling.logical_ids import DEFAULT_TEMPLATE, names_resource, stack_queues
 from tarry.tooling.queues import existing_queues, queue_name
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool, queue: str = ""
         from tarry.local.aws.client import endpoint_of, sqs_client
         from tarry.local.instances import instance_here
         from tarry.sqs.refusals import error_code, is_no_queue
-        from tarry.tooling.errors import UsageError
     from tarry.errors import SendError
 
     if aws and endpoint_url:
@@ -50,6 +51,50 @@ def sqs_at(command: str, endpoint_url: str | None, *, aws: bool, queue: str = ""
         refuse(str(error), 1)
     except (UsageError, ValueError, TypeError) as error:
         refuse(str(error))
+
+
+def queue_at(client: Any, queue: str, stack: str | None) -> str:
+    """Return a queue as its SQS knows it: a logical id, of a stack or of the template here, becomes a name.
+
+    Raises:
+        UsageError: the stack has no such queue.
+    """
+    if stack is not None:
+        queues = queues_of_stack(client, stack)
+        found = queue_name(queues.get(queue, queue))
+        if found not in map(queue_name, queues.values()):
+            raise UsageError(f"stack {stack} has no queue {queue!r}{existing_queues(queue, sorted(queues))}")
+        return found
+    if place_is_aws(client) or not names_resource(DEFAULT_TEMPLATE, queue):
+        return queue
+    from tarry.template import TemplateError, read_template
+
+    try:
+        template = read_template(DEFAULT_TEMPLATE, lenient=True)
+    except TemplateError:
+        return queue
+    return next((each.name for each in template.queues.values() if each.logical_id == queue), queue)
+
+
+def queues_of_stack(client: Any, stack: str) -> dict[str, str]:
+    """Return the URLs of the queues of a deployed stack, by logical id.
+
+    Raises:
+        UsageError: the SQS is that of `tarry local`.
+    """
+    from tarry.local.aws.client import client_at, endpoint_of
+    from tarry.local.instances import instance_here
+
+    if place(client) in (endpoint_of(None, {}), endpoint_of(None, {}, running=instance_here)):
+        raise UsageError(f"tarry local has no stacks: add --aws for the stack {stack} on AWS")
+    return stack_queues(client_at(None if place_is_aws(client) else place(client), "cloudformation"), stack)
+
+
+def place_is_aws(client: Any) -> bool:
+    """Whether a client is for AWS."""
+    from tarry.local.aws.client import is_aws
+
+    return is_aws(place(client))
 
 
 def place(client: Any) -> str:

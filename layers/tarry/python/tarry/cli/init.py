@@ -55,11 +55,12 @@ def _contents(names: ProjectNames) -> str:
 
     function = f"functions/{names.module}"
     rows = {
-        "template.yaml": f"queue {names.queue}, its dead-letter queue, function and alarm",
+        "template.yaml": f"queue {names.queue}, its dead-letter queue, function and alarms",
         function: "the handler",
         "events": "messages that succeed, are retried, and fail",
         "tests": "with tarry's sandbox, and with moto",
         "layers/tarry": f"tarry {__version__}, for the function's layer and for the tests",
     }
     lines = [f"  {name:{len(function)}}  {text}" for name, text in rows.items()]
-    return "\n".join([*lines, "  Makefile, README.md, requirements-dev.txt, pyproject.toml, .gitignore"])
+    others = ["  Makefile, README.md, samconfig.toml, pyproject.toml,", "  requirements-dev.txt, .gitignore"]
+    return "\n".join([*lines, *others])

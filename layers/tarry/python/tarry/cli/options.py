@@ -55,6 +55,12 @@ LocalEndpointUrl = Annotated[
     ),
 ]
 Aws = Annotated[bool, typer.Option("--aws", help="Use AWS, with your usual AWS settings.")]
+Stack = Annotated[
+    str | None,
+    typer.Option(
+        "--stack", metavar="NAME", help="The queues of a deployed stack, also by logical id.", show_default=False
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 # of `tarry failed`

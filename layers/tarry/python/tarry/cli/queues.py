@@ -3,15 +3,17 @@
 import json
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tarry.cli.connection import place, sqs_at
-from tarry.cli.options import AsJson, Aws, LocalEndpointUrl
+from tarry.cli.connection import place, queue_at, queues_of_stack, sqs_at
+from tarry.cli.options import AsJson, Aws, LocalEndpointUrl, Stack
+from tarry.tooling.errors import UsageError
+from tarry.tooling.queues import existing_queues, queue_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,11 +22,25 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\
 tarry queues
-tarry queues --json"""
+tarry queues orders OrdersDeadLetters --json
+tarry queues --aws --stack shop-dev"""
 WIDE_ENOUGH = 250  # names are up to 80 characters long
 
 
-def queues(endpoint_url: LocalEndpointUrl = None, aws: Aws = False, as_json: AsJson = False) -> None:
+def queues(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="QUEUE",
+            help="Names, URLs or ARNs of queues, or their logical ids in template.yaml; by default all queues.",
+            show_default=False,
+        ),
+    ] = None,
+    endpoint_url: LocalEndpointUrl = None,
+    aws: Aws = False,
+    stack: Stack = None,
+    as_json: AsJson = False,
+) -> None:
     """List the queues of `tarry local` with their numbers of messages.
 
     The columns are messages ready, in flight (received, or waiting for a retry)
@@ -36,7 +52,12 @@ def queues(endpoint_url: LocalEndpointUrl = None, aws: Aws = False, as_json: AsJ
     with sqs_at("tarry queues", endpoint_url, aws=aws) as client:
         from tarry.local.aws.client import queue_depths
 
+        wanted = [queue_at(client, each, stack) for each in names or []]
+        if stack is not None and not names:
+            wanted = [*queues_of_stack(client, stack).values()]
         depths = queue_depths(client)
+        if names or stack is not None:
+            depths = _selected(depths, wanted)
     now = time.time()
     if as_json:
         for depth in depths:
@@ -47,6 +68,15 @@ def queues(endpoint_url: LocalEndpointUrl = None, aws: Aws = False, as_json: AsJ
         _print(depths, now)
     else:
         typer.echo(f"no queues at {place(client)}", err=True)
+
+
+def _selected(depths: "Sequence[QueueDepth]", wanted: "Sequence[str]") -> "list[QueueDepth]":
+    """Return the wanted queues. Raises `UsageError` for one that does not exist."""
+    found = {depth.name: depth for depth in depths}
+    for each in wanted:
+        if queue_name(each) not in found:
+            raise UsageError(f"there is no queue {each!r}{existing_queues(each, list(found))}")
+    return [found[name] for name in dict.fromkeys(map(queue_name, wanted))]
 
 
 def _print(depths: "Sequence[QueueDepth]", now: float) -> None:

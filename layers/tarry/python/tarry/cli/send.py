@@ -6,14 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from tarry.cli.connection import place, sqs_at
+from tarry.cli.connection import place, queue_at, sqs_at
 from tarry.cli.errors import note, refuse
-from tarry.cli.options import AsJson, Aws, LocalEndpointUrl, pairs
+from tarry.cli.options import AsJson, Aws, LocalEndpointUrl, Stack, pairs
 
 EXAMPLE = """\
 tarry send orders '{"id": 1}' --delay 60
 tarry send ledger.fifo @entry.json --group a
-tarry send orders - < orders.jsonl"""
+tarry send orders - < orders.jsonl
+tarry send OrdersQueue '{"id": 1}' --aws --stack shop-dev"""
 STDIN = "-"
 PROGRESS = 1_000
 """The number of messages after which the progress is shown."""
@@ -21,7 +22,10 @@ MOST_FAILURES_SHOWN = 20
 
 
 def send(  # noqa: PLR0913, PLR0917 the options of the command
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The name, URL or ARN of the queue.")],
+    queue: Annotated[
+        str,
+        typer.Argument(metavar="QUEUE", help="The name, URL or ARN of the queue, or its logical id in template.yaml."),
+    ],
     body: Annotated[
         str,
         typer.Argument(
@@ -47,6 +51,7 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
     count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Send the message N times.")] = 1,
     endpoint_url: LocalEndpointUrl = None,
     aws: Aws = False,
+    stack: Stack = None,
     as_json: AsJson = False,
 ) -> None:
     """Send a message, or each line of stdin as a message, to a queue of `tarry local`.
@@ -62,12 +67,13 @@ def send(  # noqa: PLR0913, PLR0917 the options of the command
         if count > 1 or dedup is not None:
             option = "--count" if count > 1 else "--dedup"
             refuse(f"{option} cannot be combined with -, which sends each line of stdin as a message")
-        _send_lines(queue, endpoint_url, delay, group, attributes, aws=aws, as_json=as_json)
+        _send_lines(queue, endpoint_url, delay, group, attributes, aws=aws, stack=stack, as_json=as_json)
         return
     with sqs_at("tarry send", endpoint_url, aws=aws, queue=queue) as client:
         from tarry.local.aws.client import body_of
         from tarry.local.aws.client import send as send_to
 
+        queue = queue_at(client, queue, stack)
         ids = send_to(
             client,
             queue,
@@ -95,11 +101,13 @@ def _send_lines(
     attributes: dict[str, str],
     *,
     aws: bool,
+    stack: str | None,
     as_json: bool,
 ) -> None:
     with sqs_at("tarry send", endpoint_url, aws=aws, queue=queue) as client:
         from tarry.local.aws.client import send_lines
 
+        queue = queue_at(client, queue, stack)
         found = send_lines(
             client, queue, sys.stdin.buffer, show_progress, delay=delay, group_id=group, attributes=attributes
         )

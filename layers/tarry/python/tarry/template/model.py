@@ -11,6 +11,9 @@ from tarry.template.permissions import Permissions
 ACCOUNT = "123456789012"
 """The account in ARNs: not a real one, and the default of moto."""
 
+STACK_NAME = "tarry-local"
+"""The value of ``AWS::StackName``: no stack has been deployed."""
+
 DEFAULT_VISIBILITY_SECONDS = 30
 DEFAULT_TIMEOUT_SECONDS = 3
 DEFAULT_MEMORY_MB = 128

@@ -10,7 +10,7 @@ from tarry.template.document import load_document, pruned, translate
 from tarry.template.dynamic import DynamicReferences, Stored
 from tarry.template.intrinsics import Intrinsics
 from tarry.template.loops import expanded
-from tarry.template.model import ACCOUNT, Template, TemplateError
+from tarry.template.model import ACCOUNT, STACK_NAME, Template, TemplateError
 from tarry.template.names import LazyValues, unwatched, with_names
 from tarry.template.parameters import ParameterValues, parameter_values
 from tarry.template.reading.backing import BACKING_TYPES, read_backing
@@ -18,9 +18,9 @@ from tarry.template.reading.functions import read_functions
 from tarry.template.reading.mappings import read_mappings
 from tarry.template.reading.queues import read_queues
 from tarry.template.reading.values import Reading, Resources
+from tarry.template.samconfig import read_samconfig
 from tarry.template.unplayed import subscriptions_elsewhere, unplayed
-
-STACK_NAME = "tarry-local"
+from tarry.tooling.errors import UsageError
 
 PLAYED_TYPES = frozenset({"AWS::SQS::Queue", "AWS::Lambda::Function", "AWS::Lambda::EventSourceMapping"})
 """The types of resources that must be resolvable."""
@@ -43,16 +43,21 @@ def read_template(
         path: The template file.
         parameters: Values of parameters; the others have their defaults.
         region: The value of ``AWS::Region``.
-        configured: Values of the samconfig file, with precedence over the defaults.
+        configured: Values with precedence over the defaults; None for those of the project's samconfig file, in its
+            environment ``default``.
         stored: Values of SSM parameters and secrets that the template does not make, for dynamic references.
         lenient: Give a placeholder to each parameter without a value, and leave out mappings and properties of queues
             that cannot be resolved.
 
     Raises:
-        TemplateError: the file cannot be read, or a required intrinsic cannot be resolved.
+        TemplateError: the file or its samconfig file cannot be read, or a required intrinsic cannot be resolved.
     """
+    path = Path(path)
     try:
-        return _read(Path(path), parameters or {}, region, configured or {}, stored or {}, lenient=lenient)
+        values = read_samconfig(path, None).parameters if configured is None else configured
+        return _read(path, parameters or {}, region, values, stored or {}, lenient=lenient)
+    except UsageError as error:  # of the samconfig file
+        raise TemplateError(str(error)) from error
     except (AttributeError, LookupError, TypeError, ValueError) as error:  # a list where a map must be, and the like
         why = f"{type(error).__name__}: {error}"
         raise TemplateError(f"{path} is not a valid template ({why}): sam validate --lint names the line") from error

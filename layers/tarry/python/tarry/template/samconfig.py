@@ -28,12 +28,13 @@ class SamConfig:
     stack: str | None = None
 
 
-def read_samconfig(template: Path, environment: str | None) -> SamConfig:
+def read_samconfig(template: Path, environment: str | None, *, is_local: bool = True) -> SamConfig:
     """Return the options of the samconfig file of a project.
 
     Args:
         template: The template of the project.
         environment: The environment in the file; None for ``default``, which need not exist.
+        is_local: Whether the values of ``local_invoke`` apply, which `sam deploy` does not read.
 
     Raises:
         UsageError: the file cannot be read, or does not have the named environment.
@@ -47,7 +48,7 @@ def read_samconfig(template: Path, environment: str | None) -> SamConfig:
     section = config.get(environment or DEFAULT_ENVIRONMENT)
     values: dict[str, str] = {}
     region = stack = None
-    for command in COMMANDS:
+    for command in COMMANDS if is_local else COMMANDS[:-1]:
         options = _table(_table(section, command), "parameters")
         region, stack = options.get("region", region), options.get("stack_name", stack)
         try:

@@ -10,6 +10,7 @@ from tarry.cli.errors import note
 from tarry.failed import UnknownQueue
 from tarry.support.arn import queue_arn
 from tarry.tooling.errors import UsageError
+from tarry.tooling.logical_ids import DEFAULT_TEMPLATE, names_resource, stack_queues
 from tarry.tooling.queues import endpoint_host, queue_name, redrive_of
 from tarry.world import World
 
@@ -133,15 +134,20 @@ def find_targets(where: TargetOptions, account: AwsAccess, *, needs_template: bo
             template,
             {name: by_id[logical_id] for name, logical_id in logical_ids.items() if logical_id in by_id},
         )
-    if where.queue is not None and where.template is None and not needs_template:
+    is_logical_id = where.queue is not None and names_resource(where.template or DEFAULT_TEMPLATE, where.queue)
+    if where.queue is not None and where.template is None and not needs_template and not is_logical_id:
         return Targets((where.queue,))
+    from tarry.template.model import STACK_NAME
+
     path = _template(where)
     template = _read(path, where, account)
     known = frozenset(template.queues)
-    if where.queue is not None and where.template is None:
+    if where.queue is not None and where.template is None and not is_logical_id:
         return Targets((where.queue,), known, template)
     targets = [each.dead_letter_arn for each in template.queues.values() if each.dead_letter_arn]
     names = dict.fromkeys(queue_arn(target).name for target in targets)
+    if account.is_aws and where.queue not in names and any(STACK_NAME in name for name in names):
+        raise UsageError(f"{path} names its queues after the stack: name the stack that you mean (--stack NAME)")
     logical = {each.logical_id: each.name for each in template.queues.values() if each.logical_id}
     return Targets(_chosen(where.queue, tuple(names), logical, str(path)), known, template)
 
@@ -178,7 +184,7 @@ def _read(path: Path, where: TargetOptions, account: AwsAccess) -> Template:
     from tarry.template.samconfig import read_samconfig
 
     region, lenient = account.region or LOCAL_REGION, not account.is_aws
-    configured = read_samconfig(path, None).parameters
+    configured = read_samconfig(path, None, is_local=lenient).parameters
     return read_template(path, where.parameters, region, configured=configured, lenient=lenient)
 
 
@@ -202,13 +208,7 @@ def _endpoint(where: TargetOptions) -> str | None:
 
 def _of_stack(stack: str, account: AwsAccess) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the URLs of the dead-letter queues of a stack, and the logical ids of all its queues by name."""
-    pages = account.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
-    resources = [each for page in pages for each in page["StackResourceSummaries"]]
-    queues = {
-        each["PhysicalResourceId"]: each["LogicalResourceId"]
-        for each in resources
-        if each["ResourceType"] == "AWS::SQS::Queue" and each.get("PhysicalResourceId")
-    }
+    queues = {url: logical_id for logical_id, url in stack_queues(account.client("cloudformation"), stack).items()}
     sqs = account.client("sqs")
     by_name = {queue_name(url): url for url in queues}
     dead: dict[str, None] = {}

@@ -59,7 +59,12 @@ def endpoint_of(
 
 
 def sqs_client(url: str | None) -> Any:
-    """Make a boto3 client for an endpoint, without retries.
+    """Make a boto3 client of SQS for an endpoint, without retries."""
+    return client_at(url, "sqs")
+
+
+def client_at(url: str | None, service: str) -> Any:
+    """Make a boto3 client of a service for an endpoint, without retries.
 
     For AWS (None or an endpoint of AWS) it has the usual AWS settings, except a configured endpoint. For other
     endpoints it has the credentials of the environment variables or made-up ones: no profile is read or sent.
@@ -72,13 +77,13 @@ def sqs_client(url: str | None) -> Any:
     )
     if url is None or is_aws(url):
         config = config.merge(Config(ignore_configured_endpoint_urls=True))  # type: ignore[call-arg] # missing in its stubs
-        return boto3.session.Session().client("sqs", endpoint_url=url, config=config)
+        return boto3.session.Session().client(service, endpoint_url=url, config=config)  # type: ignore[call-overload]
     without_profile = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
     has_keys = "AWS_ACCESS_KEY_ID" in os.environ and "AWS_SECRET_ACCESS_KEY" in os.environ
     made_up = {} if has_keys else {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
     session = boto3.session.Session(botocore_session=without_profile, region_name=region(), **made_up)
     # Without proxies: a company proxy cannot reach this machine.
-    return session.client("sqs", endpoint_url=url, config=config.merge(Config(proxies={})))
+    return session.client(service, endpoint_url=url, config=config.merge(Config(proxies={})))  # type: ignore[call-overload]
 
 
 def is_aws(url: str) -> bool:
