@@ -17,13 +17,14 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test simulate soak check format docs bench build aws-facts lock clean
+.PHONY: help setup run test simulate soak deploy-check check format docs bench build aws-facts lock clean
 
 help:
 	@echo "make run       run the sample orders locally, in virtual time"
 	@echo "make test      run the checks and all tests"
 	@echo "make simulate  run random simulations; SEEDS=20000 for more of them, SEED=123 to print one"
 	@echo "make soak      process many messages with failures, timeouts and crashes; MESSAGES=100000"
+	@echo "make deploy-check  deploy, update and delete the stack in MiniStack, with messages in flight"
 	@echo "make check     check lint rules, formatting, types and imports"
 	@echo "make format    format the code"
 	@echo "make docs      write the generated pages of docs/reference and the picture of the README"
@@ -50,6 +51,9 @@ MESSAGES ?= 100000
 
 soak: $(READY)
 	@$(BIN)/python -m tests.soak --messages $(MESSAGES)
+
+deploy-check: $(READY)
+	@$(BIN)/python -m tests.deploy
 
 check: $(READY)
 	@$(BIN)/ruff check --quiet .
