@@ -1,6 +1,9 @@
 """The short form of `make deploy-check`: the stack in MiniStack, deployed without SAM CLI, with its waits ended."""
 
+import sys
 from pathlib import Path
+
+import pytest
 
 from tests.deploy import deletion
 from tests.deploy.ministack import running
@@ -10,6 +13,7 @@ from tests.deploy.samples import Samples
 from tests.deploy.stack import Stack
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="functions and layers are built for Linux")
 def test_each_function_of_the_deployed_stack_works_retries_and_rejects(tmp_path: Path) -> None:
     """All in one test, because another worker of pytest-xdist would deploy the stack again."""
     built = make(copy_project(tmp_path / "project"))
