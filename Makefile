@@ -17,24 +17,26 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test simulate soak check format docs bench build layer-size checkov template-check cdk aws-facts lock clean
+.PHONY: help setup run test simulate soak check format docs bench build layer-size template-check checkov deploy-check cdk \
+    aws-facts lock clean
 
 help:
-	@echo "make run       run the sample orders locally, in virtual time"
-	@echo "make test      run the checks and all tests"
-	@echo "make simulate  run random simulations; SEEDS=20000 for more of them, SEED=123 to print one"
-	@echo "make soak      process many messages with failures, timeouts and crashes; MESSAGES=100000"
-	@echo "make check     check lint rules, formatting, types and imports"
-	@echo "make format    format the code"
-	@echo "make docs      write the generated pages of docs/reference and the picture of the README"
-	@echo "make bench     benchmark the time per message, cold starts, and the start of tarry local"
-	@echo "make build     validate the template and build the deployment package"
-	@echo "make layer-size print the sizes of the layers, and fail if one is over its limit"
+	@echo "make run            run the sample orders locally, in virtual time"
+	@echo "make test           run the checks and all tests"
+	@echo "make simulate       run random simulations; SEEDS=20000 for more of them, SEED=123 to print one"
+	@echo "make soak           process many messages with failures, timeouts and crashes; MESSAGES=100000"
+	@echo "make check          check lint rules, formatting, types and imports"
+	@echo "make format         format the code"
+	@echo "make docs           write the generated pages of docs/reference and the picture of the README"
+	@echo "make bench          benchmark the time per message, cold starts, and the start of tarry local"
+	@echo "make build          validate the template and build the deployment package"
+	@echo "make layer-size     print the sizes of the layers, and fail if one is over its limit"
 	@echo "make template-check check the template with SAM, cfn-lint and checkov"
-	@echo "make cdk       install the libraries of CDK for the test of its example; needs Node.js"
-	@echo "make aws-facts check facts about SQS and Lambda in the simulator and moto; STACK=... also on AWS"
-	@echo "make lock      write the newest versions of all dependencies to constraints.txt"
-	@echo "make clean     remove all generated files"
+	@echo "make deploy-check   deploy, update and delete the stack in MiniStack, with messages in flight"
+	@echo "make cdk            install the libraries of CDK for the test of its example; needs Node.js"
+	@echo "make aws-facts      check facts about SQS and Lambda in the simulator and moto; STACK=... also on AWS"
+	@echo "make lock           write the newest versions of all dependencies to constraints.txt"
+	@echo "make clean          remove all generated files"
 
 setup: $(READY)
 
@@ -53,6 +55,9 @@ MESSAGES ?= 100000
 
 soak: $(READY)
 	@$(BIN)/python -m tests.soak --messages $(MESSAGES)
+
+deploy-check: $(READY)
+	@$(BIN)/python -m tests.deploy
 
 check: $(READY)
 	@$(BIN)/ruff check --quiet .
