@@ -160,6 +160,9 @@ class Recorder:
                 self.end_headers()
                 self.wfile.write(response.content)
 
+            def log_message(self, *_: object) -> None:
+                pass
+
             do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = _serve  # noqa: N815
 
         return Handler
