@@ -30,10 +30,10 @@ TICK_SPACE = 88
 """The smallest distance of two labels of the time axis."""
 GAP_UNIT_SECONDS = 0.5
 """The width of a gap between events grows with its logarithm; far shorter gaps get almost no width."""
-NARROW, LETTER, CAPITAL, WIDE = 0.4, 0.57, 0.74, 1.0
+NARROW, ORDINARY, CAPITAL, WIDE = 0.4, 0.57, 0.74, 1.0
 """The widths of characters in font sizes, on the safe side: the font of the viewer is unknown."""
-NARROW_LETTERS = frozenset(".,:;|!'()[]ijlt /")
-WIDE_LETTERS = frozenset("mw%@_&=<>+{}")
+NARROW_CHARACTERS = frozenset(".,:;|!'()[]ijlt /")
+WIDE_CHARACTERS = frozenset("mw%@_&=<>+{}")
 
 LIGHT = {
     "text": "#1f2328", "quiet": "#59636e", "paper": "#ffffff", "line": "#d1d9e0", "fault": "#cf222e",
@@ -205,7 +205,7 @@ class TimeScale:
 
     def ticks(self, began: float) -> Iterator[tuple[float, str]]:
         """Yield places of events and their labels, the time since ``began``, as many as there is space for."""
-        last_x, last_label = -TICK_SPACE, ""
+        last_x, last_label = -float(TICK_SPACE), ""
         for at in self._times:
             x, label = self.x(at), "0 s" if at == began else coarse(at - began)
             if x - last_x >= TICK_SPACE and label != last_label:
@@ -257,7 +257,7 @@ class _RowDrawing:
             yield _text(round((begin + end) / 2, 1), self._y + 4, text, "small middle")
 
     def _attempts(self) -> Iterator[str]:
-        last_x = -WIDTH
+        last_x = -float(WIDTH)
         steps = [step for step in self._row.steps if step.state is State.IN_FLIGHT]
         for step in steps:
             x = self._scale.x(step.at)
@@ -347,12 +347,12 @@ def _width(text: str, size: float) -> float:
     return size * sum(map(_width_of, text))
 
 
-def _width_of(letter: str) -> float:
-    if letter in NARROW_LETTERS:
+def _width_of(character: str) -> float:
+    if character in NARROW_CHARACTERS:
         return NARROW
-    if east_asian_width(letter) in "WF":
+    if east_asian_width(character) in "WF":
         return WIDE
-    return CAPITAL if letter.isupper() or letter in WIDE_LETTERS else LETTER
+    return CAPITAL if character.isupper() or character in WIDE_CHARACTERS else ORDINARY
 
 
 def _group(title: str, *parts: str) -> str:

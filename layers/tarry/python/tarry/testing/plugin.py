@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from tarry.testing.parts import Parts
+    from tarry.testing.report import RuleBroken
     from tarry.testing.sandbox import Sandbox
 
 MARKERS = (
@@ -117,7 +118,7 @@ def _tarry_world() -> Iterator[None]:
         yield
 
 
-BROKEN = pytest.StashKey["RuleBroken"]()
+BROKEN: pytest.StashKey[RuleBroken] = pytest.StashKey()
 """The error of a test that broke a rule, until its case is shrunk."""
 SECTION = pytest.StashKey[tuple[str, str]]()
 """The title and text of the smallest case."""
@@ -131,9 +132,9 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed and report.when != "teardown":
-        error = call.excinfo.value if call.excinfo is not None else None
+        error = _broken_rule(call)
         report.sections += [(f"sandbox, seed {made.seed}", _report_of(item, made, error)) for made in _sandboxes(item)]
-        if report.when == "call" and _is_broken_rule(error):
+        if report.when == "call" and error is not None:
             item.stash[BROKEN] = error
     if report.when == "teardown" and (section := item.stash.get(SECTION, None)) is not None:
         report.sections.append(section)
@@ -203,11 +204,13 @@ def _parts_of(item: pytest.Item) -> Parts | None:
     return None if module is None else item.stash.get(module.PARTS, None)
 
 
-def _is_broken_rule(error: BaseException | None) -> bool:
+def _broken_rule(call: pytest.CallInfo[None]) -> RuleBroken | None:
+    """The error of the test, if it is that of a broken rule."""
     import sys
 
     module = sys.modules.get("tarry.testing.report")
-    return module is not None and isinstance(error, module.RuleBroken)
+    error = call.excinfo.value if call.excinfo is not None else None
+    return error if module is not None and isinstance(error, module.RuleBroken) else None
 
 
 def _sandboxes(item: pytest.Item) -> list[Sandbox]:
@@ -221,11 +224,11 @@ def _sandboxes(item: pytest.Item) -> list[Sandbox]:
     return list({id(each): each for each in given if isinstance(each, module.Sandbox)}.values())
 
 
-def _report_of(item: pytest.Item, made: Sandbox, error: BaseException | None) -> str:
-    """The report of a sandbox, and the command; the error of a broken rule has the timelines already."""
+def _report_of(item: pytest.Item, made: Sandbox, error: RuleBroken | None) -> str:
+    """The report of a sandbox, and the command. The error of a broken rule has its timelines already."""
     try:
         report = made.report()
-        shown = report.summary if _is_broken_rule(error) and error.report.seed == made.seed else str(report)
+        shown = str(report) if error is None else report.summary
     except Exception as broken:  # noqa: BLE001 a broken report must not hide why the test failed
         shown = f"the report cannot be made: {broken!r}"
     return f"{shown}\n\nto repeat it: {_command(_without_seed(item.nodeid), made.seed)}"

@@ -238,4 +238,5 @@ def _delay(step: Transition) -> str:
 
 def _fault(event: HistoryEvent) -> str:
     of, on = event.fields.get("operation"), event.fields.get("queue")
-    return event.fields["kind"] + (f" of {of}" if of else "") + (f" on {on}" if on else "")
+    kind = str(event.fields["kind"])
+    return kind + (f" of {of}" if of else "") + (f" on {on}" if on else "")

@@ -9,7 +9,7 @@ import pytest
 
 from tarry.testing.parts import Parts
 from tarry.testing.report import RuleBroken
-from tarry.testing.shrinking import can_shrink, shrink
+from tarry.testing.shrinking import rule_to_shrink, shrink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ def smallest_case(item: pytest.Function, nextitem: pytest.Item | None, error: Ru
 
     The test has been torn down. It is set up, called and torn down for each run, with its fixtures.
     """
-    if not can_shrink(error):
+    if (rule := rule_to_shrink(error)) is None:
         return ""
 
     def run(parts: Parts) -> RuleBroken | None:
@@ -37,7 +37,7 @@ def smallest_case(item: pytest.Function, nextitem: pytest.Item | None, error: Ru
     sections = list(item._report_sections)
     try:
         with warnings.catch_warnings(record=True):  # pytest has the test's warnings of its first run
-            shrunk = shrink(error, run)
+            shrunk = shrink(rule, run)
     finally:
         del item.stash[PARTS]
         item._report_sections[:] = sections  # without the output of all runs

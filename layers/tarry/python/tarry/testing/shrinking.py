@@ -43,23 +43,14 @@ class Shrunk:
         return ", ".join(f"{kept[kind]} of {of[kind]} {kind}" for kind in kinds) or "nothing to leave out"
 
 
-def can_shrink(error: RuleBroken) -> bool:
-    """Whether a rule is broken other than that all faults occur: a fault that never occurs has no smaller case."""
-    return bool(_rules(error))
+def rule_to_shrink(error: RuleBroken) -> str | None:
+    """Return the first rule that an error reports; None if it is that all faults occur, which has no smaller case."""
+    return next((each.rule for each in error.violations if each.rule != FAULTS_STRIKE), None)
 
 
-def shrink(error: RuleBroken, run: Run) -> Shrunk | None:
-    """Return the smallest case that breaks the first rule of an error; None if the same case does not break it again.
-
-    Raises `ValueError` for an error that cannot be shrunk.
-    """
-    if not can_shrink(error):
-        raise ValueError(f"this error cannot be shrunk: {error}")
-    return _Shrinking(_rules(error)[0], run).shrunk()
-
-
-def _rules(error: RuleBroken) -> list[str]:
-    return [each.rule for each in error.violations if each.rule != FAULTS_STRIKE]
+def shrink(rule: str, run: Run) -> Shrunk | None:
+    """Return the smallest case found that breaks a rule; None if the whole case does not break it again."""
+    return _Shrinking(rule, run).shrunk()
 
 
 class _Shrinking:
