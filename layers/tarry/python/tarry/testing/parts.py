@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Part = tuple[str | int, ...]
 """The kind of a part, in the plural, and its number or name: ``("messages", 3)``, ``("faults", 0, 2)``."""
-MESSAGES, FAULTS, RANDOMNESS = "messages", "faults", "kinds of random behavior of SQS"
+MESSAGES, FAULTS, RANDOMNESS = "messages", "faults", "random behaviors"
 
 RANDOM_BEHAVIOR = "reorder", "partial", "duplicate"
 """The names of the random behavior of SQS in `Realism`."""

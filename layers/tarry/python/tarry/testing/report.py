@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +23,8 @@ WHY_CHARACTERS = 160
 MOST_TIMELINES = 10
 MOST_LINES = 10
 MOST_TIMELINES_OF_A_VIOLATION = 3
-LINES_BEFORE = 12
-"""The most lines before the moment of a violation, besides the first two."""
+LINES_UNTIL_A_VIOLATION = 12
+MOST_LINES_OF_A_TIMELINE = 40
 
 
 class Report:
@@ -91,9 +92,15 @@ class Report:
             shortest = min(found, key=self._length_until)
             timelines = [each for each in self.concerned(shortest) if each.id not in shown]
             shown.update(each.id for each in timelines)
-            more = [f"and {len(found) - 1} more of this rule: report.violations"] if len(found) > 1 else []
+            more = [f"and {len(found) - 1} more violations of it: sandbox.report().violations"] if found[1:] else []
             parts.append(
-                "\n".join([str(shortest), *(draw(each, self.began, shortest.at) for each in timelines), *more])
+                "\n".join(
+                    [
+                        str(shortest),
+                        *(draw(each, self.began, shortest.at, LINES_UNTIL_A_VIOLATION) for each in timelines),
+                        *more,
+                    ]
+                )
             )
         return "\n\n".join(parts)
 
@@ -134,7 +141,7 @@ class Report:
     def __str__(self) -> str:
         """The numbers of messages by state, and the timelines of the first ten; uncommitted messages come first."""
         timelines = sorted(self.history.timelines.values(), key=lambda each: each.state is State.COMMITTED)
-        shown = [draw(each, self.began) for each in timelines[:MOST_TIMELINES]]
+        shown = [draw(each, self.began, most=MOST_LINES_OF_A_TIMELINE) for each in timelines[:MOST_TIMELINES]]
         more = len(timelines) - len(shown)
         left = [f"and {more} more: report.timeline(message_id)"] if more else []
         return "\n\n".join([self.summary, *shown, *left])
@@ -186,7 +193,7 @@ class RuleBroken(AssertionError):
 # a message's timeline, as text to read
 
 
-def draw(timeline: Timeline, began: float, until: float | None = None) -> str:
+def draw(timeline: Timeline, began: float, until: float = math.inf, most: int | None = None) -> str:
     """Return a line for each step, with the time since ``began``; faults are shown between them.
 
     message 1f6c... {"id":7}
@@ -194,24 +201,24 @@ def draw(timeline: Timeline, began: float, until: float | None = None) -> str:
       0:00:00.3  IN_FLIGHT      attempt 1
       0:00:00.3  WAITING_RETRY  for 10 min: GatewayDown: no answer
 
-    With ``until``, of a long timeline only the beginning and the lines around that time are shown.
+    With ``most``, only the first two lines and about as many before ``until``.
     """
     steps = timeline.transitions
     lines = [(step.at, _line(step, before)) for before, step in zip([None, *steps[:-1]], steps, strict=True)]
     lines += [(at, f"{'':<14} ! {what}") for at, what in timeline.faults]
     lines.sort(key=lambda line: line[0])
     texts = [f"  {clock(at - began):>9}  {text}".rstrip() for at, text in lines]
-    if until is not None:
-        texts = _around(texts, sum(at <= until for at, _ in lines))
+    if most is not None:
+        texts = _cut(texts, sum(at <= until for at, _ in lines), most)
     return "\n".join([f"message {timeline.id} {shortened(timeline.body, BODY_CHARACTERS)}", *texts])
 
 
-def _around(texts: list[str], place: int) -> list[str]:
-    """Return the lines before a place and one after it; leave out lines in the middle if there are many."""
+def _cut(texts: list[str], place: int, most: int) -> list[str]:
+    """Return the first two lines, and up to ``most`` until the one after a place."""
     end = place + 1 if place + 2 < len(texts) else len(texts)
-    begin = end - LINES_BEFORE if end > LINES_BEFORE + 3 else 0
-    before = [*texts[:2], f"  ... {begin - 2} more lines ..."] if begin else []
-    after = [f"  and {len(texts) - end} later lines: report.timeline(message_id)"] if end < len(texts) else []
+    begin = end - most if end > most + 3 else 0
+    before = [*texts[:2], f"  ... {begin - 2:,} lines left out: report.timeline(message_id)"] if begin else []
+    after = [f"  and {len(texts) - end:,} later lines: report.timeline(message_id)"] if end < len(texts) else []
     return [*before, *texts[begin:end], *after]
 
 
