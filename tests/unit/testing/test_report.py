@@ -287,6 +287,7 @@ def test_each_broken_rule_is_shown_by_its_shortest_history(sandbox: Sandbox) -> 
     assert lines[begin + 13].endswith("IN_FLIGHT      attempt 11")
     assert lines[begin + 15].endswith("COMMITTED      deleted, though it was WAITING_RETRY")
     assert lines[begin + 16] == "and 2 more violations of it: sandbox.report().violations"
+    assert re.fullmatch(r"requests keep their budget: .* \(invocation [0-9a-f-]+\)", lines[begin + 18])
 
 
 def test_a_violation_shows_all_messages_that_it_names_until_the_rule_was_broken(sandbox: Sandbox) -> None:

@@ -92,22 +92,18 @@ class Report:
             shortest = min(found, key=self._length_until)
             timelines = [each for each in self.concerned(shortest) if each.id not in shown]
             shown.update(each.id for each in timelines)
-            more = [f"and {len(found) - 1} more violations of it: sandbox.report().violations"] if found[1:] else []
-            parts.append(
-                "\n".join(
-                    [
-                        str(shortest),
-                        *(draw(each, self.began, shortest.at, LINES_UNTIL_A_VIOLATION) for each in timelines),
-                        *more,
-                    ]
-                )
+            drawn = [draw(each, self.began, shortest.at, LINES_UNTIL_A_VIOLATION) for each in timelines]
+            count = len(found) - 1
+            more = (
+                [f"and {count} more violation{'s'[: count != 1]} of it: sandbox.report().violations"] if count else []
             )
+            parts.append("\n".join([self._sentence(shortest), *drawn, *more]))
         return "\n\n".join(parts)
 
     def sent(self) -> list[str]:
         """Return a line for each of the first messages."""
-        timelines = list(self.history.timelines.values())
-        more = [f"  and {len(timelines) - MOST_LINES} more"] if len(timelines) > MOST_LINES else []
+        timelines = [each for each in self.history.timelines.values() if each.transitions]
+        more = [f"  and {len(timelines) - MOST_LINES} more messages"] if len(timelines) > MOST_LINES else []
         lines = (
             f"  {clock(each.transitions[0].at - self.began)}  {shortened(each.body, BODY_CHARACTERS)}"
             f" sent to {each.transitions[0].queue}"
@@ -170,6 +166,13 @@ class Report:
         if (invocation := self.history.invocations.get(violation.id)) is not None:
             found += [copy.timeline for copy in invocation.copies]
         return list({each.id: each for each in found}.values())[:MOST_TIMELINES_OF_A_VIOLATION]
+
+    def _sentence(self, violation: Violation) -> str:
+        """The violation as text; some rules are about an invocation, not about a message."""
+        text = str(violation)
+        if violation.id not in self.history.invocations:
+            return text
+        return text.replace(f"(message {violation.id})", f"(invocation {violation.id})")
 
     def _length_until(self, violation: Violation) -> int:
         """The number of steps and faults of its messages until a rule was broken."""
