@@ -27,7 +27,7 @@ help:
 	@echo "make soak           process many messages with failures, timeouts and crashes; MESSAGES=100000"
 	@echo "make check          check lint rules, formatting, types and imports"
 	@echo "make format         format the code"
-	@echo "make docs           write the generated pages of docs/reference and the picture of the README"
+	@echo "make docs           write the generated pages of docs/reference and the pictures of docs/images"
 	@echo "make bench          benchmark the time per message, cold starts, and the start of tarry local"
 	@echo "make build          validate the template and build the deployment package"
 	@echo "make layer-size     print the sizes of the layers, and fail if one is over its limit"

@@ -1,4 +1,4 @@
-"""Write the generated pages of docs/reference/, and the picture of the README: ``python -m tests.reference``."""
+"""Write the generated pages of docs/reference/, and the pictures: ``python -m tests.reference``."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,8 @@ from tests.reference import command, messages, picture, resources
 from tests.reference.source import Source
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
-PICTURE = DOCS.parent / "images" / "run.svg"
+IMAGES = DOCS.parent / "images"
+PICTURES = {IMAGES / "run.svg": picture.sample_run, IMAGES / "sandbox.svg": picture.sandbox_run}
 
 
 def pages(found: messages.Messages) -> dict[Path, str]:
@@ -33,7 +34,7 @@ def with_parts(page: str, parts: dict[str, str]) -> str:
 
 def main() -> int:
     found = messages.collect(Source())
-    for path, text in {**pages(found), PICTURE: picture.picture()}.items():
+    for path, text in {**pages(found), **{path: draw() for path, draw in PICTURES.items()}}.items():
         path.write_text(text, "utf-8")
         print(f"Written: {path}")
     missing = list(messages.problems(found, messages.read_meanings()))

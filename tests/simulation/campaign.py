@@ -21,9 +21,12 @@ from tarry.sqs.outgoing import Entry, pack
 from tarry.testing import Report, Sandbox
 from tarry.testing.checkers import check
 from tarry.testing.history import RecordedHistory
+from tarry.testing.parts import Parts
+from tarry.testing.report import RuleBroken
+from tarry.testing.shrinking import rule_to_shrink, shrink
 from tests.simulation import situations
 from tests.simulation.behaviour import Behaviour
-from tests.simulation.scenario import Post, Scenario, draw
+from tests.simulation.scenario import Post, Scenario, draw, with_parts
 from tests.simulation.workers import SEED_SECONDS, judge_each, with_limit
 
 PROCESSES = 2
@@ -39,9 +42,12 @@ class SeedResult:
     met: Counter[str] = field(default_factory=Counter)
 
 
-def play(scenario: Scenario) -> Report:
-    """Run a scenario to its end."""
+def play(scenario: Scenario, parts: Parts | None = None) -> Report:
+    """Run a scenario, or some parts of it, to its end."""
+    parts = parts or Parts()
+    scenario = with_parts(scenario, parts)
     sandbox = Sandbox(seed=scenario.seed, realism=scenario.realism)
+    sandbox.faults.parts = parts
     try:
         set_up(sandbox, scenario)
         sandbox.run(for_=scenario.trouble_seconds, check=False)
@@ -127,10 +133,29 @@ def judge(seed: int) -> SeedResult:
             report.check()  # raises with the timelines of the messages
         if not report.settled:
             raise AssertionError("the messages did not settle")
+    except RuleBroken as error:
+        return SeedResult(seed, _bad(seed, f"{error}\n\n{smallest_case(scenario, error)}"))
     except Exception as error:  # noqa: BLE001 any error is a result of the seed
         name = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
         return SeedResult(seed, _bad(seed, f"{name}{error}"))
     return SeedResult(seed, "", situations.count(history))
+
+
+def smallest_case(scenario: Scenario, error: RuleBroken) -> str:
+    """Return the smallest case of a scenario that breaks a rule, as text."""
+
+    def run(parts: Parts) -> RuleBroken | None:
+        try:
+            play(scenario, parts).check()
+        except RuleBroken as broken:
+            return broken
+        except Exception:  # noqa: BLE001 another defect than the one to shrink
+            return None
+        return None
+
+    rule = rule_to_shrink(error)
+    shrunk = shrink(rule, run) if rule is not None else None
+    return "it broke no rule when it ran again" if shrunk is None else f"{shrunk}\n\n{shrunk.parts}"
 
 
 def _bad(seed: int, text: str) -> str:

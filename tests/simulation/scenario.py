@@ -21,6 +21,7 @@ from tarry import (
 )
 from tarry.simulator.recursion import RecursiveLoop
 from tarry.testing import Fault, Realism
+from tarry.testing.parts import MESSAGES, Parts
 
 HOUR, DAY = 3_600, 86_400
 TWELVE_HOURS = 43_200
@@ -177,6 +178,28 @@ class Scenario:
     def limits(self) -> dict[str, int | None]:
         """The maxReceiveCount of each source queue."""
         return {source.name: source.receives for source in self.sources}
+
+
+def with_parts(scenario: Scenario, parts: Parts) -> Scenario:
+    """Return the scenario with only the parts that are kept; the rest is as plain as possible."""
+    posts = [post for post in scenario.posts if parts.keep(MESSAGES, post.key)]
+    return replace(
+        scenario,
+        posts=tuple(_with_parts(post, parts) for post in posts),
+        settings={name: value for name, value in scenario.settings.items() if parts.keep("settings", name)},
+        realism=parts.realism(scenario.realism),
+        redrives=scenario.redrives and parts.keep("redrives"),
+    )
+
+
+def _with_parts(post: Post, parts: Parts) -> Post:
+    if post.temper != "calm" and not parts.keep("tempers", post.key):
+        post = replace(post, temper="calm")
+    if post.oddity is not None and not parts.keep("oddities", post.key):
+        post = replace(post, oddity=None)
+    if post.delay is not None and not parts.keep("delays", post.key):
+        post = replace(post, delay=None)
+    return post
 
 
 def draw(seed: int) -> Scenario:

@@ -1,14 +1,20 @@
 """Hundreds of seeds: handlers, SQS, Lambda and the network fail in every way."""
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.processes import started
 from tests.simulation import situations
-from tests.simulation.campaign import campaign
+from tests.simulation.behaviour import Behaviour
+from tests.simulation.campaign import campaign, judge_quietly
 
 SEEDS = [*range(250), 287, 316]
 """The last two meet rare situations: a lost lease, and a visibility change that comes too late. `make simulate` runs
@@ -22,6 +28,27 @@ def test_no_seed_breaks_a_rule_and_every_situation_occurs() -> None:
     bad = [result.text for result in results if result.text]
     assert not bad, f"{len(bad)} of {len(SEEDS)} seeds:\n" + "\n".join(bad[:5])
     assert situations.missing(situations.total(result.met for result in results)) == []
+
+
+def test_a_seed_that_breaks_a_rule_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that loses the failures of batches: two calm messages and one that fails are enough, without faults."""
+    consumer_of = Behaviour.consumer
+
+    def losing(behaviour: Behaviour) -> Callable[[Any, Any], Any]:
+        handler = consumer_of(behaviour)
+
+        def loses_failures_of_batches(event: Any, context: Any) -> Any:
+            response = handler(event, context)
+            return {"batchItemFailures": []} if len(event["Records"]) > 1 else response
+
+        return loses_failures_of_batches
+
+    monkeypatch.setattr(Behaviour, "consumer", losing)
+    text = judge_quietly(2).text
+    shrunk = re.search(r"the smallest case found, after \d+ runs: (\d) of 25 messages, 1 of 23 tempers, 0 of ", text)
+    assert shrunk is not None, text
+    assert int(shrunk[1]) <= 4
+    assert text.endswith("to reproduce it: make simulate SEED=2")
 
 
 def test_a_seed_has_the_same_history_in_every_process() -> None:

@@ -91,12 +91,168 @@ def test_the_error_of_a_checker_shows_the_timeline(run) -> None:  # type: ignore
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "E*AssertionError: * violations, seed 0",
+            "E*RuleBroken: * violations, seed 0",
             "E*no message is lost: deleted, though it was not finished: its handler's verdict was 'fail'*",
             "E*0:00:00.*  WAITING_RETRY  for 1 h: GatewayDown: no answer",
             "E*0:00:00.*  COMMITTED      deleted, though it was WAITING_RETRY",
         ]
     )
+
+
+LOSES = """
+    def loses_failures_of_batches(event, context):
+        response = handler(event, context)
+        return {"batchItemFailures": []} if len(event["Records"]) > 1 else response
+
+    @pytest.fixture
+    def system(sandbox):
+        sandbox.queue("orders", dead_letter="orders-dlq")
+        sandbox.connect(loses_failures_of_batches, "orders")
+        return sandbox
+"""
+
+
+def test_a_test_that_breaks_a_rule_shows_the_fewest_messages_and_faults_that_do(run) -> None:  # type: ignore[no-untyped-def]
+    """It runs again with its fixtures, and other tests as if nothing had happened."""
+    test = (
+        LOSES
+        + """
+    made = []
+
+    @pytest.fixture(scope="module")
+    def of_the_module():
+        made.append("module")
+        yield
+        made.clear()
+
+    @pytest.mark.sandbox(realism=Realism(reorder=True, duplicate=0.2))
+    @pytest.mark.parametrize("count", [30])
+    def test_it(of_the_module, system, monkeypatch, capsys, caplog, tmp_path, count):
+        assert made == ["module"]
+        (tmp_path / "made").mkdir(exist_ok=True)
+        print("shown once")
+        system.faults.add("throttle", times=None, chance=0.3)
+        for number in range(count):
+            system.send("orders", {"id": number})
+        system.run()
+
+    def test_after_it(of_the_module, sandbox):
+        assert made == ["module"]
+        sandbox.queue("orders")
+        assert sandbox.sqs.queues() == ["orders"]
+    """
+    )
+    result = run(test, "--tarry-seed=3")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*- sandbox, seed 3 -*",
+            "*, seed 3",
+            "to repeat it: pytest 'test_orders.py::test_it[[]30[]]' --tarry-seed 3",
+            "*- sandbox, seed 3, shrunk after teardown -*",
+            "the smallest case found, after * runs: 2 of 30 messages, 0 of * faults, 0 of 2 random behaviors",
+            "  0:00:00.0  {*} sent to orders",
+            "  0:00:00.0  {*} sent to orders",
+            "",
+            "no message is lost: *",
+            "message * {*}",
+            "  0:00:00.0  READY          in orders",
+            "  0:00:00.3  IN_FLIGHT      attempt 1",
+            "  0:00:00.*  WAITING_RETRY  for 1 h: GatewayDown: no answer",
+            "  0:00:00.*  COMMITTED      deleted, though it was WAITING_RETRY",
+        ]
+    )
+    assert result.stdout.str().count("shown once") == 2, "in the source of the test and as its output"
+
+
+def test_a_case_that_needs_a_fault_keeps_it_and_a_case_without_a_smaller_one_says_why(run) -> None:  # type: ignore[no-untyped-def]
+    test = """
+    runs = []
+
+    def loses_if_throttled(event, context):
+        response = handler(event, context)
+        throttled = any(each.what == "fault" and each.fields["operation"] == CHANGE for each in world.report().events)
+        return {"batchItemFailures": []} if throttled else response
+
+    CHANGE = "ChangeMessageVisibilityBatch"
+
+    def test_with_a_fault(sandbox):
+        global world
+        world = sandbox
+        sandbox.queue("orders", dead_letter="orders-dlq")
+        sandbox.connect(loses_if_throttled, "orders")
+        sandbox.faults.add("throttle", operation="GetQueueAttributes")
+        sandbox.faults.add("throttle", operation=CHANGE)
+        for number in range(5):
+            sandbox.send("orders", {"id": number})
+        sandbox.run()
+
+    def test_once(sandbox):
+        runs.append(1)
+        sandbox.queue("orders", dead_letter="orders-dlq")
+        loses = lambda event, context: handler(event, context) and None
+        sandbox.connect(loses if len(runs) == 1 else handler, "orders")
+        sandbox.send("orders", "1")
+        sandbox.run()
+
+    def test_a_fault_that_never_occurs(sandbox):
+        sandbox.queue("orders")
+        sandbox.faults.add("throttle")
+        sandbox.run()
+    """
+    result = run(test)
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "the smallest case found, after * runs: 1 of 5 messages, 1 of 2 faults",
+            "  0:00:00.0  {*} sent to orders",
+            "  0:00:00.*  ! throttle of ChangeMessageVisibilityBatch on orders",
+            "*- sandbox, seed 0, shrunk after teardown -*",
+            "the test did not break the rule when it ran again with the same seed, so the case cannot be shrunk: *",
+        ]
+    )
+    assert result.stdout.str().count("shrunk after teardown") == 2
+
+
+def test_seeds_run_each_test_with_the_sandbox_and_the_first_that_fails_is_named(run) -> None:  # type: ignore[no-untyped-def]
+    test = """
+    @pytest.mark.parametrize("more", [1])
+    def test_it(sandbox, more):
+        assert sandbox.seed % 5 < 3
+
+    @pytest.mark.sandbox(seed=7)
+    def test_from_its_own_seed(sandbox):
+        print(f"seed {sandbox.seed}.")
+
+    def test_without_it(): ...
+    """
+    result = run(test, "--tarry-seeds=5", "-s")
+    result.assert_outcomes(passed=3 + 5 + 1, failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*seed 7.*",
+            "*seed 11.*",
+            "*= sandbox: seeds that fail =*",
+            "test_orders.py::test_it[[]1[]]: 2 of 5 seeds failed, first 3",
+            "  to repeat it: pytest 'test_orders.py::test_it[[]1[]]' --tarry-seed 3",
+        ]
+    )
+    result = run(test, "--tarry-seeds=2", "--tarry-seed=12", "-k", "test_it")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["test_orders.py::test_it[[]1[]]: 1 of 2 seeds failed, first 13"])
+    run(test, "--tarry-seeds=0").stderr.fnmatch_lines(["ERROR: --tarry-seeds is a number of seeds from 1, got 0"])
+
+
+def test_only_the_first_case_of_a_test_is_shrunk(run) -> None:  # type: ignore[no-untyped-def]
+    test = """
+    def test_it(system):
+        system.send("orders", "1")
+        system.send("orders", "2")
+        system.run()
+    """
+    result = run(LOSES + test, "--tarry-seeds=3")
+    result.assert_outcomes(failed=3)
+    assert result.stdout.str().count("the smallest case found") == 1
 
 
 def test_the_marker_configures_the_sandbox_and_the_command_line_overrides_its_seed(run) -> None:  # type: ignore[no-untyped-def]

@@ -1,11 +1,14 @@
 """Reports: the timeline of a message, as steps and as text."""
 
+import re
 from typing import Any
 
 import pytest
 
 from tarry import Fixed, Message, RetryInPlace, SendAgain, consumer
 from tarry.testing import Sandbox, Transition
+from tarry.testing.checkers import Violation
+from tarry.testing.report import RuleBroken
 from tarry.tooling.text import clock, duration
 
 
@@ -249,3 +252,62 @@ def test_a_time_is_shown_as_hours_minutes_and_seconds() -> None:
     assert [clock(seconds) for seconds in (0, 0.26, 59.96, 3600, 100 * 3600 + 61.5)] == [
         "0:00:00.0", "0:00:00.3", "0:01:00.0", "1:00:00.0", "100:01:01.5",
     ]  # fmt: skip
+
+
+# broken rules
+
+
+def test_each_broken_rule_is_shown_by_its_shortest_history(sandbox: Sandbox) -> None:
+    """Of a long timeline, the beginning and the steps around the moment of the violation are shown."""
+
+    @consumer(max_attempts=30, backoff=Fixed(1))
+    def handler(message: Message) -> None:
+        raise Declined("no")
+
+    def loses_an_attempt(event: Any, context: Any) -> Any:
+        [record] = event["Records"]
+        is_lost = record["attributes"]["ApproximateReceiveCount"] == record["body"]
+        response = handler(event, context)
+        return {"batchItemFailures": []} if is_lost else response
+
+    sandbox.queue("orders", dead_letter="orders-dlq", max_receive_count=40)
+    sandbox.connect(loses_an_attempt, "orders", batch_size=1)
+    _, shortest, _ = [sandbox.send("orders", body) for body in ("14", "11", "12")]
+    with pytest.raises(RuleBroken) as raised:
+        sandbox.run()
+    lines = str(raised.value).splitlines()
+    assert lines[0] == "6 violations, seed 0"
+    assert [line for line in lines if line.startswith("message ")] == [f"message {shortest} 11"]
+    begin = lines.index(f"message {shortest} 11")
+    assert [line[13:] for line in lines[begin + 1 : begin + 3]] == [
+        "READY          in orders",
+        "IN_FLIGHT      attempt 1",
+    ]
+    assert lines[begin + 3] == "  ... 10 lines left out: report.timeline(message_id)"
+    assert lines[begin + 13].endswith("IN_FLIGHT      attempt 11")
+    assert lines[begin + 15].endswith("COMMITTED      deleted, though it was WAITING_RETRY")
+    assert lines[begin + 16] == "and 2 more violations of it: sandbox.report().violations"
+    assert re.fullmatch(r"requests keep their budget: .* \(invocation [0-9a-f-]+\)", lines[begin + 18])
+
+
+def test_a_violation_shows_all_messages_that_it_names_until_the_rule_was_broken(sandbox: Sandbox) -> None:
+    @consumer(max_attempts=4, backoff=Fixed(60))
+    def handler(message: Message) -> None:
+        raise Declined("no")
+
+    one_consumer(sandbox, handler)
+    first, second, _ = [sandbox.send("orders", body) for body in ("first", "second", "third")]
+    report = sandbox.run()
+    text = report.explain([Violation("a rule", second, f"runs before {first}, which is first", report.began + 60)])
+    assert [line.split()[2] for line in text.splitlines() if line.startswith("message ")] == ["second", "first"]
+    assert text.count("\n  0:01:00.3  IN_FLIGHT      attempt 2\n  and 5 later lines: report.timeline(message_id)") == 2
+
+
+def test_a_report_shows_the_begin_and_the_end_of_a_long_timeline(sandbox: Sandbox) -> None:
+    sandbox.queue("orders")
+    sandbox.connect(lambda event, context: exit_process(), "orders")
+    order = sandbox.send("orders", "1")
+    report = sandbox.run(for_=7_200, check=False)
+    assert len(report.timeline(order).splitlines()) > 200
+    assert len(str(report).splitlines()) < 50
+    assert re.search(r"\n  \.\.\. \d+ lines left out: ", str(report))

@@ -7,10 +7,12 @@ sandbox.faults.clear()
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tarry.simulator.sqs.validation import service_model
+from tarry.testing.parts import FAULTS, Parts
 
 if TYPE_CHECKING:
     from random import Random
@@ -95,6 +97,9 @@ class Faults:
     history: History
     _left: dict[Fault, int | None] = field(default_factory=dict)
     _numbers: dict[Fault, int] = field(default_factory=dict)
+    _taken: Counter[Fault] = field(default_factory=Counter)
+    parts: Parts = field(default_factory=Parts)
+    """The occurrences of faults, which may be left out to shrink a case."""
 
     def add(self, kind: str | Fault, operation: str | None = None, queue: str | None = None, **more: Any) -> Fault:
         """Add a `Fault`, made or described: ``times=1, chance=1.0, seconds=0, maybe=False``.
@@ -171,5 +176,6 @@ class Faults:
                 continue
             if left is not None:
                 self._left[fault] = left - 1
-            return fault
+            self._taken[fault] += 1
+            return fault if self.parts.keep(FAULTS, self._numbers[fault], self._taken[fault]) else None
         return None

@@ -9,6 +9,7 @@ from tarry.simulator.sqs import SqsError
 from tarry.sqs.outgoing import pack
 from tarry.testing.messages import QueuedMessage
 from tarry.testing.misuse import listed
+from tarry.testing.parts import MESSAGES, Parts
 from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ class Queues:
     def __init__(self, sqs: Sqs) -> None:
         self._sqs = sqs
         self._names: dict[str, str] = {}
+        self._sends = 0
+        self.parts = Parts()
+        """The messages, which may be left out to shrink a case."""
 
     def add_names(self, by_logical_id: Mapping[str, str]) -> None:
         """Know queues of a template by their logical ids too."""
@@ -54,6 +58,9 @@ class Queues:
         """Send a message: see `Sandbox.send`."""
         name = self.named(queue)
         outgoing = pack(entry, world, fifo=name.endswith(".fifo"))
+        self._sends += 1
+        if not self.parts.keep(MESSAGES, self._sends):
+            return outgoing.stable_id or world.new_id()
         try:
             answer = self._sqs.call("SendMessage", {"QueueUrl": self._sqs.url(name), **outgoing.parameters})
         except SqsError as error:

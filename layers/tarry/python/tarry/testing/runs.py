@@ -42,6 +42,7 @@ class Runs:
 
     def run(self, until: Callable[[], bool] | None, for_: float | None, *, check: bool) -> Report:
         """Run: see `Sandbox.run`."""
+        __tracebackhide__ = True
         if for_ is not None and not 0 <= for_ < math.inf:
             raise ValueError(f"for_ is a number of seconds from 0, got {for_!r}")
         if self._simulation.scheduler.running:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tarry.template import Template, TemplateFunction
     from tarry.testing.assembly import Environment, TemplateParts
     from tarry.testing.messages import QueuedMessage
+    from tarry.testing.parts import Parts
     from tarry.testing.report import Report
 
 DAY = 86_400
@@ -266,7 +267,7 @@ class Sandbox:
 
         With a condition, ``for_`` is the longest time to wait for it.
 
-        Raises `AssertionError`, with the message's timeline, if a rule is broken (`tarry.testing.checkers`): a message
+        Raises `AssertionError`, with the messages' timelines, if a rule is broken (`tarry.testing.checkers`): a message
         was lost, duplicated without a cause, or back before its delay was over, or a fault never struck. Also if
         messages fail forever in a queue without a dead-letter queue. ``check=False`` leaves that to the caller, who has
         the report. Raises `SimulationError` for a handler that takes real time, and for a run that seems endless;
@@ -274,6 +275,7 @@ class Sandbox:
 
         Warns if a handler returns failures that its mapping ignores, and of filters that AWS may treat differently.
         """
+        __tracebackhide__ = True
         return self._runs.run(until, for_, check=check)
 
     def advance(self, seconds: float) -> Report:
@@ -316,6 +318,10 @@ class Sandbox:
             self._simulation.close()
 
     # inside
+
+    def _leave_out(self, parts: Parts) -> None:
+        """Run with some of the messages and faults only, to shrink a case."""
+        self._queues.parts = self.faults.parts = parts
 
     @cached_property
     def _parts(self) -> TemplateParts:
