@@ -164,7 +164,10 @@ def _sized_attributes(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answer_each(entries: Sequence[Request], act: Callable[[Request], Answer]) -> dict[str, list[Answer]]:
-    """Answer a batch request: call ``act`` for each entry; entries for which it raises `SqsError` are ``Failed``."""
+    """Answer a batch request: call ``act`` for each entry; entries for which it raises `SqsError` are ``Failed``.
+
+    Like SQS, leave out the key of an empty list.
+    """
     successful: list[Answer] = []
     failed: list[Answer] = []
     for entry in entries:
@@ -173,4 +176,4 @@ def answer_each(entries: Sequence[Request], act: Callable[[Request], Answer]) ->
         except SqsError as error:
             fault = {"SenderFault": error.sender_fault, "Code": error.code, "Message": error.message}
             failed.append({"Id": entry["Id"], **fault})
-    return {"Successful": successful, "Failed": failed}
+    return {key: entries for key, entries in (("Successful", successful), ("Failed", failed)) if entries}
