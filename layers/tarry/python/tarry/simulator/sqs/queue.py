@@ -81,6 +81,9 @@ class SimulatedQueue(ABC):
     def _as_dead_letter(self, message: StoredMessage) -> StoredMessage:
         """Adapt a message that SQS moves to this queue as the dead-letter queue."""
 
+    def _forget_deduplication(self) -> None:
+        """Accept messages again that were sent before: a purge forgets deduplication ids."""
+
     @abstractmethod
     def _with_sequence_number(self, message: StoredMessage) -> StoredMessage:
         """Give a message that a move task moves to this queue its sequence number."""
@@ -273,7 +276,10 @@ class SimulatedQueue(ABC):
             limit = f"beyond the limit [{MAX_VISIBILITY_SECONDS} seconds]"
             raise invalid(seconds, "VisibilityTimeout", f"Total VisibilityTimeout for the message is {limit}")
         message.next_is_duplicate = message.next_is_duplicate and message.has_reappeared
-        self._set_visible_at(message, now + seconds)
+        self._extend(message, handle, seconds)
+
+    def _extend(self, message: StoredMessage, handle: str, seconds: int) -> None:
+        self._set_visible_at(message, self._context.now() + seconds)
         details = {"receipt_handle": handle, "seconds": seconds, "visible_until": message.visible_at}
         self._record("visibility_changed", message, **details)
 
@@ -290,7 +296,8 @@ class SimulatedQueue(ABC):
             details = {"receipt_handle": handle, "is_gone": message is None}
             self._context.history.record("delete_ignored", queue=self.name, delivery_id=receipt.delivery_id, **details)
             return
-        self._store.delete(message)
+        if self._store.delete(message):
+            self._context.changed(self)
         self._record("deleted", message, receipt_handle=handle, receive_count=receipt.receive_count)
 
     def purge(self) -> None:
@@ -306,6 +313,7 @@ class SimulatedQueue(ABC):
             raise SqsError("AWS.SimpleQueueService.PurgeQueueInProgress", text)
         self._purged_at = now
         self.empty()
+        self._forget_deduplication()
 
     def empty(self) -> None:
         """Remove all messages, and record them as purged."""
