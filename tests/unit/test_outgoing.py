@@ -196,7 +196,7 @@ def test_ten_attributes_are_allowed_and_eleven_are_not() -> None:  # SPEC J2
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "x" * 256, "aws", "awsome.x", "Tarry", "größe", "attr.1øßä"])
-def test_a_name_of_letters_digits_and_single_dots_is_accepted(name: str) -> None:  # SPEC J2
+def test_a_name_of_alphanumeric_characters_and_single_dots_is_accepted(name: str) -> None:  # SPEC J2
     assert name in packed_message(attributes={name: 1}).parameters["MessageAttributes"]
 
 

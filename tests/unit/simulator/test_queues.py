@@ -239,7 +239,8 @@ def test_fifo_queue_and_content_based_deduplication_are_accepted_in_any_case(acc
         account.sqs.call("CreateQueue", {"QueueName": "any.fifo", "Attributes": given})
     attributes = account.attributes("any.fifo")
     assert (attributes["FifoQueue"], attributes["ContentBasedDeduplication"]) == ("true", "true")
-    account.call("SetQueueAttributes", "any.fifo", Attributes={"FifoQueue": "True", "ContentBasedDeduplication": "False"})
+    changed = {"FifoQueue": "True", "ContentBasedDeduplication": "False"}
+    account.call("SetQueueAttributes", "any.fifo", Attributes=changed)
     assert account.attributes("any.fifo")["ContentBasedDeduplication"] == "false"
 
 

@@ -149,7 +149,8 @@ class FifoQueue(SimulatedQueue):
             )
             raise SqsError("InvalidParameterValue", text)
 
-    def _forget_deduplication(self) -> None:
+    def purge(self) -> None:
+        super().purge()
         self._deduplication = Deduplication()
 
     def receive_attempt(

@@ -81,9 +81,6 @@ class SimulatedQueue(ABC):
     def _as_dead_letter(self, message: StoredMessage) -> StoredMessage:
         """Adapt a message that SQS moves to this queue as the dead-letter queue."""
 
-    def _forget_deduplication(self) -> None:
-        """Accept messages again that were sent before: a purge forgets deduplication ids."""
-
     @abstractmethod
     def _with_sequence_number(self, message: StoredMessage) -> StoredMessage:
         """Give a message that a move task moves to this queue its sequence number."""
@@ -313,7 +310,6 @@ class SimulatedQueue(ABC):
             raise SqsError("AWS.SimpleQueueService.PurgeQueueInProgress", text)
         self._purged_at = now
         self.empty()
-        self._forget_deduplication()
 
     def empty(self) -> None:
         """Remove all messages, and record them as purged."""

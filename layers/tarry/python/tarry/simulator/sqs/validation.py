@@ -65,7 +65,7 @@ def check_request(operation: str, parameters: Mapping[str, Any]) -> None:
 def check_answer(operation: str, answer: Mapping[str, Any]) -> None:
     """Raise `InvalidAnswer` for an answer that does not fit the service model.
 
-    A list may be missing although the model requires it: SQS leaves out ``Successful`` and ``Failed`` if they are empty.
+    A list that the model requires may be missing: SQS leaves out ``Successful`` and ``Failed`` if they are empty.
     """
     answer = {**_empty_lists(operation), **answer}
     if not _checks(operation)[1](answer) and (report := _report(answer, _shapes(operation)[1])):
