@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.facts.platforms.simulator import simulated_platform
 from tests.unit.simulator.account import Account, refused, text
 
 
@@ -262,6 +263,20 @@ def test_a_move_task_moves_messages_at_its_rate(account: Account) -> None:
     assert (task["ApproximateNumberOfMessagesMoved"], task["ApproximateNumberOfMessagesToMove"]) == (3, 3)
     sent = [message.sent_at for message in account.sqs.peek("orders")]
     assert [at - sent[0] for at in sent] == [0, 1, 2]
+
+
+def test_a_mapping_receives_what_a_move_task_brings_as_it_arrives() -> None:
+    with simulated_platform() as platform:
+        url, dead = platform.queue_with_dlq(1, VisibilityTimeout=60)
+        for number in range(3):
+            platform.send(url, {"number": number})
+        platform.receive(url, 3)
+        platform.wait(61)
+        assert platform.receive(url) == []
+        platform.connect(url)
+        platform.sqs.start_message_move_task(SourceArn=platform.arn(dead), MaxNumberOfMessagesPerSecond=1)
+        began = [each.began for each in platform.invoked(url, 3)]
+        assert [round(at - began[0]) for at in began] == [0, 1, 2]
 
 
 def test_a_cancelled_move_task_leaves_what_it_has_not_moved(account: Account) -> None:

@@ -144,6 +144,7 @@ class Sqs:
 
         None if all messages are visible and no task runs.
         """
+        self._move()
         found = self._registry.named(queue)
         times = found.next_visible_at(), self._move_tasks.next_move_to(found)
         return min((each for each in times if each is not None), default=None)
@@ -179,7 +180,7 @@ class Sqs:
             queue.catch_up()
 
     def _move(self) -> None:
-        """Move the messages that are due in a move task."""
+        """Move the messages that are due in a move task, and notify the subscribers of their queues."""
         self._move_tasks.catch_up()
         if self._changed:
             self._notify_subscribers()
