@@ -65,7 +65,7 @@ def utf8_length(text: str) -> int:
 
 # SQS accepts only the characters of XML 1.0 in a body or a text value.
 _REFUSED_CHARACTER = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-# SQS accepts letters beyond ASCII too, although its documentation does not say so.
+# SQS accepts alphabetic characters beyond ASCII too, although its documentation does not say so.
 _NAME_PART = r"(?:[^\W\d]|[0-9-])+"
 _NAME = rf"{_NAME_PART}(\.{_NAME_PART})*"
 _ID = "[!-~]+"  # letters, digits and punctuation of ASCII
