@@ -1,4 +1,4 @@
-"""FIFO queues: message groups in order, and deduplication within five minutes."""
+"""FIFO queues: deduplication within five minutes, expiring receipt handles, and repeated receives."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.sqs.contents import check_contents
 from tarry.simulator.sqs.errors import SqsError, invalid, missing, wrong_for_queue_type
-from tarry.simulator.sqs.order import MessageHeap
+from tarry.simulator.sqs.message_groups import MessageGroups
 from tarry.simulator.sqs.queue import SendReceipt, SimulatedQueue
 from tarry.simulator.sqs.receive_attempts import ReceiveAttempts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from tarry.simulator.sqs.handles import Receipt
     from tarry.simulator.sqs.message import StoredMessage
@@ -43,59 +43,6 @@ class Deduplication:
     def remember(self, key: DeduplicationKey, message: StoredMessage, now: float) -> None:
         self._first[key] = message
         self._expiries.append((now + DEDUPLICATION_SECONDS, key))
-
-
-class MessageGroups:
-    """The messages of a FIFO queue, in order within each group.
-
-    A receive takes as many messages as it can from the group whose head has been visible longest, then from the next
-    group. So a group that was received and released goes behind the groups that waited meanwhile. A message in flight
-    blocks only the later messages of its own group.
-    """
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._groups: dict[str, deque[StoredMessage]] = {}
-        self._removed: set[int] = set()  # positions of removed messages that are still in the deque of their group
-        self._heads = MessageHeap()  # visible heads of groups, by the time since when they are visible
-
-    def add(self, message: StoredMessage) -> None:
-        self._groups.setdefault(message.group or "", deque()).append(message)
-
-    def on_visible(self, message: StoredMessage) -> None:
-        self._update_head(message.group or "")
-
-    def on_invisible(self, message: StoredMessage) -> None:
-        self._heads.discard(message)
-
-    def remove(self, message: StoredMessage) -> bool:
-        self._removed.add(message.position)
-        self._heads.discard(message)
-        return self._update_head(message.group or "")
-
-    def receivable(self) -> Iterator[StoredMessage]:
-        now = self._now()
-        while (head := self._heads.pop()) is not None:
-            for message in self._groups[head.group or ""]:
-                if message.position in self._removed:
-                    continue
-                if message.visible_at > now:
-                    break
-                yield message
-
-    def _update_head(self, name: str) -> bool:
-        """Drop removed messages from the front of a group; return whether it has a head that a receive may now take."""
-        group = self._groups[name]
-        while group and group[0].position in self._removed:
-            self._removed.discard(group.popleft().position)
-        if not group:
-            del self._groups[name]
-            return False
-        head = group[0]
-        if head.visible_at > self._now() or head in self._heads:
-            return False
-        self._heads.put(head, head.visible_at)
-        return True
 
 
 SEQUENCE_START = 18_850_000_000_000_000_000
