@@ -224,7 +224,7 @@ class Wire:
                 receipt = self._receipt(entry, f"copy-of-{entry['Id']}") if "MessageBody" in entry else {}
                 if receipt is not None:
                     successful.append({"Id": entry["Id"], **receipt})
-        return {"Successful": successful, "Failed": failed}
+        return {key: entries for key, entries in (("Successful", successful), ("Failed", failed)) if entries}
 
     def _receipt(self, entry: dict[str, Any], message_id: str) -> dict[str, Any] | None:
         body = "another body" if self.wrong_md5 else entry["MessageBody"]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import date
+from json import JSONDecodeError
 from typing import Literal
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -41,6 +42,8 @@ def run_probe(probe: Probe, target: Target, today: date) -> ProbeResult:
         if any(part in code for part in OF_THE_CALLER):
             return ProbeResult("not run", f"{error.operation_name}: {code}")
         return ProbeResult("differs", f"{error.operation_name} was refused: {code}", today)
+    except JSONDecodeError:  # raised by moto, which runs in this process
+        return ProbeResult("differs", "it fails with a JSONDecodeError", today)
     except BotoCoreError as error:
         return ProbeResult("not run", type(error).__name__)
     return ProbeResult("holds", on=today)

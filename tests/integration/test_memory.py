@@ -47,7 +47,7 @@ class ForgetfulClient:
     meta = SimpleNamespace(events=SimpleNamespace(register=lambda *_: None))
 
     def __getattr__(self, _: str) -> Any:
-        return lambda **request: {"Successful": [{"Id": entry["Id"]} for entry in request["Entries"]], "Failed": []}
+        return lambda **request: {"Successful": [{"Id": entry["Id"]} for entry in request["Entries"]]}
 
     def get_queue_attributes(self, **_: Any) -> dict[str, Any]:
         return {"Attributes": {"VisibilityTimeout": "180"}}

@@ -453,7 +453,7 @@ def test_a_message_missing_in_the_answer_counts_as_not_sent() -> None:  # SPEC J
         ("", "the body is empty"),
         ("x" * (MIB + 1), "1048577 bytes"),
         (Queue.entry("a", delay=43_201), "between 0 and 43200"),
-        (Queue.entry("a", attributes={"é": 1}), "single dots"),
+        (Queue.entry("a", attributes={"a b": 1}), "single dots"),
         (Queue.entry("a", attributes=5), "not a mapping"),  # type: ignore[arg-type]
     ],
     ids=lambda value: str(value)[:20],

@@ -44,7 +44,7 @@ SAMPLES: Mapping[str, Any] = {
     "EventInvokeConfig": {"MaximumRetryAttempts": 1},
     "EventSourceArn": ARN,
     "FifoQueue": True,
-    "FifoThroughputLimit": "perMessageGroupId",
+    "FifoThroughputLimit": "perQueue",
     "FilterCriteria": {"Filters": [{"Pattern": "{}"}]},
     "FunctionName": "other",
     "FunctionResponseTypes": ["ReportBatchItemFailures"],

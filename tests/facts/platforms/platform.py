@@ -52,7 +52,8 @@ class Platform(ABC):
     def __init__(self, sqs: Any, prefix: str, journal_url: str | None = None) -> None:
         self.sqs = sqs
         self.queues: list[str] = []
-        self._prefix = prefix
+        self.prefix = prefix
+        """The beginning of the names of all queues."""
         self._journal_url = journal_url
         self._invocations: dict[str, ReportedInvocation] = {}
 
@@ -76,7 +77,7 @@ class Platform(ABC):
 
     def queue(self, *, fifo: bool = False, **attributes: Any) -> str:
         """Create a queue and return its URL. Values of attributes may be numbers, texts or dicts."""
-        name = f"{self._prefix}{len(self.queues)}"
+        name = f"{self.prefix}{len(self.queues)}"
         texts = {key: json.dumps(value) if isinstance(value, dict) else str(value) for key, value in attributes.items()}
         if fifo:
             name, texts = f"{name}.fifo", {"FifoQueue": "true", **texts}
@@ -103,6 +104,19 @@ class Platform(ABC):
         message_id: str = self.sqs.send_message(QueueUrl=url, MessageBody=text, **more)["MessageId"]
         return message_id
 
+    def send_traced(self, url: str, trace: str) -> None:
+        """Send a message in a request with this ``X-Amzn-Trace-Id``."""
+
+        def add_header(params: dict[str, Any], **_: Any) -> None:
+            params["headers"]["X-Amzn-Trace-Id"] = trace
+
+        events = self.sqs.meta.events
+        events.register("before-call.sqs.SendMessage", add_header)
+        try:
+            self.send(url)
+        finally:
+            events.unregister("before-call.sqs.SendMessage", add_header)
+
     def receive(self, url: str, count: int = 1, **more: Any) -> list[Message]:
         """Receive up to ``count`` messages, until a receive returns none."""
         messages: list[Message] = []
@@ -112,8 +126,7 @@ class Platform(ABC):
                 MaxNumberOfMessages=min(MAX_PER_RECEIVE, count - len(messages)),
                 WaitTimeSeconds=self.long_poll_seconds,
                 MessageSystemAttributeNames=["All"],
-                MessageAttributeNames=["All"],
-                **more,
+                **{"MessageAttributeNames": ["All"], **more},
             )
             found: list[Message] = answer.get("Messages", [])
             if not found:

@@ -42,6 +42,10 @@ class SimulatedPlatform(Platform):
     def wait(self, seconds: float) -> None:
         self._simulation.clock.sleep(seconds)
 
+    def send_traced(self, url: str, trace: str) -> None:
+        request = {"QueueUrl": url, "MessageBody": "a message"}
+        self._sqs.called_by("http", "SendMessage", request, trace_header=trace)
+
     def connect(self, url: str, *, throttled: bool = False, **settings: Any) -> None:
         function = self._function(throttled=throttled)
         try:

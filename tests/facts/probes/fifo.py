@@ -1,10 +1,10 @@
-"""Facts 14 and 20: FIFO queues."""
+"""Facts 14, 20 and 34 to 34d: FIFO queues."""
 
 from collections.abc import Sequence
 
 from tests.facts.platforms.platform import Message, Platform, expect
 from tests.facts.probes.refusal import refused
-from tests.facts.registry import probe
+from tests.facts.registry import not_probed, probe
 
 
 def group(platform: Platform, bodies: Sequence[str], visibility: int = 10) -> tuple[str, dict[str, Message]]:
@@ -129,3 +129,82 @@ def after_five_minutes_it_is_new(platform: Platform) -> None:
     platform.wait(310)
     platform.send(url, "two", MessageGroupId="a", MessageDeduplicationId="1")
     expect(bodies_of(platform.receive(url, 2)), ["two"], "received")
+
+
+@probe("20", "An empty deduplication id is refused")
+def an_empty_deduplication_id(platform: Platform) -> None:
+    url = platform.queue(fifo=True, ContentBasedDeduplication="true")
+    with refused("an empty one", "MessageDeduplicationId"):
+        platform.send(url, MessageGroupId="a", MessageDeduplicationId="")
+
+
+@probe("20", "A purge forgets deduplication ids", cost="minutes")
+def a_purge_forgets_deduplication_ids(platform: Platform) -> None:
+    url = platform.queue(fifo=True)
+    platform.send(url, "one", MessageGroupId="a", MessageDeduplicationId="1")
+    platform.sqs.purge_queue(QueueUrl=url)
+    platform.wait(65)
+    platform.send(url, "two", MessageGroupId="a", MessageDeduplicationId="1")
+    expect(bodies_of(platform.receive(url, 2)), ["two"], "received")
+
+
+not_probed("34", "it takes two requests at once; a test of the local SQS shows it over HTTP")
+
+
+@probe("34a", "A receive begins with the group whose head has been visible longest")
+def order_of_the_groups(platform: Platform) -> None:
+    url = platform.queue(fifo=True, ContentBasedDeduplication="true", VisibilityTimeout=10)
+    for body in ("a1", "a2", "a3", "b1", "c1"):
+        platform.send(url, body, MessageGroupId=body[0])
+    expect(bodies_of(platform.receive(url, 2)), ["a1", "a2"], "received first")
+    platform.wait(1)
+    expect(bodies_of(platform.receive(url, 1)), ["b1"], "received next")
+    platform.wait(14)
+    expect(bodies_of(platform.receive(url, 5)), ["c1", "a1", "a2", "a3", "b1"], "received then")
+
+
+@probe("34a", "A group whose received messages are deleted keeps the place of its next message")
+def order_after_deletes(platform: Platform) -> None:
+    url = platform.queue(fifo=True, ContentBasedDeduplication="true")
+    for body in ("a1", "b1", "a2", "b2", "a3", "c1"):
+        platform.send(url, body, MessageGroupId=body[0])
+        platform.wait(0.1)
+    for message in platform.receive(url, 2):
+        platform.delete(url, message)
+    expect(bodies_of(platform.receive(url, 4)), ["b1", "b2", "a3", "c1"], "received")
+
+
+@probe("34b", "The scope of deduplication stays that of the creation of the queue", cost="minutes")
+def scope_of_deduplication(platform: Platform) -> None:
+    high = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
+    low = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
+    urls = [platform.queue(fifo=True, ContentBasedDeduplication="true", **created) for created in (low, high)]
+    for url, changed in zip(urls, (high, low), strict=True):
+        platform.sqs.set_queue_attributes(QueueUrl=url, Attributes=changed)
+    platform.wait(70)
+    for url in urls:
+        for name in "ab":
+            platform.send(url, "the same", MessageGroupId=name)
+    expect([len(platform.receive(url, 2)) for url in urls], [1, 2], "received")
+
+
+@probe("34c", "A receive with the same ReceiveRequestAttemptId returns the same messages and handles")
+def a_repeated_receive(platform: Platform) -> None:
+    url = platform.queue(fifo=True, ContentBasedDeduplication="true", VisibilityTimeout=30)
+    for body in ("a1", "a2"):
+        platform.send(url, body, MessageGroupId="a")
+    first, second = (platform.receive(url, 2, ReceiveRequestAttemptId="attempt") for _ in range(2))
+    expect(bodies_of(first), ["a1", "a2"], "received")
+    expect(bodies_of(second), bodies_of(first), "received again")
+    handles = [{each["ReceiptHandle"] for each in received} for received in (first, second)]
+    assert handles[0] == handles[1], "other receipt handles"
+    platform.delete(url, first[0])
+    with refused("a repetition after a delete", "not valid anymore"):
+        platform.receive(url, 2, ReceiveRequestAttemptId="attempt")
+
+
+@probe("34d", "Only received messages of a group count as not visible", cost="minutes")
+def not_visible_messages_of_a_group(platform: Platform) -> None:
+    url, _ = group(platform, ["a1", "a2"], visibility=600)
+    platform.send(url, "a3", MessageGroupId="a")
+    platform.expect_depth(url, ready=1, in_flight=2)

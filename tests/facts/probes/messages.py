@@ -74,8 +74,38 @@ def ten_attributes(platform: Platform) -> None:
 def names_of_attributes(platform: Platform) -> None:
     url = platform.queue()
     platform.send(url, MessageAttributes={"a.B-c_9": text("value"), "n" * 256: text("value")})
-    wrong = ["a b", "é", ".a", "a.", "a..b", "AWS.a", "Amazon.a", "aws.a", "n" * 257]
+    wrong = ["a b", "a!", "a§", ".a", "a.", "a..b", "AWS.a", "Amazon.a", "aws.a", "n" * 257]
     expect([each[:10] for each in wrong if _is_accepted(platform, url, {each: text("value")})], [], "accepted names")
+
+
+@probe("18", "A name may have alphabetic characters beyond ASCII")
+def names_beyond_ascii(platform: Platform) -> None:
+    url = platform.queue()
+    attribute = {"attr.1øßä": text("value")}
+    platform.send(url, MessageAttributes=attribute)
+    expect(platform.receive_one(url).get("MessageAttributes"), attribute, "received")
+
+
+@probe("18", "A receive asks for attributes by name, by a prefix before .*, or for all with All, * or .*")
+def requested_attributes(platform: Platform) -> None:
+    url = platform.queue(VisibilityTimeout=0)
+    platform.send(url, MessageAttributes={"Help.Me": text("x"), "Hello": text("x"), "General": text("x")})
+
+    def received(asked: str) -> list[str]:
+        [message] = platform.gather(url, 1, platform.patience_seconds, MessageAttributeNames=[asked])
+        return sorted(message.get("MessageAttributes", {}))
+
+    everything = ["General", "Hello", "Help.Me"]
+    expect([received(each) for each in ("All", "*", ".*")], [everything] * 3, "for all")
+    expect([received("Hel.*"), received("Help")], [["Hello", "Help.Me"], []], "by prefix and by name")
+
+
+@probe("35a", "The X-Amzn-Trace-Id of a send becomes the AWSTraceHeader of its message")
+def the_trace_of_a_request(platform: Platform) -> None:
+    url = platform.queue()
+    trace = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
+    platform.send_traced(url, trace)
+    expect(platform.receive_one(url)["Attributes"].get("AWSTraceHeader"), trace, "AWSTraceHeader")
 
 
 @probe("18", "A String value is not empty")

@@ -1,4 +1,4 @@
-"""Fact 16: batch requests."""
+"""Facts 16 and 35: batch requests."""
 
 from typing import Any
 
@@ -45,6 +45,15 @@ def a_failed_send(platform: Platform) -> None:
     wrong = {"Id": "wrong", "MessageBody": "parked too long", "DelaySeconds": 901}
     answer = platform.sqs.send_message_batch(QueueUrl=platform.queue(), Entries=[*entries(1), wrong])
     expect(_ids_by_result(answer), (["0"], ["wrong"]), "successful and failed")
+
+
+@probe("35", "The answer has no Failed if no entry failed, and no Successful if all did")
+def empty_lists_are_left_out(platform: Platform) -> None:
+    url = platform.queue()
+    sent = platform.sqs.send_message_batch(QueueUrl=url, Entries=entries(1))
+    late = platform.sqs.send_message_batch(QueueUrl=url, Entries=entries(1, DelaySeconds=901))
+    keys = [sorted({"Successful", "Failed"} & answer.keys()) for answer in (sent, late)]
+    expect(keys, [["Successful"], ["Failed"]], "keys")
 
 
 @probe("16", "The same for a visibility: -1 s, and an invalid receipt handle")

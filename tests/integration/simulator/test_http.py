@@ -78,6 +78,15 @@ def test_a_message_is_sent_received_released_and_deleted(server: Served, queue: 
     assert [attributes[name] for name in attributes if name.startswith("ApproximateNumber")] == ["0", "0", "0"]
 
 
+def test_the_trace_id_of_a_request_becomes_the_trace_header_of_its_message(server: Served, queue: str) -> None:
+    # PLATFORM 25a; a client adds this header on Lambda
+    body = json.dumps({"QueueUrl": queue, "MessageBody": "traced"}).encode()
+    post(server, body, X_Amz_Target="AmazonSQS.SendMessage", X_Amzn_Trace_Id="Root=1-5759e988-bd862e3fe1be46a994272793")
+    server.client.send_message(QueueUrl=queue, MessageBody="not traced")
+    traces = {message["Body"]: message["Attributes"].get("AWSTraceHeader") for message in receive(server, queue)}
+    assert traces == {"traced": "Root=1-5759e988-bd862e3fe1be46a994272793", "not traced": None}
+
+
 def test_the_answer_to_a_batch_names_the_refused_entries(server: Served, queue: str) -> None:
     entries = [{"Id": "good", "MessageBody": "1"}, {"Id": "bad", "MessageBody": "2", "DelaySeconds": 901}]
     answer = server.client.send_message_batch(QueueUrl=queue, Entries=entries)

@@ -71,10 +71,29 @@ def test_a_message_has_at_most_ten_attributes(account: Account) -> None:  # PLAT
         account.send("orders", MessageAttributes=many(11))
 
 
-@pytest.mark.parametrize("name", ["", "a b", ".a", "a.", "a..b", "AWS.a", "amazon.a", "ä", "x" * 257])
+@pytest.mark.parametrize("name", ["", "a b", ".a", "a.", "a..b", "AWS.a", "amazon.a", "a!", "§", "a(", "٣", "x" * 257])
 def test_an_invalid_name_is_refused(account: Account, name: str) -> None:  # PLATFORM 18
     with refused("InvalidParameterValue", f"The message attribute name '{name}' is invalid."):
         account.send("orders", MessageAttributes={name: text("x")})
+
+
+def test_a_name_may_have_alphabetic_characters_beyond_ascii(account: Account) -> None:  # PLATFORM 36
+    attributes = {"attr.1øßä": text("x"), "größe": text("L")}
+    sent = account.call("SendMessage", "orders", MessageBody="x", MessageAttributes=attributes)
+    [message] = account.receive("orders")
+    assert message["MessageAttributes"] == attributes
+    assert message["MD5OfMessageAttributes"] == sent["MD5OfMessageAttributes"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "returned"), [("*", "ab"), (".*", "ab"), ("x.*", "ab"), ("x.a.*", "a"), ("x.a*", "")]
+)
+def test_message_attributes_are_requested_by_name_prefix_or_wildcard(
+    account: Account, asked: str, returned: str
+) -> None:
+    account.send("orders", MessageAttributes={"x.a": text("1"), "x.b": text("2")})
+    [message] = account.receive("orders", MessageAttributeNames=[asked])
+    assert list(message.get("MessageAttributes", {})) == [f"x.{name}" for name in returned]
 
 
 def test_an_empty_attribute_value_is_refused(account: Account) -> None:  # PLATFORM 18

@@ -194,3 +194,132 @@ def test_in_high_throughput_mode_deduplication_is_per_group() -> None:
     account.send("ledger.fifo", "same", group="b")
     account.send("ledger.fifo", "same", group="b")
     assert account.bodies("ledger.fifo") == ["same", "same"]
+
+
+def test_the_scope_of_deduplication_is_that_of_the_creation() -> None:
+    # recorded: SetQueueAttributes accepts another scope, and the queue deduplicates as before
+    account = Account()
+    high = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
+    low = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
+    for created, changed, received in ((low, high, ["same"]), (high, low, ["same", "same"])):
+        name = f"{created['FifoThroughputLimit']}.fifo"
+        account.queue(name, **created)
+        account.call("SetQueueAttributes", name, Attributes=changed)
+        assert account.attributes(name)["DeduplicationScope"] == changed["DeduplicationScope"]
+        for group in "ab":
+            account.send(name, "same", group=group)
+        assert account.bodies(name) == received
+
+
+def test_a_purge_forgets_deduplication_ids(account: Account) -> None:  # PLATFORM 36
+    account.send("ledger.fifo", "one", group="a", MessageDeduplicationId="d")
+    account.call("PurgeQueue", "ledger.fifo")
+    account.send("ledger.fifo", "two", group="a", MessageDeduplicationId="d")
+    assert account.bodies("ledger.fifo") == ["two"]
+
+
+@pytest.mark.parametrize("by_content", ["true", "false"])
+def test_an_empty_deduplication_id_is_refused(by_content: str) -> None:
+    account = Account()
+    account.queue("ledger.fifo", ContentBasedDeduplication=by_content)
+    text = "MessageDeduplicationId can only include alphanumeric and punctuation characters. 1 to 128 in length."
+    with refused("InvalidParameterValue", text):
+        account.send("ledger.fifo", group="a", MessageDeduplicationId="")
+
+
+# the order of the groups, as recorded
+
+
+def test_a_group_that_was_received_goes_behind_the_groups_that_waited(account: Account) -> None:
+    send(account, "a1", "a2", "a3", "a4", "b1", "c1")
+    assert account.bodies("ledger.fifo", most=2, VisibilityTimeout=1) == ["a1", "a2"]
+    account.wait(0.1)
+    assert account.bodies("ledger.fifo", most=1, VisibilityTimeout=1) == ["b1"]
+    account.wait(2)
+    assert account.bodies("ledger.fifo") == ["c1", "a1", "a2", "a3", "a4", "b1"]
+
+
+def test_a_group_received_without_a_visibility_timeout_goes_behind_the_groups_that_waited(account: Account) -> None:
+    send(account, "a1", "b1", "b2", "c1", "a2")
+    account.wait(1)
+    assert account.bodies("ledger.fifo", most=3, VisibilityTimeout=0) == ["a1", "a2", "b1"]
+    assert account.bodies("ledger.fifo") == ["c1", "a1", "a2", "b1", "b2"]
+
+
+def test_a_released_group_goes_behind_the_groups_that_waited(account: Account) -> None:
+    send(account, "a1", "a2", "b1")
+    got = handles(account, most=2)
+    account.wait(1)
+    account.change_visibility("ledger.fifo", got["a1"], 0)
+    assert account.bodies("ledger.fifo") == ["b1", "a1"]
+
+
+def test_a_group_whose_head_was_deleted_keeps_the_place_of_its_next_message(account: Account) -> None:
+    for body in ("a1", "b1", "a2", "b2", "a3", "a4", "c1"):
+        send(account, body)
+        account.wait(0.1)
+    for handle in handles(account, most=2).values():
+        account.delete("ledger.fifo", handle)
+    assert account.bodies("ledger.fifo") == ["b1", "b2", "a3", "a4", "c1"]
+
+
+def test_only_received_messages_of_a_group_count_as_not_visible(account: Account) -> None:
+    send(account, "a1", "a2", "a3", "b1")
+    got = handles(account, most=2)
+
+    def counts() -> tuple[str, str]:
+        attributes = account.attributes("ledger.fifo")
+        return attributes["ApproximateNumberOfMessages"], attributes["ApproximateNumberOfMessagesNotVisible"]
+
+    assert counts() == ("2", "2")
+    account.delete("ledger.fifo", got["a1"])
+    assert counts() == ("2", "1")
+    account.wait(30)
+    assert counts() == ("3", "0")
+
+
+# repeated receives
+
+
+def attempt(account: Account, attempt_id: str = "try", **more: int) -> list[tuple[str, str]]:
+    received = account.receive("ledger.fifo", ReceiveRequestAttemptId=attempt_id, **more)
+    return [(message["Body"], message["ReceiptHandle"]) for message in received]
+
+
+def test_a_receive_with_the_same_attempt_id_returns_the_same_messages_and_handles(account: Account) -> None:
+    send(account, "a1", "a2", "b1")
+    first = attempt(account, most=2)
+    account.wait(20)
+    assert attempt(account, most=2) == first
+    assert [body for body, _ in attempt(account, "another")] == ["b1"]
+    account.wait(20)  # the visibility timeout started again at the second receive
+    account.delete("ledger.fifo", dict(first)["a1"])
+
+
+@pytest.mark.parametrize("how", ["delete", "change", "another receive"])
+def test_a_receive_whose_messages_have_changed_since_cannot_be_repeated(account: Account, how: str) -> None:
+    send(account, "a1", "a2")
+    handle = dict(attempt(account))["a1"]
+    if how == "delete":
+        account.delete("ledger.fifo", handle)
+    elif how == "change":
+        account.change_visibility("ledger.fifo", handle, 60)
+    else:
+        account.wait(30)
+        account.receive("ledger.fifo")
+    text = "for parameter ReceiveRequestAttemptId is invalid. Reason: The receiveRequestAttemptId is not valid anymore"
+    with refused("InvalidParameterValue", text):
+        attempt(account)
+
+
+def test_an_attempt_id_is_forgotten_after_5_minutes_or_after_the_visibility_timeout(account: Account) -> None:
+    assert attempt(account) == []  # nothing to repeat
+    send(account, "a1")
+    [(_, first)] = attempt(account)
+    account.wait(30)
+    [(_, second)] = attempt(account, VisibilityTimeout=600)
+    assert second != first
+    account.wait(300)
+    assert attempt(account) == []
+    with refused("InvalidParameterValue", "for parameter ReceiveRequestAttemptId is invalid."):
+        attempt(account, "a b")

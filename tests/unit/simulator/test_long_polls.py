@@ -22,8 +22,8 @@ class PollRig:
         self.url = self.sqs.call("CreateQueue", {"QueueName": "orders"})["QueueUrl"]
         self.long_polls = LongPolls(self.sqs, scheduler)
 
-    def poll(self, *, gone: bool = False) -> Poll:
-        request = {"QueueUrl": self.url, "WaitTimeSeconds": 10, "AttributeNames": ["All"]}
+    def poll(self, url: str | None = None, *, gone: bool = False) -> Poll:
+        request = {"QueueUrl": url or self.url, "WaitTimeSeconds": 10, "AttributeNames": ["All"]}
         return asyncio.ensure_future(self.long_polls.receive(request, lambda: gone))
 
     def send(self) -> None:
@@ -94,5 +94,21 @@ def test_a_long_poll_that_finds_no_message_keeps_its_place() -> None:
         assert count(await first) == 1
         assert not second.done()
         second.cancel()
+
+    run(scenario)
+
+
+def test_a_long_poll_of_a_fifo_queue_wakes_when_a_delete_lets_the_next_message_be_received() -> None:  # PLATFORM 34
+    async def scenario(rig: PollRig) -> None:
+        attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+        url = rig.sqs.call("CreateQueue", {"QueueName": "ledger.fifo", "Attributes": attributes})["QueueUrl"]
+        for body in ("first", "second"):
+            rig.sqs.call("SendMessage", {"QueueUrl": url, "MessageBody": body, "MessageGroupId": "a"})
+        [first] = rig.sqs.call("ReceiveMessage", {"QueueUrl": url})["Messages"]
+        waiting = rig.poll(url)
+        await asyncio.sleep(0.01)
+        rig.sqs.call("DeleteMessage", {"QueueUrl": url, "ReceiptHandle": first["ReceiptHandle"]})
+        [second] = (await waiting)["Messages"]
+        assert second["Body"] == "second"
 
     run(scenario)

@@ -1,5 +1,8 @@
 """The queues of the SQS model: creating, finding, configuring, deleting."""
 
+import json
+from typing import Any
+
 import pytest
 
 from tests.unit.simulator.account import Account, refused
@@ -179,10 +182,120 @@ def test_tags_can_be_added_listed_and_removed(account: Account) -> None:
     assert account.call("ListQueueTags", "orders") == {}
 
 
-def test_permissions_are_not_supported(account: Account) -> None:
-    request = {"Label": "a", "AWSAccountIds": ["1"], "Actions": ["*"]}
-    with refused("AWS.SimpleQueueService.UnsupportedOperation", "AddPermission"):
-        account.call("AddPermission", "orders", **request)
+def permit(account: Account, label: str, *accounts: str, actions: tuple[str, ...] = ("ReceiveMessage",)) -> None:
+    request = {"Label": label, "AWSAccountIds": list(accounts), "Actions": list(actions)}
+    account.call("AddPermission", "orders", **request)
+
+
+def policy(account: Account) -> Any:
+    return json.loads(account.attributes("orders").get("Policy", "null"))
+
+
+def test_permissions_are_statements_of_the_policy_of_the_queue(account: Account) -> None:
+    permit(account, "one", "111111111111", "222222222222")
+    permit(account, "two", "111111111111", actions=("SendMessage", "*"))
+    arn, root = account.sqs.arn("orders"), "arn:aws:iam::111111111111:root"
+    one, two = policy(account)["Statement"]
+    assert (policy(account)["Version"], policy(account)["Id"]) == ("2008-10-17", f"{arn}/SQSDefaultPolicy")
+    assert one == {
+        "Sid": "one",
+        "Effect": "Allow",
+        "Principal": {"AWS": [root, "arn:aws:iam::222222222222:root"]},
+        "Action": "SQS:ReceiveMessage",
+        "Resource": arn,
+    }
+    assert (two["Principal"], two["Action"]) == ({"AWS": root}, ["SQS:SendMessage", "SQS:*"])
+    account.call("RemovePermission", "orders", Label="one")
+    assert [each["Sid"] for each in policy(account)["Statement"]] == ["two"]
+    account.call("RemovePermission", "orders", Label="two")
+    assert "Policy" not in account.attributes("orders")
+
+
+def test_a_permission_is_refused_if_its_label_exists_or_a_value_is_invalid(account: Account) -> None:
+    permit(account, "one", "111111111111")
+    with refused("InvalidParameterValue", "Value one for parameter Label is invalid. Reason: Already exists."):
+        permit(account, "one", "222222222222")
+    with refused("InvalidParameterValue", "Value two for parameter Label is invalid. Reason: can't find label."):
+        account.call("RemovePermission", "orders", Label="two")
+    with refused("InvalidParameterValue", "Value SQS:Eat for parameter ActionName is invalid."):
+        permit(account, "two", "111111111111", actions=("Eat",))
+    with refused("InvalidParameterValue", "for parameter PrincipalId is invalid. Reason: Unable to verify."):
+        permit(account, "two", "bob")
+    with refused("InvalidParameterValue", "Value a b for parameter Label is invalid."):
+        permit(account, "a b", "111111111111")
+    with refused("OverLimit", "8 Actions were found, maximum allowed is 7."):
+        permit(account, "two", "111111111111", actions=("*",) * 8)
+
+
+@pytest.mark.parametrize("text", ["x", "[]", '"x"', "{"])
+def test_a_policy_that_is_not_a_json_map_is_refused(account: Account, text: str) -> None:
+    with refused("InvalidAttributeValue", "Invalid value for the parameter Policy."):
+        account.call("SetQueueAttributes", "orders", Attributes={"Policy": text})
+
+
+def test_fifo_queue_and_content_based_deduplication_are_accepted_in_any_case(account: Account) -> None:  # PLATFORM 36
+    given = {"FifoQueue": "True", "ContentBasedDeduplication": "TRUE"}
+    for _ in range(2):  # the second request finds the same attributes
+        account.sqs.call("CreateQueue", {"QueueName": "any.fifo", "Attributes": given})
+    attributes = account.attributes("any.fifo")
+    assert (attributes["FifoQueue"], attributes["ContentBasedDeduplication"]) == ("true", "true")
+    changed = {"FifoQueue": "True", "ContentBasedDeduplication": "False"}
+    account.call("SetQueueAttributes", "any.fifo", Attributes=changed)
+    assert account.attributes("any.fifo")["ContentBasedDeduplication"] == "false"
+
+
+def test_attributes_can_be_set_to_their_default_values(account: Account) -> None:
+    before = account.attributes("orders")
+    account.call("SetQueueAttributes", "orders", Attributes={"KmsMasterKeyId": "key", "VisibilityTimeout": "60"})
+    assert account.attributes("orders")["SqsManagedSseEnabled"] == "false"
+    names = ("DelaySeconds", "MaximumMessageSize", "MessageRetentionPeriod", "ReceiveMessageWaitTimeSeconds")
+    defaults = {name: before[name] for name in (*names, "VisibilityTimeout")}
+    more = {"KmsDataKeyReusePeriodSeconds": "300", "KmsMasterKeyId": "", "Policy": "", "RedrivePolicy": ""}
+    account.call("SetQueueAttributes", "orders", Attributes={**defaults, **more})
+    assert account.attributes("orders") == before
+
+
+def test_two_kinds_of_encryption_at_once_are_refused(account: Account) -> None:
+    with refused("InvalidAttributeName", "You can use one type of server-side encryption (SSE) at one time."):
+        attributes = {"KmsMasterKeyId": "key", "SqsManagedSseEnabled": "true"}
+        account.call("SetQueueAttributes", "orders", Attributes=attributes)
+
+
+def test_a_throughput_limit_per_group_needs_deduplication_per_group(account: Account) -> None:
+    text = "Invalid value for the parameter FifoThroughputLimit."
+    with refused("InvalidAttributeValue", text):
+        account.queue("fast.fifo", FifoThroughputLimit="perMessageGroupId")
+    account.queue("fast.fifo", FifoThroughputLimit="perMessageGroupId", DeduplicationScope="messageGroup")
+    with refused("InvalidAttributeValue", text):
+        account.call("SetQueueAttributes", "fast.fifo", Attributes={"DeduplicationScope": "queue"})
+    slow = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
+    account.call("SetQueueAttributes", "fast.fifo", Attributes=slow)
+
+
+def test_a_queue_of_another_account_is_not_found(account: Account) -> None:
+    mine = {"QueueName": "orders", "QueueOwnerAWSAccountId": "123456789012"}
+    assert account.sqs.call("GetQueueUrl", mine) == {"QueueUrl": account.sqs.url("orders")}
+    with refused(GONE, "The specified queue does not exist or you do not have access to it."):
+        account.sqs.call("GetQueueUrl", {**mine, "QueueOwnerAWSAccountId": "210987654321"})
+
+
+@pytest.mark.parametrize("most", [0, 1_001])
+def test_a_page_has_1_to_1000_queues(account: Account, most: int) -> None:
+    with refused("InvalidParameterValue", f"Value {most} for parameter MaxResults is invalid."):
+        account.sqs.call("ListQueues", {"MaxResults": most})
+    with refused("InvalidParameterValue", f"Value {most} for parameter MaxResults is invalid."):
+        account.call("ListDeadLetterSourceQueues", "orders", MaxResults=most)
+
+
+def test_the_trace_header_of_a_request_becomes_that_of_its_messages(account: Account) -> None:
+    own = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=own"}}
+    entries = [{"Id": "0", "MessageBody": "0"}, {"Id": "1", "MessageBody": "1", "MessageSystemAttributes": own}]
+    request = {"QueueUrl": account.sqs.url("orders"), "Entries": entries}
+    answer = account.sqs.called_by("http", "SendMessageBatch", request, trace_header="Root=request")
+    account.send("orders", "2")
+    traces = [message["Attributes"].get("AWSTraceHeader") for message in account.receive("orders")]
+    assert traces == ["Root=request", "Root=own", None]
+    assert "MD5OfMessageSystemAttributes" not in answer["Successful"][0]
 
 
 def test_a_request_that_does_not_fit_the_service_model_is_refused(account: Account) -> None:
@@ -216,3 +329,20 @@ def test_subscribers_are_notified_of_changes_that_may_affect_the_next_receive(ac
     account.delete("orders", handle)
     account.receive("orders")
     assert calls == ["orders"] * 3
+
+
+@pytest.mark.parametrize("how", ["delete", "release"])
+def test_subscribers_are_notified_when_the_next_message_of_a_group_can_be_received(account: Account, how: str) -> None:
+    # PLATFORM 34
+    account.queue("ledger.fifo")
+    for body in ("a1", "a2"):
+        account.send("ledger.fifo", body, group="a")
+    [head] = account.receive("ledger.fifo", most=1)
+    calls: list[str] = []
+    account.sqs.subscribe("ledger.fifo", lambda: calls.append("called"))
+    if how == "delete":
+        account.delete("ledger.fifo", head["ReceiptHandle"])
+    else:
+        account.change_visibility("ledger.fifo", head["ReceiptHandle"], 0)
+    assert len(calls) == 1
+    assert account.bodies("ledger.fifo", most=1) == (["a2"] if how == "delete" else ["a1"])

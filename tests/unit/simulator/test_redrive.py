@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.facts.platforms.simulator import simulated_platform
 from tests.unit.simulator.account import Account, refused, text
 
 
@@ -114,11 +115,26 @@ def test_a_dead_letter_queue_must_have_the_type_of_its_source(account: Account) 
         account.queue("ledger.fifo", dead_letter="dead")
 
 
-@pytest.mark.parametrize("count", [0, 1001, "many"])
-def test_the_maximum_receive_count_is_1_to_1000(account: Account, count: object) -> None:
+@pytest.mark.parametrize("count", [0, 1001, "many", 3.5, True, "3.0", " 3"])
+def test_the_maximum_receive_count_is_a_whole_number_from_1_to_1000(account: Account, count: object) -> None:
     policy = {"deadLetterTargetArn": account.sqs.arn("dead"), "maxReceiveCount": count}
     with refused("InvalidParameterValue", f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to"):
         account.queue("others", RedrivePolicy=json.dumps(policy))
+
+
+def test_a_maximum_receive_count_may_be_a_text(account: Account) -> None:
+    policy = {"deadLetterTargetArn": account.sqs.arn("dead"), "maxReceiveCount": "42"}
+    account.queue("others", RedrivePolicy=json.dumps(policy))
+    assert account.attributes("others")["RedrivePolicy"] == json.dumps(policy)
+    with refused("InvalidParameterValue", "Redrive policy does not contain mandatory attribute: maxReceiveCount."):
+        account.queue("more", RedrivePolicy="{}")
+
+
+@pytest.mark.parametrize("permission", ["allowAll", "denyAll"])
+def test_sources_are_named_only_by_a_policy_by_queue(account: Account, permission: str) -> None:
+    policy = {"redrivePermission": permission, "sourceQueueArns": [account.sqs.arn("orders")]}
+    with refused("InvalidParameterValue", "sourceQueueArns may be given only if redrivePermission is byQueue."):
+        account.queue("others", RedriveAllowPolicy=json.dumps(policy))
 
 
 def test_an_invalid_dead_letter_target_arn_is_refused(account: Account) -> None:
@@ -144,7 +160,7 @@ def test_the_sources_of_a_dead_letter_queue_can_be_listed(account: Account) -> N
 # message move tasks
 
 
-def move(account: Account, **parameters: str) -> None:
+def move(account: Account, **parameters: object) -> None:
     account.sqs.call("StartMessageMoveTask", {"SourceArn": account.sqs.arn("dead"), **parameters})
 
 
@@ -205,13 +221,13 @@ def test_a_move_task_needs_an_existing_source_and_destination(account: Account) 
         move(account, DestinationArn=nowhere)
 
 
-def slow_task(account: Account, seconds: int) -> str:
+def slow_task(account: Account, seconds: int, **parameters: str) -> str:
     """Start a task that moves one message per second; return its handle."""
     for _ in range(seconds):
         account.send("orders")
     exhaust(account, "orders")
     account.receive("orders")
-    task = {"SourceArn": account.sqs.arn("dead"), "MaxNumberOfMessagesPerSecond": 1}
+    task = {"SourceArn": account.sqs.arn("dead"), "MaxNumberOfMessagesPerSecond": 1, **parameters}
     handle: str = account.sqs.call("StartMessageMoveTask", task)["TaskHandle"]
     return handle
 
@@ -232,11 +248,92 @@ def test_a_queue_has_one_move_task_at_a_time(account: Account) -> None:  # PLATF
     move(account)
 
 
-def test_a_running_move_task_can_be_cancelled(account: Account) -> None:
+def test_a_move_task_moves_messages_at_its_rate(account: Account) -> None:
+    slow_task(account, seconds=3)
+    moved = []
+    calls: list[float] = []
+    account.sqs.subscribe("orders", lambda: calls.append(account.clock.now))
+    for _ in range(4):
+        moved.append((account.sqs.depth("orders").ready, account.sqs.depth("dead").ready))
+        at = account.sqs.next_visible_at("orders")  # a long poll waits until then
+        account.wait((at or account.clock.now) - account.clock.now)
+    assert moved == [(1, 2), (2, 1), (3, 0), (3, 0)]
+    assert len(calls) == 2
+    task = last_task(account)
+    assert (task["ApproximateNumberOfMessagesMoved"], task["ApproximateNumberOfMessagesToMove"]) == (3, 3)
+    sent = [message.sent_at for message in account.sqs.peek("orders")]
+    assert [at - sent[0] for at in sent] == [0, 1, 2]
+
+
+def test_a_mapping_receives_what_a_move_task_brings_as_it_arrives() -> None:
+    with simulated_platform() as platform:
+        url, dead = platform.queue_with_dlq(1, VisibilityTimeout=60)
+        for number in range(3):
+            platform.send(url, {"number": number})
+        platform.receive(url, 3)
+        platform.wait(61)
+        assert platform.receive(url) == []
+        platform.connect(url)
+        platform.sqs.start_message_move_task(SourceArn=platform.arn(dead), MaxNumberOfMessagesPerSecond=1)
+        began = [each.began for each in platform.invoked(url, 3)]
+        assert [round(at - began[0]) for at in began] == [0, 1, 2]
+
+
+def test_a_cancelled_move_task_leaves_what_it_has_not_moved(account: Account) -> None:
     handle = slow_task(account, seconds=3)
-    assert account.sqs.call("CancelMessageMoveTask", {"TaskHandle": handle}) == {"ApproximateNumberOfMessagesMoved": 3}
+    account.wait(1)
+    assert account.sqs.call("CancelMessageMoveTask", {"TaskHandle": handle}) == {"ApproximateNumberOfMessagesMoved": 2}
+    account.wait(10)
     assert (last_task(account)["Status"], "TaskHandle" in last_task(account)) == ("CANCELLED", False)
+    assert (account.sqs.depth("orders").ready, account.sqs.depth("dead").ready) == (2, 1)
     move(account)
+    assert account.sqs.depth("orders").ready == 3
+
+
+def test_a_move_task_fails_when_its_destination_is_deleted(account: Account) -> None:
+    account.queue("elsewhere")
+    slow_task(account, seconds=3, DestinationArn=account.sqs.arn("elsewhere"))
+    account.call("DeleteQueue", "elsewhere")
+    account.wait(1)
+    task = last_task(account)
+    assert (task["Status"], task["FailureReason"]) == ("FAILED", "AWS.SimpleQueueService.NonExistentQueue")
+    assert (task["ApproximateNumberOfMessagesMoved"], account.sqs.depth("dead").ready) == (1, 2)
+
+
+def test_a_move_task_returns_the_messages_of_several_queues_to_where_they_come_from(account: Account) -> None:
+    account.queue("invoices", dead_letter="dead", max_receives=2)
+    for queue in ("orders", "invoices"):
+        account.send(queue, f"of {queue}")
+        exhaust(account, queue)
+        account.receive(queue)
+    move(account)
+    assert (account.bodies("orders"), account.bodies("invoices")) == (["of orders"], ["of invoices"])
+
+
+@pytest.mark.parametrize("rate", [0, 501])
+def test_a_move_task_moves_1_to_500_messages_a_second(account: Account, rate: int) -> None:
+    with refused("InvalidParameterValue", f"Value {rate} for parameter MaxNumberOfMessagesPerSecond is invalid."):
+        move(account, MaxNumberOfMessagesPerSecond=rate)
+
+
+def test_a_move_task_moves_to_another_queue_of_the_same_type(account: Account) -> None:
+    account.queue("ledger.fifo")
+    for destination in ("ledger.fifo", "dead"):
+        with refused("InvalidParameterValue", "Source queue and destination queue must"):
+            move(account, DestinationArn=account.sqs.arn(destination))
+
+
+def test_a_move_task_keeps_the_order_of_a_fifo_group_whose_head_is_in_flight() -> None:
+    account = Account()
+    account.queue("dead.fifo")
+    account.queue("ledger.fifo", dead_letter="dead.fifo", max_receives=1)
+    for body in ("a1", "a2", "b1"):
+        account.send("ledger.fifo", body, group=body[0])
+    exhaust(account, "ledger.fifo", receives=1)
+    account.receive("ledger.fifo")
+    account.receive("dead.fifo", most=1)
+    account.sqs.call("StartMessageMoveTask", {"SourceArn": account.sqs.arn("dead.fifo")})
+    assert [message.body for message in account.sqs.peek("dead.fifo")] == ["a1", "a2"]
 
 
 def test_a_completed_move_task_cannot_be_cancelled(account: Account) -> None:

@@ -65,7 +65,9 @@ def utf8_length(text: str) -> int:
 
 # SQS accepts only the characters of XML 1.0 in a body or a text value.
 _REFUSED_CHARACTER = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-_NAME = r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
+# SQS accepts alphabetic characters beyond ASCII too, although its documentation does not say so.
+_NAME_PART = r"(?:[^\W\d]|[0-9-])+"
+_NAME = rf"{_NAME_PART}(\.{_NAME_PART})*"
 _ID = "[!-~]+"  # letters, digits and punctuation of ASCII
 
 
@@ -95,7 +97,7 @@ def check_attribute_name(name: object) -> None:
         )
     if not re.fullmatch(_NAME, name):
         raise ValueError(
-            f"the name of an attribute is made of A-Z, a-z, 0-9, _, - and single dots within it, got {name!r}"
+            f"the name of an attribute is made of letters, digits 0-9, _, - and single dots within it, got {name!r}"
         )
     if is_reserved(name):
         raise ValueError(f"names of attributes that begin with AWS. or Amazon. are AWS's own, got {name!r}")

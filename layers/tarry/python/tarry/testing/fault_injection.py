@@ -146,7 +146,7 @@ class FaultyTransport:
         accepted = [entry for entry in entries if entry not in refused]
         failed = [{"Id": entry["Id"], **ENTRY_REFUSAL} for entry in refused]
         if not accepted:
-            return {"Successful": [], "Failed": failed}
+            return {"Failed": failed}
         operation = self._operation_of(entries)
         answer = self._acting(lambda: self._sqs.call(operation, {**parameters, "Entries": accepted}), request_id)
         return {**answer, "Failed": [*answer.get("Failed", []), *failed]}

@@ -217,8 +217,8 @@ class SqsServer:
 
     async def _answer(self, operation: str, parameters: dict[str, Any], request: web.Request) -> dict[str, Any]:
         if operation != "ReceiveMessage":
-            invocation = lineage_in(request.headers.get("X-Amzn-Trace-Id"))
-            return self._sqs.called_by("http", operation, parameters, invocation)
+            trace = request.headers.get("X-Amzn-Trace-Id")
+            return self._sqs.called_by("http", operation, parameters, lineage_in(trace), trace)
         return await self._long_polls.receive(parameters, lambda: _is_gone(request))
 
     async def _about(self, request: web.Request) -> web.Response:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_DELAY_SECONDS
 from tarry.simulator.sqs.errors import SqsError, invalid, missing
-from tarry.sqs.limits import MAX_ATTRIBUTES, check_attribute_name, check_body, check_id, message_size
+from tarry.sqs.limits import MAX_ATTRIBUTES, check_attribute_name, check_body, message_size
+from tarry.sqs.limits import check_id as check_characters_of_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +45,7 @@ def check_contents(entry: Mapping[str, Any], maximum_bytes: int) -> None:
     except ValueError:
         raise SqsError("InvalidMessageContents", _CHARACTERS) from None
     for parameter in ("MessageGroupId", "MessageDeduplicationId"):
-        _check_id(parameter, entry.get(parameter))
+        check_id(parameter, entry.get(parameter))
     delay = entry.get("DelaySeconds")
     if delay is not None and not 0 <= delay <= MAX_DELAY_SECONDS:
         raise invalid(delay, "DelaySeconds", f"DelaySeconds must be >= 0 and <= {MAX_DELAY_SECONDS}.")
@@ -59,11 +60,12 @@ def trace_header(entry: Mapping[str, Any]) -> str | None:
     return str(system["AWSTraceHeader"]["StringValue"]) if system else None
 
 
-def _check_id(parameter: str, value: str | None) -> None:
+def check_id(parameter: str, value: str | None) -> None:
+    """Check an id that is optional. Raises `SqsError`."""
     if value is None:
         return
     try:
-        check_id(parameter, value)
+        check_characters_of_id(parameter, value)
     except ValueError:
         text = f"{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in length."
         raise invalid(value, parameter, text) from None

@@ -52,8 +52,11 @@ def missing(parameter: str) -> SqsError:
     return SqsError("MissingParameter", f"The request must contain the parameter {parameter}.")
 
 
-def no_such_queue() -> SqsError:
-    return SqsError("AWS.SimpleQueueService.NonExistentQueue", "The specified queue does not exist.")
+NO_SUCH_QUEUE = "AWS.SimpleQueueService.NonExistentQueue"
+
+
+def no_such_queue(text: str = "The specified queue does not exist.") -> SqsError:
+    return SqsError(NO_SUCH_QUEUE, text)
 
 
 def wrong_for_queue_type(value: object, parameter: str) -> SqsError:

@@ -1,4 +1,4 @@
-"""FIFO queues: message groups in order, and deduplication within five minutes."""
+"""FIFO queues: deduplication within five minutes, expiring receipt handles, and repeated receives."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.sqs.contents import check_contents
 from tarry.simulator.sqs.errors import SqsError, invalid, missing, wrong_for_queue_type
-from tarry.simulator.sqs.order import MessageHeap
+from tarry.simulator.sqs.message_groups import MessageGroups
 from tarry.simulator.sqs.queue import SendReceipt, SimulatedQueue
+from tarry.simulator.sqs.receive_attempts import ReceiveAttempts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from tarry.simulator.sqs.handles import Receipt
     from tarry.simulator.sqs.message import StoredMessage
@@ -44,54 +45,6 @@ class Deduplication:
         self._expiries.append((now + DEDUPLICATION_SECONDS, key))
 
 
-class MessageGroups:
-    """The messages of a FIFO queue, in order within each group.
-
-    A receive takes as many messages as it can from the group whose head has waited longest, then from the next group.
-    A message in flight blocks only the later messages of its own group.
-    """
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._groups: dict[str, deque[StoredMessage]] = {}
-        self._removed: set[int] = set()  # positions of removed messages that are still in the deque of their group
-        self._heads = MessageHeap()  # visible heads of groups, by position
-
-    def add(self, message: StoredMessage) -> None:
-        self._groups.setdefault(message.group or "", deque()).append(message)
-
-    def on_visible(self, message: StoredMessage) -> None:
-        self._update_head(message.group or "")
-
-    def on_invisible(self, message: StoredMessage) -> None:
-        self._heads.discard(message)
-
-    def remove(self, message: StoredMessage) -> None:
-        self._removed.add(message.position)
-        self._heads.discard(message)
-        self._update_head(message.group or "")
-
-    def receivable(self) -> Iterator[StoredMessage]:
-        now = self._now()
-        while (head := self._heads.pop()) is not None:
-            for message in self._groups[head.group or ""]:
-                if message.position in self._removed:
-                    continue
-                if message.visible_at > now:
-                    break
-                yield message
-
-    def _update_head(self, name: str) -> None:
-        """Drop removed messages from the front of a group, and offer its head for receives if it is visible."""
-        group = self._groups[name]
-        while group and group[0].position in self._removed:
-            self._removed.discard(group.popleft().position)
-        if not group:
-            del self._groups[name]
-        elif group[0].visible_at <= self._now() and group[0] not in self._heads:
-            self._heads.put(group[0], group[0].position)
-
-
 SEQUENCE_START = 18_850_000_000_000_000_000
 SEQUENCE_STEP = 256
 
@@ -102,6 +55,9 @@ class FifoQueue(SimulatedQueue):
     def __init__(self, name: str, arn: str, number: int, settings: QueueSettings, context: QueueContext) -> None:
         super().__init__(name, arn, number, settings, context)
         self._deduplication = Deduplication()
+        # AWS was recorded to keep the scope of the creation, although the attribute can be changed
+        self._deduplicates_by_group = settings.deduplicates_by_group
+        self._attempts = ReceiveAttempts()
 
     def _order(self) -> MessageGroups:
         return MessageGroups(self._context.now)
@@ -115,7 +71,7 @@ class FifoQueue(SimulatedQueue):
             raise wrong_for_queue_type(delay, "DelaySeconds")
         now = self._context.now()
         deduplication_id = entry.get("MessageDeduplicationId") or _content_based_id(entry["MessageBody"])
-        key = (entry["MessageGroupId"] if self.settings.deduplicates_by_group else None, deduplication_id)
+        key = (entry["MessageGroupId"] if self._deduplicates_by_group else None, deduplication_id)
         first = self._deduplication.first_of(key, now)
         if first is not None:
             self._record("deduplicated", first, deduplication_id=deduplication_id, body=entry["MessageBody"])
@@ -133,12 +89,50 @@ class FifoQueue(SimulatedQueue):
         Raises:
             SqsError: There is neither.
         """
-        if not entry.get("MessageDeduplicationId") and not self.settings.content_based_deduplication:
+        if entry.get("MessageDeduplicationId") is None and not self.settings.content_based_deduplication:
             text = (
                 "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided "
                 "explicitly"
             )
             raise SqsError("InvalidParameterValue", text)
+
+    def purge(self) -> None:
+        super().purge()
+        self._deduplication = Deduplication()
+
+    def receive_attempt(
+        self, attempt_id: str, max_messages: int, visibility_seconds: int | None, *, waits: bool
+    ) -> list[tuple[str, StoredMessage]]:
+        """Receive messages, or the same ones again if a receive with this ``ReceiveRequestAttemptId`` returned them.
+
+        A repetition returns the same receipt handles, and the visibility timeout starts again.
+
+        Raises:
+            SqsError: The earlier receive cannot be repeated.
+        """
+        self.catch_up()
+        now = self._context.now()
+        received = self._attempts.to_repeat(attempt_id, self._store.messages, now)
+        if received is None:
+            received = self.receive(max_messages, visibility_seconds, waits=waits)
+        else:
+            seconds = self.settings.visibility if visibility_seconds is None else visibility_seconds
+            for handle, message in received:
+                self._extend(message, handle, seconds)
+        if received:
+            self._attempts.remember(attempt_id, received, now)
+        return received
+
+    def first_visible(self, at: float) -> StoredMessage | None:
+        """Return the oldest message that no earlier one of its group keeps from being received."""
+        self.catch_up()
+        blocked: set[str | None] = set()
+        for message in self._store.messages.values():
+            if message.visible_at > at:
+                blocked.add(message.group)
+            elif message.group not in blocked:
+                return message
+        return None
 
     def _receive_limit(self, max_messages: int, *, waits: bool) -> int:
         return max_messages

@@ -119,7 +119,7 @@ class RequestedAttributes:
                 raise SqsError("InvalidAttributeName", f"Unknown Attribute {name}.")
         self._system: Sequence[str] = SYSTEM_ATTRIBUTES if "All" in asked else asked
         self._user: Sequence[str] = request.get("MessageAttributeNames") or ()
-        self._all_of_user = "All" in self._user or ".*" in self._user
+        self._all_of_user = not {"All", "*", ".*"}.isdisjoint(self._user)
 
     def system(self, message: StoredMessage) -> dict[str, str]:
         if not self._system:

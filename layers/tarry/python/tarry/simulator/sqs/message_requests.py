@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from tarry.simulator.sqs.contents import check_id
 from tarry.simulator.sqs.errors import SqsError, check_range, invalid, missing
 from tarry.simulator.sqs.fifo import FifoQueue
 from tarry.simulator.sqs.message import RequestedAttributes, digest_of_attributes, digest_of_body
@@ -70,7 +71,12 @@ class MessageRequests:
         if visibility is not None:
             check_range(visibility, "VisibilityTimeout", 0, 43_200)
         asked = RequestedAttributes(request)
-        received = queue.receive(max_messages, visibility, waits=wait > 0)
+        attempt_id = request.get("ReceiveRequestAttemptId")
+        check_id("ReceiveRequestAttemptId", attempt_id)
+        if attempt_id is not None and isinstance(queue, FifoQueue):
+            received = queue.receive_attempt(attempt_id, max_messages, visibility, waits=wait > 0)
+        else:
+            received = queue.receive(max_messages, visibility, waits=wait > 0)
         return {"Messages": [message.as_received(handle, asked) for handle, message in received]} if received else {}
 
     def _delete(self, request: Request) -> Answer:
@@ -164,7 +170,10 @@ def _sized_attributes(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answer_each(entries: Sequence[Request], act: Callable[[Request], Answer]) -> dict[str, list[Answer]]:
-    """Answer a batch request: call ``act`` for each entry; entries for which it raises `SqsError` are ``Failed``."""
+    """Answer a batch request: call ``act`` for each entry; entries for which it raises `SqsError` are ``Failed``.
+
+    Like SQS, leave out the key of an empty list.
+    """
     successful: list[Answer] = []
     failed: list[Answer] = []
     for entry in entries:
@@ -173,4 +182,4 @@ def answer_each(entries: Sequence[Request], act: Callable[[Request], Answer]) ->
         except SqsError as error:
             fault = {"SenderFault": error.sender_fault, "Code": error.code, "Message": error.message}
             failed.append({"Id": entry["Id"], **fault})
-    return {"Successful": successful, "Failed": failed}
+    return {key: entries for key, entries in (("Successful", successful), ("Failed", failed)) if entries}

@@ -93,21 +93,22 @@ class MessageStore:
         """Make a message visible at that time, even if it is in flight or deleted by then."""
         self._duplicates.put(message, at)
 
-    def delete(self, message: StoredMessage) -> None:
-        """Remove a message, but keep its scheduled duplicate."""
+    def delete(self, message: StoredMessage) -> bool:
+        """Remove a message, but keep its scheduled duplicate; return whether that lets another one be received."""
         duplicate_at = self._duplicates.time_of(message)
-        self.remove(message)
+        frees_another = self.remove(message)
         if duplicate_at is not None:
             self._duplicates.put(message, duplicate_at)
+        return frees_another
 
-    def remove(self, message: StoredMessage) -> None:
-        """Remove a message and its scheduled duplicate."""
+    def remove(self, message: StoredMessage) -> bool:
+        """Remove a message and its scheduled duplicate; return whether that lets another one be received."""
         del self.messages[message.position]
         self._duplicates.discard(message)
         self._delayed.discard(message)
         self._in_flight.discard(message)
         self._retained.discard(message)
-        self._order.remove(message)
+        return self._order.remove(message)
 
     def catch_up(self, retention_seconds: int) -> Iterator[StoreChange]:
         """Apply in order what has become due; yield the messages that have expired or reappeared."""

@@ -8,6 +8,7 @@ from botocore.exceptions import ParamValidationError
 
 from tarry.simulator.sqs.errors import SqsError
 from tarry.simulator.sqs.message_requests import MessageRequests
+from tarry.simulator.sqs.move_tasks import MoveTasks
 from tarry.simulator.sqs.queue_context import IN_FLIGHT_LIMIT, QueueContext
 from tarry.simulator.sqs.queue_requests import QueueRequests
 from tarry.simulator.sqs.realism import Realism
@@ -51,11 +52,21 @@ class Sqs:
         self.other_services: str | None = None
         """The endpoint URL of other AWS services that belong to this SQS, for clients that look for them."""
         self._registry = Registry(account, region)
+        self._trace_header: str | None = None
         context = QueueContext(
-            now, random, history, realism, in_flight_limit, self._registry.with_arn, self._note_change
+            now,
+            random,
+            history,
+            realism,
+            in_flight_limit,
+            self._registry.with_arn,
+            self._note_change,
+            lambda: self._trace_header,
         )
+        self._move_tasks = MoveTasks(now, self._registry.with_arn)
         self._messages = MessageRequests(self._registry)
-        self._operations = {**self._messages.operations, **QueueRequests(self._registry, context).operations}
+        queue_requests = QueueRequests(self._registry, context, self._move_tasks)
+        self._operations = {**self._messages.operations, **queue_requests.operations}
         self._changed: dict[str, None] = {}
         self._subscribers: dict[str, list[Callable[[], None]]] = {}
 
@@ -81,18 +92,27 @@ class Sqs:
         return self.answer(operation, parameters)
 
     def called_by(
-        self, source: str, operation: str, parameters: Mapping[str, Any], invocation: str | None = None
+        self,
+        source: str,
+        operation: str,
+        parameters: Mapping[str, Any],
+        invocation: str | None = None,
+        trace_header: str | None = None,
     ) -> dict[str, Any]:
         """Answer a request that comes from outside; the history records its source and its invocation.
+
+        The messages that it sends get ``trace_header``, the ``X-Amzn-Trace-Id`` of the request, as their
+        ``AWSTraceHeader`` if they have none of their own.
 
         Raises:
             SqsError: SQS would refuse the request.
         """
         before, self.history.by, self.history.invocation = self.history.by, source, invocation
+        self._trace_header = trace_header
         try:
             return self.call(operation, parameters)
         finally:
-            self.history.by, self.history.invocation = before, None
+            self.history.by, self.history.invocation, self._trace_header = before, None, None
 
     def answer(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a request that was checked by the caller. Raises `SqsError`."""
@@ -101,6 +121,7 @@ class Sqs:
             text = f"The simulator does not know the operation {operation}."
             raise SqsError("AWS.SimpleQueueService.UnsupportedOperation", text)
         try:
+            self._move_tasks.catch_up()
             answer = method(dict(parameters))
         finally:
             if self._changed:
@@ -115,18 +136,26 @@ class Sqs:
     # inspection, which does not count as a receive
 
     def subscribe(self, queue: str, on_change: Callable[[], None]) -> None:
-        """Call ``on_change`` after each request that makes a message of the queue visible, now or at a new time."""
+        """Call ``on_change`` after each request that lets a message of the queue be received, now or at a new time."""
         self._subscribers.setdefault(queue, []).append(on_change)
 
     def next_visible_at(self, queue: str) -> float | None:
-        """Return when the next message becomes visible if no request changes that; None if all are visible."""
-        return self._registry.named(queue).next_visible_at()
+        """Return when the next message becomes visible, or arrives by a move task, if no request changes that.
+
+        None if all messages are visible and no task runs.
+        """
+        self._move()
+        found = self._registry.named(queue)
+        times = found.next_visible_at(), self._move_tasks.next_move_to(found)
+        return min((each for each in times if each is not None), default=None)
 
     def depth(self, queue: str) -> Depth:
+        self._move()
         return self._registry.named(queue).depth()
 
     def peek(self, queue: str) -> list[StoredMessage]:
         """Return all messages of a queue, visible or not, in the order of their arrival."""
+        self._move()
         return self._registry.named(queue).messages()
 
     def queues(self) -> list[str]:
@@ -146,8 +175,15 @@ class Sqs:
 
     def catch_up(self) -> None:
         """Record in the history what has become due in any queue since the last request, such as expiries."""
+        self._move()
         for queue in self._registry:
             queue.catch_up()
+
+    def _move(self) -> None:
+        """Move the messages that are due in a move task, and notify the subscribers of their queues."""
+        self._move_tasks.catch_up()
+        if self._changed:
+            self._notify_subscribers()
 
     def _note_change(self, queue: SimulatedQueue) -> None:
         self._changed[queue.name] = None

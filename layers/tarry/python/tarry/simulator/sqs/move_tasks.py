@@ -4,48 +4,51 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tarry.simulator.sqs.errors import SqsError
+from tarry.simulator.sqs.errors import NO_SUCH_QUEUE, SqsError, check_range
 from tarry.support.arn import queue_arn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tarry.simulator.sqs.message import StoredMessage
     from tarry.simulator.sqs.queue import SimulatedQueue
 
 MAX_LISTED_TASKS = 10
+MAX_PER_SECOND = 500
 
 
-@dataclass(frozen=True)
+class TaskFailed(Exception):
+    """A task cannot go on; the text is its failure reason."""
+
+
+@dataclass
 class MoveTask:
-    """A message move task. It moves all messages at its start, then stays RUNNING as long as its rate implies."""
+    """A message move task. Without a rate it moves everything at its start."""
 
     handle: str
     source: str
     destination: str | None
-    started_at: float
-    ends_at: float
-    to_move: int
-    moved: int
+    """The ARN of the target; None to move each message to the queue that it comes from."""
     per_second: int | None
-    failure: str | None
-    cancelled: bool = False
+    started_at: float
+    to_move: int
+    """The number of messages when the task started."""
+    moved: int = 0
+    status: str = "RUNNING"
+    failure: str | None = None
 
-    def status(self, now: float) -> str:
-        if self.failure:
-            return "FAILED"
-        if self.cancelled:
-            return "CANCELLED"
-        return "RUNNING" if now < self.ends_at else "COMPLETED"
+    def next_at(self) -> float:
+        """Return when the task moves its next message, or ends."""
+        return self.started_at + (self.moved / self.per_second if self.per_second else 0)
 
-    def described(self, now: float) -> dict[str, Any]:
+    def described(self) -> dict[str, Any]:
         """Return the task's entry in the answer to ListMessageMoveTasks."""
-        status = self.status(now)
         entry = {
-            "TaskHandle": self.handle if status == "RUNNING" else None,
-            "Status": status,
+            "TaskHandle": self.handle if self.status == "RUNNING" else None,
+            "Status": self.status,
             "SourceArn": self.source,
             "ApproximateNumberOfMessagesMoved": self.moved,
             "ApproximateNumberOfMessagesToMove": self.to_move,
@@ -58,52 +61,94 @@ class MoveTask:
 
 
 class MoveTasks:
-    """The message move tasks of an account."""
+    """The message move tasks of an account. `catch_up` moves the messages that are due."""
 
     def __init__(self, now: Callable[[], float], queue_of: Callable[[str], SimulatedQueue | None]) -> None:
         self._now = now
         self._queue_of = queue_of
         self._tasks: list[MoveTask] = []
+        self._running: dict[str, MoveTask] = {}  # by the ARN of the source queue
+
+    # time
+
+    def catch_up(self) -> None:
+        """Move the messages that have become due since the last call."""
+        for task in list(self._running.values()):
+            self._advance(task)
+
+    def next_move_to(self, queue: SimulatedQueue) -> float | None:
+        """Return when a task may move a message to this queue; None if no task runs that can."""
+        moves = [each.next_at() for each in self._running.values() if each.destination in (None, queue.arn)]
+        return min(moves, default=None)
+
+    def _advance(self, task: MoveTask) -> None:
+        try:
+            while task.next_at() <= self._now():
+                source = self._existing_or_fail(task.source)
+                message = source.first_visible(task.next_at())
+                if message is None:
+                    self._end(task, "COMPLETED")
+                    return
+                source.redrive_to(self._target(task, message), message, task.next_at())
+                task.moved += 1
+        except TaskFailed as failure:
+            task.failure = str(failure)
+            self._end(task, "FAILED")
+
+    def _target(self, task: MoveTask, message: StoredMessage) -> SimulatedQueue:
+        destination = task.destination or message.dead_letter_source
+        if destination is None:
+            raise TaskFailed("CouldNotDetermineMessageSource")
+        return self._existing_or_fail(destination)
+
+    def _existing_or_fail(self, arn: str) -> SimulatedQueue:
+        queue = self._queue_of(arn)
+        if queue is None:
+            raise TaskFailed(NO_SUCH_QUEUE)
+        return queue
+
+    def _end(self, task: MoveTask, status: str) -> None:
+        task.status = status
+        del self._running[task.source]
+
+    # requests
 
     def start(self, request: Mapping[str, Any], sources: list[SimulatedQueue]) -> str:
-        """Move all visible messages; return the task's handle.
+        """Start a task, which moves its first message at once; return the task's handle.
 
         Args:
             request: A StartMessageMoveTask.
             sources: The queues that have the request's ``SourceArn`` as their dead-letter queue.
+
+        Raises:
+            SqsError: SQS would refuse the request.
         """
         source, destination = request["SourceArn"], request.get("DestinationArn")
+        per_second = request.get("MaxNumberOfMessagesPerSecond")
+        if per_second is not None:
+            check_range(per_second, "MaxNumberOfMessagesPerSecond", 1, MAX_PER_SECOND)
         queue = self._existing(source, "SourceArn")
         if not sources:
             raise SqsError("InvalidParameterValue", "Source queue must be configured as a Dead Letter Queue.")
-        target = self._existing(destination, "DestinationArn") if destination else None
-        if any(task.source == source and task.status(self._now()) == "RUNNING" for task in self._tasks):
+        if destination:
+            _check_destination(queue, self._existing(destination, "DestinationArn"))
+        if source in self._running:
             text = "There is already a task running. Only one active task is allowed for a source queue arn at a given "
             raise SqsError("InvalidParameterValue", f"{text}time.")
-        messages = queue.visible()
-        moved, failure = 0, None
-        for message in messages:
-            to = target or self._queue_of(message.dead_letter_source or "")
-            if to is None:
-                failure = "CouldNotDetermineMessageSource"
-                break
-            queue.redrive_to(to, message)
-            moved += 1
-        per_second = request.get("MaxNumberOfMessagesPerSecond")
-        now = self._now()
-        ends_at = now + (moved / per_second if per_second else 0)
         handle = b64encode(f"{len(self._tasks)}:{source}".encode()).decode()
-        task = MoveTask(handle, source, destination, now, ends_at, len(messages), moved, per_second, failure)
+        task = MoveTask(handle, source, destination or None, per_second, self._now(), queue.depth().ready)
         self._tasks.append(task)
+        self._running[source] = task
+        self._advance(task)
         return handle
 
     def list(self, source: str, max_results: int) -> list[dict[str, Any]]:
         self._existing(source, "SourceArn")
         tasks = [task for task in reversed(self._tasks) if task.source == source]
-        return [task.described(self._now()) for task in tasks[: min(max_results, MAX_LISTED_TASKS)]]
+        return [task.described() for task in tasks[: min(max_results, MAX_LISTED_TASKS)]]
 
     def cancel(self, handle: str) -> int:
-        """Cancel a running task; return how many messages it has moved, which is all of them here."""
+        """Cancel a running task; return how many messages it has moved, which stay where they are."""
         try:
             text, _, source = b64decode(handle, validate=True).decode().partition(":")
             number = int(text)
@@ -111,9 +156,9 @@ class MoveTasks:
             raise SqsError("InvalidParameterValue", "Value for parameter TaskHandle is invalid.") from None
         self._existing(source, "SourceArn")
         task = self._tasks[number] if 0 <= number < len(self._tasks) else None
-        if task is None or task.handle != handle or task.status(self._now()) != "RUNNING":
+        if task is None or task.handle != handle or task.status != "RUNNING":
             raise SqsError("ResourceNotFoundException", "Task does not exist.")
-        self._tasks[number] = replace(task, cancelled=True)
+        self._end(task, "CANCELLED")
         return task.moved
 
     def _existing(self, arn: str, parameter: str) -> SimulatedQueue:
@@ -122,3 +167,10 @@ class MoveTasks:
             text = f"The resource that you specified for the {parameter} parameter doesn't exist."
             raise SqsError("ResourceNotFoundException", text)
         return queue
+
+
+def _check_destination(source: SimulatedQueue, destination: SimulatedQueue) -> None:
+    if destination is source:
+        raise SqsError("InvalidParameterValue", "Source queue and destination queue must not be the same.")
+    if destination.settings.fifo != source.settings.fifo:
+        raise SqsError("InvalidParameterValue", "Source queue and destination queue must be of the same type.")

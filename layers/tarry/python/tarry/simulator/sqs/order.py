@@ -80,8 +80,8 @@ class ReceiveOrder(Protocol):
     def on_invisible(self, message: StoredMessage) -> None:
         """Note that a message has become invisible."""
 
-    def remove(self, message: StoredMessage) -> None:
-        """Remove a message from the queue."""
+    def remove(self, message: StoredMessage) -> bool:
+        """Remove a message from the queue; return whether that lets another one be received."""
 
     def receivable(self) -> Iterator[StoredMessage]:
         """Iterate over the messages that can be received, in order.
@@ -107,8 +107,9 @@ class StandardOrder:
     def on_invisible(self, message: StoredMessage) -> None:
         self._ready.discard(message)
 
-    def remove(self, message: StoredMessage) -> None:
+    def remove(self, message: StoredMessage) -> bool:
         self._ready.discard(message)
+        return False
 
     def receivable(self) -> Iterator[StoredMessage]:
         while (message := self._ready.pop()) is not None:

@@ -109,10 +109,10 @@ class SimulatedQueue(ABC):
         self.catch_up()
         return list(self._store.messages.values())
 
-    def visible(self) -> list[StoredMessage]:
-        """Return the messages that are neither in flight nor delayed."""
-        now = self._context.now()
-        return [message for message in self.messages() if message.visible_at <= now]
+    def first_visible(self, at: float) -> StoredMessage | None:
+        """Return the oldest message that was neither in flight nor delayed at a time that is not in the future."""
+        self.catch_up()
+        return next((message for message in self._store.messages.values() if message.visible_at <= at), None)
 
     # sending
 
@@ -125,7 +125,7 @@ class SimulatedQueue(ABC):
             sent_at=now,
             position=self._store.next_position,
             visible_at=now + delay_seconds,
-            trace_header=contents.trace_header(entry),
+            trace_header=contents.trace_header(entry) or self._context.trace_header(),
             group=entry.get("MessageGroupId"),
             **more,
         )
@@ -150,15 +150,15 @@ class SimulatedQueue(ABC):
         self._store.add(message)
         self._context.changed(self)
 
-    def redrive_to(self, target: SimulatedQueue, message: StoredMessage) -> None:
-        """Send a message of this queue to another as a new message and remove it here, as a move task does."""
-        self._store.remove(message)
-        now = self._context.now()
+    def redrive_to(self, target: SimulatedQueue, message: StoredMessage, at: float) -> None:
+        """Send a message of this queue to another as a new message and remove it here, as a move task does ``at``."""
+        if self._store.remove(message):
+            self._context.changed(self)
         fresh = replace(
             message,
             delivery_id=self._context.new_id(),
-            sent_at=now,
-            visible_at=now,
+            sent_at=at,
+            visible_at=at,
             position=target._store.next_position,
             dead_letter_source=None,
             receive_count=0,
@@ -273,7 +273,10 @@ class SimulatedQueue(ABC):
             limit = f"beyond the limit [{MAX_VISIBILITY_SECONDS} seconds]"
             raise invalid(seconds, "VisibilityTimeout", f"Total VisibilityTimeout for the message is {limit}")
         message.next_is_duplicate = message.next_is_duplicate and message.has_reappeared
-        self._set_visible_at(message, now + seconds)
+        self._extend(message, handle, seconds)
+
+    def _extend(self, message: StoredMessage, handle: str, seconds: int) -> None:
+        self._set_visible_at(message, self._context.now() + seconds)
         details = {"receipt_handle": handle, "seconds": seconds, "visible_until": message.visible_at}
         self._record("visibility_changed", message, **details)
 
@@ -290,7 +293,8 @@ class SimulatedQueue(ABC):
             details = {"receipt_handle": handle, "is_gone": message is None}
             self._context.history.record("delete_ignored", queue=self.name, delivery_id=receipt.delivery_id, **details)
             return
-        self._store.delete(message)
+        if self._store.delete(message):
+            self._context.changed(self)
         self._record("deleted", message, receipt_handle=handle, receive_count=receipt.receive_count)
 
     def purge(self) -> None:

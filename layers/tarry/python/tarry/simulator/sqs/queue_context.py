@@ -28,7 +28,9 @@ class QueueContext:
     queue_of: Callable[[str], SimulatedQueue | None]
     """Returns the queue with an ARN; None if there is none."""
     changed: Callable[[SimulatedQueue], None]
-    """Called when a message of a queue becomes visible, now or at a new time."""
+    """Called when a message of a queue can be received, now or at a new time."""
+    trace_header: Callable[[], str | None]
+    """Returns the X-Ray header of the current request; None if it has none."""
 
     def new_id(self) -> str:
         text = f"{self.random.getrandbits(128):032x}"

@@ -6,13 +6,14 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from typing import TYPE_CHECKING, Any
 
-from tarry.simulator.sqs.errors import SqsError, missing
-from tarry.simulator.sqs.move_tasks import MoveTasks
+from tarry.simulator.sqs.errors import SqsError, check_range, missing
+from tarry.simulator.sqs.permissions import with_permission, without_permission
 from tarry.simulator.sqs.settings import unknown_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tarry.simulator.sqs.move_tasks import MoveTasks
     from tarry.simulator.sqs.queue import SimulatedQueue
     from tarry.simulator.sqs.queue_context import QueueContext
     from tarry.simulator.sqs.registry import Registry
@@ -33,11 +34,13 @@ ATTRIBUTES = frozenset(
 class QueueRequests:
     """The operations on queues, by name. Each raises `SqsError` for a request that SQS would refuse."""
 
-    def __init__(self, registry: Registry, context: QueueContext) -> None:
+    def __init__(self, registry: Registry, context: QueueContext, tasks: MoveTasks) -> None:
         self._registry = registry
         self._context = context
-        self._tasks = MoveTasks(context.now, registry.with_arn)
+        self._tasks = tasks
         self.operations: dict[str, Callable[[Request], Answer]] = {
+            "AddPermission": self._add_permission,
+            "RemovePermission": self._remove_permission,
             "CreateQueue": self._create,
             "DeleteQueue": self._delete,
             "GetQueueAttributes": self._attributes,
@@ -68,7 +71,8 @@ class QueueRequests:
         return {}
 
     def _url(self, request: Request) -> Answer:
-        return {"QueueUrl": self._registry.url(self._registry.named(request["QueueName"]).name)}
+        queue = self._registry.owned_by(request.get("QueueOwnerAWSAccountId"), request["QueueName"])
+        return {"QueueUrl": self._registry.url(queue.name)}
 
     def _attributes(self, request: Request) -> Answer:
         queue = self._queue(request)
@@ -82,8 +86,18 @@ class QueueRequests:
         return {"Attributes": {name: value for name, value in attributes.items() if "All" in asked or name in asked}}
 
     def _set_attributes(self, request: Request) -> Answer:
+        return self._change(self._queue(request), request["Attributes"])
+
+    def _add_permission(self, request: Request) -> Answer:
         queue = self._queue(request)
-        self._registry.change(queue, request["Attributes"], self._context.now())
+        return self._change(queue, {"Policy": with_permission(queue.settings.texts.get("Policy"), queue.arn, request)})
+
+    def _remove_permission(self, request: Request) -> Answer:
+        queue = self._queue(request)
+        return self._change(queue, {"Policy": without_permission(queue.settings.texts.get("Policy"), request["Label"])})
+
+    def _change(self, queue: SimulatedQueue, attributes: Mapping[str, str]) -> Answer:
+        self._registry.change(queue, attributes, self._context.now())
         self._record_settings(queue)
         return {}
 
@@ -143,6 +157,8 @@ def page(urls: list[str], request: Mapping[str, Any]) -> tuple[list[str], dict[s
     """Return the requested page, and the token for the next page; SQS makes a token only if MaxResults was given."""
     start = _read_token(request["NextToken"]) if request.get("NextToken") else 0
     max_results = request.get("MaxResults")
+    if max_results is not None:
+        check_range(max_results, "MaxResults", 1, MAX_QUEUES_PER_PAGE)
     end = start + (MAX_QUEUES_PER_PAGE if max_results is None else max_results)
     is_more = max_results is not None and end < len(urls)
     return urls[start:end], ({"NextToken": b64encode(b"%d" % end).decode()} if is_more else {})

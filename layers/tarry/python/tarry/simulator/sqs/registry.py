@@ -44,6 +44,12 @@ class Registry:
             raise no_such_queue()
         return queue
 
+    def owned_by(self, owner: str | None, name: str) -> SimulatedQueue:
+        """Return the queue with a name, of this account if no owner is given. Raises `SqsError` if there is none."""
+        if owner not in (None, self._account):
+            raise no_such_queue("The specified queue does not exist or you do not have access to it.")
+        return self.named(name)
+
     def at(self, url: str) -> SimulatedQueue:
         """Return the queue with a URL; the host does not matter. Raises `SqsError` if there is none."""
         path, _, name = url.rpartition("/")
@@ -68,7 +74,7 @@ class Registry:
             text = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
             raise SqsError("InvalidParameterValue", text)
         fifo = name.endswith(".fifo")
-        if fifo != (attributes.get("FifoQueue") == "true"):
+        if fifo != (attributes.get("FifoQueue", "").lower() == "true"):
             text = "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must "
             raise SqsError("InvalidParameterValue", f"{text}end with .fifo suffix and be 1 to 80 in length.")
         settings = QueueSettings(attributes, fifo=fifo)

@@ -1,93 +1,14 @@
-"""The attributes of a queue, validated as SQS does: times, limits, redrive policy and redrive allow policy."""
+"""The attributes of a queue, validated as SQS does: times, limits, kinds of encryption and deduplication."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tarry.simulator.sqs.errors import SqsError, invalid
-from tarry.support.arn import queue_arn
+from tarry.simulator.sqs.errors import SqsError
+from tarry.simulator.sqs.policies import RedriveAllowPolicy, RedrivePolicy, json_map
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-MAX_RECEIVES = 1000
-MAX_SOURCES = 10
-
-
-@dataclass(frozen=True)
-class RedrivePolicy:
-    """The redrive policy: after ``max_receive_count`` receives the next one moves the message to ``target``."""
-
-    text: str
-    target: str
-    """The ARN of the dead-letter queue."""
-    max_receive_count: int
-
-    @classmethod
-    def read(cls, text: str | None) -> RedrivePolicy | None:
-        """Parse the attribute; None if it is not set. Raises `SqsError` if it is invalid."""
-        if not text:
-            return None
-        policy = _object(text, "RedrivePolicy")
-        for name in ("deadLetterTargetArn", "maxReceiveCount"):
-            if policy.get(name) in (None, ""):
-                raise invalid(text, "RedrivePolicy", f"Redrive policy does not contain mandatory attribute: {name}.")
-        target, count = str(policy["deadLetterTargetArn"]), _integer(policy["maxReceiveCount"])
-        if not queue_arn(target).name:
-            raise invalid(text, "RedrivePolicy", "Invalid value for deadLetterTargetArn.")
-        if count is None or not 1 <= count <= MAX_RECEIVES:
-            reason = f"valid values are from 1 to {MAX_RECEIVES} both inclusive."
-            raise invalid(
-                text, "RedrivePolicy", f"Invalid value for maxReceiveCount: {policy['maxReceiveCount']}, {reason}"
-            )
-        return cls(text, target, count)
-
-
-@dataclass(frozen=True)
-class RedriveAllowPolicy:
-    """The redrive allow policy: the queues that may have this one as their dead-letter queue."""
-
-    sources: tuple[str, ...] | None
-    """The ARNs of these queues; None for all queues."""
-
-    @classmethod
-    def read(cls, text: str | None) -> RedriveAllowPolicy:
-        """Parse the attribute; all queues are allowed if it is not set. Raises `SqsError` if it is invalid."""
-        if not text:
-            return cls(None)
-        policy = _object(text, "RedriveAllowPolicy")
-        permission, sources = policy.get("redrivePermission"), policy.get("sourceQueueArns")
-        if permission not in ("allowAll", "denyAll", "byQueue"):
-            raise invalid(text, "RedriveAllowPolicy", "Invalid value for redrivePermission.")
-        if permission != "byQueue":
-            return cls(None if permission == "allowAll" else ())
-        if not isinstance(sources, list) or not 1 <= len(sources) <= MAX_SOURCES:
-            raise invalid(text, "RedriveAllowPolicy", f"sourceQueueArns must name 1 to {MAX_SOURCES} queues.")
-        return cls(tuple(map(str, sources)))
-
-    def allows(self, source: str) -> bool:
-        return self.sources is None or source in self.sources
-
-
-def _object(text: str, parameter: str) -> dict[str, object]:
-    try:
-        policy = json.loads(text)
-    except ValueError:
-        policy = None
-    if not isinstance(policy, dict):
-        raise invalid(text, parameter, f"{parameter} is not a valid JSON map.")
-    return policy
-
-
-def _integer(value: object) -> int | None:
-    """Return a number, or a text with one, as int; None for anything else."""
-    try:
-        return int(value)  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError):
-        return None
-
 
 _RANGES = {
     "DelaySeconds": (0, 900),
@@ -104,6 +25,7 @@ _CHOICES = {
     "DeduplicationScope": ("queue", "messageGroup"),
     "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
 }
+_ANY_CASE = ("FifoQueue", "ContentBasedDeduplication")
 _TEXTS = ("Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId")
 _FIFO_ONLY = ("FifoQueue", "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit")
 
@@ -121,6 +43,8 @@ _FIFO_DEFAULTS = {
     "DeduplicationScope": "queue",
     "FifoThroughputLimit": "perQueue",
 }
+_NOT_SHOWN = {"KmsDataKeyReusePeriodSeconds": "300"}
+"""The default value of an attribute that GetQueueAttributes shows only with another value."""
 
 
 class QueueSettings:
@@ -133,7 +57,7 @@ class QueueSettings:
 
     def changed(self, given: Mapping[str, str]) -> QueueSettings:
         """Return a copy with attributes replaced. Raises `SqsError`, as the constructor does, for an invalid one."""
-        if "FifoQueue" in given and (not self.fifo or given["FifoQueue"] != "true"):
+        if "FifoQueue" in given and (not self.fifo or given["FifoQueue"].lower() != "true"):
             if not self.fifo:
                 raise unknown_attribute("FifoQueue")
             text = "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported."
@@ -149,13 +73,34 @@ class QueueSettings:
         return next((name for name in given if self.texts.get(name) != wanted.get(name)), None)
 
     def _apply(self, given: Mapping[str, str]) -> None:
-        for name, value in given.items():
+        for name, text in given.items():
+            value = text.lower() if name in _ANY_CASE else text
             _check(name, value, fifo=self.fifo)
-            if name in _TEXTS and not value:
+            if (name in _TEXTS and not value) or value == _NOT_SHOWN.get(name):
                 self.texts.pop(name, None)
             else:
                 self.texts[name] = value
+        self._choose_encryption(given)
+        self._check_throughput()
         self._parse()
+
+    def _choose_encryption(self, given: Mapping[str, str]) -> None:
+        """Keep one of the two kinds of encryption: a key of KMS turns that of SQS off, and its removal on again."""
+        if "KmsMasterKeyId" not in given:
+            return
+        if given["KmsMasterKeyId"] and given.get("SqsManagedSseEnabled") == "true":
+            text = "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or "
+            raise SqsError("InvalidAttributeName", f"{text}SQS SSE.")
+        if "SqsManagedSseEnabled" not in given:
+            self.texts["SqsManagedSseEnabled"] = "false" if given["KmsMasterKeyId"] else "true"
+
+    def _check_throughput(self) -> None:
+        limit, scope = self.texts.get("FifoThroughputLimit"), self.texts.get("DeduplicationScope")
+        if limit == "perMessageGroupId" and scope != "messageGroup":
+            text = "The value perMessageGroupId is allowed only when the value for DeduplicationScope is messageGroup."
+            raise SqsError(
+                "InvalidAttributeValue", f"Invalid value for the parameter FifoThroughputLimit. Reason: {text}"
+            )
 
     def _parse(self) -> None:
         texts = self.texts
@@ -183,7 +128,7 @@ def _check(name: str, value: str, *, fifo: bool) -> None:
     elif name in _CHOICES:
         is_valid = value in _CHOICES[name]
     elif name in _TEXTS:
-        is_valid = True
+        is_valid = name != "Policy" or not value or json_map(value) is not None
     else:
         raise unknown_attribute(name)
     if not is_valid:

@@ -42,6 +42,15 @@ def _shapes(operation: str) -> tuple[Shape | None, Shape | None]:
 
 
 @cache
+def _empty_lists(operation: str) -> dict[str, list[Any]]:
+    """Return the lists that the service model requires in an answer, all of them empty."""
+    shape = _shapes(operation)[1]
+    if not isinstance(shape, StructureShape):
+        return {}
+    return {name: [] for name in shape.required_members if isinstance(shape.members[name], ListShape)}
+
+
+@cache
 def _checks(operation: str) -> tuple[Check, Check]:
     request, answer = _shapes(operation)
     return _check(request), _check(answer)
@@ -54,7 +63,11 @@ def check_request(operation: str, parameters: Mapping[str, Any]) -> None:
 
 
 def check_answer(operation: str, answer: Mapping[str, Any]) -> None:
-    """Raise `InvalidAnswer` for an answer that does not fit the service model."""
+    """Raise `InvalidAnswer` for an answer that does not fit the service model.
+
+    A list that the model requires may be missing: SQS leaves out ``Successful`` and ``Failed`` if they are empty.
+    """
+    answer = {**_empty_lists(operation), **answer}
     if not _checks(operation)[1](answer) and (report := _report(answer, _shapes(operation)[1])):
         raise InvalidAnswer(f"{operation}: {report}")
 
