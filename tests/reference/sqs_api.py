@@ -256,29 +256,29 @@ def _result(operation: str, parameter: str, *, change: bool = False) -> Result:
     request = _request(account, operation)
     name = f"{operation}.{parameter}"
     *path, last = parameter.split(".")
-    inner = _inner(request, path[:1]) if path[:1] == ["Entries"] else request
+    entry = inner(request, path[:1]) if path[:1] == ["Entries"] else request
     for member, value in next((needed for text, needed in BEFORE.items() if text in name), {}).items():
-        (request if member == "QueueUrl" else inner)[member] = _made(value, account)
+        (request if member == "QueueUrl" else entry)[member] = _made(value, account)
     if change:
         value = next((VALUES[each] for each in (name, last) if each in VALUES), None)
         if value is None:
             raise LookupError(f"SQS has a new parameter {name}: add a value to VALUES in {__name__}")
-        _inner(request, path)[last] = _made(value, account)
+        inner(request, path)[last] = _made(value, account)
     return account.result(operation, request)
 
 
 def _made(value: Any, account: Account) -> Any:
-    return value(account) if callable(value) else _copy(value)
+    return value(account) if callable(value) else copied(value)
 
 
-def _copy(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """Return a copy whose objects and lists can be changed."""
     if isinstance(value, dict):
-        return {name: _copy(each) for name, each in value.items()}
-    return [_copy(each) for each in value] if isinstance(value, list) else value
+        return {name: copied(each) for name, each in value.items()}
+    return [copied(each) for each in value] if isinstance(value, list) else value
 
 
-def _inner(request: Any, path: Sequence[str]) -> Any:
+def inner(request: Any, path: Sequence[str]) -> Any:
     """Return the structure at the path: the first of a list, the only one of a map."""
     for name in path:
         [request, *_] = request[name].values() if isinstance(request[name], dict) else request[name]
