@@ -19,7 +19,7 @@ from tarry.simulator.history import History
 from tarry.simulator.http import PortTaken, serve
 from tarry.simulator.http.server import CONTENT_TYPE
 from tarry.simulator.sqs import Sqs
-from tests.served import Served, served
+from tests.served import Served, post, served
 from tests.wire import ACCOUNT
 
 ALL = {"MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
@@ -137,6 +137,12 @@ def test_an_error_that_is_not_in_the_service_model_has_its_code(server: Served, 
         server.client.send_message(QueueUrl=queue, MessageBody="x", DelaySeconds=901)
     assert raised.value.response["Error"]["Code"] == "InvalidParameterValue"
     assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
+
+
+@pytest.mark.parametrize("signature", ["", "x" * 8000, "AWS4-HMAC-SHA256 Credential=no/20260101/eu/sqs/aws4_request"])
+def test_signatures_are_not_checked(server: Served, signature: str) -> None:
+    headers = {"X_Amz_Target": "AmazonSQS.ListQueues", "Authorization": signature}
+    assert post(server, b"{}", **headers)[0] == 200
 
 
 # pages for the developer
