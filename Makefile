@@ -18,7 +18,7 @@ export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test simulate soak check format docs bench build layer-size template-check checkov deploy-check cdk \
-    aws-facts lock clean
+    clients aws-facts lock clean
 
 help:
 	@echo "make run            run the sample orders locally, in virtual time"
@@ -34,6 +34,7 @@ help:
 	@echo "make template-check check the template with SAM, cfn-lint and checkov"
 	@echo "make deploy-check   deploy, update and delete the stack in MiniStack, with messages in flight"
 	@echo "make cdk            install the libraries of CDK for the test of its example; needs Node.js"
+	@echo "make clients        install aiobotocore and the AWS CLI 1 for their tests with the local SQS"
 	@echo "make aws-facts      check facts about SQS and Lambda in the simulator and moto; STACK=... also on AWS"
 	@echo "make lock           write the newest versions of all dependencies to constraints.txt"
 	@echo "make clean          remove all generated files"
@@ -111,6 +112,16 @@ cdk: build/cdk/bin/python
 build/cdk/bin/python:
 	@$(PYTHON) -m venv build/cdk
 	@$@ -m pip install -qq "aws-cdk-lib>=2.200,<3" || { rm -rf build/cdk; exit 1; }
+
+# In an environment of their own, because both pin botocore.
+CLIENTS := tests/integration/simulator/clients.txt
+
+clients: build/clients/.ready
+
+build/clients/.ready: $(CLIENTS)
+	@rm -rf build/clients && $(PYTHON) -m venv build/clients
+	@build/clients/bin/python -m pip install -qq --requirement $(CLIENTS)
+	@touch $@
 
 # On AWS, use the region of the profile instead of the default region above.
 aws-facts: $(READY)

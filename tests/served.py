@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from tarry.local.aws.client import sqs_client
 from tarry.simulator.asyncio_scheduler import AsyncioScheduler
 from tarry.simulator.history import History, HistoryEvent
 from tarry.simulator.http import serve
+from tarry.simulator.http.server import CONTENT_TYPE
 from tarry.simulator.sqs import Sqs
 
 T = TypeVar("T")
@@ -68,3 +71,15 @@ def served(seed: int = 1) -> Iterator[Served]:
         end = ended.result()
         here._loop.call_soon_threadsafe(end.set)
         thread.join(PATIENCE_SECONDS)
+
+
+def post(server: Served, body: bytes, **headers: str) -> tuple[int, dict[str, str], str]:
+    """Make a request in SQS's JSON protocol without an SDK; return the status, the headers and the body."""
+    named = {name.replace("_", "-"): value for name, value in ({"Content_Type": CONTENT_TYPE} | headers).items()}
+    request = urllib.request.Request(f"{server.url}/", body, named)
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, dict(answer.headers), answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, dict(error.headers), error.read().decode()

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tests.reference import command, messages, picture, resources
+from tests.reference import command, messages, picture, resources, sqs_api
 from tests.reference.source import Source
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
@@ -17,6 +17,7 @@ def pages(found: messages.Messages) -> dict[Path, str]:
         DOCS / "messages.md": messages.parts(found, messages.read_meanings()),
         DOCS / "command.md": command.parts(),
         DOCS / "local.md": resources.parts(),
+        DOCS / "sqs-api.md": sqs_api.parts(),
     }
     return {path: with_parts(path.read_text("utf-8"), each) for path, each in parts.items()}
 

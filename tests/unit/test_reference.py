@@ -33,7 +33,7 @@ from tarry.errors import Unsent
 from tarry.message import _OfPowertools
 from tarry.settings import MAX_CONCURRENCY, SETTINGS
 from tarry.support.value import Value
-from tests.reference import messages
+from tests.reference import messages, sqs_api
 from tests.reference.__main__ import DOCS, PICTURES, pages
 from tests.reference.messages import Meanings, Messages, problems, read_meanings
 from tests.reference.source import PACKAGE, Source, Text
@@ -85,6 +85,22 @@ def test_a_text_that_is_left_out_has_a_reason_and_no_meaning(found: Messages) ->
     meanings = read_meanings()
     assert all(meanings.left_out.values())
     assert [each.key for each in found.errors if each.key in meanings.keys and each.key in meanings.left_out] == []
+
+
+def test_a_parameter_of_sqs_is_served_refused_or_not_known() -> None:
+    assert sqs_api.state_of("SendMessage", "DelaySeconds", required=False) == "served"
+    assert sqs_api.state_of_setting("QueueArn") == "refused: Unknown Attribute QueueArn."
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sqs_api.VALUES, "DelaySeconds", None)  # as if it were not given
+        patch.setitem(sqs_api.VALUES, "MaxNumberOfMessages", 11)
+        with pytest.raises(LookupError, match=r"new parameter SendMessage\.DelaySeconds: add a value to VALUES in"):
+            sqs_api.state_of("SendMessage", "DelaySeconds", required=False)
+        assert sqs_api.state_of("ReceiveMessage", "MaxNumberOfMessages", required=False).startswith("refused: Value 11")
+        patch.setitem(sqs_api.VALUES, "VisibilityTimeout", 30)  # as the queue has it
+        assert sqs_api.state_of("ReceiveMessage", "VisibilityTimeout", required=False) == "not known"
+        patch.delitem(sqs_api.REQUESTS, "ListQueues")
+        with pytest.raises(LookupError, match="new operation ListQueues: add it to REQUESTS in"):
+            sqs_api.state_of_operation("ListQueues")
 
 
 def test_texts_are_read_with_their_variants_and_constants(found: Messages) -> None:
@@ -305,6 +321,7 @@ def test_the_pages_link_only_to_each_other() -> None:
         "permissions.md",
         "testing.md",
         "local.md",
+        "sqs-api.md",
     }
     linked = {
         link for path in DOCS.glob("*.md") for link in re.findall(r"\]\(([\w-]+\.md)", Path(path).read_text("utf-8"))

@@ -123,6 +123,19 @@ def test_the_trace_header_is_the_only_system_attribute_that_can_be_sent(account:
 # digests
 
 
+@pytest.mark.parametrize("attribute", [{"DataType": "Binary", "BinaryValue": b"x"}, text("")])
+def test_a_trace_header_without_text_is_refused(account: Account, attribute: dict[str, Any]) -> None:
+    with refused("InvalidParameterValue", "'AWSTraceHeader' must contain a non-empty value of type 'String'."):
+        account.send("orders", MessageSystemAttributes={"AWSTraceHeader": attribute})
+
+
+@pytest.mark.parametrize("lists", [{"StringListValues": ["x"]}, {"BinaryListValues": [b"x"]}])
+def test_a_list_as_the_value_of_an_attribute_is_refused(account: Account, lists: dict[str, Any]) -> None:
+    for parameter, name in [("MessageAttributes", "a"), ("MessageSystemAttributes", "AWSTraceHeader")]:
+        with refused("AWS.SimpleQueueService.UnsupportedOperation", "list values in SendMessage operation are not"):
+            account.send("orders", **{parameter: {name: {**text("x"), **lists}}})
+
+
 def test_the_answer_to_a_send_has_the_digests_of_the_message(account: Account) -> None:  # PLATFORM 21
     attributes = {"Hello": text("There"), "General": text("Kenobi"), "Help.Me": text("Me")}
     answer = account.call("SendMessage", "orders", MessageBody="msg", MessageAttributes=attributes)

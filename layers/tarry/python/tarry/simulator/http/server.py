@@ -6,18 +6,18 @@ import json
 import logging
 import os
 import re
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from tarry.simulator.http.long_polls import LongPolls
+from tarry.simulator.http.requests import MAX_BODY_BYTES, only_sqs, operation_in, parameters_in
 from tarry.simulator.recursion import lineage_in
 from tarry.simulator.sqs import SqsError
-from tarry.simulator.sqs.errors import missing
-from tarry.simulator.sqs.validation import service_model
 from tarry.tooling.queues import redrive_of
 
 if TYPE_CHECKING:
@@ -27,55 +27,12 @@ if TYPE_CHECKING:
     from tarry.simulator.sqs import Sqs
 
 CONTENT_TYPE = "application/x-amz-json-1.0"
-TARGET = "AmazonSQS."
+READ_AS_JSON = frozenset({CONTENT_TYPE, "application/json"})
+QUERY_PROTOCOL = "application/x-www-form-urlencoded"
+OF_ALL_SERVICES = frozenset({"InternalFailure", "SerializationException", "UnknownOperationException"})
+"""The errors that are not of SQS's own model."""
 SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([^/]+)/aws4_request")
 """The service that a request is signed for."""
-
-Parameters = dict[str, Any]
-
-
-def operation_in(target: str) -> str:
-    """Return the operation in the header X-Amz-Target. Raises `SqsError` if there is no such operation."""
-    operation = target.removeprefix(TARGET)
-    if operation == target and (service := target.partition(".")[0].partition("_")[0]):
-        raise SqsError("UnknownOperationException", only_sqs(service))
-    if operation == target or operation not in service_model().operation_names:
-        raise SqsError("UnknownOperationException", f"There is no operation {target}.")
-    return operation
-
-
-def parameters_in(operation: str, body: bytes) -> Parameters:
-    """Parse the parameters of a request, without nulls and unknown parameters.
-
-    Raises:
-        SqsError: The body is not a JSON object, or a required parameter is missing.
-    """
-    try:
-        given = json.loads(body or b"{}")
-    except ValueError as error:
-        raise SqsError("SerializationException", f"The request is not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise SqsError("SerializationException", "The request is not a JSON object.")
-    shape: Any = service_model().operation_model(operation).input_shape
-    parameters = {name: value for name, value in given.items() if name in shape.members and value is not None}
-    for name in shape.required_members:
-        if name not in parameters:
-            raise missing(name)
-    _decode_binaries(parameters)
-    return parameters
-
-
-def _decode_binaries(parameters: Mapping[str, Any]) -> None:
-    """Decode binary attribute values, which are base64 in JSON."""
-    entries = parameters.get("Entries")
-    for message in [parameters, *(entries if isinstance(entries, list) else ())]:
-        attributes = message.get("MessageAttributes") if isinstance(message, dict) else None
-        for attribute in attributes.values() if isinstance(attributes, dict) else ():
-            if isinstance(attribute, dict) and isinstance(value := attribute.get("BinaryValue"), str):
-                try:
-                    attribute["BinaryValue"] = b64decode(value, validate=True)
-                except ValueError as error:
-                    raise SqsError("SerializationException", f"A BinaryValue is not base64: {error}") from None
 
 
 def success(answer: Mapping[str, Any]) -> web.Response:
@@ -84,7 +41,8 @@ def success(answer: Mapping[str, Any]) -> web.Response:
 
 def failure(error: SqsError) -> web.Response:
     """Return an error response: its body has the error's name in SQS's model, a header the code that SDKs show."""
-    body = {"__type": f"com.amazonaws.sqs#{error.name}", "message": error.message}
+    namespace = "com.amazon.coral.service" if error.name in OF_ALL_SERVICES else "com.amazonaws.sqs"
+    body = {"__type": f"{namespace}#{error.name}", "message": error.message}
     fault = "Sender" if error.sender_fault else "Receiver"
     return _response(error.status, body, {"x-amzn-query-error": f"{error.code};{fault}"})
 
@@ -100,11 +58,6 @@ def _base64(value: bytes) -> str:
     return b64encode(value).decode()
 
 
-def only_sqs(service: str) -> str:
-    """Return the text of the error for a request to another service."""
-    return f"This endpoint has only SQS, not {service}: set AWS_ENDPOINT_URL to the endpoint of the other services."
-
-
 def service_of(request: web.Request) -> str:
     """Return the service that a request is signed for; empty if it is not signed."""
     scope = SCOPE.search(request.headers.get("Authorization", ""))
@@ -112,13 +65,13 @@ def service_of(request: web.Request) -> str:
 
 
 def query_protocol_error(service: str) -> web.Response:
-    """Return the error for a request without X-Amz-Target, in the XML form that an SDK of the query protocol reads.
+    """Return the error for a request in the query protocol, in the XML form that an SDK of that protocol reads.
 
     ``service`` is the one that the request is signed for.
     """
     text = (
-        "This SQS supports only the JSON protocol (the header X-Amz-Target names the operation), which every AWS SDK "
-        "and CLI has used since the end of 2023: update yours."
+        "This SQS supports only the JSON protocol (the header X-Amz-Target names the operation, the Content-Type is "
+        f"{CONTENT_TYPE}), which every AWS SDK and CLI has used since the end of 2023: update yours."
     )
     if service not in {"", "sqs"}:
         text = only_sqs(service)
@@ -133,14 +86,33 @@ def query_protocol_error(service: str) -> web.Response:
     return web.Response(status=400, text=body, content_type="text/xml")
 
 
+def content_type_error(content_type: str) -> web.Response:
+    """Return the error for a Content-Type that AWS does not read: XML and 404, to which this one adds a message."""
+    text = f"The Content-Type is {content_type}; a request in the JSON protocol has {CONTENT_TYPE}."
+    error = f"<UnknownOperationException><Message>{escape(text)}</Message></UnknownOperationException>"
+    return web.Response(status=404, text=error, content_type="text/xml")
+
+
+def too_large() -> web.Response:
+    return web.Response(status=413, text=f"HTTP content length exceeded {MAX_BODY_BYTES} bytes.")
+
+
 HOST = "127.0.0.1"
-MAX_REQUEST_BYTES = 16 * 1024 * 1024
-"""Larger than the 1 MiB of a message, since JSON escapes control characters."""
 IDLE_SECONDS = 86_400.0
 """How long idle connections stay open. If one closed just as an SDK sends a message, the SDK would send it twice."""
 SHUTDOWN_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
+
+
+def is_our_fault(record: logging.LogRecord) -> bool:
+    """Return whether a line that aiohttp logs is about more than a request that is not HTTP, which it has refused."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
+
+
+_log_of_aiohttp = logging.getLogger(f"{__name__}.aiohttp")
+_log_of_aiohttp.addFilter(is_our_fault)
 
 
 class PortTaken(Exception):
@@ -164,6 +136,7 @@ async def serve(sqs: Sqs, scheduler: AsyncioScheduler, host: str = HOST, port: i
     runner = web.AppRunner(
         server.application(),
         access_log=None,
+        logger=_log_of_aiohttp,
         handler_cancellation=True,  # ends a long poll whose client disconnects
         keepalive_timeout=IDLE_SECONDS,
         shutdown_timeout=SHUTDOWN_SECONDS,
@@ -189,7 +162,7 @@ class SqsServer:
         self._long_polls = long_polls
 
     def application(self) -> web.Application:
-        application = web.Application(client_max_size=MAX_REQUEST_BYTES)
+        application = web.Application(client_max_size=MAX_BODY_BYTES)
         application.router.add_get("/", self._about)
         application.router.add_get("/queues", self._queues)
         application.router.add_route("*", "/{path:.*}", self._request)  # some SDKs post to the queue's URL
@@ -201,16 +174,22 @@ class SqsServer:
 
     async def _request(self, request: web.Request) -> web.Response:
         target = request.headers.get("X-Amz-Target")
-        if target is None:
+        if target is None and request.content_type not in READ_AS_JSON:
             return query_protocol_error(service_of(request))
         try:
-            operation = operation_in(target)
+            operation = operation_in(target or "")
+            if request.content_type == QUERY_PROTOCOL:
+                return query_protocol_error(service_of(request))
+            if request.content_type not in READ_AS_JSON:
+                return content_type_error(request.headers.get("Content-Type", "missing"))
             parameters = parameters_in(operation, await request.read())
             return success(await self._answer(operation, parameters, request))
         except SqsError as error:
             return failure(error)
-        except web.HTTPRequestEntityTooLarge as error:
-            return failure(SqsError("RequestEntityTooLarge", error.text or "The request is too large.", status=413))
+        except web.HTTPRequestEntityTooLarge:
+            return too_large()
+        except web.RequestPayloadError as error:
+            return failure(SqsError("SerializationException", f"The body of the request cannot be read: {error}"))
         except Exception as error:  # noqa: BLE001 logged, and returned in a form that SDKs can read
             _log.exception("a bug in the simulator: a request to SQS failed")
             return failure(SqsError("InternalFailure", repr(error), sender_fault=False))

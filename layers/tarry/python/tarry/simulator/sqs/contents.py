@@ -54,9 +54,13 @@ def check_contents(entry: Mapping[str, Any], maximum_bytes: int) -> None:
 def trace_header(entry: Mapping[str, Any]) -> str | None:
     """Return a message's X-Ray header, the only system attribute that a sender may set."""
     system: Attributes = entry.get("MessageSystemAttributes") or {}
-    for name in system:
+    for name, attribute in system.items():
         if name != "AWSTraceHeader":
             raise SqsError("InvalidParameterValue", f"Message system attribute name '{name}' is invalid.")
+        _refuse_lists(attribute)
+        if not attribute.get("StringValue"):
+            text = f"Message (system) attribute '{name}' must contain a non-empty value of type 'String'."
+            raise SqsError("InvalidParameterValue", text)
     return str(system["AWSTraceHeader"]["StringValue"]) if system else None
 
 
@@ -92,6 +96,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_value(name: str, attribute: Mapping[str, Any]) -> None:
+    _refuse_lists(attribute)
     data_type: str = attribute["DataType"]
     kind = _DATA_TYPE.fullmatch(data_type)
     if kind is None:
@@ -110,3 +115,9 @@ def _check_value(name: str, attribute: Mapping[str, Any]) -> None:
             check_body(value)
         except ValueError:
             raise SqsError("InvalidParameterValue", _CHARACTERS) from None
+
+
+def _refuse_lists(attribute: Mapping[str, Any]) -> None:
+    if attribute.get("StringListValues") or attribute.get("BinaryListValues"):
+        text = "Message attribute list values in SendMessage operation are not supported."
+        raise SqsError("AWS.SimpleQueueService.UnsupportedOperation", text)

@@ -124,7 +124,8 @@ def _check(name: str, value: str, *, fifo: bool) -> None:
         raise unknown_attribute(name)
     if name in _RANGES:
         minimum, maximum = _RANGES[name]
-        is_valid = value.isascii() and value.isdigit() and minimum <= int(value) <= maximum
+        digits = value.lstrip("0")[:8]  # Python does not read numbers of thousands of digits
+        is_valid = value.isascii() and value.isdigit() and minimum <= int(digits or 0) <= maximum
     elif name in _CHOICES:
         is_valid = value in _CHOICES[name]
     elif name in _TEXTS:
