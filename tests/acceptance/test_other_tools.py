@@ -65,6 +65,13 @@ def block(page: str, language: str) -> str:
     return next(each.text for each in found.blocks if each.language == language)
 
 
+def test_the_guide_names_each_parameter_of_the_template_with_its_default() -> None:
+    (guide,) = (page.text for page in PAGES if page.name == "docs/guides/template.md")
+    shown = dict(re.findall(r"^\| `(\w+)` \| `?([\w-]+)`? \|", guide, re.MULTILINE))
+    parameters = yaml_parse((ROOT / "template.yaml").read_text())["Parameters"]
+    assert shown == {name: str(each["Default"]) or "none" for name, each in parameters.items()}
+
+
 # SAM and CDK
 
 
