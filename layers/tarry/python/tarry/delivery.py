@@ -70,7 +70,7 @@ class Delivery:
     def system_attribute(self, name: str) -> Any:
         """Return an attribute that SQS sets, such as ``SentTimestamp``; None if the record does not have it."""
         attributes = self.record.get("attributes")
-        return attributes.get(name) if isinstance(attributes, Mapping) else None
+        return attributes.get(name) if isinstance(attributes, (dict, Mapping)) else None  # Mapping alone is slow
 
     @property
     def id(self) -> str:
@@ -151,9 +151,9 @@ class Delivery:
     @property
     def attempt(self) -> int:
         """See `Message.attempt`."""
-        return attempt_number(
-            self.receive_count, self.envelope, self.first_received_at, due=self.due, behind=self.is_behind
-        )
+        due = self.due
+        first_received_at = None if due is None else self.first_received_at
+        return attempt_number(self.receive_count, self.envelope, first_received_at, due=due, behind=self.is_behind)
 
     @property
     def max_attempts(self) -> int | None:

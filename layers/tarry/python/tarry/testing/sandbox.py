@@ -16,6 +16,7 @@ from tarry.simulator.simulation import Simulation
 from tarry.simulator.sqs import Realism, Sqs
 from tarry.sqs.outgoing import Entry
 from tarry.testing.faults import Faults
+from tarry.testing.garbage import rarely_collected
 from tarry.testing.hosting import Hosting
 from tarry.testing.log_recorder import recording_simulation, without_killed_processes
 from tarry.testing.misuse import check_handler
@@ -109,6 +110,7 @@ class Sandbox:
     def __enter__(self) -> Self:
         self._use = use(self.world)
         self._use.__enter__()
+        self._until_closed.enter_context(rarely_collected())
         return self
 
     def __exit__(self, *_: object) -> None:

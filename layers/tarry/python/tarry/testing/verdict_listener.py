@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tarry.delivery import Delivery
-from tarry.message import delivery_of
 from tarry.signals import Defer, Discard, Reject, Retry
 from tarry.support.causes import is_a
 from tarry.verdict import ACK
@@ -13,7 +12,6 @@ from tarry.verdict import ACK
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tarry.message import Message
     from tarry.verdict import Verdict
 
 
@@ -30,9 +28,9 @@ class VerdictListener(Protocol):
         """Take a verdict on a message, given at ``fell_at``; the first one on it counts."""
 
 
-def listen_to_verdicts(messages: Iterable[Message[Any]], listener: VerdictListener) -> None:
+def listen_to_verdicts(deliveries: Iterable[Delivery], listener: VerdictListener) -> None:
     """Report each verdict on these messages to the listener from now on."""
-    for delivery in map(delivery_of, messages):
+    for delivery in deliveries:
         delivery.__class__ = ReportingDelivery
         delivery.__dict__["_listener"] = listener
 
