@@ -58,9 +58,11 @@ class Actor:
     # in the scheduler's thread
 
     def begin(self) -> None:
-        """Start the thread, and wait until it hands control back."""
+        """Run in a thread, and wait until it hands control back."""
         if self.is_alive():
-            self._hand_over(threading.Thread(target=self._main, name="actor", daemon=True).start)
+            idle = self._actors.idle
+            thread = idle.pop() if idle else ActorThread()
+            self._hand_over(partial(thread.run, self))
 
     def resume(self, wait: PendingWait) -> None:
         """Resume the actor if it is still in this wait."""
@@ -135,7 +137,8 @@ class Actor:
                 self._go.acquire()
         raise Killed
 
-    def _main(self) -> None:
+    def main(self, thread: "ActorThread") -> None:
+        """Run to the end."""
         self.ident, self.native_id = get_ident(), threading.get_native_id()
         try:
             self._context.run(self._work)
@@ -145,15 +148,47 @@ class Actor:
             self._actors.scheduler.fail(error)
         if self.is_alive():
             self._end()
+            self._actors.idle.append(thread)
             self._back.release()
         else:
             self._actors.abandoned.discard(self.ident)
+            thread.end()
 
     def _end(self) -> None:
         if self.is_alive():
             self.process.remove(self)
             self._actors.forget(self)
             self.ended.set()
+
+
+class ActorThread:
+    """A thread that runs one actor after the other: to start a thread takes longer than most actors run."""
+
+    def __init__(self) -> None:
+        self._actor: Actor | None = None
+        self._wake = allocate_lock()
+        self._thread: threading.Thread | None = None
+
+    def run(self, actor: Actor) -> None:
+        """Run an actor; the thread has none."""
+        self._actor = actor
+        if self._thread is None:
+            self._wake.acquire()
+            self._thread = threading.Thread(target=self._run, name="actor", daemon=True)
+            self._thread.start()
+        else:
+            self._wake.release()
+
+    def end(self) -> None:
+        """End the thread; it has no actor."""
+        self._wake.release()
+
+    def _run(self) -> None:
+        while (actor := self._actor) is not None:
+            self._actor = None
+            actor.main(self)
+            del actor  # and all that it refers to
+            self._wake.acquire()
 
 
 class Actors:
@@ -170,6 +205,8 @@ class Actors:
         """Whether the actor that runs waits for something that may take long in real time, such as an import."""
         self.abandoned: set[int | None] = set()
         """The ids of threads whose actors blocked for too long; if such a thread continues, it ends with `Killed`."""
+        self.idle: list[ActorThread] = []
+        """The threads whose actors have ended."""
         self._alive: dict[Actor, None] = {}
 
     def start(self, work: Work, process: Process | None = None) -> Actor:
@@ -246,6 +283,8 @@ class Actors:
         for actor in list(self._alive):
             actor.process.kill()
             actor.unwind()
+        while self.idle:
+            self.idle.pop().end()
 
     def forget(self, actor: Actor) -> None:
         del self._alive[actor]

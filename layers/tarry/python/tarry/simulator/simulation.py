@@ -38,17 +38,18 @@ class Guard:
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
-        self._replacements = [self._sleep, self._exit, self._new_event_loop, self._new_event_loop]
+        own = [self._sleep, self._exit, self._new_event_loop, self._new_event_loop]
+        self._patches = [(vars(module), name, *each) for (module, name), *each in zip(_PATCHED, _REAL, own, strict=True)]
 
     def __enter__(self) -> None:
-        for (module, name), real, own in zip(_PATCHED, _REAL, self._replacements, strict=True):
-            if getattr(module, name) is real:
-                setattr(module, name, own)
+        for names, name, real, own in self._patches:
+            if names[name] is real:
+                names[name] = own
 
     def __exit__(self, *_: object) -> None:
-        for (module, name), real, own in zip(_PATCHED, _REAL, self._replacements, strict=True):
-            if getattr(module, name) is own:
-                setattr(module, name, real)
+        for names, name, real, own in self._patches:
+            if names[name] is own:
+                names[name] = real
 
     def _in_actor(self) -> bool:
         running = self._actors.running

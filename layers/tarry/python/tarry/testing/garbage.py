@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-OBJECTS_PER_COLLECTION = 100_000
-"""Python's own number is 700."""
+OBJECTS_PER_COLLECTION = 1_000_000
+"""Some 100 MB, if all of them are garbage. Python's own number is 700."""
 
 
 @contextmanager

@@ -102,7 +102,11 @@ def _structure(shape: StructureShape) -> Check:
     def fits(value: Any) -> bool:
         if type(value) is not dict or not required <= value.keys():
             return False
-        return all(name in fields and fields[name](item) for name, item in value.items())
+        for name, item in value.items():
+            check = fields.get(name)
+            if check is None or not check(item):
+                return False
+        return True
 
     return fits
 
