@@ -31,9 +31,12 @@ THROTTLE_PAUSE_SECONDS, MAX_THROTTLE_PAUSE_SECONDS = 1.0, 30.0
 EVENT_OVERHEAD_BYTES = len('{"Records": []}')
 
 
+_written = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def record_bytes(record: Mapping[str, Any]) -> int:
     """Return the size of a record in an event."""
-    return len(json.dumps(record, ensure_ascii=False).encode()) + len(", ")
+    return len(_written(record).encode()) + len(", ")
 
 
 class QueuePort(Protocol):

@@ -253,9 +253,9 @@ class RecordedHistory(ProjectedHistory):
         for copy in self.copies.values():
             if (sender := self._sender(copy.sent)) is not None:
                 sender.trace(copy)
-            copy.has_unclear_origin = any(
-                (copy.came_from and copy.came_from.other_copies, copy.before and copy.before.has_unclear_origin)
-            )
+            origin, before = copy.came_from, copy.before
+            if (origin is not None and origin.other_copies) or (before is not None and before.has_unclear_origin):
+                copy.has_unclear_origin = True
         for event in self.deduplicated:
             if (sender := self._sender(event)) is not None:
                 sender.note_deduplicated(event, self.copies[event.fields["delivery_id"]].id)
@@ -308,6 +308,8 @@ def _note_other_copies(invocation: ObservedInvocation) -> None:
     by_id: dict[str, list[ObservedDelivery]] = {}
     for delivery in invocation.deliveries.values():
         by_id.setdefault(delivery.copy.id, []).append(delivery)
+    if len(by_id) == len(invocation.deliveries):
+        return
     for other_copies in by_id.values():
         for delivery in other_copies:
             delivery.other_copies = [each for each in other_copies if each is not delivery]

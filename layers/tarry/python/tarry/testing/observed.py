@@ -135,8 +135,13 @@ class _Watch:
         self._request_id = str(getattr(subject.context, "aws_request_id", None))
         deliveries = [delivery_of(message) for message in self._messages]
         listen_to_verdicts(deliveries, self)
-        ids, receives, attempts, limits, own_steps, dead_letters = _by_delivery(6)
-        for delivery in deliveries:  # in one pass: a run has 20,000 calls and more
+        ids: dict[str, str] = {}
+        receives: dict[str, int] = {}
+        attempts: dict[str, int] = {}
+        limits: dict[str, int | None] = {}
+        own_steps: dict[str, bool] = {}
+        dead_letters: dict[str, bool] = {}
+        for delivery in deliveries:
             delivery_id, terms = delivery.delivery_id, handler.terms(delivery)
             ids[delivery_id] = delivery.id
             receives[delivery_id] = delivery.receive_count
@@ -198,7 +203,10 @@ class _Watch:
         if is_a(raised, Killed) or is_a(raised, GeneratorExit):
             return
         fails_without_verdict = self._handler.consumer.fails_without_verdict
-        verdicts, errors, waits, dues = _by_delivery(4)
+        verdicts: dict[str, str] = {}
+        errors: dict[str, str] = {}
+        waits: dict[str, tuple[float, float]] = {}
+        dues: dict[str, float] = {}
         of_batch: list[str] = []
         for verdict in _verdicts(self._subject, raised, fails_without_verdict):
             delivery_id = verdict.delivery_id
@@ -243,11 +251,6 @@ class _Watch:
 
     def _is_behind_first(self, message: Message[Any], terms: _Terms) -> bool:
         return isinstance(self._subject, Batch) and terms.is_fifo and message is not self._messages[0]
-
-
-def _by_delivery(number: int) -> list[dict[str, Any]]:
-    """Return empty dicts for fields by delivery id."""
-    return [{} for _ in range(number)]
 
 
 class _Verdict(NamedTuple):
