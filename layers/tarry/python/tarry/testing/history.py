@@ -269,7 +269,11 @@ class RecordedHistory(ProjectedHistory):
 
     def deliveries(self) -> Iterator[ObservedDelivery]:
         """Return all deliveries."""
-        return (delivery for copy in self.copies.values() for delivery in copy.deliveries)
+        return iter(self._deliveries)
+
+    @cached_property
+    def _deliveries(self) -> list[ObservedDelivery]:
+        return [delivery for copy in self.copies.values() for delivery in copy.deliveries]
 
     def redrive(self, queue: str) -> tuple[str, int] | None:
         """Return the name of a queue's dead-letter queue, and its ``maxReceiveCount``."""

@@ -43,6 +43,7 @@ class MessageStore:
         self._in_flight = MessageHeap()  # by the time at which they become visible
         self._duplicates = MessageHeap()  # by the time at which the duplicate becomes visible
         self._retained = MessageHeap()  # by the time from which retention counts
+        self._by_visibility = self._in_flight, self._delayed, self._duplicates
 
     # inspection
 
@@ -129,9 +130,8 @@ class MessageStore:
     def _next_heap(self) -> tuple[float, MessageHeap] | None:
         """Return the time at which the next message becomes visible, and the heap it is in."""
         found: tuple[float, MessageHeap] | None = None
-        for heap in (self._in_flight, self._delayed, self._duplicates):
-            first = heap.first()
-            if first is not None and (found is None or first[0] < found[0]):
+        for heap in self._by_visibility:
+            if heap and (first := heap.first()) is not None and (found is None or first[0] < found[0]):
                 found = first[0], heap
         return found
 

@@ -49,10 +49,10 @@ class MessageHeap:
 
     def first(self) -> tuple[float, StoredMessage] | None:
         """Return the smallest number and its message."""
-        heap = self._heap
+        heap, current = self._heap, self._when
         while heap:
             when, position, message = heap[0]
-            if self._when.get(position) == when:
+            if current.get(position) == when:
                 return when, message
             heappop(heap)
         return None
