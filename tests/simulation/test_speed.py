@@ -1,11 +1,97 @@
-"""The speed of the sandbox: 100,000 deliveries take a few seconds (`make bench`)."""
+"""The cost of a message in the sandbox (`make bench` measures the time)."""
 
-from benchmarks.deliveries import measure
+import gc
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import pytest
+
+from benchmarks.deliveries import fails_once, measure
+from tarry.testing import Sandbox
 
 DELIVERIES = 3_000
 MAX_SECONDS_PER_DELIVERY = 0.003  # dozens of times as much as a delivery takes
+MESSAGES = 400
+MAX_CALLS_PER_MESSAGE = 670
+"""A message takes 635 calls of Python functions on Python 3.11; later versions inline some."""
+MAX_THREADS = 20
 
 
 def test_a_delivery_to_a_trivial_handler_takes_a_fraction_of_a_millisecond() -> None:
     sent, run, checked = measure(DELIVERIES)
     assert sent + run + checked < DELIVERIES * MAX_SECONDS_PER_DELIVERY
+
+
+def test_a_message_costs_few_calls_and_a_failure_no_thread() -> None:
+    """One message in ten fails once. The calls of Python functions are counted, which no busy machine changes."""
+    measure(MESSAGES, fails_once)  # the first run imports modules, and compiles the checks of requests
+    with _counted() as counts:
+        measure(MESSAGES, fails_once)
+    assert counts["calls"] / MESSAGES < MAX_CALLS_PER_MESSAGE
+    assert counts["threads"] < MAX_THREADS
+
+
+@contextmanager
+def _counted() -> Iterator[Counter[str]]:
+    """Count the calls of Python functions, and the threads."""
+    counts = Counter[str]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            counts["calls"] += 1
+            counts["threads"] += frame.f_code is threading.Thread.run.__code__
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield counts
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+
+def test_only_the_history_remembers_finished_messages() -> None:
+    assert _objects(100) == _objects(300)
+
+
+def _objects(messages: int) -> Counter[str]:
+    """Return the numbers of tarry's objects after a run, but for the events of the history."""
+    with Sandbox() as sandbox:
+        sandbox.queue("work")
+        sandbox.connect(fails_once, "work")
+        for number in range(messages):
+            sandbox.send("work", str(number))
+        sandbox.run(check=False)
+        gc.collect()
+        kinds = [type(each) for each in gc.get_objects()]
+        names = Counter(each.__qualname__ for each in kinds if each.__module__.startswith("tarry."))
+        del names["HistoryEvent"]
+        return names
+
+
+def test_garbage_is_collected_rarely_while_a_sandbox_is_in_use() -> None:
+    before = gc.get_threshold()
+    with Sandbox():
+        assert gc.get_threshold() == (1_000_000, *before[1:])
+        with Sandbox():
+            assert gc.get_threshold()[0] == 1_000_000
+    assert gc.get_threshold() == before
+
+
+@pytest.mark.parametrize("own", [(0, 10, 10), (2_000_000, 5, 5)])
+def test_the_thresholds_of_a_test_stay(own: tuple[int, int, int]) -> None:
+    before = gc.get_threshold()
+    try:
+        gc.set_threshold(*own)
+        with Sandbox():
+            assert gc.get_threshold() == own
+        gc.set_threshold(*before)
+        with Sandbox():
+            gc.set_threshold(*own)
+        assert gc.get_threshold() == own
+    finally:
+        gc.set_threshold(*before)

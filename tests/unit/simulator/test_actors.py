@@ -338,6 +338,22 @@ def test_closing_the_simulation_ends_all_threads() -> None:
     assert threading.active_count() == before
 
 
+def test_an_actor_runs_in_the_thread_of_one_that_has_ended(simulation: Simulation) -> None:
+    """To start a thread takes longer than most actors run. The context of the one before is not seen."""
+    variable: ContextVar[str] = ContextVar("variable", default="unset")
+    seen: list[tuple[str, threading.Thread]] = []
+
+    def work() -> None:
+        seen.append((variable.get(), threading.current_thread()))
+        variable.set("by the actor before")
+
+    for _ in range(3):
+        simulation.threads.start(work)
+        simulation.scheduler.run()
+    assert [text for text, _ in seen] == ["unset"] * 3
+    assert len({thread for _, thread in seen}) == 1
+
+
 # frozen
 
 

@@ -180,8 +180,13 @@ class ActorThread:
             self._wake.release()
 
     def end(self) -> None:
-        """End the thread; it has no actor."""
+        """Let the thread end; it has no actor."""
         self._wake.release()
+
+    def join(self, timeout: float) -> None:
+        """Wait until the thread has ended, at most ``timeout`` seconds."""
+        if self._thread is not None:
+            self._thread.join(timeout)
 
     def _run(self) -> None:
         while (actor := self._actor) is not None:
@@ -283,8 +288,11 @@ class Actors:
         for actor in list(self._alive):
             actor.process.kill()
             actor.unwind()
-        while self.idle:
-            self.idle.pop().end()
+        idle, self.idle = self.idle, []
+        for thread in idle:
+            thread.end()
+        for thread in idle:
+            thread.join(self.patience_seconds)
 
     def forget(self, actor: Actor) -> None:
         del self._alive[actor]

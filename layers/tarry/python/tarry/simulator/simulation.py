@@ -39,7 +39,9 @@ class Guard:
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
         own = [self._sleep, self._exit, self._new_event_loop, self._new_event_loop]
-        self._patches = [(vars(module), name, *each) for (module, name), *each in zip(_PATCHED, _REAL, own, strict=True)]
+        self._patches = [
+            (vars(module), name, *each) for (module, name), *each in zip(_PATCHED, _REAL, own, strict=True)
+        ]
 
     def __enter__(self) -> None:
         for names, name, real, own in self._patches:

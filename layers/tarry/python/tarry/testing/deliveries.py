@@ -25,7 +25,7 @@ TRANSFERS = frozenset({"carried", "failure", "hops"})
 """Keys of a record that travels with a copy or a dead letter; the record of a producer has none of them."""
 
 
-@dataclass
+@dataclass(slots=True)
 class HandlerRun:
     """One call of a handler; ``ended`` is None if its process died first."""
 
@@ -166,7 +166,7 @@ class ObservedInvocation:
         return self._heads.get(delivery.copy.group, math.inf) < self.places[delivery.copy.delivery_id]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class ObservedDelivery:
     """One receive of a message.
 
