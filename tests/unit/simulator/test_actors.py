@@ -354,6 +354,23 @@ def test_an_actor_runs_in_the_thread_of_one_that_has_ended(simulation: Simulatio
     assert len({thread for _, thread in seen}) == 1
 
 
+def test_a_killed_actor_leaves_nothing_behind_in_the_thread_of_another(simulation: Simulation) -> None:
+    """Such as an event loop that still runs, with coroutines of the killed process."""
+    local = threading.local()
+
+    def leave() -> None:
+        local.left = True
+        simulation.clock.sleep(100)
+
+    killed = simulation.actors.start(leave)
+    simulation.scheduler.after(10, killed.process.kill)
+    simulation.scheduler.run()
+    seen: list[bool] = []
+    simulation.actors.start(lambda: seen.append(hasattr(local, "left")))
+    simulation.scheduler.run()
+    assert seen == [False]
+
+
 # frozen
 
 

@@ -140,19 +140,23 @@ class Actor:
     def main(self, thread: "ActorThread") -> None:
         """Run to the end."""
         self.ident, self.native_id = get_ident(), threading.get_native_id()
+        ended_well = False
         try:
             self._context.run(self._work)
+            ended_well = self.is_alive() and not self.process.killed
         except (Killed, SystemExit):  # a thread that exits just ends
             pass
         except BaseException as error:  # noqa: BLE001 raised by `Scheduler.run`
             self._actors.scheduler.fail(error)
+        if not ended_well:
+            thread.end()  # what a killed actor leaves behind in its thread, such as an event loop, ends with it
         if self.is_alive():
             self._end()
-            self._actors.idle.append(thread)
+            if ended_well:
+                self._actors.idle.append(thread)
             self._back.release()
         else:
             self._actors.abandoned.discard(self.ident)
-            thread.end()
 
     def _end(self) -> None:
         if self.is_alive():
@@ -211,7 +215,7 @@ class Actors:
         self.abandoned: set[int | None] = set()
         """The ids of threads whose actors blocked for too long; if such a thread continues, it ends with `Killed`."""
         self.idle: list[ActorThread] = []
-        """The threads whose actors have ended."""
+        """The threads whose actors have ended well."""
         self._alive: dict[Actor, None] = {}
 
     def start(self, work: Work, process: Process | None = None) -> Actor:
