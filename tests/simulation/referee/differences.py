@@ -212,8 +212,7 @@ _HANDLES = (
     Known(
         MOTO,
         "calls the handle of a message that is gone invalid",
-        "https://github.com/localstack/localstack/blob/main/tests/aws/services/sqs/test_sqs.py, "
-        "test_change_visibility_on_deleted_message_raises_invalid_parameter_value",
+        "https://github.com/vmihailenco/taskq/issues/29 (an error of AWS)",
         operation="ChangeMessageVisibility*",
         faults=("a handle that is gone",),
         theirs="ReceiptHandleIsInvalid",
@@ -239,7 +238,7 @@ _HANDLES = (
     Known(
         MINISTACK,
         "keeps the deduplication ids of purged messages",
-        _RECORDED + "test_purge_queue_clears_fifo_deduplication_cache",
+        "fact 20, https://github.com/localstack/localstack/pull/8218",
         operation="SendMessage*",
         subject="MessageId",
         queue="*.fifo",
@@ -264,7 +263,7 @@ _HANDLES = (
     Known(
         BOTH,
         "apply a visibility change after the visibility timeout",
-        "fact 33a",
+        "fact 33a, https://github.com/localstack/localstack/pull/9632 (compared with AWS)",
         operation="ChangeMessageVisibility*",
         faults=_EXPIRED,
         subject=AFTER,
