@@ -197,7 +197,7 @@ class Script:
         message: Message = {"MessageBody": f"m{self._sent} {self._random.choice(TEXTS)}"}
         if is_fifo(queue):
             group = "one" if queue == "single.fifo" else self._random.choice("abc")
-            number = self._random.randint(1, self._sent) if self._chance(5) else self._sent  # else a duplicate
+            number = self._random.randint(max(1, self._sent - 9), self._sent) if self._chance(5) else self._sent  # else a duplicate
             message |= {"MessageGroupId": group, "MessageDeduplicationId": f"d{number}"}
         else:
             message |= self._random.choice(({}, {}, {"DelaySeconds": self._random.choice((0, 5, 60))}))
