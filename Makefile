@@ -17,8 +17,8 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test simulate referee soak check format docs bench build layer-size template-check checkov deploy-check cdk \
-    aws-facts lock clean
+.PHONY: help setup run test simulate referee soak check format docs bench build layer-size template-check checkov \
+    deploy-check cdk aws-facts lock clean
 
 help:
 	@echo "make run            run the sample orders locally, in virtual time"
