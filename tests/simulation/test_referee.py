@@ -41,7 +41,7 @@ def test_an_unknown_difference_is_found_and_shown_by_a_script_of_a_few_steps() -
 def test_each_known_difference_names_a_page_or_a_fact_of_platform_md() -> None:
     facts = re.findall(r"^\*\*(\w+)\.\*\*", FACTS.read_text(), re.MULTILINE)
     for known in KNOWN:
-        named = re.findall(r"\bfacts? (\w+)|\band (\w+)", known.source.partition("http")[0])
+        named = re.findall(r"\bfacts? (\w+)|, (\w+)|\band (\w+)", known.source.partition("http")[0])
         numbers = [number for pair in named for number in pair if number]
         assert numbers or "https://" in known.source, known
         assert set(numbers) <= set(facts), known

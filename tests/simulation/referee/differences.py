@@ -7,7 +7,7 @@ their sources.
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from tests.simulation.referee.play import AFTER, Difference
+from tests.simulation.referee.play import AFTER, AHEAD_OF_ITS_GROUP, UNREACHED, Difference
 from tests.simulation.referee.script import BATCH_FAULTS, OF_ANOTHER_ACCOUNT
 
 API = "https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/"
@@ -319,6 +319,22 @@ _RECEIVES = (
         subject="Messages",
         queue="ledger.fifo",
         fifo=("one group",),
+    ),
+    Known(
+        MINISTACK,
+        "dead-letters all exhausted messages at each receive, not only those that it comes to",
+        f"fact 7, {GUIDE}sqs-dead-letter-queues.html",
+        operation="ReceiveMessage",
+        faults=(UNREACHED,),
+        subject=AFTER,
+    ),
+    Known(
+        MOTO,
+        "may not dead-letter the first message of a group that became visible as a whole",
+        "facts 7, 14 and 32",
+        operation="ReceiveMessage",
+        faults=(AHEAD_OF_ITS_GROUP,),
+        subject=AFTER,
     ),
     Known(
         MOTO,

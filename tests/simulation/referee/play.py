@@ -11,6 +11,7 @@ from tests.simulation.referee.implementations import REGION, Clock, Implementati
 from tests.simulation.referee.script import (
     DEAD_LETTER_ROLES,
     GONE,
+    MAX_RECEIVES,
     NOT_MADE,
     OF_ANOTHER_ACCOUNT,
     ROLES,
@@ -36,6 +37,9 @@ Outcome = dict[tuple[str, str], Any]
 """The parts of an answer, by the entry or message and the name of the part; without a name: accepted, or the error."""
 AFTER = "after"
 """The subject of a difference that the answer to a step with a fault may not show, but that later answers may."""
+UNREACHED = "exhausted messages that it does not reach"
+AHEAD_OF_ITS_GROUP = "an exhausted message ahead of others of its group"
+"""In place of a fault: what a receive finds, or leaves behind."""
 UNREAL = ("invalid", "empty")
 
 
@@ -160,6 +164,7 @@ class Play:
     def _request(self, step: Step, handles: Mapping[Handle, Received]) -> Iterator[Difference]:
         name = self._names.get(step.queue, step.queue)
         fifo = self._fifo(name)
+        was_exhausted = self._has_exhausted(step.queue)
         answers: dict[str, Outcome] = {}
         received: dict[str, list[dict[str, Any]]] = {}
         for who, implementation in self._implementations.items():
@@ -177,15 +182,31 @@ class Play:
                 answers[who] = self._outcome(who, step, answer)
         self._remember(name, received)
         self.compared.update(answers.keys() - {"model"})
+        causes = self._causes(step, was_exhausted, fifo)
         for who, theirs in answers.items():
-            if who != "model" and step.fault is not None:
-                yield Difference(who, step.operation, step.queue, step.fault, AFTER, None, None, len(self.steps), fifo)
+            for cause in causes if who != "model" else ():
+                yield Difference(who, step.operation, step.queue, cause, AFTER, None, None, len(self.steps), fifo)
             for (entry, subject), ours, other in _differences(answers["model"], theirs):
                 if (who, name) in self._out:
                     break
                 fault = step.fault if not entry or step.at in ("", entry) else None
                 place = len(self.steps)
                 yield Difference(who, step.operation, step.queue, fault, subject, ours, other, place, fifo)
+
+    def _causes(self, step: Step, was_exhausted: bool, fifo: str) -> list[str]:
+        """Return why later answers may differ although those to this step do not."""
+        causes = [] if step.fault is None else [step.fault]
+        if step.operation == "ReceiveMessage" and self._has_exhausted(step.queue):
+            causes.append(UNREACHED)
+        if step.operation == "ReceiveMessage" and was_exhausted and fifo in ("one group", "several groups"):
+            causes.append(AHEAD_OF_ITS_GROUP)
+        return causes
+
+    def _has_exhausted(self, queue: str) -> bool:
+        """Return whether the next receives from a source dead-letter a message."""
+        messages = self._model.peek(self._names[queue]) if queue in SOURCES else []
+        now = self._clock.now()
+        return any(each.receive_count >= MAX_RECEIVES and each.visible_at <= now for each in messages)
 
     def _fifo(self, queue: str) -> str:
         messages = self._model.peek(queue) if is_fifo(queue) and queue in self._model.queues() else []

@@ -14,6 +14,7 @@ DEAD_LETTER_ROLES = {"orders": "dead", "ledger.fifo": "rejected.fifo", "single.f
 
 SOURCES = tuple(DEAD_LETTER_ROLES)
 ROLES = (*SOURCES, *DEAD_LETTER_ROLES.values())
+MAX_RECEIVES = 2
 MAXIMUM_BYTES = 1024
 VISIBILITY_SECONDS = 30
 
@@ -197,7 +198,8 @@ class Script:
         message: Message = {"MessageBody": f"m{self._sent} {self._random.choice(TEXTS)}"}
         if is_fifo(queue):
             group = "one" if queue == "single.fifo" else self._random.choice("abc")
-            number = self._random.randint(max(1, self._sent - 9), self._sent) if self._chance(5) else self._sent  # else a duplicate
+            is_duplicate = self._chance(5)
+            number = self._random.randint(max(1, self._sent - 9), self._sent) if is_duplicate else self._sent
             message |= {"MessageGroupId": group, "MessageDeduplicationId": f"d{number}"}
         else:
             message |= self._random.choice(({}, {}, {"DelaySeconds": self._random.choice((0, 5, 60))}))
@@ -420,7 +422,7 @@ def attributes_of(role: str) -> dict[str, Any]:
     """Return the attributes with which the queue in a role is created."""
     attributes: dict[str, Any] = {"FifoQueue": "true"} if is_fifo(role) else {}
     if role in DEAD_LETTER_ROLES:
-        attributes["RedrivePolicy"] = Redrive(DEAD_LETTER_ROLES[role], 2)
+        attributes["RedrivePolicy"] = Redrive(DEAD_LETTER_ROLES[role], MAX_RECEIVES)
         attributes["MaximumMessageSize"] = str(MAXIMUM_BYTES)
         attributes["VisibilityTimeout"] = str(VISIBILITY_SECONDS)
         if not is_fifo(role):
