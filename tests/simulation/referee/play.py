@@ -361,6 +361,7 @@ def _differences(ours: Outcome, theirs: Outcome) -> list[tuple[tuple[str, str], 
         if ours.get(decisive) != theirs.get(decisive):
             return [(decisive, ours[decisive], theirs[decisive])]
     differing = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+    differing.sort(key=lambda key: bool(key[1]))  # refusals first: they explain others
     entries = {entry for entry, subject in differing if not subject}
     return [(key, ours.get(key), theirs.get(key)) for key in differing if not key[1] or key[0] not in entries]
 
