@@ -17,13 +17,14 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test simulate soak check format docs bench build layer-size template-check checkov deploy-check cdk \
-    clients aws-facts lock clean
+.PHONY: help setup run test simulate referee soak check format docs bench build layer-size template-check checkov \
+    deploy-check cdk clients aws-facts lock clean
 
 help:
 	@echo "make run            run the sample orders locally, in virtual time"
 	@echo "make test           run the checks and all tests"
 	@echo "make simulate       run random simulations; SEEDS=20000 for more of them, SEED=123 to print one"
+	@echo "make referee        compare the simulated SQS with moto and MiniStack; SEEDS=1000, SEED=7 for one script"
 	@echo "make soak           process many messages with failures, timeouts and crashes; MESSAGES=100000"
 	@echo "make check          check lint rules, formatting, types and imports"
 	@echo "make format         format the code"
@@ -51,6 +52,9 @@ SEEDS ?= 5000
 
 simulate: $(READY)
 	@$(BIN)/python -m tests.simulation.campaign $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+referee: $(READY)
+	@$(BIN)/python -m tests.simulation.referee $(if $(SEED),--seed $(SEED),--seeds $(if $(filter file,$(origin SEEDS)),100,$(SEEDS)))
 
 MESSAGES ?= 100000
 

@@ -4,24 +4,13 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from random import Random
 from typing import Any
-from unittest.mock import patch
 
-import boto3
-from botocore import UNSIGNED
-from botocore.config import Config
-from botocore.exceptions import ClientError
-from moto import mock_aws
 from moto.sqs.models import sqs_backends
 
-from tarry.simulator.history import History
-from tarry.simulator.sqs import Realism, Sqs, SqsError
+from tests.simulation.referee.implementations import REGION, Clock, Model, Moto, Refusal, running_moto
 from tests.wire import ACCOUNT
 
-REGION = "us-east-1"
-AS_MOTO = Realism(late_changes_are_ignored=False)
-"""In moto, a visibility change takes effect after the lease has expired (PLATFORM 33a)."""
 ALL_ATTRIBUTES = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"], "WaitTimeSeconds": 0}
 
 
@@ -36,29 +25,27 @@ class Handles:
 class ModelBesideMoto:
     """The model and moto; each request goes to both."""
 
-    def __init__(self, moto_client: Any, realism: Realism) -> None:
-        self.milliseconds = 1_800_000_000_000  # whole, so that both round the same way
-        self.model = Sqs(self.now, Random(1), History(self.now), realism=realism)
-        self.moto = moto_client
-
-    def now(self) -> float:
-        return self.milliseconds / 1000
+    def __init__(self, model: Model, moto: Moto) -> None:
+        self._clock = Clock()
+        self._model, self._moto = model, moto
+        model.reset(self._clock)
+        moto.reset(self._clock)
+        self.model = model.sqs
+        self.moto = moto.client
 
     def wait(self, seconds: float) -> None:
-        self.milliseconds += round(seconds * 1000)
+        self._clock.wait(seconds)
 
     def request(self, operation: str, queue: str, **parameters: Any) -> tuple[Any, Any]:
         """Return the two answers, or the error codes if the request was refused."""
-        try:
-            ours: Any = self.model.call(operation, {"QueueUrl": self.model.url(queue), **_side("model", parameters)})
-        except SqsError as error:
-            ours = error.code
-        url = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/{queue}"
-        try:
-            moto = self.moto._make_api_call(operation, {"QueueUrl": url, **_side("moto", parameters)})
-            del moto["ResponseMetadata"]
-        except ClientError as error:
-            moto = error.response["Error"]["Code"]
+        answers: list[Any] = []
+        for name, each in (("model", self._model), ("moto", self._moto)):
+            url = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/{queue}"
+            try:
+                answers.append(each.call(operation, {"QueueUrl": url, **_side(name, parameters)}))
+            except Refusal as refusal:
+                answers.append(refusal.code)
+        ours, moto = answers
         return ours, moto
 
     def receive(self, queue: str, limit: int, **parameters: Any) -> tuple[list[Any], list[Any]]:
@@ -96,20 +83,7 @@ def _side(name: str, value: Any) -> Any:
 
 
 @contextmanager
-def moto_client() -> Iterator[Any]:
-    """Provide a client of moto that does not validate requests, so that moto does."""
-    config = Config(parameter_validation=False, signature_version=UNSIGNED)
-    with mock_aws():
-        yield boto3.client("sqs", region_name=REGION, config=config)
-
-
-@contextmanager
-def side_by_side(client: Any, realism: Realism = AS_MOTO) -> Iterator[ModelBesideMoto]:
-    """Provide both without a queue; two functions of moto are patched so that it uses the same clock."""
-    sqs_backends[ACCOUNT][REGION].reset()
-    both = ModelBesideMoto(client, realism)
-    with (
-        patch("moto.sqs.models.unix_time", both.now),
-        patch("moto.sqs.models.unix_time_millis", lambda: both.milliseconds),
-    ):
-        yield both
+def side_by_side() -> Iterator[ModelBesideMoto]:
+    """Provide both without a queue."""
+    with running_moto() as moto:
+        yield ModelBesideMoto(Model(), moto)

@@ -1,6 +1,6 @@
-"""The differences between the model, which behaves as AWS does, and moto. There are no others.
+"""The differences between the model, which behaves as AWS does, and moto.
 
-Each test shows both behaviours, so that it fails once moto has been fixed.
+Each test shows both behaviours, so that it fails once moto has been fixed. Random scripts look for others: `referee/`.
 """
 
 from collections.abc import Iterator
@@ -8,21 +8,15 @@ from typing import Any
 
 import pytest
 
-from tarry.simulator.sqs import Realism, SqsError
-from tests.simulation.model_beside_moto import Handles, ModelBesideMoto, moto_client, side_by_side
+from tarry.simulator.sqs import SqsError
+from tests.simulation.model_beside_moto import Handles, ModelBesideMoto, side_by_side
 
 HOURS = 3600
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    with moto_client() as client:
-        yield client
-
-
 @pytest.fixture
-def both(client: Any) -> Iterator[ModelBesideMoto]:
-    with side_by_side(client, Realism()) as both:
+def both() -> Iterator[ModelBesideMoto]:
+    with side_by_side() as both:
         both.queue("dead")
         both.queue("orders", "dead")
         both.queue("dead.fifo")

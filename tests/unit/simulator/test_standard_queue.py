@@ -99,9 +99,16 @@ def test_a_delete_with_an_old_handle_succeeds_and_has_no_effect(account: Account
 
 
 def test_an_invalid_handle_is_refused(account: Account) -> None:
-    for handle in ("nonsense", "", "bm9uc2Vuc2U="):
+    for handle in ("nonsense", "bm9uc2Vuc2U="):
         with refused("ReceiptHandleIsInvalid", "is not a valid receipt handle"):
             account.delete("orders", handle)
+
+
+def test_an_empty_handle_counts_as_missing(account: Account) -> None:
+    with refused("MissingParameter", "must contain the parameter ReceiptHandle"):
+        account.delete("orders", "")
+    with refused("MissingParameter", "must contain the parameter ReceiptHandle"):
+        account.change_visibility("orders", "", 1)
 
 
 def test_a_handle_of_another_queue_is_refused(account: Account) -> None:

@@ -80,7 +80,7 @@ class MessageRequests:
         return {"Messages": [message.as_received(handle, asked) for handle, message in received]} if received else {}
 
     def _delete(self, request: Request) -> Answer:
-        self._queue(request).delete(request["ReceiptHandle"])
+        self._queue(request).delete(_handle(request))
         return {}
 
     def _delete_batch(self, request: Request) -> Answer:
@@ -94,7 +94,7 @@ class MessageRequests:
         return answer_each(request["Entries"], delete)
 
     def _change_visibility(self, request: Request) -> Answer:
-        self._queue(request).change_visibility(request["ReceiptHandle"], request["VisibilityTimeout"])
+        self._queue(request).change_visibility(_handle(request), request["VisibilityTimeout"])
         return {}
 
     def _change_visibility_batch(self, request: Request) -> Answer:
@@ -108,6 +108,13 @@ class MessageRequests:
 
         check_batch(request["Entries"], "ChangeMessageVisibilityBatchRequestEntry")
         return answer_each(request["Entries"], change)
+
+
+def _handle(request: Request) -> str:
+    handle: str = request["ReceiptHandle"]
+    if not handle:
+        raise missing("ReceiptHandle")
+    return handle
 
 
 def _send_one(queue: SimulatedQueue, entry: Request) -> Answer:
