@@ -49,7 +49,7 @@ def error_of(answer: Answer, now: datetime) -> Exception | None:
     if answer.status in (429, 503):
         wait = seconds_until(answer.retry_after, now)
         return ReceiverFailed(str(answer)) if wait is None else ReceiverBusy(answer, wait)
-    if answer.status >= 500:
+    if 500 <= answer.status < 600:
         return ReceiverFailed(str(answer))
     if answer.status in (301, 302, 303):
         return WebhookRefused(f"{answer}; a redirect is followed only with 307 or 308, which repeat the POST")

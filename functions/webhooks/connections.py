@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import socket
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import cast
@@ -19,6 +21,8 @@ Resolver = Callable[[str], Awaitable[list[str]]]
 TIMEOUT = httpx.Timeout(8, connect=3)
 """The seconds for each step of a request: to connect, to send, and to wait for the next bytes of the response."""
 
+LOOK_UP_SECONDS = 3
+
 # httpx logs each request at INFO, with the URL, whose path may be secret.
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
@@ -27,11 +31,31 @@ EXCERPT_SECONDS = 1
 
 
 async def resolve(host: str) -> list[str]:
-    """Return the addresses of a host, best first."""
+    """Return the addresses of a host, best first.
+
+    Raises:
+        OSError: The host is unknown, or its name servers do not answer in time.
+    """
     if is_address(host):
         return [host]
-    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    found: Future[list[str]] = Future()
+    # A look-up cannot be cancelled. Each has a thread of its own, so that no other waits for those that take long.
+    threading.Thread(target=_look_up, args=(host, found), name="look-up", daemon=True).start()
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(found), LOOK_UP_SECONDS)
+    except TimeoutError:
+        raise TimeoutError(f"its address was not found in {LOOK_UP_SECONDS} s") from None
+
+
+def _look_up(host: str, found: Future[list[str]]) -> None:
+    if not found.set_running_or_notify_cancel():  # from now on, it cannot be cancelled
+        return
+    try:
+        answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except Exception as error:  # noqa: BLE001 the coroutine that waits raises it
+        found.set_exception(error)
+    else:
+        found.set_result(list(dict.fromkeys(str(address[0]) for *_, address in answers)))
 
 
 def client_of(allow_private: bool, resolver: Resolver = resolve) -> httpx.AsyncClient:
@@ -89,7 +113,9 @@ class CheckedTransport(httpx.AsyncBaseTransport):
     async def _addresses_of(self, host: str) -> list[str]:
         try:
             addresses = await self._resolver(host)
-        except (OSError, UnicodeError) as error:
+        except TimeoutError as error:
+            raise httpx.ConnectTimeout(str(error)) from error
+        except OSError as error:
             raise httpx.ConnectError(f"its address cannot be looked up: {error}") from error
         for address in addresses:
             if not self._allow_private and not is_public(address):

@@ -30,15 +30,15 @@ class SigningKey:
     """
 
     def __init__(self, source: str) -> None:
-        self._source = source
-        self._service, _, self._name = source.partition(":")
+        service, _, self._name = source.partition(":")
         self._provider: SSMProvider | SecretsProvider | None = None
         self._failure: NoSigningKey | None = None
         self._failed_at = 0.0
-        if self._service == "ssm":
+        if service == "ssm":
             self._provider = SSMProvider(boto_config=CONFIG)
-        elif self._service == "secretsmanager":
+        elif service == "secretsmanager":
             self._provider = SecretsProvider(boto_config=CONFIG)
+        self._shown = source if self._provider else "SIGNING_SECRET"  # another value may be the key itself
 
     def read(self) -> bytes:
         """Return the key.
@@ -51,7 +51,7 @@ class SigningKey:
         try:
             return key_of(self._secret())
         except Exception as error:  # noqa: BLE001 whatever it is, no webhook can be signed
-            self._failure = NoSigningKey(f"cannot sign with {self._source or 'no secret'}: {str(error).rstrip('.')}")
+            self._failure = NoSigningKey(f"cannot sign with {self._shown}: {str(error).rstrip('.')}")
             self._failed_at = time.monotonic()
         logger.error(
             "No webhook is sent, and every message is deferred: %s. SIGNING_SECRET must name a parameter "
@@ -62,7 +62,7 @@ class SigningKey:
 
     def _secret(self) -> str:
         if self._provider is None:
-            raise ValueError("SIGNING_SECRET is neither ssm:/path/name nor secretsmanager:name")
+            raise ValueError("it starts with neither ssm: nor secretsmanager:, and is not shown, as it may be the key")
         if isinstance(self._provider, SSMProvider):
             return str(self._provider.get(self._name, max_age=CACHED_SECONDS, decrypt=True))
         return str(self._provider.get(self._name, max_age=CACHED_SECONDS))

@@ -140,6 +140,21 @@ def test_every_webhook_is_delivered_under_one_id_or_dead(seed: int) -> None:
     assert all(len(ids) == 1 for ids in delivered.values())
 
 
+def test_a_webhook_waits_for_a_missing_signing_key_for_as_long_as_it_is_missing_and_loses_no_attempt() -> None:
+    with deployed("webhooks", 0) as sandbox:
+        sandbox.faults.clear()
+        app: Any = sandbox.module("WebhooksFunction")
+        app.client = httpx.AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(200)))
+        key, app.signing_key = app.signing_key, app.SigningKey("secretsmanager:missing")
+        webhook = sandbox.send("webhooks", {"url": "https://93.184.216.34/hook", "payload": 1})
+        sandbox.run(for_=43_200)
+        app.signing_key = key
+        report = sandbox.run()
+    story = report.story(webhook)
+    assert sum(step.state == "DEFERRED" for step in story) > 40
+    assert (story[-1].state, {step.attempt for step in story} - {None}) == ("COMMITTED", {1})
+
+
 def at(minute: int) -> str:
     return f"2027-01-15T08:{minute:02}:00Z"
 

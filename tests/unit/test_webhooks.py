@@ -46,7 +46,7 @@ def module(name: str) -> ModuleType:
         ("224.0.0.1", False), ("239.255.255.250", False), ("ff02::1", False), ("ff0e::1", False),  # multicast
         ("240.0.0.1", False), ("255.255.255.255", False),  # reserved
         ("192.0.2.1", False), ("198.51.100.1", False), ("203.0.113.1", False), ("2001:db8::1", False),  # documentation
-        ("198.18.0.1", False),  # benchmarks
+        ("198.18.0.1", False), ("192.88.99.1", False), ("192.88.98.1", True),  # benchmarks, 6to4 relays
         ("fc00::1", False), ("fd12:3456::1", False), ("fec0::1", False),  # unique-local, site-local
         ("::ffff:10.0.0.1", False), ("::ffff:8.8.8.8", False), ("::127.0.0.1", False),  # IPv4 in IPv6
         ("64:ff9b::a9fe:a9fe", False), ("2002:7f00:1::", False), ("2001:0:4136:e378::1", False),  # NAT64, 6to4, Teredo
@@ -71,6 +71,16 @@ def test_only_addresses_of_the_public_internet_are_public(address: str, expected
         ("https://hooks.example:port/", "the URL is not valid"),
         ("https://hooks.example/\n", "the URL is not valid"),
         ("https://0177.0.0.1/", "the URL is not valid"),  # octal
+        ("http://xn--/", "the URL is not valid"),
+        ("http://xn--a/", "the URL is not valid"),
+        ("http://xn--zzzz99999999/", "the URL is not valid"),
+        ("http://\u05d0a.example/", "the URL is not valid"),  # letters of two directions
+        ("http://[::1o/]:/", "the URL is not valid"),
+        ("http://hooks.example/\ud800", "the URL is not valid"),
+        ("http://a..b/", "the URL is not valid"),
+        ("http://exa mple/", "the URL is not valid"),
+        (f"http://{'a' * 64}.example/", "the URL is not valid"),
+        (f"http://{'a.' * 127}aa/", "the URL is not valid"),  # 256 characters
     ],
 )
 def test_a_url_that_cannot_be_posted_to_is_rejected_with_the_reason(url: str, text: str) -> None:
@@ -88,6 +98,30 @@ def test_a_url_that_cannot_be_posted_to_is_rejected_with_the_reason(url: str, te
 )  # fmt: skip
 def test_a_redirect_may_be_relative(location: str, expected: str) -> None:
     assert str(module("addresses").redirect_of(httpx.URL("https://hooks.example/in/old"), location)) == expected
+
+
+@pytest.mark.parametrize(
+    "location", ["http://xn--/", "//xn--a/", ":https://[::1o/]:/", "https://[::1", "https://a..b/", "/\ud800"]
+)
+def test_a_redirect_to_a_url_that_is_not_valid_is_rejected_and_the_url_not_shown(location: str) -> None:
+    with pytest.raises(Reject) as rejected:
+        module("addresses").redirect_of(httpx.URL("https://hooks.example/in"), location)
+    assert str(rejected.value) == "hooks.example redirects to a URL that is refused: the URL is not valid"
+
+
+@pytest.mark.parametrize(
+    "host", ["hooks.example.", "a_b.example", "xn--fiqs8s", "b\u00fccher.example", "[2a00::1]", "0x7f.1"]
+)
+def test_every_host_that_can_be_looked_up_is_accepted(host: str) -> None:
+    assert module("addresses").url_of(f"https://{host}/in").scheme == "https"
+
+
+@pytest.mark.parametrize(
+    ("status", "is_final"), [(400, True), (499, True), (500, False), (599, False), (600, True), (999, True)]
+)
+def test_only_a_status_of_500_to_599_is_a_failure_of_the_receiver(status: int, is_final: bool) -> None:
+    error = module("answers").error_of(module("answers").Answer("hooks.example", status), NOW)
+    assert isinstance(error, Reject) is is_final
 
 
 def test_a_redirect_from_https_to_http_is_refused() -> None:

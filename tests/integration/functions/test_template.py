@@ -248,11 +248,13 @@ def test_every_queue_refuses_requests_without_tls() -> None:
         assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 
 
-def test_recursive_loops_stay_forbidden_because_no_message_is_sent_to_its_own_queue_more_than_11_times(
+def test_only_webhooks_may_send_a_message_to_its_own_queue_any_number_of_times_and_tarry_knows_of_it(
     function: dict[str, Any],
 ) -> None:
-    # SPEC E8, J5; only webhooks may send to its own queue
-    assert "RecursiveLoop" not in function
+    # SPEC E8, J5: webhooks defers its messages for as long as its signing key is missing
+    expected = "Allow" if function["CodeUri"] == "functions/webhooks" else None
+    assert function.get("RecursiveLoop") == expected
+    assert function.get("Environment", {}).get("Variables", {}).get("TARRY_RECURSIVE_LOOP") == expected
 
 
 def test_the_bucket_is_encrypted_private_and_deletes_old_objects() -> None:

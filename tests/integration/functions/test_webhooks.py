@@ -8,6 +8,7 @@ import logging
 import socket
 import ssl
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -395,6 +396,33 @@ def test_a_host_that_cannot_be_looked_up_is_tried_again(
     assert dead(wire) == [("exhausted", text)]
 
 
+def test_look_ups_that_hang_fail_their_own_messages_alone(
+    app: ModuleType, receiver: Receiver, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, released = list[threading.Thread](), threading.Event()
+
+    def look_up(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        if host == "slow.example":
+            hanging.append(threading.current_thread())
+            released.wait()
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(sys.modules["connections"], "LOOK_UP_SECONDS", 0.01)
+    try:
+        # More than the 32 threads that an event loop has at most for look-ups.
+        batch = [webhook("http://slow.example/", f"m{n}", receives=8) for n in range(40)]
+        assert deliver(app, *batch) == []
+        assert dead(wire) == [("exhausted", "slow.example did not answer: its address was not found in 0.01 s")] * 40
+        monkeypatch.setattr(sys.modules["connections"], "LOOK_UP_SECONDS", 60)
+        assert send(app, f"http://fast.example:{receiver.port}/") == []
+        assert len(receiver.requests) == 1
+    finally:
+        released.set()
+        for thread in hanging:
+            thread.join()
+
+
 def test_tls_uses_the_name_of_the_host_and_not_its_address(
     start: Load, wire: Wire, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -527,13 +555,15 @@ def test_without_a_key_every_message_is_deferred_and_one_error_names_the_paramet
     ssm = boto3.client("ssm")
     ssm.put_parameter(Name="/webhooks/short", Type="SecureString", Value="c2hv")
     ssm.put_parameter(Name="/webhooks/text", Type="SecureString", Value="correct horse battery staple!!")
+    no_store = "SIGNING_SECRET: it starts with neither ssm: nor secretsmanager:, and is not shown, as it may be the key"
     cases = {
         "ssm:/webhooks/none": "ssm:/webhooks/none: An error occurred (ParameterNotFound)",
         "secretsmanager:none": "secretsmanager:none: An error occurred (ResourceNotFoundException)",
         "ssm:/webhooks/short": "ssm:/webhooks/short: it is a key of 3 bytes",
         "ssm:/webhooks/text": "ssm:/webhooks/text: it is not base64",
-        "": "no secret: SIGNING_SECRET is neither ssm:/path/name nor secretsmanager:name",
-        "/webhooks/key": "/webhooks/key: SIGNING_SECRET is neither ssm:/path/name nor",
+        "": no_store,
+        SECRET: no_store,
+        f"whsec:{SECRET}": no_store,
     }
     for source, text in cases.items():
         caplog.clear()
@@ -548,6 +578,7 @@ def test_without_a_key_every_message_is_deferred_and_one_error_names_the_paramet
         [line] = [line for line in caplog.records if line.levelno == logging.ERROR]
         assert f"cannot sign with {text}" in line.getMessage()
         assert "correct horse" not in caplog.text
+        assert SECRET not in caplog.text
     assert receiver.requests == []
 
 
