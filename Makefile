@@ -103,7 +103,9 @@ template-check: $(READY) checkov
 	@$(BIN)/sam validate --lint
 	@$(BIN)/python -m tests.translation build/template.json
 	@$(BIN)/cfn-lint template.yaml build/template.json
+	@echo "cfn-lint: no findings in template.yaml and its translation, build/template.json"
 	@$(CHECKOV)/bin/checkov --config-file .checkov.yaml --file build/template.json
+	@echo "checkov: no findings but those that .checkov.yaml skips, each with its reason"
 
 $(CHECKOV)/.ready:
 	@$(PYTHON) -m venv $(CHECKOV)

@@ -6,10 +6,13 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from tests.deploy import deletion, update, versions
 from tests.deploy.aws import REGION
@@ -25,43 +28,65 @@ LOG = ROOT / "build" / "deploy-check.log"
 """A copy of MiniStack's log, kept if something failed."""
 
 
-class Stopped(Exception):
-    """A step failed that all later steps need."""
+BUILD, DEPLOY, SAMPLES = "Build for this machine: sam build", "Deploy the stack: sam deploy", "Send samples"
+LOADED = "Deploy changed code under load"
 
 
 @dataclass(frozen=True)
 class Result:
     step: str
-    seconds: float
-    error: str = ""
+    outcome: Literal["ok", "FAILED", "not run"]
+    seconds: float = 0.0
 
 
 class Steps:
-    """The steps of the check, each with a line of progress."""
+    """The steps of the check, each with a line about what it showed."""
 
     def __init__(self) -> None:
         self.results: list[Result] = []
 
-    def take(self, step: str, action: Callable[[], object], *, needed: bool = False) -> None:
-        """Take a step; if it fails and is `needed`, raise Stopped."""
+    def take(self, step: str, action: Callable[[], str], *, needs: str = "") -> bool:
+        """Take a step, unless the step that it needs has not succeeded; return whether it succeeded.
+
+        Args:
+            step: The name of the step.
+            action: It returns the line about what the step showed, and raises an exception if the step fails.
+            needs: The name of an earlier step.
+        """
         print(f"{step} ...", flush=True)
         started_at = time.monotonic()
-        error = ""
-        try:
-            note = action()
-        except Exception as raised:  # noqa: BLE001 it is a result
-            error = str(raised) if isinstance(raised, AssertionError) else traceback.format_exc()
-            note = f"FAILED: {error}"
-        if isinstance(note, str) and note:
-            print("    " + note.rstrip().replace("\n", "\n    "), flush=True)
-        self.results.append(Result(step, time.monotonic() - started_at, error))
-        if error and needed:
-            raise Stopped
+        outcome: Literal["ok", "FAILED", "not run"] = "ok"
+        if needs and not self.succeeded(needs):
+            outcome, shown = "not run", f"not run: needs {needs}"
+        else:
+            try:
+                shown = action()
+            except Exception as raised:  # noqa: BLE001 it is a result
+                outcome = "FAILED"
+                shown = f"FAILED: {raised if isinstance(raised, AssertionError) else traceback.format_exc()}"
+        print("    " + shown.rstrip().replace("\n", "\n    "), flush=True)
+        self.results.append(Result(step, outcome, time.monotonic() - started_at))
+        return outcome == "ok"
+
+    def succeeded(self, step: str) -> bool:
+        return any(result.step == step and result.outcome == "ok" for result in self.results)
+
+    def failed(self) -> bool:
+        return any(result.outcome == "FAILED" for result in self.results)
 
     def table(self) -> Iterator[str]:
         width = max(len(result.step) for result in self.results)
         for result in self.results:
-            yield f"{result.step:{width}}  {'FAILED' if result.error else 'ok':6}  {result.seconds:6.1f} s"
+            yield f"{result.step:{width}}  {result.outcome:7}  {result.seconds:6.1f} s"
+
+    def summary(self) -> str:
+        """Return a sentence with the numbers of steps, and the time that they took."""
+        counts = Counter(result.outcome for result in self.results)
+        seconds = f"in {sum(result.seconds for result in self.results):.0f} s"
+        if not self.failed():
+            return f"All steps passed {seconds}"
+        skipped = f", {counts['not run']} not run" if counts["not run"] else ""
+        return f"{counts['FAILED']} of {len(self.results)} steps failed{skipped} {seconds}"
 
 
 def main() -> int:
@@ -72,32 +97,27 @@ def main() -> int:
         return 2
     steps = Steps()
     with tempfile.TemporaryDirectory(prefix="deploy-check-") as folder:
-        try:
-            steps.take("Install MiniStack", lambda: f"Python: {interpreter()}", needed=True)
+        if steps.take("Install MiniStack", lambda: f"Python: {interpreter()}"):
             with (
                 Receiver() as receiver,
                 running(Path(folder) / "ministack") as ministack,
                 log_of_a_failure(ministack, steps),
             ):
                 take_all(steps, ministack, receiver, Path(folder))
-        except Stopped:
-            pass
-    print()
-    print("\n".join(steps.table()))
-    failed = [result.step for result in steps.results if result.error]
-    outcome = f"{len(failed)} of {len(steps.results)} steps failed" if failed else "All steps passed"
-    print(f"\n{outcome} in {sum(result.seconds for result in steps.results):.0f} s")
-    if failed and LOG.exists():
+    print("", *steps.table(), "", steps.summary(), sep="\n")
+    if steps.failed() and LOG.exists():
         print(f"The log of MiniStack: {LOG.relative_to(ROOT)}")
-    return int(bool(failed))
+    return int(steps.failed())
 
 
 def take_all(steps: Steps, ministack: MiniStack, receiver: Receiver, folder: Path) -> None:
     stack, project = Stack(ministack.url, NAME, {"AllowPrivateAddresses": "true"}), folder / "project"
     samples = Samples(stack, ministack.recorder, receiver)
 
-    def build() -> None:
+    def build() -> str:
         sam(ministack.url, "build", cwd=copy_project(project))
+        built = sorted(each.name for each in (project / ".aws-sam" / "build").iterdir() if each.is_dir())
+        return f"built {', '.join(built)}"
 
     def deploy() -> str:
         stack.deploy(project)
@@ -123,22 +143,25 @@ def take_all(steps: Steps, ministack: MiniStack, receiver: Receiver, folder: Pat
         both.create(folder / "versions")
         return versions.check(both)
 
+    def check(check_samples: Callable[[], None]) -> str:
+        check_samples()
+        return str(check_samples.__doc__)
+
     def delete() -> None:
         sam(ministack.url, "delete", "--stack-name", NAME, "--no-prompts", "--region", REGION, cwd=project)
 
-    steps.take("Build for this machine: sam build", build, needed=True)
-    steps.take(f"Deploy the stack {NAME}: sam deploy", deploy, needed=True)
-    steps.take("Send samples: each queue, each outcome", send_samples)
+    steps.take(BUILD, build)
+    steps.take(DEPLOY, deploy, needs=BUILD)
+    steps.take(SAMPLES, send_samples, needs=DEPLOY)
     checks = (samples.check_orders, samples.check_ledger, samples.check_digest, samples.check_webhooks)
-    for check in (*checks, samples.check_rights):
-        name = check.__name__.removeprefix("check_")
-        steps.take(f"Check {name}", lambda check=check: check() or check.__doc__)  # type: ignore[misc]
-    steps.take("Check TLS", lambda: samples.check_tls(ministack.url_without_tls))
-    steps.take("Deploy changed code under load", lambda: update.check(stack, ministack.recorder, project))
-    steps.take("Retry a dead letter: tarry failed retry", lambda: update.check_retried_dead_letter(stack))
-    steps.take("Deploy a second stack beside it", second_stack)
+    for each in (*checks, samples.check_rights):
+        steps.take(f"Check {each.__name__.removeprefix('check_')}", partial(check, each), needs=SAMPLES)
+    steps.take("Check TLS", lambda: samples.check_tls(ministack.url_without_tls), needs=DEPLOY)
+    steps.take(LOADED, lambda: update.check(stack, ministack.recorder, project), needs=DEPLOY)
+    steps.take("Retry a dead letter: tarry failed retry", lambda: update.check_retried_dead_letter(stack), needs=LOADED)
+    steps.take("Deploy a second stack beside it", second_stack, needs=DEPLOY)
     steps.take(f"Run tarry {versions.OLDER} beside this version", two_versions)
-    steps.take("Delete the stack: sam delete", lambda: deletion.check(stack, delete))
+    steps.take("Delete the stack: sam delete", lambda: deletion.check(stack, delete), needs=DEPLOY)
 
 
 @contextmanager
@@ -147,7 +170,7 @@ def log_of_a_failure(ministack: MiniStack, steps: Steps) -> Iterator[None]:
     try:
         yield
     finally:
-        if any(result.error for result in steps.results):
+        if steps.failed():
             shutil.copy(ministack.log, LOG)
 
 

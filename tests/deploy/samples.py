@@ -192,6 +192,7 @@ class Samples:
 
     def check_rights(self) -> None:
         """The roles allow each request that the functions made, and no function missed a right."""
+        require(self.recorder.requests, "no function made a request, so nothing is known about the rights of the roles")
         refused = [
             f"{request.operation}: {request.response.get('message', request.status)}"
             for request in self.recorder.requests

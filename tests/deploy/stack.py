@@ -149,9 +149,11 @@ class Stack:
         mappings = [mapping["UUID"] for mapping in function.list_event_source_mappings()["EventSourceMappings"]]
         for mapping in mappings:
             function.update_event_source_mapping(UUID=mapping, Enabled=False)
-        yield
-        for mapping in mappings:
-            function.update_event_source_mapping(UUID=mapping, Enabled=True)
+        try:
+            yield
+        finally:
+            for mapping in mappings:
+                function.update_event_source_mapping(UUID=mapping, Enabled=True)
 
     def send(self, queue: str, record: dict[str, Any]) -> str:
         """Send a record of an SQS event to the queue of this URL; return the message id."""

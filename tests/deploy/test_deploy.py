@@ -2,10 +2,13 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.deploy import deletion
+from tests.deploy.__main__ import SAMPLES, Steps
 from tests.deploy.ministack import running
 from tests.deploy.project import copy_project, make
 from tests.deploy.receiver import Receiver
@@ -30,3 +33,34 @@ def test_each_function_of_the_deployed_stack_works_retries_and_rejects(tmp_path:
         samples.check_rights()
         samples.check_tls(ministack.url_without_tls)
         deletion.check(stack, stack.delete)
+
+
+def test_a_step_is_not_run_if_the_step_that_it_needs_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> str:
+        raise AssertionError("2 messages are not settled")
+
+    steps = Steps()
+    steps.take("Deploy", lambda: "CREATE_COMPLETE")
+    steps.take(SAMPLES, fail, needs="Deploy")
+    steps.take("Check orders", fail, needs=SAMPLES)
+    steps.take("Check what needs the orders", fail, needs="Check orders")
+    lines = ["CREATE_COMPLETE", "FAILED: 2 messages are not settled", f"not run: needs {SAMPLES}"]
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()[1::2]][:3] == lines
+    assert [result.outcome for result in steps.results] == ["ok", "FAILED", "not run", "not run"]
+    assert steps.summary() == "1 of 4 steps failed, 2 not run in 0 s"
+
+
+def test_mappings_are_enabled_again_after_an_error_and_rights_need_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    enabled = []
+    function = SimpleNamespace(
+        list_event_source_mappings=lambda: {"EventSourceMappings": [{"UUID": "1"}]},
+        update_event_source_mapping=lambda UUID, Enabled: enabled.append(Enabled),
+    )
+    monkeypatch.setattr(Stack, "client", lambda *_: function)
+    stack = Stack("http://127.0.0.1:1", "shop")
+    with pytest.raises(KeyError), stack.stopped():
+        raise KeyError
+    assert enabled == [False, True]
+    samples = Samples(stack, cast(Any, SimpleNamespace(requests=[])), cast(Any, None))
+    with pytest.raises(AssertionError, match="no function made a request"):
+        samples.check_rights()

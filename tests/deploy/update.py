@@ -48,8 +48,8 @@ def check(stack: Stack, recorder: Recorder, project: Path) -> str:
     return f"{len(sent)} messages sent during the update, all handled; the one in flight was written {writes} times"
 
 
-def check_retried_dead_letter(stack: Stack) -> None:
-    """Send the dead letter back with `tarry failed retry`: the new code accepts it."""
+def check_retried_dead_letter(stack: Stack) -> str:
+    """Send the dead letter back with `tarry failed retry`, and check that the new code accepts it; return a line."""
     tarry = str(Path(sys.executable).with_name("tarry"))
     where = 'body.currency = "XTS"'
     environment = {**KEYS, "AWS_ENDPOINT_URL": stack.url, "PATH": str(Path(tarry).parent)}
@@ -58,6 +58,7 @@ def check_retried_dead_letter(stack: Stack) -> None:
     require("o-3004" in {item["order_id"] for item in stack.table("OrdersTable")}, "o-3004 is not in the table")
     left = [message.body for message in stack.messages(stack.outputs["OrdersDeadLettersUrl"])]
     expect("dead letters of o-3004", [body for body in left if "o-3004" in str(body)], [])
+    return "o-3004 is in the table, and no longer a dead letter"
 
 
 def accept_the_currency(project: Path) -> None:

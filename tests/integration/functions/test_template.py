@@ -4,12 +4,14 @@
 """
 
 import json
+import logging
 import re
 import shlex
 import subprocess
 import sysconfig
 import tomllib
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -17,11 +19,14 @@ from typing import Any
 
 import pytest
 import typer
+from awslambdaric.lambda_runtime_log_utils import JsonFormatter
 
 from tarry import RetryPolicy
 from tarry.cli.app import app
 from tarry.policy.backoff import bounds_of
 from tarry.policy.retry_policy import STANDARD_BACKOFF
+from tarry.simulator.sqs.queue_context import IN_FLIGHT_LIMIT
+from tarry.telemetry.logs import Log, LogOptions
 from tarry.template.document import load_document
 from tarry.template.intrinsics import Intrinsics
 from tests.translation import ROOT, translated
@@ -48,11 +53,16 @@ EMITTED = {
     "AWS/Lambda": {"ConcurrentExecutions", "Duration", "Errors", "Invocations", "Throttles"},
 }
 """The metrics that AWS emits, by namespace (from its documentation of SQS and Lambda). tarry itself emits none."""
+ERROR_LINES = '{ ($.level = "ERROR") && ($.message != "dead_lettered *") }'
 DIMENSION = {"AWS/SQS": "QueueName", "AWS/Lambda": "FunctionName"}
 
 NAME_PROPERTIES = re.compile(r"(Queue|Table|Bucket|Function|Role|Alarm|LogGroup|Dashboard|Layer|Topic)?Name")
 """The properties that give a resource a physical name."""
-HOLDS_DATA = {"AWS::SQS::Queue", "AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SecretsManager::Secret"}
+KEPT = {
+    *("AWS::SQS::Queue", "AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SecretsManager::Secret"),
+    *("AWS::SQS::QueuePolicy", "AWS::S3::BucketPolicy"),
+}
+"""Types that hold data, and the policies of these."""
 
 
 def scope(**given: str) -> Intrinsics:
@@ -257,12 +267,16 @@ def test_only_webhooks_may_send_a_message_to_its_own_queue_any_number_of_times_a
     assert function.get("Environment", {}).get("Variables", {}).get("TARRY_RECURSIVE_LOOP") == expected
 
 
-def test_the_bucket_is_encrypted_private_and_deletes_old_objects() -> None:
+def test_the_bucket_is_encrypted_private_refuses_requests_without_tls_and_deletes_old_objects() -> None:
     bucket = properties("DigestBucket")
     [encryption] = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     assert encryption["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
     assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
     assert len(bucket["PublicAccessBlockConfiguration"]) == 4
+    [statement] = properties("DigestBucketPolicy")["PolicyDocument"]["Statement"]
+    assert (statement["Effect"], statement["Principal"], statement["Action"]) == ("Deny", "*", "s3:*")
+    assert len(statement["Resource"]) == 2  # the bucket and its objects
+    assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
     [rule] = bucket["LifecycleConfiguration"]["Rules"]
     assert rule["Status"] == "Enabled"
     assert rule["ExpirationInDays"] == 90
@@ -301,9 +315,16 @@ def alarm(name: str, **given: str) -> dict[str, Any]:
 
 
 def metric(name: str) -> tuple[str, str, str]:
-    """Return the namespace, the metric and the resource of an alarm."""
-    [dimension] = alarm(name)["Dimensions"]
-    return alarm(name)["Namespace"], alarm(name)["MetricName"], target(dimension["Value"])
+    """Return the namespace, the metric and the resource of an alarm; of error lines, the log group is the resource."""
+    found = alarm(name)
+    if "Dimensions" not in found:
+        [filtered] = [properties(each) for each in of_type("AWS::Logs::MetricFilter") if each == found["MetricName"]]
+        [counted] = filtered["MetricTransformations"]
+        assert (counted["MetricNamespace"], counted["MetricName"]) == (found["Namespace"], found["MetricName"])
+        assert (filtered["FilterPattern"], counted["MetricValue"]) == (ERROR_LINES, "1")
+        return found["Namespace"], "lines", target(filtered["LogGroupName"])
+    [dimension] = found["Dimensions"]
+    return found["Namespace"], found["MetricName"], target(dimension["Value"])
 
 
 def test_each_consumer_has_its_alarms(function: dict[str, Any], mapping: dict[str, Any], queue: dict[str, Any]) -> None:
@@ -313,8 +334,30 @@ def test_each_consumer_has_its_alarms(function: dict[str, Any], mapping: dict[st
         ("AWS/SQS", "ApproximateAgeOfOldestMessage", target(mapping["Queue"])),
         ("AWS/Lambda", "Errors", function["logical_id"]),
         ("AWS/Lambda", "Throttles", function["logical_id"]),
+        ("AWS/SQS", "ApproximateNumberOfMessagesNotVisible", target(mapping["Queue"])),
+        ("shop", "lines", target(function["LoggingConfig"]["LogGroup"])),
     }
-    assert len(of_type("AWS::CloudWatch::Alarm")) == 4 * len(FUNCTIONS)
+    assert len(of_type("AWS::CloudWatch::Alarm")) == 6 * len(FUNCTIONS)
+
+
+def test_the_error_lines_of_tarry_and_of_a_function_are_counted_except_those_of_dead_letters(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An unreadable signing key defers all webhooks, while Errors stays 0. Dead letters have an alarm of their own."""
+    log = Log("orders", LogOptions())
+    log.problem("unhandled", "no failure step handled the message")
+    log.problem("dead_lettered", "the message is in orders-dlq")
+    log.problem("missing_permission", "the role lacks a right", level=logging.WARNING)
+    logging.getLogger("signing_key").error("No webhook is sent")
+    lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]  # as Lambda shows them
+    errors = [line["message"] for line in lines if line["level"] == "ERROR"]
+    assert len(lines) == 4
+    assert [fnmatchcase(message, "dead_lettered *") for message in errors] == [False, True, False]
+
+
+def test_the_alarm_on_messages_in_flight_fires_before_the_limit_of_sqs() -> None:
+    for name in CONSUMERS:
+        assert alarm(f"{name}InFlightAlarm")["Threshold"] == 100_000 < IN_FLIGHT_LIMIT
 
 
 @pytest.mark.parametrize("name", of_type("AWS::CloudWatch::Alarm"))
@@ -334,6 +377,7 @@ def test_an_alarm_notifies_the_topic_and_names_a_command_that_exists(name: str) 
                 known = known.commands[words.pop(0)]  # type: ignore[attr-defined]
             options = {option for each in known.params for option in each.opts}
             assert {word for word in words if word.startswith("-")} <= options
+            assert "--aws" not in words or "--stack" in words, "without it, the queues of other stacks are shown too"
         else:
             assert words[:2] in (["logs", "tail"], ["lambda", "get-account-settings"])
 
@@ -369,18 +413,30 @@ def test_the_dashboard_has_every_consumer_and_only_metrics_that_are_emitted() ->
 
 
 def test_the_metrics_of_alarms_are_emitted() -> None:
-    assert all(name in EMITTED[namespace] for namespace, name, _ in map(metric, of_type("AWS::CloudWatch::Alarm")))
+    metrics = [metric(name) for name in of_type("AWS::CloudWatch::Alarm")]
+    assert all(name in EMITTED[namespace] for namespace, name, _ in metrics if namespace.startswith("AWS/"))
 
 
 # names, tags, and what is kept
 
 
-def test_what_holds_data_is_kept_when_the_stack_is_deleted_and_goes_only_if_its_creation_fails() -> None:
+def test_what_holds_data_stays_with_its_policy_when_the_stack_is_deleted_and_goes_only_if_its_creation_fails() -> None:
     """If the first deployment fails, queues that were kept would be in the way of the second."""
     for name, resource in RESOURCES.items():
         kept = (resource.get("DeletionPolicy"), resource.get("UpdateReplacePolicy"))
-        holds_data = resource["Type"] in HOLDS_DATA
-        assert kept == (("RetainExceptOnCreate", "Retain") if holds_data else (None, None)), name
+        expected = ("RetainExceptOnCreate", "Retain") if resource["Type"] in KEPT else (None, None)
+        assert kept == expected, name
+
+
+def test_a_layer_version_goes_with_the_deployment_that_replaces_it() -> None:
+    layers = of_type("AWS::Serverless::LayerVersion")
+    assert {properties(name)["RetentionPolicy"] for name in layers} == {"Delete"}
+    policies = {
+        each.get("DeletionPolicy")
+        for each in translated()["Resources"].values()
+        if each["Type"] == "AWS::Lambda::LayerVersion"
+    }
+    assert policies == {"Delete"}
 
 
 def test_physical_names_begin_with_the_name_of_the_stack_unless_a_parameter_asks_for_plain_ones() -> None:
@@ -388,7 +444,7 @@ def test_physical_names_begin_with_the_name_of_the_stack_unless_a_parameter_asks
         name: value
         for name, resource in RESOURCES.items()
         for key, value in properties(name).items()
-        if NAME_PROPERTIES.fullmatch(key) and resource["Type"] != "AWS::IAM::Role"
+        if NAME_PROPERTIES.fullmatch(key) and resource["Type"] not in ("AWS::IAM::Role", "AWS::Logs::MetricFilter")
     }
     assert {*named} >= {*of_type("AWS::SQS::Queue"), "Dashboard", "TarryLayer", "OrdersLogGroup"}
     assert all(value.lstrip("/").startswith("shop") for value in named.values()), named
@@ -397,6 +453,9 @@ def test_physical_names_begin_with_the_name_of_the_stack_unless_a_parameter_asks
     assert {f"shop-{value}" for value in plain.values()} == {named[name] for name in plain}
     assert plain["OrdersQueue"] == "orders"
     assert plain["LedgerDeadLetters"] == "ledger-dlq.fifo"
+    text = PARAMETERS["PlainNames"]["Description"]
+    assert f"of at most {79 - max(map(len, plain.values()))} characters" in text  # a queue's name has at most 80
+    assert "replaces the queues by empty ones: their messages stay in the old queues" in text
 
 
 def test_what_belongs_to_a_consumer_has_a_tag_with_its_name() -> None:
@@ -477,12 +536,14 @@ def environments() -> Iterator[tuple[str, dict[str, Any]]]:
     return ((name, section) for name, section in config.items() if isinstance(section, dict))
 
 
-def test_samconfig_has_stacks_of_their_own_for_dev_and_prod_with_values_that_are_allowed() -> None:
+def test_samconfig_has_stacks_of_their_own_and_allowed_values_but_prod_is_refused_until_it_names_a_topic() -> None:
     sections = dict(environments())
     assert {*sections} == {"default", "dev", "prod"}
     assert len({section["global"]["parameters"]["stack_name"] for section in sections.values()}) == 3
     for section in sections.values():
         given = " ".join(each["parameters"].get("parameter_overrides", "") for each in section.values())
-        assert all(is_allowed(*each.split("=", 1)) for each in shlex.split(given))
+        refused = [each for each in shlex.split(given) if not is_allowed(*each.split("=", 1))]
+        # prod is not deployed before its alarms notify someone
+        assert refused == (["AlarmTopicArn=arn:aws:sns:REGION:ACCOUNT:TOPIC"] if section is sections["prod"] else [])
     for name in ("dev", "prod"):
         assert f"environment={name}" in sections[name]["deploy"]["parameters"]["tags"]

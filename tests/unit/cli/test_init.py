@@ -84,6 +84,9 @@ def test_only_the_names_differ_between_projects() -> None:
     own = [content.decode() for path, content in invoices.items() if not path.is_relative_to("layers")]
     assert not re.findall(r"(?i)orders\w+|my.?queue", "\n".join(own))
     assert "functions/my_invoices/app.py" in invoices[Path("README.md")].decode()
+    template = " ".join(orders[Path("template.yaml")].decode().split())  # a name in one form reads well too
+    assert "replace Orders in logical ids, orders in names and tags, and # orders in the directory" in template
+    assert "\n\nConditions:" in orders[Path("template.yaml")].decode()
 
 
 @pytest.mark.parametrize("existing", [["README.md", "layers/tarry/python/mine.py"], ["tests"], ["functions"]])
