@@ -40,6 +40,9 @@ _STATES: dict[Kind, State] = {
     "unhandled": State.WAITING_RETRY,
 }
 
+RUNS_ELSEWHERE = "in_progress"
+"""The reason of a message that waits in place, because another delivery of it may still run (SPEC K4)."""
+
 STOPS_ITS_GROUP = frozenset[Kind]({"retry", "defer", "wait", "release", "unhandled"})
 """Outcomes that leave the message in the queue: on FIFO, no message behind it in its group may run (SPEC H1)."""
 
@@ -161,6 +164,11 @@ class Outcome(Value):
     def wait(cls, delay: Delay) -> Outcome:
         """Keep the message invisible for the ``delay`` that is left: it was sent with a delay and is not due yet."""
         return cls("wait", delay, "not_due")
+
+    @classmethod
+    def wait_in_place(cls, delay: Delay) -> Outcome:
+        """Keep the message invisible in its queue: another delivery of it may still run."""
+        return cls("wait", delay, RUNS_ELSEWHERE)
 
     @classmethod
     def release(cls) -> Outcome:
