@@ -175,10 +175,6 @@ class Consumer(Generic[T]):
                 from tarry.sqs.acks import Acks
 
                 invocation.acks = Acks(invocation, self.log, waits=not self.is_async)
-            if self._idempotency is not None:
-                from tarry.idempotency.guard import Guard
-
-                run.guard = Guard(self._idempotency, invocation, self.log)
             runner = self._runner(run)
             if self.keepalive is None:
                 runner.run()
@@ -203,6 +199,10 @@ class Consumer(Generic[T]):
         return invocation.must_end_process
 
     def _runner(self, run: Run) -> Sequential | Concurrent | WholeBatch:
+        if self._idempotency is not None:
+            from tarry.idempotency.guard import Guard
+
+            run.guard = Guard(self._idempotency, run.invocation, self.log)
         if self._takes_batch:
             from tarry.execution.whole_batch import WholeBatch
 

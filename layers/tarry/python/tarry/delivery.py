@@ -17,7 +17,6 @@ from tarry.verdict import ACK, Verdict, name_of_verdict
 
 if TYPE_CHECKING:
     from datetime import datetime
-
     from typing import Protocol
 
     from tarry.envelope.attribute import Envelope, FailureRecord

@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Any
 from tarry.errors import ConfigurationError
 from tarry.idempotency.answers import Answer, NoAnswer, answer_to_task, answers_of
 from tarry.idempotency.records import Found, Records
+from tarry.idempotency.setting import LONGEST_RETENTION_SECONDS
 from tarry.message import delivery_of
+from tarry.sqs.client import Requests
+from tarry.sqs.lookups import Lookups
 from tarry.sqs.refusals import error_code, is_denied
 from tarry.support.causes import is_a, text_of
 from tarry.telemetry.logs import INFO, WARNING
@@ -180,6 +183,8 @@ class Guard:
         if self._gave_no_answer:
             error: Exception | None = None
         elif (error := self._ended(claim, is_done=is_done)) is None:
+            if is_done:
+                self._warn_of_short_life(claim.delivery)
             return
         if is_done:
             text = (
@@ -218,6 +223,20 @@ class Guard:
             self._note(error)
             return error
         return None
+
+    def _warn_of_short_life(self, delivery: Delivery) -> None:
+        """Warn once per cold start and queue of records that live shorter than the queue's messages."""
+        seconds, world = self._idempotency.seconds, self._invocation.world
+        if seconds >= LONGEST_RETENTION_SECONDS or not world.first_time(f"life of records of {delivery.queue}"):
+            return
+        retention = Lookups(Requests(self._invocation), self._log).source(delivery.source).retention
+        if retention is not None and seconds < retention:
+            text = (
+                f"Idempotency records live {seconds} seconds, and {delivery.queue} keeps messages for {retention}. A "
+                "message that is delivered again after its record has expired runs a second time. Set "
+                f"expires_after_seconds of the layer's IdempotencyConfig to {retention} or more."
+            )
+            self._log.problem("records_too_short", text, level=WARNING)
 
     # faults of the table
 
