@@ -15,6 +15,10 @@ from tests.wire import client_error
 TABLE = "idempotency"
 
 
+def no_fault(operation: str, is_applied: bool) -> None:
+    """Let a request succeed."""
+
+
 class Table:
     """The table, and the persistence layer for it."""
 
@@ -25,7 +29,7 @@ class Table:
         self.client = boto3.client("dynamodb", config=config, **login)  # type: ignore[call-overload]
         self.operations: list[str] = []
         """The operations that were requested."""
-        self.fault: Callable[[str, bool], Exception | None] = lambda operation, is_applied: None
+        self.fault: Callable[[str, bool], Exception | None] = no_fault
         """Returns the error of a request: of one that is refused, or of one whose answer is lost (it is applied)."""
         self.client.meta.events.register("before-call.dynamodb", self._before)
         self.client.meta.events.register("after-call.dynamodb", self._after)
@@ -37,6 +41,11 @@ class Table:
             KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
             BillingMode="PAY_PER_REQUEST",
         )
+
+    def delete(self) -> None:
+        self._plain.delete_table(TableName=TABLE)
+        self.operations.clear()
+        self.fault = no_fault
 
     def layer(self, **config: Any) -> DynamoDBPersistenceLayer:
         """Return a layer, configured if there is any configuration."""
@@ -72,10 +81,18 @@ class Table:
 
 
 @contextmanager
-def table(key: str = "id") -> Iterator[Table]:
-    """Provide a table in moto."""
+def tables() -> Iterator[Table]:
+    """Provide moto with a `Table` that is not made yet; all tests of a module share it, since this takes a while."""
     with mock_aws():
-        made = Table()
-        made.make(key)
         give_powertools_the_time()
-        yield made
+        yield Table()
+
+
+@contextmanager
+def made(shared: Table, key: str = "id") -> Iterator[Table]:
+    """Make the table, and delete it in the end."""
+    shared.make(key)
+    try:
+        yield shared
+    finally:
+        shared.delete()

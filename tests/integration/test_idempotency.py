@@ -31,23 +31,29 @@ from tarry.envelope.attribute import body_sum
 from tarry.idempotency import answers
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
-from tests.tables import TABLE, Table, table
+from tests.tables import TABLE, Table, made, tables
 from tests.wire import Queue, Wire, client_error
 
 DAY = 86_400
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Table]:
+    with tables() as made_later:
+        yield made_later
+
+
 @pytest.fixture
-def records() -> Iterator[Table]:
-    with table() as made:
-        yield made
+def records(shared: Table) -> Iterator[Table]:
+    with made(shared) as table:
+        yield table
 
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
     queue = Queue(dead_letter="orders-dlq")
-    with Wire(queues={"orders": queue, "orders.fifo": queue}) as made:
-        yield made
+    with Wire(queues={"orders": queue, "orders.fifo": queue}) as sqs:
+        yield sqs
 
 
 class Handler:
@@ -297,29 +303,27 @@ def test_a_claim_whose_answer_is_lost_is_removed_when_the_message_fails(
     assert records.statuses() == {"orders#fails-2": "INPROGRESS"}
 
 
-def test_the_clients_own_repetition_of_a_claim_is_not_another_delivery(wire: Wire) -> None:
-    with table() as records:
-        client = boto3.client(
-            "dynamodb",
-            region_name="us-east-1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-            config=Config(retries={"total_max_attempts": 2}),
-        )
-        calls: list[str] = []
+def test_the_clients_own_repetition_of_a_claim_is_not_another_delivery(records: Table, wire: Wire) -> None:
+    client = boto3.client(
+        "dynamodb",
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        config=Config(retries={"total_max_attempts": 2}),
+    )
+    calls: list[str] = []
 
-        def lose(response: Any = None, **_: Any) -> Any:
-            calls.append("PutItem")
-            return 0 if len(calls) == 1 else None  # botocore repeats the request at once
+    def lose(**_: Any) -> Any:
+        calls.append("PutItem")
+        return 0 if len(calls) == 1 else None  # botocore repeats the request at once
 
-        client.meta.events.register_first("needs-retry.dynamodb.PutItem", lose)
-        handler = Handler()
-        layer = DynamoDBPersistenceLayer(table_name=TABLE, boto3_client=client)
-        orders = handler.consumer("sync", idempotency=layer)
-        assert failed(orders(event(record({}, "a")), Context())) == []
-        assert len(calls) == 2
-        assert handler.ran == ["a"]
-        assert records.statuses() == {"orders#a": "COMPLETED"}
+    client.meta.events.register_first("needs-retry.dynamodb.PutItem", lose)
+    handler = Handler()
+    orders = handler.consumer("sync", idempotency=DynamoDBPersistenceLayer(table_name=TABLE, boto3_client=client))
+    assert failed(orders(event(record({}, "a")), Context())) == []
+    assert len(calls) == 2
+    assert handler.ran == ["a"]
+    assert records.statuses() == {"orders#a": "COMPLETED"}
 
 
 def test_a_table_that_does_not_answer_is_asked_once_in_an_invocation(
@@ -361,9 +365,9 @@ def test_a_record_that_cannot_be_removed_defers_the_message_until_the_deadline(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("key", [None, "order"])
 def test_a_table_that_is_missing_or_has_another_key_fails_the_message_and_says_so(
-    kind: str, key: str | None, wire: Wire, caplog: pytest.LogCaptureFixture
+    kind: str, key: str | None, shared: Table, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with table(key or "id") as records:
+    with made(shared, key or "id") as records:
         layer = records.layer()
         if key is None:
             layer.table_name = "nowhere"

@@ -12,17 +12,23 @@ import pytest
 from tarry import Consumer, Fixed, Message, batch_consumer, consumer
 from tarry.testing import Sandbox
 from tests.loglines import field, lines
-from tests.tables import Table, table
+from tests.tables import Table, made, tables
 from tests.wire import client_error
 
 SAYS_SO = ("unprotected", "completion_not_stored")
 """The log lines that say that a message may run twice."""
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Table]:
+    with tables() as made_later:
+        yield made_later
+
+
 @pytest.fixture
-def records() -> Iterator[Table]:
-    with table() as made:
-        yield made
+def records(shared: Table) -> Iterator[Table]:
+    with made(shared) as table:
+        yield table
 
 
 def orders(kind: str, records: Table, sandbox: Sandbox, done: list[str]) -> Consumer[Any]:
@@ -50,18 +56,15 @@ def orders(kind: str, records: Table, sandbox: Sandbox, done: list[str]) -> Cons
                 message.fail(error)
 
     settings: Any = {"idempotency": records.layer(), "name": kind, "backoff": Fixed(20), "max_attempts": 10}
-    match kind:
-        case "batch":
-            return batch_consumer(**settings)(batch)
-        case "async":
-            return consumer(concurrency=5, **settings)(runs_async)
-        case "threads":
-            return consumer(concurrency=5, **settings)(sync)
-    return consumer(**settings)(sync)
+    if kind == "batch":
+        return batch_consumer(**settings)(batch)
+    return consumer(concurrency=1 if kind == "sync" else 5, **settings)(runs_async if kind == "async" else sync)
 
 
 @pytest.mark.parametrize("kind", ["sync", "threads", "async", "batch"])
-def test_a_killed_handlers_message_runs_again_after_the_functions_deadline(kind: str, records: Table) -> None:  # SPEC K4
+def test_a_killed_handlers_message_runs_again_after_the_functions_deadline(
+    kind: str, records: Table
+) -> None:  # SPEC K4
     """A second delivery, 10 seconds after the first, waits for that deadline, not for the record's life of 14 days."""
     with Sandbox() as sandbox:
         done: list[str] = []
@@ -78,7 +81,7 @@ def test_a_killed_handlers_message_runs_again_after_the_functions_deadline(kind:
         assert sandbox.messages("orders-dlq") == []
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", ["sync", "threads", "async", "batch"])
 def test_no_message_is_lost_while_the_table_fails_and_one_that_runs_twice_is_named_in_the_log(
     kind: str, seed: int, records: Table, caplog: pytest.LogCaptureFixture

@@ -200,9 +200,9 @@ class Consumer(Generic[T]):
 
     def _runner(self, run: Run) -> Sequential | Concurrent | WholeBatch:
         if self._idempotency is not None:
-            from tarry.idempotency.guard import Guard
+            from tarry.idempotency.claims import Claims
 
-            run.guard = Guard(self._idempotency, run.invocation, self.log)
+            run.claims = Claims(self._idempotency, run.invocation, self.log)
         if self._takes_batch:
             from tarry.execution.whole_batch import WholeBatch
 

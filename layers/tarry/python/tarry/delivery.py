@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tarry.outcome import Outcome
     from tarry.support.arn import QueueArn
 
-    class Claim(Protocol):
-        """A message's record in progress (`tarry.idempotency.guard`)."""
+    class EndsWithOutcome(Protocol):
+        """A message's record in progress (`tarry.idempotency.claims`)."""
 
         seconds_elsewhere: int | None
 
@@ -48,7 +48,7 @@ class Delivery:
     """Whether its handler has ended: a later verdict is ignored."""
     outcome: Outcome | None = None
     """The outcome that tarry decided on."""
-    claim: Claim | None = None
+    claim: EndsWithOutcome | None = None
     """Its idempotency record, from before its handler runs until its outcome is known; None without idempotency."""
     is_settled = False
     """Whether no request is left to make for the message."""

@@ -166,11 +166,6 @@ class Outcome(Value):
         return cls("wait", delay, "not_due")
 
     @classmethod
-    def wait_in_place(cls, delay: Delay) -> Outcome:
-        """Keep the message invisible in its queue: another delivery of it may still run."""
-        return cls("wait", delay, RUNS_ELSEWHERE)
-
-    @classmethod
     def release(cls) -> Outcome:
         """Return the message unrun, visible immediately."""
         return cls("release", 0)

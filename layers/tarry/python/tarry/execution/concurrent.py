@@ -123,7 +123,7 @@ class Concurrent:
     @property
     def _places_taken(self) -> int:
         """How many messages run, or have run and their claims are being ended."""
-        return self._jobs.taken + (0 if self._run.guard is None else self._background.under_way)
+        return self._jobs.taken + (0 if self._run.claims is None else self._background.under_way)
 
     @property
     def _has_waiting_groups(self) -> bool:

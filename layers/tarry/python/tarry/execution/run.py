@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tarry.policy.step_lists import FailureSteps
     from tarry.telemetry.logs import Log
 
-    class Guard(Protocol):
-        """The idempotency of one invocation (`tarry.idempotency.guard`)."""
+    class ClaimsMessages(Protocol):
+        """The idempotency of one invocation (`tarry.idempotency.claims`)."""
 
         def claim(self, message: Message[Any], /) -> bool: ...
 
@@ -86,7 +86,7 @@ class Run:
     """Whether this thread may make the requests of a FIFO message: not if that blocks other handlers."""
     made_verdicts: Verdicts | None = None
     """The `verdicts` if they were made."""
-    guard: Guard | None = None
+    claims: ClaimsMessages | None = None
     """Claims messages before they run; None without ``idempotency``."""
 
     def __init__(self, handling: Handling, invocation: Invocation, pending: Records) -> None:
@@ -196,7 +196,7 @@ class Run:
 
         With ``idempotency``, it then claims the message, and does not run one that was done or runs elsewhere.
         """
-        function = self.handling.function if self.guard is None else self._guarded(self.guard)
+        function = self.handling.function if self.claims is None else self._claiming(self.claims)
         if self.invocation.payload_reader is None:
             return function
 
@@ -206,16 +206,16 @@ class Run:
 
         return validated
 
-    def _guarded(self, guard: Guard) -> Callable[[Message[Any]], Any]:
+    def _claiming(self, claims: ClaimsMessages) -> Callable[[Message[Any]], Any]:
         function = self.handling.function
 
-        def guarded(message: Message[Any]) -> Any:
-            return function(message) if guard.claim(message) else None
+        def claiming(message: Message[Any]) -> Any:
+            return function(message) if claims.claim(message) else None
 
-        async def guarded_async(message: Message[Any]) -> Any:
-            return await function(message) if await guard.claim_async(message) else None
+        async def claiming_async(message: Message[Any]) -> Any:
+            return await function(message) if await claims.claim_async(message) else None
 
-        return guarded_async if self.handling.is_async else guarded
+        return claiming_async if self.handling.is_async else claiming
 
     def waits(self, message: Message[Any]) -> bool:
         """Return whether a message is not due yet; if so, keep it invisible until then instead of running it."""

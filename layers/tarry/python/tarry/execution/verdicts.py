@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tarry.execution.awaiting_facts import Awaiting, AwaitingFacts
 from tarry.execution.groups import Groups
 from tarry.execution.outcomes import DONE, Outcomes
-from tarry.outcome import Outcome
+from tarry.outcome import RUNS_ELSEWHERE, Outcome
 from tarry.policy.decision import Decision, ask_steps, decide
 from tarry.policy.failure import Failure, StepContext
 from tarry.policy.steps import RESERVE_SECONDS
@@ -131,7 +131,7 @@ class Verdicts:
         delivery.is_closed = True
         if delivery.claim is not None and (seconds := delivery.claim.seconds_elsewhere) is not None:
             delivery.claim = None
-            waits = Decision(delivery, Outcome.wait_in_place(seconds), delivery.invocation.now())
+            waits = Decision(delivery, Outcome("wait", seconds, RUNS_ELSEWHERE), delivery.invocation.now())
             return self._take(waits, early=early)
         clock = delivery.invocation.world.clock
         began = clock.monotonic()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tarry.execution.background import Background
     from tarry.execution.batch_verdicts import BatchVerdicts
     from tarry.execution.jobs import Jobs
-    from tarry.execution.run import Guard, Run
+    from tarry.execution.run import ClaimsMessages, Run
     from tarry.message import Message
 
 
@@ -93,7 +93,7 @@ class WholeBatch:
         invocation = self._run.invocation
         invocation.batch = BatchVerdict(deletes_at_once=invocation.acks is not None)
         messages = self._messages()
-        if self._run.guard is None:  # else a message could come back while its record says that it runs
+        if self._run.claims is None:  # else a message could come back while its record says that it runs
             invocation.on_verdict = self._on_verdict
         return Batch(invocation.context, messages, invocation.batch) if messages else None
 
@@ -109,14 +109,14 @@ class WholeBatch:
                 continue
             if is_validated and not self._is_valid(message, messages):
                 continue
-            if not run.is_fifo or run.guard is None or self._claimed(run.guard, [message]):
+            if not run.is_fifo or run.claims is None or self._claimed(run.claims, [message]):
                 messages.append(message)
-        return messages if run.is_fifo or run.guard is None else self._claimed(run.guard, messages)
+        return messages if run.is_fifo or run.claims is None else self._claimed(run.claims, messages)
 
-    def _claimed(self, guard: Guard, messages: list[Message[Any]]) -> list[Message[Any]]:
+    def _claimed(self, claims: ClaimsMessages, messages: list[Message[Any]]) -> list[Message[Any]]:
         """Return the messages that may run; decide on those that were done before, run elsewhere, or have no key."""
         claimed: list[Message[Any]] = []
-        for message, error in zip(messages, guard.claim_all(messages), strict=True):
+        for message, error in zip(messages, claims.claim_all(messages), strict=True):
             delivery = delivery_of(message)
             if error is None and delivery.claim is not None and delivery.claim.seconds_elsewhere is None:
                 claimed.append(message)
@@ -176,8 +176,8 @@ class WholeBatch:
         if raised is not None:
             free_memory_of(raised)
         exit_if_forked(run.invocation.began_in, raised)
-        if run.guard is not None:
-            self._collect_claims(run.guard)
+        if run.claims is not None:
+            self._collect_claims(run.claims)
             self._verdicts.on_end(batch, raised)
             run.verdicts.outcomes.end_claims()
         elif raised is not None or not self._is_clean(batch):
@@ -188,7 +188,7 @@ class WholeBatch:
             for message in batch:
                 del run.pending[message.delivery_id]
 
-    def _collect_claims(self, guard: Guard) -> None:
+    def _collect_claims(self, claims: ClaimsMessages) -> None:
         """End the claims of a standard queue together; on FIFO, a message's outcome stops its group at once."""
         outcomes, collected = self._run.verdicts.outcomes, list[tuple[Callable[[], object], Callable[[object], None]]]()
         if self._run.is_fifo:
@@ -197,7 +197,7 @@ class WholeBatch:
         def end_claims() -> None:
             ending = collected.copy()
             collected.clear()
-            guard.end_all([work for work, _ in ending])
+            claims.end_all([work for work, _ in ending])
             for _, then in ending:
                 then(None)
 

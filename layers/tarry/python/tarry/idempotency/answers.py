@@ -18,12 +18,12 @@ MAX_REQUESTS = 10
 """The most requests at once: as many connections as a boto3 client has by default."""
 
 
-class NoAnswer(Exception):
+class TableSilent(Exception):
     """The table did not answer in time. The request may have been carried out."""
 
 
-class Answer:
-    """What a request returned or raised."""
+class TableAnswer:
+    """The result or the error of a request."""
 
     __slots__ = ("_error", "_result")
 
@@ -36,11 +36,11 @@ class Answer:
             self._error = error
 
     @classmethod
-    def missing(cls, seconds: float) -> Answer:
+    def missing(cls, seconds: float) -> TableAnswer:
         """Return the answer that did not come."""
 
         def work() -> None:
-            raise NoAnswer(f"no answer within {seconds:.1f} seconds")
+            raise TableSilent(f"no answer within {seconds:.1f} seconds")
 
         return cls(work)
 
@@ -56,7 +56,7 @@ def patience(invocation: Invocation) -> float:
     return min(PATIENCE_SECONDS, max(0.0, invocation.time_left() * PATIENCE_SHARE))
 
 
-def answers_of(works: Sequence[Callable[[], Any]], invocation: Invocation) -> list[Answer]:
+def answers_of(works: Sequence[Callable[[], Any]], invocation: Invocation) -> list[TableAnswer]:
     """Make requests, several at once, in other threads; return their answers. Blocks.
 
     When no answer comes for the time of `patience`, those that have not come are missing, and no more requests begin.
@@ -64,7 +64,7 @@ def answers_of(works: Sequence[Callable[[], Any]], invocation: Invocation) -> li
     threads = invocation.world.threads
     answered = threads.event()
     todo = deque(enumerate(works))
-    came: dict[int, Answer] = {}
+    came: dict[int, TableAnswer] = {}
 
     def make() -> None:
         while todo:
@@ -72,7 +72,7 @@ def answers_of(works: Sequence[Callable[[], Any]], invocation: Invocation) -> li
                 index, work = todo.popleft()
             except IndexError:  # another thread was faster
                 return
-            came[index] = Answer(work)
+            came[index] = TableAnswer(work)
             answered.set()
 
     for _ in range(min(MAX_REQUESTS, len(works))):
@@ -87,30 +87,30 @@ def answers_of(works: Sequence[Callable[[], Any]], invocation: Invocation) -> li
             return [came[index] for index in range(before)]
         if not answered.wait(seconds) and len(came) == before:
             todo.clear()
-            missing = Answer.missing(seconds)
+            missing = TableAnswer.missing(seconds)
             return [came.get(index, missing) for index in range(len(works))]
 
 
-async def answer_to_task(work: Callable[[], Any], invocation: Invocation) -> Answer:
+async def answer_to_task(work: Callable[[], Any], invocation: Invocation) -> TableAnswer:
     """Make a request in another thread while the event loop goes on; return its answer."""
     import asyncio
 
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[Answer] = loop.create_future()
+    done: asyncio.Future[TableAnswer] = loop.create_future()
 
-    def end(answer: Answer) -> None:
+    def end(answer: TableAnswer) -> None:
         if not done.done():
             done.set_result(answer)
 
     def make() -> None:
-        answer = Answer(work)
+        answer = TableAnswer(work)
         try:
             loop.call_soon_threadsafe(end, answer)
         except RuntimeError:
             return  # the loop is closed: it has stopped waiting
 
     seconds = patience(invocation)
-    timer = loop.call_later(seconds, lambda: end(Answer.missing(seconds)))
+    timer = loop.call_later(seconds, lambda: end(TableAnswer.missing(seconds)))
     try:
         invocation.world.threads.start(make)
     except RuntimeError:  # the process may have no more threads

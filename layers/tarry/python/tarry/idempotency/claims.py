@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tarry.errors import ConfigurationError
-from tarry.idempotency.answers import Answer, NoAnswer, answer_to_task, answers_of
+from tarry.idempotency.answers import TableAnswer, TableSilent, answer_to_task, answers_of
 from tarry.idempotency.records import Found, Records
 from tarry.idempotency.setting import LONGEST_RETENTION_SECONDS
 from tarry.message import delivery_of
@@ -44,13 +44,13 @@ ALWAYS_REFUSED = frozenset({"ResourceNotFoundException", "ValidationException"})
 """The errors of a table that is missing, or has another key."""
 
 
-class Claim:
+class MessageClaim:
     """A message's claim: its handler runs, or another delivery's does."""
 
-    __slots__ = ("_guard", "delivery", "in_progress_until", "is_certain", "is_held", "key", "seconds_elsewhere")
+    __slots__ = ("_claims", "delivery", "in_progress_until", "is_certain", "is_held", "key", "seconds_elsewhere")
 
-    def __init__(self, guard: Guard, delivery: Delivery, key: str, in_progress_until: int) -> None:
-        self._guard = guard
+    def __init__(self, claims: Claims, delivery: Delivery, key: str, in_progress_until: int) -> None:
+        self._claims = claims
         self.delivery = delivery
         self.key = key
         self.in_progress_until = in_progress_until
@@ -64,10 +64,10 @@ class Claim:
 
     def end(self, outcome: Outcome) -> None:
         """Complete the record of a message that is done; remove that of any other. Makes requests, and blocks."""
-        self._guard.end(self, is_done=outcome.kind in ("ack", "discard"))
+        self._claims.end(self, is_done=outcome.kind in ("ack", "discard"))
 
 
-class Guard:
+class Claims:
     """The claims of one invocation."""
 
     def __init__(self, idempotency: Idempotency, invocation: Invocation, log: Log) -> None:
@@ -118,7 +118,7 @@ class Guard:
                 errors[index] = error
         return errors
 
-    def _claimed(self, delivery: Delivery, ask: Callable[[Callable[[], Any]], Answer]) -> bool:
+    def _claimed(self, delivery: Delivery, ask: Callable[[Callable[[], Any]], TableAnswer]) -> bool:
         work = self._start(delivery)
         return self._may_run(delivery) if work is None else self._take(delivery, ask(work))
 
@@ -130,7 +130,7 @@ class Guard:
         now, left = invocation.now(), invocation.time_left()
         left = LONGEST_FUNCTION_SECONDS if left == math.inf else left
         until = int((now + left) * 1000) + invocation.world.random.randrange(1000)
-        claim = Claim(self, delivery, key, until)
+        claim = MessageClaim(self, delivery, key, until)
         if key in self._keys:  # another message of this batch with the same key runs
             claim.seconds_elsewhere = max(1, math.ceil(left))
         elif self._gave_no_answer:
@@ -146,7 +146,7 @@ class Guard:
     def _may_run(delivery: Delivery) -> bool:
         return delivery.claim is not None and delivery.claim.seconds_elsewhere is None
 
-    def _take(self, delivery: Delivery, answer: Answer) -> bool:
+    def _take(self, delivery: Delivery, answer: TableAnswer) -> bool:
         """Take the answer to a claim; return whether the handler may run."""
         claim: Any = delivery.claim
         try:
@@ -171,20 +171,20 @@ class Guard:
         claim.seconds_elsewhere = _seconds_until(found.in_progress_until, self._invocation.now())
         return False
 
-    def _drop(self, claim: Claim) -> None:
+    def _drop(self, claim: MessageClaim) -> None:
         self._keys.discard(claim.key)
         claim.delivery.claim = None
 
     # after the handler has returned
 
-    def end(self, claim: Claim, *, is_done: bool) -> None:
+    def end(self, claim: MessageClaim, *, is_done: bool) -> None:
         """Complete or remove the record of a claim. Blocks."""
         self._keys.discard(claim.key)
         if self._gave_no_answer:
             error: Exception | None = None
         elif (error := self._ended(claim, is_done=is_done)) is None:
             if is_done:
-                self._warn_of_short_life(claim.delivery)
+                self._warn_of_short_expiry(claim.delivery)
             return
         if is_done:
             text = (
@@ -200,15 +200,15 @@ class Guard:
             )
             self._log.problem("claim_not_removed", text, claim.delivery, error=error, level=WARNING, key=claim.key)
 
-    def end_all(self, claims: Sequence[Callable[[], object]]) -> None:
+    def end_all(self, ends: Sequence[Callable[[], object]]) -> None:
         """End several claims at once. Blocks."""
-        for answer in answers_of(claims, self._invocation):
+        for answer in answers_of(ends, self._invocation):
             try:
                 answer.result()
             except Exception as error:  # noqa: BLE001 the message is decided already
                 self._note(error)
 
-    def _ended(self, claim: Claim, *, is_done: bool) -> Exception | None:
+    def _ended(self, claim: MessageClaim, *, is_done: bool) -> Exception | None:
         """Make the request that ends a claim; return its error."""
         records = self._records
         if is_done:
@@ -224,7 +224,7 @@ class Guard:
             return error
         return None
 
-    def _warn_of_short_life(self, delivery: Delivery) -> None:
+    def _warn_of_short_expiry(self, delivery: Delivery) -> None:
         """Warn once per cold start and queue of records that live shorter than the queue's messages."""
         seconds, world = self._idempotency.seconds, self._invocation.world
         if seconds >= LONGEST_RETENTION_SECONDS or not world.first_time(f"life of records of {delivery.queue}"):
@@ -242,7 +242,7 @@ class Guard:
 
     def _note(self, error: Exception) -> None:
         """Note a table that does not answer; log a missing permission, once per cold start."""
-        if is_a(error, NoAnswer):
+        if is_a(error, TableSilent):
             self._gave_no_answer = True
         elif is_denied(error_code(error)):
             actions = "dynamodb:GetItem, PutItem, UpdateItem and DeleteItem"
