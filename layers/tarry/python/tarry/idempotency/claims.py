@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from tarry.errors import ConfigurationError
 from tarry.idempotency.answers import TableAnswer, TableSilent, answer_to_task, answers_of
@@ -129,7 +130,7 @@ class Claims:
         invocation, key = self._invocation, self._idempotency.key_of(delivery)
         now, left = invocation.now(), invocation.time_left()
         left = LONGEST_FUNCTION_SECONDS if left == math.inf else left
-        until = int((now + left) * 1000) + invocation.world.random.randrange(1000)
+        until = int((now + left) * 1000) + crc32(f"{invocation.request_id} {key}".encode()) % 1000
         claim = MessageClaim(self, delivery, key, until)
         if key in self._keys:  # another message of this batch with the same key runs
             claim.seconds_elsewhere = max(1, math.ceil(left))

@@ -86,5 +86,5 @@ class Records:
 
 
 def _is_own(found: Found, in_progress_until: int) -> bool:
-    """Return whether a record is this delivery's own: its time ends in the same millisecond, a part of it random."""
+    """Return whether a record is this delivery's own: its time ends in the same millisecond."""
     return not found.is_completed and found.in_progress_until == in_progress_until
