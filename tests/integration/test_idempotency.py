@@ -13,6 +13,12 @@ from aws_lambda_powertools.utilities.idempotency import (
     IdempotencyConfig,
     idempotent_function,
 )
+from aws_lambda_powertools.utilities.idempotency.exceptions import (
+    IdempotencyItemAlreadyExistsError,
+    IdempotencyItemNotFoundError,
+)
+from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
+from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 from botocore.config import Config
 
 from tarry import (
@@ -32,7 +38,7 @@ from tarry.idempotency import answers
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.tables import TABLE, Table, made, tables
-from tests.wire import Queue, Wire, client_error
+from tests.wire import Queue, RunningClock, Wire, client_error
 
 DAY = 86_400
 
@@ -154,6 +160,27 @@ def test_a_message_of_fifo_that_runs_elsewhere_stops_its_group(records: Table, w
         batch = event(*(record({}, each, "orders.fifo", group="a") for each in ["head", "next"]))
         assert failed(orders(batch, Context())) == ["head", "next"]
         assert handler.ran == []
+
+
+@pytest.mark.parametrize("kind", ["sync", "sync at once", "async", "async at once"])
+def test_the_messages_of_a_fifo_group_run_one_after_the_other_each_claim_ended(
+    kind: str, records: Table, wire: Wire
+) -> None:  # SPEC H1, K4
+    """The claim on a message is ended, and its dead letter sent, before the next message of its group is claimed."""
+    handler = Handler()
+    orders = handler.consumer(kind, idempotency=records.layer())
+    ids = ["acks-1", "rejects-1", "acks-2", "fails-1", "acks-3"]
+    groups = {"a": ids, "b": [f"{each}b" for each in ids]}
+    batch = event(*(record({}, each, "orders.fifo", group=group) for group in groups for each in groups[group]))
+    assert failed(orders(batch, Context())) == ["fails-1", "acks-3", "fails-1b", "acks-3b"]
+    for group in groups.values():
+        assert [each for each in handler.ran if each in group] == group[:4]
+    assert {key.partition("#")[2] for key in records.statuses()} == {"acks-1", "acks-2", "acks-1b", "acks-2b"}
+    started = [index for index, operation in enumerate(records.operations) if operation == "PutItem"]
+    most_at_once = 1 if "at once" not in kind else 2
+    for number, index in enumerate(started):
+        ended = len(records.operations[:index]) - number
+        assert number - ended < most_at_once
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -398,3 +425,58 @@ def test_what_is_not_a_layer_or_asks_for_validation_is_refused_at_import(records
         Handler().consumer("sync", idempotency="table")
     with pytest.raises(ConfigurationError, match="remove payload_validation_jmespath"):
         Handler().consumer("sync", idempotency=records.layer(payload_validation_jmespath="total"))
+
+
+# other layers, and handlers that do not end
+
+
+class Memory(BasePersistenceLayer):
+    """A layer that does not say which record it has found, as that for Redis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: dict[str, DataRecord] = {}
+
+    def _get_record(self, idempotency_key: str) -> DataRecord:
+        if idempotency_key not in self.items:
+            raise IdempotencyItemNotFoundError
+        return self.items[idempotency_key]
+
+    def _put_record(self, data_record: DataRecord) -> None:
+        if data_record.idempotency_key in self.items:
+            raise IdempotencyItemAlreadyExistsError
+        self.items[data_record.idempotency_key] = data_record
+
+    def _update_record(self, data_record: DataRecord) -> None:
+        self.items[data_record.idempotency_key] = data_record
+
+    def _delete_record(self, data_record: DataRecord) -> None:
+        del self.items[data_record.idempotency_key]
+
+
+def test_a_layer_of_ones_own_is_read_when_there_is_a_record(wire: Wire) -> None:
+    layer, handler = Memory(), Handler()
+    running = int((RECEIVED_AT + 20) * 1000)
+    layer.items["orders#elsewhere"] = DataRecord("orders#elsewhere", "INPROGRESS", in_progress_expiry_timestamp=running)
+    orders = handler.consumer("sync", idempotency=layer)
+    for _ in range(2):
+        orders(event(record({}, "a"), record({}, "elsewhere"), record({}, "fails")), Context())
+    assert handler.ran == ["a", "fails", "fails"]
+    assert wire.visibilities()["handle-elsewhere"] == 20
+    assert {key: item.status for key, item in layer.items.items()} == {
+        "orders#a": "COMPLETED",
+        "orders#elsewhere": "INPROGRESS",
+    }
+
+
+def test_the_record_of_an_abandoned_thread_stays_since_its_handler_may_still_run(wire: Wire) -> None:
+    finish, layer = threading.Event(), Memory()
+
+    def run(message: Message) -> None:
+        finish.wait(30)
+
+    orders = consumer(concurrency=2, timeout=0.05, idempotency=layer, name="orders")(run)
+    with Wire(clock=RunningClock()):
+        assert failed(orders(event(record({}, "hangs")), Context())) == ["hangs"]
+    finish.set()
+    assert layer.items["orders#hangs"].status == "INPROGRESS"
