@@ -11,9 +11,9 @@ twice. Only a table that is missing or has another key fails the message.
 from __future__ import annotations
 
 import math
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 from tarry.errors import ConfigurationError
 from tarry.idempotency.answers import TableAnswer, TableSilent, answer_to_task, answers_of
@@ -48,14 +48,25 @@ ALWAYS_REFUSED = frozenset({"ResourceNotFoundException", "ValidationException"})
 class MessageClaim:
     """A message's claim: its handler runs, or another delivery's does."""
 
-    __slots__ = ("_claims", "delivery", "in_progress_until", "is_certain", "is_held", "key", "seconds_elsewhere")
+    __slots__ = (
+        "_claims",
+        "delivery",
+        "expires_at",
+        "in_progress_until",
+        "is_certain",
+        "is_held",
+        "key",
+        "seconds_elsewhere",
+    )
 
-    def __init__(self, claims: Claims, delivery: Delivery, key: str, in_progress_until: int) -> None:
+    def __init__(self, claims: Claims, delivery: Delivery, key: str, in_progress_until: int, expires_at: int) -> None:
         self._claims = claims
         self.delivery = delivery
         self.key = key
         self.in_progress_until = in_progress_until
         """When the record stops to count if it is neither completed nor removed, in epoch milliseconds."""
+        self.expires_at = expires_at
+        """When the record expires, in epoch seconds: partly random, to recognize the record."""
         self.is_held = False
         """Whether the handler may run."""
         self.is_certain = False
@@ -130,8 +141,9 @@ class Claims:
         invocation, key = self._invocation, self._idempotency.key_of(delivery)
         now, left = invocation.now(), invocation.time_left()
         left = LONGEST_FUNCTION_SECONDS if left == math.inf else left
-        until = int((now + left) * 1000) + crc32(f"{invocation.request_id} {key}".encode()) % 1000
-        claim = MessageClaim(self, delivery, key, until)
+        until = int((now + left) * 1000)
+        expires_at = int(now + max(left, self._idempotency.seconds)) + int.from_bytes(os.urandom(2), "big")
+        claim = MessageClaim(self, delivery, key, until, expires_at)
         if key in self._keys:  # another message of this batch with the same key runs
             claim.seconds_elsewhere = max(1, math.ceil(left))
         elif self._gave_no_answer:
@@ -141,7 +153,7 @@ class Claims:
         if claim.is_held or claim.seconds_elsewhere is not None:
             return None
         self._keys.add(key)
-        return partial(self._records.begin, key, until, int(now + max(left, self._idempotency.seconds)))
+        return partial(self._records.begin, key, until, expires_at)
 
     @staticmethod
     def _may_run(delivery: Delivery) -> bool:
@@ -181,25 +193,24 @@ class Claims:
     def end(self, claim: MessageClaim, *, is_done: bool) -> None:
         """Complete or remove the record of a claim. Blocks."""
         self._keys.discard(claim.key)
-        if self._gave_no_answer:
-            error: Exception | None = None
-        elif (error := self._ended(claim, is_done=is_done)) is None:
+        error: Exception | None = None
+        if not self._gave_no_answer and (error := self._ended(claim, is_done=is_done)) is None:
             if is_done:
                 self._warn_of_short_expiry(claim.delivery)
             return
         if is_done:
             text = (
-                "The message is done, but its idempotency record could not be completed. If it is delivered again, its "
-                "handler runs a second time."
+                f"The message is done, but its idempotency record could not be completed{_because(error)}. If it is "
+                "delivered again, its handler runs a second time."
             )
-            self._log.problem("completion_not_stored", text, claim.delivery, error=error, level=WARNING, key=claim.key)
+            self._log.problem("completion_not_stored", text, claim.delivery, level=WARNING, key=claim.key)
         elif claim.is_certain:
             seconds = _seconds_until(claim.in_progress_until, self._invocation.now())
             text = (
-                f"The idempotency record could not be removed. It counts for another {seconds} seconds, the time left "
-                "of this invocation: until then the message is deferred when it comes back. It is not lost."
+                f"The idempotency record could not be removed{_because(error)}. It counts for another {seconds} "
+                "seconds, the time left of this invocation: until then the message is deferred when it comes back."
             )
-            self._log.problem("claim_not_removed", text, claim.delivery, error=error, level=WARNING, key=claim.key)
+            self._log.problem("claim_not_removed", text, claim.delivery, level=WARNING, key=claim.key)
 
     def end_all(self, ends: Sequence[Callable[[], object]]) -> None:
         """End several claims at once. Blocks."""
@@ -217,7 +228,7 @@ class Claims:
         elif claim.is_certain:
             work = partial(records.remove, claim.key)
         else:
-            work = partial(records.remove_own, claim.key, claim.in_progress_until)
+            work = partial(records.remove_own, claim.key, claim.in_progress_until, claim.expires_at)
         try:
             answers_of([work], self._invocation)[0].result()
         except Exception as error:  # noqa: BLE001 returned
@@ -255,10 +266,10 @@ class Claims:
 
     def _warn_unprotected(self, delivery: Delivery, error: Exception | None) -> None:
         text = (
-            f"{self._table} could not be asked, so the handler runs without a record: if the message is delivered "
-            "twice, it may run twice."
+            f"{self._table} could not be asked{_because(error)}, so the handler runs without a record: if the message "
+            "is delivered twice, it may run twice."
         )
-        self._log.problem("unprotected", text, delivery, error=error, level=WARNING)
+        self._log.problem("unprotected", text, delivery, level=WARNING)
 
     def _refused(self, error: Exception) -> str:
         why = text_of(error, MAX_ERROR_CHARACTERS)
@@ -276,6 +287,11 @@ class Claims:
     def _table(self) -> str:
         name = getattr(self._idempotency.layer, "table_name", None)
         return f"The idempotency table {name}" if isinstance(name, str) else "The idempotency store"
+
+
+def _because(error: Exception | None) -> str:
+    """Return the error for a log line, in parentheses; None if the table was not asked again."""
+    return f" ({'no answer before' if error is None else text_of(error, MAX_ERROR_CHARACTERS)})"
 
 
 def _seconds_until(milliseconds: int | None, now: float) -> int:

@@ -19,6 +19,8 @@ class Found(NamedTuple):
     is_completed: bool
     in_progress_until: int | None
     """When a record in progress may be replaced, in epoch milliseconds; None if that is unknown."""
+    expires_at: int | None = None
+    """When the record expires, in epoch seconds."""
 
 
 class Records:
@@ -41,7 +43,7 @@ class Records:
         except IdempotencyItemAlreadyExistsError as error:
             found = self._found(error.old_data_record) if error.old_data_record is not None else self.read(key)
             found = found or Found(is_completed=False, in_progress_until=0)  # gone in the meantime
-            return None if _is_own(found, in_progress_until) else found
+            return None if _is_own(found, in_progress_until, expires_at) else found
         return None
 
     def complete(self, key: str, expires_at: int) -> None:
@@ -52,10 +54,10 @@ class Records:
         """Remove a record that is this delivery's own."""
         self._layer._delete_record(self._record(key))
 
-    def remove_own(self, key: str, in_progress_until: int) -> None:
+    def remove_own(self, key: str, in_progress_until: int, expires_at: int) -> None:
         """Remove a record if it is this delivery's own."""
         found = self.read(key)
-        if found is not None and _is_own(found, in_progress_until):
+        if found is not None and _is_own(found, in_progress_until, expires_at):
             self.remove(key)
 
     def read(self, key: str) -> Found | None:
@@ -69,8 +71,12 @@ class Records:
 
     @staticmethod
     def _found(record: Any) -> Found:
-        until = record.in_progress_expiry_timestamp
-        return Found(record.status == COMPLETED, None if until is None else int(until))
+        until, expires_at = record.in_progress_expiry_timestamp, record.expiry_timestamp
+        return Found(
+            record.status == COMPLETED,
+            None if until is None else int(until),
+            None if expires_at is None else int(expires_at),
+        )
 
     @staticmethod
     def _record(key: str, status: str = "", expires_at: int | None = None, until: int | None = None) -> Any:
@@ -85,6 +91,7 @@ class Records:
         )
 
 
-def _is_own(found: Found, in_progress_until: int) -> bool:
-    """Return whether a record is this delivery's own: its time ends in the same millisecond."""
-    return not found.is_completed and found.in_progress_until == in_progress_until
+def _is_own(found: Found, in_progress_until: int, expires_at: int) -> bool:
+    """Return whether a record in progress is this delivery's own: no other one has the same two times."""
+    times = (found.in_progress_until, found.expires_at)
+    return not found.is_completed and times == (in_progress_until, expires_at)
