@@ -42,7 +42,9 @@ class Case:
 
 
 CASES = {
-    "OrdersFunction": Case({"ORDERS_TABLE": "orders"}, "orders", {"order": "o-NUMBER"}),
+    "OrdersFunction": Case(
+        {"ORDERS_TABLE": "orders", "IDEMPOTENCY_TABLE": "idempotency"}, "orders", {"order": "o-NUMBER"}
+    ),
     "LedgerFunction": Case({"ACCOUNTS_TABLE": "accounts", "ENTRIES_TABLE": "entries"}, "ledger", {"entry": "e-NUMBER"}),
     "DigestFunction": Case({"DIGEST_BUCKET": "digests"}, "digest", {"parcel": "p-NUMBER"}),
     "WebhooksFunction": Case(
@@ -84,7 +86,8 @@ def services() -> Iterator[str]:
         url = f"http://{host}:{port}"
         session = boto3.Session("testing", "testing", region_name="us-east-1")
         dynamodb = session.client("dynamodb", endpoint_url=url)
-        for table, key in (("orders", "order_id"), ("accounts", "account"), ("entries", "entry_id")):
+        tables = {"orders": "order_id", "idempotency": "id", "accounts": "account", "entries": "entry_id"}
+        for table, key in tables.items():
             dynamodb.create_table(
                 TableName=table,
                 BillingMode="PAY_PER_REQUEST",

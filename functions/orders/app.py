@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 import boto3
+from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from pydantic import BaseModel, Field, PositiveInt
@@ -23,6 +24,7 @@ THROTTLED = {"ProvisionedThroughputExceededException", "RequestLimitExceeded", "
 # Created at import, which runs with a full CPU on Lambda; in the first invocation it would take most of a second.
 # Two attempts instead of the default of botocore: retries from the queue wait without cost.
 dynamodb = boto3.client("dynamodb", config=Config(retries={"total_max_attempts": 2}))
+records = DynamoDBPersistenceLayer(table_name=os.environ["IDEMPOTENCY_TABLE"], boto3_client=dynamodb)
 
 
 class OrderLine(BaseModel):
@@ -59,6 +61,8 @@ class EarlierVersionMissing(Exception):
     max_attempts=4,
     backoff=Schedule([20, 600, 7200], jitter="equal"),  # seconds, minutes, hours
     fatal=OrderDeclined,
+    idempotency=records,  # no two deliveries of an event run at once, and none runs after it was done
+    name="orders",
 )
 def handler(message: Message[OrderVersion]) -> None:
     order = message.payload

@@ -27,6 +27,12 @@ POWERTOOLS = (ROOT / "layers/powertools/requirements.txt").read_text()
 
 @pytest.fixture
 def orders(dynamodb: DynamoDBServiceResource) -> Table:
+    dynamodb.create_table(
+        TableName="idempotency",
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+    )
     return dynamodb.create_table(
         TableName="orders",
         BillingMode="PAY_PER_REQUEST",
@@ -135,7 +141,7 @@ def test_requirements_of_a_function_are_built_for_lambda_on_any_machine_and_alwa
 
 
 def test_the_built_function_handles_its_sample_event(start: Start, aws: str, orders: Table) -> None:
-    with start("OrdersFunction", AWS_ENDPOINT_URL=aws, ORDERS_TABLE="orders") as api:
+    with start("OrdersFunction", AWS_ENDPOINT_URL=aws, ORDERS_TABLE="orders", IDEMPOTENCY_TABLE="idempotency") as api:
         assert api.invoke(sample("all-well")) == {"batchItemFailures": []}
 
     rows = orders.scan()["Items"]
@@ -146,7 +152,7 @@ def test_a_built_function_reports_failed_messages_and_handles_the_next_batch(
     start: Start, aws: str, orders: Table
 ) -> None:
     event = sample("orders")
-    with start("OrdersFunction", AWS_ENDPOINT_URL=aws, ORDERS_TABLE="orders") as api:
+    with start("OrdersFunction", AWS_ENDPOINT_URL=aws, ORDERS_TABLE="orders", IDEMPOTENCY_TABLE="idempotency") as api:
         first = api.invoke(event)
         second = api.invoke(sample("all-well"))
 
@@ -186,7 +192,7 @@ def test_a_function_without_a_model_does_not_need_powertools(start: Start, aws: 
 
 def test_an_event_that_is_not_from_sqs_is_a_function_error(start: Start, aws: str) -> None:
     with (
-        start("OrdersFunction", AWS_ENDPOINT_URL=aws, ORDERS_TABLE="orders") as api,
+        start("OrdersFunction", AWS_ENDPOINT_URL=aws, ORDERS_TABLE="orders", IDEMPOTENCY_TABLE="idempotency") as api,
         pytest.raises(FunctionError, match="InvalidEvent"),
     ):
         api.invoke(sample("not-sqs"))

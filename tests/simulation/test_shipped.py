@@ -81,7 +81,7 @@ def test_every_version_of_an_order_is_written_or_dead(seed: int) -> None:
     ]
     with deployed("orders", seed) as sandbox:
         dead = play(sandbox, "orders", sent)
-        written = {row["order_id"]: row["version"] for row in rows("Orders")}
+        written = {row["order_id"]: row["version"] for row in rows("OrdersTable")}
     missing = [each for each in sent if each["version"] > written.get(each["order"], 0) and each not in dead]
     assert missing == []
     assert written

@@ -27,6 +27,13 @@ def table() -> Table:
 @pytest.fixture
 def app(load: Callable[[str], ModuleType], table: Table, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setenv("ORDERS_TABLE", "orders")
+    monkeypatch.setenv("IDEMPOTENCY_TABLE", "idempotency")
+    boto3.client("dynamodb").create_table(
+        TableName="idempotency",
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+    )
     return load("orders")
 
 

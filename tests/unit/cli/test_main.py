@@ -58,7 +58,7 @@ def test_moto_is_needed_only_for_resources_that_it_creates(skip: list[str], monk
     result = tarry_without("moto", "local", "--event", "events/ledger.json", *skip)
     assert (result.returncode, result.stdout) == (2, "")
     last = result.stderr.splitlines(keepends=True)[-1]
-    assert last.startswith("tarry: tarry local needs moto for OrdersTable, AccountsTable, ")
+    assert last.startswith("tarry: tarry local needs moto for OrdersTable, OrdersIdempotencyTable, ")
     assert last.endswith(f"; install it with: {install_command('local,local-aws')}\n")
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tarry.execution.concurrent import Concurrent
     from tarry.execution.intake import Records
     from tarry.execution.whole_batch import WholeBatch
+    from tarry.idempotency.setting import Idempotency
     from tarry.policy.retry_policy import RetryPolicy
     from tarry.settings import AllSettings, BatchSettings, Settings
 
@@ -65,7 +66,7 @@ class Consumer(Generic[T]):
 
     # Slots, because functools.wraps would copy a __dict__ into the wrapper; __dict__ is for __name__ and the like.
     __slots__ = (
-        "__dict__", "_payload_reader", "_settings", "_takes_batch", "acks_eagerly", "concurrency",
+        "__dict__", "_idempotency", "_payload_reader", "_settings", "_takes_batch", "acks_eagerly", "concurrency",
         "fails_without_verdict", "function", "is_async", "isolate", "keepalive", "log", "name", "policy", "steps",
         "timeout",
     )  # fmt: skip
@@ -106,6 +107,11 @@ class Consumer(Generic[T]):
         self.__doc__ = getattr(function, "__doc__", None)
         self.name: str = settings.get("name") or self.__qualname__
         """The consumer's name in the log."""
+        self._idempotency: Idempotency | None = None
+        if (layer := settings.get("idempotency")) is not None:
+            from tarry.idempotency.setting import Idempotency
+
+            self._idempotency = Idempotency(layer, settings.get("name"), self.__qualname__)
         options = settings.get("log", LogOptions())
         if not isinstance(options, LogOptions):
             raise ConfigurationError(f"log takes LogOptions(...), got {options!r}")
@@ -193,6 +199,10 @@ class Consumer(Generic[T]):
         return invocation.must_end_process
 
     def _runner(self, run: Run) -> Sequential | Concurrent | WholeBatch:
+        if self._idempotency is not None:
+            from tarry.idempotency.claims import Claims
+
+            run.claims = Claims(self._idempotency, run.invocation, self.log)
         if self._takes_batch:
             from tarry.execution.whole_batch import WholeBatch
 

@@ -17,12 +17,20 @@ from tarry.verdict import ACK, Verdict, name_of_verdict
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from typing import Protocol
 
     from tarry.envelope.attribute import Envelope, FailureRecord
     from tarry.invocation import Invocation
     from tarry.message import Message
     from tarry.outcome import Outcome
     from tarry.support.arn import QueueArn
+
+    class EndsWithOutcome(Protocol):
+        """A message's record in progress (`tarry.idempotency.claims`)."""
+
+        seconds_elsewhere: int | None
+
+        def end(self, outcome: Outcome, /) -> None: ...
 
 
 class Delivery:
@@ -40,6 +48,8 @@ class Delivery:
     """Whether its handler has ended: a later verdict is ignored."""
     outcome: Outcome | None = None
     """The outcome that tarry decided on."""
+    claim: EndsWithOutcome | None = None
+    """Its idempotency record, from before its handler runs until its outcome is known; None without idempotency."""
     is_settled = False
     """Whether no request is left to make for the message."""
     is_done = False

@@ -40,6 +40,9 @@ _STATES: dict[Kind, State] = {
     "unhandled": State.WAITING_RETRY,
 }
 
+RUNS_ELSEWHERE = "in_progress"
+"""The reason of a message that waits in place, because another delivery of it may still run (SPEC K4)."""
+
 STOPS_ITS_GROUP = frozenset[Kind]({"retry", "defer", "wait", "release", "unhandled"})
 """Outcomes that leave the message in the queue: on FIFO, no message behind it in its group may run (SPEC H1)."""
 

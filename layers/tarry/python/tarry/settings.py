@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TypedDict
 
+    from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
+
     from tarry.payload.reader import EnvelopeName, PayloadReader
     from tarry.policy.backoff import Backoff
     from tarry.policy.failure import Step
@@ -56,6 +58,10 @@ class Settings(TypedDict, total=False):
     visibility of its own, so that a message that kills the process takes no other with it. No effect for a batch
     handler.
 
+    ``idempotency``: a persistence layer of Powertools, such as ``DynamoDBPersistenceLayer``. A message that was done is
+    acknowledged without running, and no two deliveries of it run at once. Its key is the consumer's name and the
+    message's id, or the ``event_key_jmespath`` that the layer is configured with, over the body.
+
     ``name``: the consumer's name in the log, by default the function's qualified name. ``log``: see `LogOptions`.
     """
 
@@ -73,6 +79,7 @@ class Settings(TypedDict, total=False):
     keepalive: float | None
     ack: Literal["on_return", "eager"]
     isolate: bool
+    idempotency: BasePersistenceLayer | None
     name: str | None
     log: LogOptions
 

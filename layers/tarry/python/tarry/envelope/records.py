@@ -43,7 +43,9 @@ def dead_letter_record(
     return _base(failure.delivery, origin or failure.delivery.source.text) | part
 
 
-def waiting_record(delivery: Delivery, carried: int, *, due: float | None) -> dict[str, Any]:
+def waiting_record(
+    delivery: Delivery, carried: int, *, due: float | None, note: Mapping[str, int | str]
+) -> dict[str, Any]:
     """Return the attribute of a copy that only waits: it has not failed now, and keeps its earlier failures."""
     envelope = delivery.envelope
     part: dict[str, Any] = {}
@@ -54,7 +56,7 @@ def waiting_record(delivery: Delivery, carried: int, *, due: float | None) -> di
         if earlier.attempts is not None:  # with the attempts that this copy carries, not those of earlier copies
             total = max(0, earlier.attempts - envelope.carried) + carried
             part["failure"]["attempts"] = min(MAX_TOTAL, total)
-    return _copy_base(delivery, carried, due, {}) | part
+    return _copy_base(delivery, carried, due, note) | part
 
 
 def copy_record(

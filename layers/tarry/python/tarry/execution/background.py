@@ -31,6 +31,9 @@ class Background:
     def connect(self, verdicts: Verdicts) -> None:
         """Have ``verdicts`` make its requests here if the handler is async."""
         verdicts.awaiting.wake = self._jobs.wake
+        if self._run.claims is not None and (settled := self._settled) is not None:
+            verdicts.outcomes.ending = self._make
+            verdicts.outcomes.claim_ended = lambda delivery: settled(delivery, None)
         if self._run.handling.is_async:
             verdicts.outcomes.in_background = self._make
             if self._settled is not None:

@@ -116,9 +116,14 @@ class Concurrent:
     def _start_jobs(self) -> bool:
         """Start runs up to the limit of ``concurrency``; return whether there is anything to wait for."""
         jobs = self._jobs
-        while jobs.taken < self._run.handling.concurrency and (job := self._next()) is not None:
+        while self._places_taken < self._run.handling.concurrency and (job := self._next()) is not None:
             jobs.start(job)
         return len(jobs) > 0 or self._background.under_way > 0 or self._has_waiting_groups
+
+    @property
+    def _places_taken(self) -> int:
+        """How many messages run, or have run and their claims are being ended."""
+        return self._jobs.taken + (0 if self._run.claims is None else self._background.under_way)
 
     @property
     def _has_waiting_groups(self) -> bool:
@@ -188,6 +193,8 @@ class Concurrent:
             self._not_started.release_all()
         else:
             self._background.connect(run.verdicts)
+            if job.is_abandoned:
+                delivery_of(message).claim = None  # the handler may still run: its record counts until the deadline
             rerun = run.decide(message, raised, job.tries, ended_at=job.ended_at or None, early=not job.is_abandoned)
             if rerun is not None:
                 return self._reruns.append(rerun)

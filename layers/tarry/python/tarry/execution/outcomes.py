@@ -59,6 +59,12 @@ class Outcomes:
         """Makes a request: in this thread, or in another one if handlers must continue."""
         self.settled: Callable[[Delivery, Rerun | None], None] = nothing
         """Called after the request of a FIFO message: its group may continue, or the message runs again."""
+        self.ending: InBackground = _at_once
+        """Ends the claim on a message, before its outcome is carried out."""
+        self.claim_ended: Callable[[Delivery], None] = nothing
+        """Called when the claim on a FIFO message was ended in the background: its group may continue."""
+        self.end_claims: Callable[[], None] = nothing
+        """Ends the claims that `ending` has collected."""
 
     # messages that have run
 
@@ -86,9 +92,27 @@ class Outcomes:
     # outcomes
 
     def note(self, decision: Decision, *, early: bool = False) -> None:
-        """Hand a decision to the settlement; on FIFO, a copy is sent before the group goes on."""
+        """Hand a decision to the settlement; on FIFO, a copy is sent before the group goes on.
+
+        The claim on a message is ended first: it must not be done without a record that says so, nor come back while
+        it seems to run.
+        """
+        delivery, claim = decision.delivery, decision.delivery.claim
+        delivery.outcome = decision.outcome
+        if claim is None:
+            return self._hand_over(decision, early=early)
+        delivery.claim = None
+        self._ended[delivery.delivery_id] = delivery.source.is_fifo
+        self.ending(partial(claim.end, decision.outcome), lambda _: self._note_claim_ended(decision, early=early))
+
+    def _note_claim_ended(self, decision: Decision, *, early: bool) -> None:
+        delivery = decision.delivery
+        self._hand_over(decision, early=early)
+        if delivery.source.is_fifo and not self.is_under_way(delivery.delivery_id):
+            self.claim_ended(delivery)
+
+    def _hand_over(self, decision: Decision, *, early: bool) -> None:
         delivery, outcome = decision.delivery, decision.outcome
-        delivery.outcome = outcome
         if outcome.kind in DONE:
             self._log_end(decision)
             self._ended.pop(delivery.delivery_id, None)
@@ -158,6 +182,8 @@ class Outcomes:
     def settle_here(self) -> None:
         """Make all further requests in this thread: no handler runs any more that they would delay."""
         self.may_block, self.in_background, self.settled = True, _at_once, nothing
+        if self.end_claims is nothing:
+            self.ending = _at_once
 
     def sort(self, place: Callable[[str], int]) -> None:
         """Put the messages in the order of the batch; ``place`` returns the position of a delivery id."""

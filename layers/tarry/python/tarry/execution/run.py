@@ -32,6 +32,17 @@ if TYPE_CHECKING:
     from tarry.policy.step_lists import FailureSteps
     from tarry.telemetry.logs import Log
 
+    class ClaimsMessages(Protocol):
+        """The idempotency of one invocation (`tarry.idempotency.claims`)."""
+
+        def claim(self, message: Message[Any], /) -> bool: ...
+
+        async def claim_async(self, message: Message[Any], /) -> bool: ...
+
+        def claim_all(self, messages: Sequence[Message[Any]], /) -> list[BaseException | None]: ...
+
+        def end_all(self, claims: Sequence[Callable[[], object]], /) -> None: ...
+
     class Handling(Protocol):
         """A consumer's settings, as far as running its handler needs them."""
 
@@ -53,8 +64,11 @@ CANNOT_INTERRUPT = (
 
 
 def is_acknowledged(delivery: Delivery | None) -> bool:
-    """Return whether a message is acknowledged, by a verdict or without one, after its handler has returned."""
-    return delivery is None or delivery.verdict is None or delivery.verdict is ACK
+    """Return whether a message is acknowledged, by a verdict or without one, after its handler has returned.
+
+    False for a message with an idempotency record, which must be completed first.
+    """
+    return delivery is None or ((delivery.verdict is None or delivery.verdict is ACK) and delivery.claim is None)
 
 
 def ends_batch(raised: BaseException) -> bool:
@@ -72,6 +86,8 @@ class Run:
     """Whether this thread may make the requests of a FIFO message: not if that blocks other handlers."""
     made_verdicts: Verdicts | None = None
     """The `verdicts` if they were made."""
+    claims: ClaimsMessages | None = None
+    """Claims messages before they run; None without ``idempotency``."""
 
     def __init__(self, handling: Handling, invocation: Invocation, pending: Records) -> None:
         self.handling = handling
@@ -176,8 +192,11 @@ class Run:
             self.handling.log.once(self.invocation.world, "timeout_cut", timeout_cut(self.handling.timeout))
 
     def validating(self) -> Callable[[Message[Any]], Any]:
-        """Return the handler of one message; with a model, it first validates the message's body."""
-        function = self.handling.function
+        """Return the handler of one message; with a model, it first validates the message's body.
+
+        With ``idempotency``, it then claims the message, and does not run one that was done or runs elsewhere.
+        """
+        function = self.handling.function if self.claims is None else self._claiming(self.claims)
         if self.invocation.payload_reader is None:
             return function
 
@@ -186,6 +205,17 @@ class Run:
             return function(message)
 
         return validated
+
+    def _claiming(self, claims: ClaimsMessages) -> Callable[[Message[Any]], Any]:
+        function = self.handling.function
+
+        def claiming(message: Message[Any]) -> Any:
+            return function(message) if claims.claim(message) else None
+
+        async def claiming_async(message: Message[Any]) -> Any:
+            return await function(message) if await claims.claim_async(message) else None
+
+        return claiming_async if self.handling.is_async else claiming
 
     def waits(self, message: Message[Any]) -> bool:
         """Return whether a message is not due yet; if so, keep it invisible until then instead of running it."""

@@ -45,7 +45,7 @@ class Sequential:
     def _each(self) -> None:  # noqa: C901, PLR0912 one loop without calls of tarry's own, since it runs for every message
         run, items, isolation = self._run, self._not_started.current, self._not_started.isolation
         invocation, pending, watch, is_fifo = run.invocation, run.pending, run.watch, run.is_fifo
-        function = run.handling.function if invocation.payload_reader is None else run.validating()
+        function = run.validating()
         interruption: Interruption | None = None  # the current one was just set, for the first message
         deadline, monotonic, check_at = run.deadline, run.monotonic, run.deadline.check_at
         deliveries, acks = invocation.deliveries, invocation.acks

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tarry.execution.awaiting_facts import Awaiting, AwaitingFacts
 from tarry.execution.groups import Groups
 from tarry.execution.outcomes import DONE, Outcomes
-from tarry.outcome import Outcome
+from tarry.outcome import RUNS_ELSEWHERE, Outcome
 from tarry.policy.decision import Decision, ask_steps, decide
 from tarry.policy.failure import Failure, StepContext
 from tarry.policy.steps import RESERVE_SECONDS
@@ -65,12 +65,14 @@ class Verdicts:
     def close(self) -> None:
         """Decide on all remaining messages; no handler runs any more."""
         self.outcomes.settle_here()
+        self.outcomes.end_claims()
         while (rerun := self.next_rerun()) is not None:
             self.cancel(rerun)
 
     def finish(self) -> None:
         """Decide on all remaining messages, and settle all messages."""
         self.close()
+        self.outcomes.end_claims()
         exit_if_forked(self._began_in, None)  # a failure step may fork too
         self.outcomes.finish()
 
@@ -127,6 +129,10 @@ class Verdicts:
         messages run; not if an abandoned thread may still run it.
         """
         delivery.is_closed = True
+        if delivery.claim is not None and (seconds := delivery.claim.seconds_elsewhere) is not None:
+            delivery.claim = None
+            waits = Decision(delivery, Outcome("wait", seconds, RUNS_ELSEWHERE), delivery.invocation.now())
+            return self._take(waits, early=early)
         clock = delivery.invocation.world.clock
         began = clock.monotonic()
         log, policy, diagnose = self._handling.log, self._handling.policy, delivery.invocation.diagnoses.of

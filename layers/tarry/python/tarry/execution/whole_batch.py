@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tarry.execution.background import Background
     from tarry.execution.batch_verdicts import BatchVerdicts
     from tarry.execution.jobs import Jobs
-    from tarry.execution.run import Run
+    from tarry.execution.run import ClaimsMessages, Run
     from tarry.message import Message
 
 
@@ -92,7 +93,8 @@ class WholeBatch:
         invocation = self._run.invocation
         invocation.batch = BatchVerdict(deletes_at_once=invocation.acks is not None)
         messages = self._messages()
-        invocation.on_verdict = self._on_verdict
+        if self._run.claims is None:  # else a message could come back while its record says that it runs
+            invocation.on_verdict = self._on_verdict
         return Batch(invocation.context, messages, invocation.batch) if messages else None
 
     def _messages(self) -> list[Message[Any]]:
@@ -107,8 +109,20 @@ class WholeBatch:
                 continue
             if is_validated and not self._is_valid(message, messages):
                 continue
-            messages.append(message)
-        return messages
+            if not run.is_fifo or run.claims is None or self._claimed(run.claims, [message]):
+                messages.append(message)
+        return messages if run.is_fifo or run.claims is None else self._claimed(run.claims, messages)
+
+    def _claimed(self, claims: ClaimsMessages, messages: list[Message[Any]]) -> list[Message[Any]]:
+        """Return the messages that may run; decide on those that were done before, run elsewhere, or have no key."""
+        claimed: list[Message[Any]] = []
+        for message, error in zip(messages, claims.claim_all(messages), strict=True):
+            delivery = delivery_of(message)
+            if error is None and delivery.claim is not None and delivery.claim.seconds_elsewhere is None:
+                claimed.append(message)
+            else:
+                self._run.verdicts.on_message(delivery, None, error)
+        return claimed
 
     def _is_valid(self, message: Message[Any], messages: list[Message[Any]]) -> bool:
         """Return whether a message's body matches the model; if not, decide on the message before the handler runs."""
@@ -162,13 +176,33 @@ class WholeBatch:
         if raised is not None:
             free_memory_of(raised)
         exit_if_forked(run.invocation.began_in, raised)
-        if raised is not None or not self._is_clean(batch):
+        if run.claims is not None:
+            self._collect_claims(run.claims)
+            self._verdicts.on_end(batch, raised)
+            run.verdicts.outcomes.end_claims()
+        elif raised is not None or not self._is_clean(batch):
             self._verdicts.on_end(batch, raised)
         elif len(batch) == len(run.pending):
             run.pending.clear()
         else:  # others were decided before the handler ran, or are not due yet
             for message in batch:
                 del run.pending[message.delivery_id]
+
+    def _collect_claims(self, claims: ClaimsMessages) -> None:
+        """End the claims of a standard queue together; on FIFO, a message's outcome stops its group at once."""
+        outcomes, collected = self._run.verdicts.outcomes, list[tuple[Callable[[], object], Callable[[object], None]]]()
+        if self._run.is_fifo:
+            return
+
+        def end_claims() -> None:
+            ending = collected.copy()
+            collected.clear()
+            claims.end_all([work for work, _ in ending])
+            for _, then in ending:
+                then(None)
+
+        outcomes.ending = lambda work, then: collected.append((work, then))
+        outcomes.end_claims = end_claims
 
     def _is_clean(self, batch: Batch[Any]) -> bool:
         """Return whether all messages of a batch are acknowledged, by a verdict or without one."""

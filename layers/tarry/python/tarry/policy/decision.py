@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tarry.errors import DelayNotSupported
 from tarry.outcome import Outcome
+from tarry.policy import circuits
 from tarry.policy.failure import Failure, StepContext
 from tarry.signals import Defer, Discard, Retry, Signal, delay_of, find_signal, reason_beside, reason_of, until_of
 from tarry.support.causes import cause_of, is_a
@@ -73,6 +74,8 @@ def decide(
     if is_a(verdict, Defer):
         delay = delay_of(verdict)
         return Decision(delivery, Outcome.defer(delay), decided_at, until=until_of(verdict))  # type: ignore[arg-type]  # None is refused
+    if (deferral := circuits.deferral(verdict, delivery, decided_at)) is not None:
+        return Decision(delivery, deferral, decided_at)
     error = _error(verdict, given, raised)
     return Failure(
         delivery.message,

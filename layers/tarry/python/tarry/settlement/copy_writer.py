@@ -102,12 +102,12 @@ class CopyWriter:
         _refuse_missing_body(delivery)
         self._situation.limit_of(delivery.source)  # before any hook of the user's is called
         delay, due = _delay_and_due(min(MAX_VISIBILITY_SECONDS, max(0, until - now)), until, delivery.source, now)
-        if decision.outcome.kind == "wait" and due is not None:
+        if decision.outcome.reason == "not_due" and due is not None:
             due = delivery.due  # as the producer set it, also if this copy waits for only a part
         counts = decision.outcome.kind not in ("defer", "wait")
         carried = delivery.attempt if counts else _attempts_before(delivery)
         if failure is None:
-            record = waiting_record(delivery, carried, due=due)
+            record = waiting_record(delivery, carried, due=due, note=decision.outcome.note or {})
         else:
             with_traceback = options.include_traceback
             record = copy_record(

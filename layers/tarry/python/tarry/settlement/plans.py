@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tarry.delay import MAX_VISIBILITY_SECONDS
 from tarry.envelope.records import hops_of
+from tarry.outcome import RUNS_ELSEWHERE
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ def ways_of(decision: Decision, facts: QueueFacts, longest_delay: float, now: fl
     expires = not delivery.source.is_fifo and facts.would_expire(delivery, min(longest, seconds), now)
     by_copy = not delivery.source.is_fifo and _waits_by_copy(decision, seconds, longest)
     ways: list[Way] = []
+    if decision.outcome.reason == RUNS_ELSEWHERE and kind == "wait":
+        return (Way("copy_waits"), IN_PLACE) if expires and may_hop(delivery) else (IN_PLACE,)
     if kind in SENDS_COPY:
         ways.append(Way("as_decided"))
     elif kind == "wait":

@@ -17,6 +17,7 @@ from tarry.simulator.mapping_settings import MappingSettings
 from tarry.support.arn import queue_arn
 from tarry.testing.fault_injection import FaultyHost, FaultyPort, FaultyTransport, SlowClock
 from tarry.testing.observed import observed, recorded
+from tarry.testing.powertools_time import give_powertools_the_time
 from tarry.world import World
 
 if TYPE_CHECKING:
@@ -177,6 +178,7 @@ class Hosting:
             acks_eagerly=consumer.acks_eagerly,
             keepalive=consumer.keepalive,
         )
+        give_powertools_the_time()  # here, since a function of a template is imported at its first invocation
         watched = self._watched.get(consumer)
         if watched is None:
             watched = self._watched[consumer] = observed(consumer, self._history)

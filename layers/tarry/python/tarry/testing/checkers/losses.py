@@ -52,6 +52,8 @@ def _may_be_deleted(delivery: ObservedDelivery, end: HistoryEvent, history: Reco
         return True
     if delivery.verdict in DONE or _was_done(delivery, end):
         return True
+    if delivery.run is None and history.had_problem(delivery, "done_before"):
+        return True  # by another delivery, or another message with the same key: only the idempotency record shows it
     if delivery.verdict == "left":
         return not delivery.invocation.stays_before(delivery)
     dropped = {"COMMITTED", "DISCARDED"}  # by a failure step, which only the log shows

@@ -1,0 +1,121 @@
+"""Waiting for the answers of a table, a bounded time: its client may repeat a request for minutes."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tarry.invocation import Invocation
+
+PATIENCE_SECONDS = 5.0
+"""How long to wait for an answer."""
+PATIENCE_SHARE = 0.25
+"""The share of the time left to wait at most."""
+MAX_REQUESTS = 10
+"""The most requests at once: as many connections as a boto3 client has by default."""
+
+
+class TableSilent(Exception):
+    """The table did not answer in time. The request may have been carried out."""
+
+
+class TableAnswer:
+    """The result or the error of a request."""
+
+    __slots__ = ("_error", "_result")
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._result: Any = None
+        self._error: BaseException | None = None
+        try:
+            self._result = work()
+        except BaseException as error:  # noqa: BLE001 raised by `result`, in the thread that waits
+            self._error = error
+
+    @classmethod
+    def missing(cls, seconds: float) -> TableAnswer:
+        """Return the answer that did not come."""
+
+        def work() -> None:
+            raise TableSilent(f"no answer within {seconds:.1f} seconds")
+
+        return cls(work)
+
+    def result(self) -> Any:
+        """Return what the request returned; raise what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+def patience(invocation: Invocation) -> float:
+    """Return for how many seconds to wait for the next answer."""
+    return min(PATIENCE_SECONDS, max(0.0, invocation.time_left() * PATIENCE_SHARE))
+
+
+def answers_of(works: Sequence[Callable[[], Any]], invocation: Invocation) -> list[TableAnswer]:
+    """Make requests, several at once, in other threads; return their answers. Blocks.
+
+    When no answer comes for the time of `patience`, those that have not come are missing, and no more requests begin.
+    """
+    threads = invocation.world.threads
+    answered = threads.event()
+    todo = deque(enumerate(works))
+    came: dict[int, TableAnswer] = {}
+
+    def make() -> None:
+        while todo:
+            try:
+                index, work = todo.popleft()
+            except IndexError:  # another thread was faster
+                return
+            came[index] = TableAnswer(work)
+            answered.set()
+
+    for _ in range(min(MAX_REQUESTS, len(works))):
+        try:
+            threads.start(make)
+        except RuntimeError:  # the process may have no more threads
+            make()
+    while True:
+        answered.clear()
+        before, seconds = len(came), patience(invocation)
+        if before == len(works):
+            return [came[index] for index in range(before)]
+        if not answered.wait(seconds) and len(came) == before:
+            todo.clear()
+            missing = TableAnswer.missing(seconds)
+            return [came.get(index, missing) for index in range(len(works))]
+
+
+async def answer_to_task(work: Callable[[], Any], invocation: Invocation) -> TableAnswer:
+    """Make a request in another thread while the event loop goes on; return its answer."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[TableAnswer] = loop.create_future()
+
+    def end(answer: TableAnswer) -> None:
+        if not done.done():
+            done.set_result(answer)
+
+    def make() -> None:
+        answer = TableAnswer(work)
+        try:
+            loop.call_soon_threadsafe(end, answer)
+        except RuntimeError:
+            return  # the loop is closed: it has stopped waiting
+
+    seconds = patience(invocation)
+    timer = loop.call_later(seconds, lambda: end(TableAnswer.missing(seconds)))
+    try:
+        invocation.world.threads.start(make)
+    except RuntimeError:  # the process may have no more threads
+        make()
+    try:
+        return await done
+    finally:
+        timer.cancel()

@@ -1,0 +1,482 @@
+"""Idempotency: a message that is done does not run again, and no two deliveries of it run at once (SPEC K4)."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from aws_lambda_powertools.utilities.idempotency import (
+    DynamoDBPersistenceLayer,
+    IdempotencyConfig,
+    idempotent_function,
+)
+from aws_lambda_powertools.utilities.idempotency.exceptions import (
+    IdempotencyItemAlreadyExistsError,
+    IdempotencyItemNotFoundError,
+)
+from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
+from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
+from botocore.config import Config
+
+from tarry import (
+    Batch,
+    ConfigurationError,
+    Consumer,
+    DropMessage,
+    Fixed,
+    LocalRetry,
+    Message,
+    RetryInPlace,
+    batch_consumer,
+    consumer,
+)
+from tarry.envelope.attribute import body_sum
+from tarry.idempotency import answers
+from tests.loglines import field, lines
+from tests.records import RECEIVED_AT, Context, event, failed, record
+from tests.tables import TABLE, Table, made, tables
+from tests.wire import Queue, RunningClock, Wire, client_error
+
+DAY = 86_400
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Table]:
+    with tables() as made_later:
+        yield made_later
+
+
+@pytest.fixture
+def records(shared: Table) -> Iterator[Table]:
+    with made(shared) as table:
+        yield table
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    queue = Queue(dead_letter="orders-dlq")
+    with Wire(queues={"orders": queue, "orders.fifo": queue}) as sqs:
+        yield sqs
+
+
+class Handler:
+    """A handler that behaves by message id, as a consumer of each kind."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    def one(self, message: Message) -> None:
+        self.ran.append(message.delivery_id)
+        match message.delivery_id.partition("-")[0]:
+            case "fails":
+                raise ValueError("no")
+            case "retries":
+                message.retry(60)
+            case "defers":
+                message.defer(60)
+            case "rejects":
+                message.reject("no")
+            case "discards":
+                message.discard()
+
+    async def one_async(self, message: Message) -> None:
+        await asyncio.sleep(0)
+        self.one(message)
+
+    def batch(self, batch: Batch) -> None:
+        for message in batch:
+            try:
+                self.one(message)
+            except ValueError as error:
+                message.fail(error)
+
+    async def batch_async(self, batch: Batch) -> None:
+        self.batch(batch)
+
+    def consumer(self, kind: str, **settings: Any) -> Consumer[Any]:
+        settings = {"name": "orders", "backoff": Fixed(60), **settings}
+        if "batch" in kind:
+            return batch_consumer(**settings)(self.batch_async if "async" in kind else self.batch)
+        function = self.one_async if "async" in kind else self.one
+        return consumer(concurrency=3 if "at once" in kind else 1, **settings)(function)
+
+
+KINDS = ["sync", "sync at once", "async", "async at once", "batch", "async batch"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+def test_only_a_message_that_is_acknowledged_or_discarded_is_never_run_again(
+    kind: str, queue: str, records: Table, wire: Wire
+) -> None:  # SPEC K4
+    """Each message of FIFO is of a group of its own, so that none stops another."""
+    handler = Handler()
+    orders = handler.consumer(kind, idempotency=records.layer())
+    ids = ["acks", "fails", "retries", "defers", "rejects", "discards"]
+    batch = event(*(record({}, each, queue, group=each if queue != "orders" else None) for each in ids))
+    orders(batch, Context())
+    done = {"orders#acks": "COMPLETED", "orders#discards": "COMPLETED"}
+    assert sorted(handler.ran) == sorted(ids)
+    assert records.statuses() == done
+
+    handler.ran.clear()
+    orders(batch, Context())
+    assert sorted(handler.ran) == ["defers", "fails", "rejects", "retries"]
+    assert records.statuses() == done
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_message_that_runs_elsewhere_waits_in_place_until_that_function_must_have_ended(
+    kind: str, records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC K4, C8
+    """Also at the last delivery, and without a copy: the other delivery has the message."""
+    caplog.set_level("INFO")
+    handler = Handler()
+    orders = handler.consumer(kind, idempotency=records.layer())
+    records.put("orders#elsewhere", RECEIVED_AT + 20)
+    batch = event(record({}, "elsewhere", receives=15), record({}, "fresh"))
+    assert failed(orders(batch, Context())) == ["elsewhere"]
+    assert handler.ran == ["fresh"]
+    assert wire.visibilities()["handle-elsewhere"] == 20
+    assert wire.sent_entries() == []
+    [line] = lines(caplog, "deferred")
+    assert (field(line, "message_id"), field(line, "reason"), field(line, "delay")) == ("elsewhere", "in_progress", 20)
+    assert records.statuses()["orders#elsewhere"] == "INPROGRESS"
+
+    wire.clock.now += 21  # the other function was killed: its record counts no more
+    orders(batch, Context())
+    assert handler.ran == ["fresh", "elsewhere"]
+    assert records.statuses()["orders#elsewhere"] == "COMPLETED"
+
+
+def test_a_message_of_fifo_that_runs_elsewhere_stops_its_group(records: Table, wire: Wire) -> None:  # SPEC H1, K4
+    for kind in ["sync", "async at once", "batch"]:
+        handler = Handler()
+        orders = handler.consumer(kind, idempotency=records.layer(), name=kind)
+        records.put(f"{kind}#head", RECEIVED_AT + 20)
+        batch = event(*(record({}, each, "orders.fifo", group="a") for each in ["head", "next"]))
+        assert failed(orders(batch, Context())) == ["head", "next"]
+        assert handler.ran == []
+
+
+@pytest.mark.parametrize("kind", ["sync", "sync at once", "async", "async at once"])
+def test_the_messages_of_a_fifo_group_run_one_after_the_other_each_claim_ended(
+    kind: str, records: Table, wire: Wire
+) -> None:  # SPEC H1, K4
+    """The claim on a message is ended, and its dead letter sent, before the next message of its group is claimed."""
+    handler = Handler()
+    orders = handler.consumer(kind, idempotency=records.layer())
+    ids = ["acks-1", "rejects-1", "acks-2", "fails-1", "acks-3"]
+    groups = {"a": ids, "b": [f"{each}b" for each in ids]}
+    batch = event(*(record({}, each, "orders.fifo", group=group) for group in groups for each in groups[group]))
+    assert failed(orders(batch, Context())) == ["fails-1", "acks-3", "fails-1b", "acks-3b"]
+    for group in groups.values():
+        assert [each for each in handler.ran if each in group] == group[:4]
+    assert {key.partition("#")[2] for key in records.statuses()} == {"acks-1", "acks-2", "acks-1b", "acks-2b"}
+    started = [index for index, operation in enumerate(records.operations) if operation == "PutItem"]
+    most_at_once = 1 if "at once" not in kind else 2
+    for number, index in enumerate(started):
+        ended = len(records.operations[:index]) - number
+        assert number - ended < most_at_once
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_two_deliveries_of_a_message_at_once_run_the_handler_once(kind: str, records: Table) -> None:  # SPEC K4
+    """Two processes, here threads, each with a world of its own."""
+    started, finish, ran = threading.Event(), threading.Event(), list[str]()
+
+    def run(message: Message) -> None:
+        ran.append(message.id)
+        started.set()
+        assert finish.wait(30)
+
+    async def run_async(message: Message) -> None:
+        run(message)
+
+    orders = consumer(idempotency=records.layer(), name="orders")(run if kind == "sync" else run_async)
+    responses: list[list[str]] = []
+
+    def invoke() -> None:
+        with Wire():
+            responses.append(failed(orders(event(record({}, "twice")), Context())))
+
+    first = threading.Thread(target=invoke)
+    first.start()
+    assert started.wait(30)
+    try:
+        invoke()
+    finally:
+        finish.set()
+        first.join()
+    assert ran == ["twice"]
+    assert responses == [["twice"], []]
+    assert records.statuses() == {"orders#twice": "COMPLETED"}
+
+
+def test_a_message_that_is_retried_within_its_delivery_keeps_its_claim(records: Table, wire: Wire) -> None:
+    statuses: list[str] = []
+
+    def run(message: Message) -> None:
+        statuses.extend(records.statuses().values())
+        if len(statuses) < 3:
+            raise ValueError("again")
+
+    orders = consumer(idempotency=records.layer(), on_failure=[LocalRetry(3, 0), RetryInPlace()])(run)
+    assert failed(orders(event(record()), Context())) == []
+    assert statuses == ["INPROGRESS"] * 3
+    assert records.operations == ["PutItem", "UpdateItem"]
+
+
+def test_a_failed_message_that_a_failure_step_drops_is_done(records: Table, wire: Wire) -> None:  # SPEC K4
+    handler = Handler()
+    orders = handler.consumer("sync", idempotency=records.layer(), backoff=None, on_failure=[DropMessage()])
+    assert failed(orders(event(record({}, "fails")), Context())) == []
+    assert records.statuses() == {"orders#fails": "COMPLETED"}
+
+
+# keys
+
+
+def test_the_key_is_the_consumers_name_and_the_stable_id_and_another_one_for_an_edited_copy(
+    records: Table, wire: Wire
+) -> None:  # SPEC K4
+    def run(message: Message) -> None: ...
+
+    def copy(**fields: Any) -> dict[str, Any]:
+        envelope = json.dumps({"v": 1, "sum": body_sum("{}"), "id": "stable", **fields})
+        return record("{}", "copy", attributes={"Tarry": {"stringValue": envelope, "dataType": "String"}})
+
+    orders = consumer(idempotency=records.layer())(run)
+    edited = "2026-01-01T00:00:00Z"
+    orders(event(copy(hops=1)), Context())
+    orders(event(copy(edited=edited)), Context())
+    # A function without a name of its own, such as handler, shares the table with those of other functions.
+    name = f"orders-function.{run.__qualname__}"
+    assert set(records.statuses()) == {f"{name}#stable", f"{name}#stable#{edited}"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_with_the_same_value_in_their_bodies_run_once(
+    kind: str, records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:  # SPEC K4
+    """An expression that finds no key fails that message alone, and says so."""
+    handler = Handler()
+    layer = records.layer(event_key_jmespath="[order, version]", expires_after_seconds=30 * DAY)
+    orders = handler.consumer(kind, idempotency=layer)
+    body = {"order": 1, "version": 1}
+    again = {**body, "note": "again"}
+    batch = event(record(body, "a"), record(again, "b"), record({"id": 1}, "no key"), record("<", "x"))
+    assert "no key" in failed(orders(batch, Context()))  # and a or b, if the other one runs at that time
+    assert failed(orders(event(record(body, "c")), Context())) == []
+    assert len(handler.ran) == 1
+    [line] = lines(caplog, "waiting_retry")
+    assert field(line, "error_type").endswith("IdempotencyKeyError")
+    assert "event_key_jmespath '[order, version]' finds no key in the body" in field(line, "error")
+    [line] = lines(caplog, "dead_lettered")
+    assert field(line, "reason") == "undecodable"
+
+
+def test_an_idempotent_function_of_the_handler_shares_the_layer(records: Table, wire: Wire) -> None:
+    """Powertools configures the layer at the function's first call; the consumer has read its own setting before."""
+    layer, paid, config = records.layer(), list[Any](), IdempotencyConfig(event_key_jmespath="id")
+
+    @idempotent_function(data_keyword_argument="order", persistence_store=layer, config=config)
+    def pay(order: Any) -> None:
+        paid.append(order)
+
+    @consumer(idempotency=layer, name="orders")
+    def handler(message: Message) -> None:
+        config.register_lambda_context(message.context)
+        pay(order=message.json())
+
+    handler(event(record({"id": 1}, "a"), record({"id": 1}, "b")), Context())
+    assert paid == [{"id": 1}]
+    assert {"orders#a", "orders#b"} < set(records.statuses())
+
+
+# faults
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("code", ["ProvisionedThroughputExceededException", "AccessDeniedException"])
+def test_a_table_that_refuses_loses_no_message_and_says_that_it_may_run_twice(
+    kind: str, code: str, records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = Handler()
+    orders = handler.consumer(kind, idempotency=records.layer())
+    records.refuses(code)
+    assert failed(orders(event(record({}, "a"), record({}, "fails")), Context())) == ["fails"]
+    assert sorted(handler.ran) == ["a", "fails"]
+    assert {field(line, "message_id") for line in lines(caplog, "unprotected")} == {"a", "fails"}
+    [line] = lines(caplog, "completion_not_stored")
+    assert "its handler runs a second time" in field(line, "text")
+    assert len(lines(caplog, "idempotency_denied")) == (code == "AccessDeniedException")
+
+
+def test_a_claim_whose_answer_is_lost_is_removed_when_the_message_fails(
+    records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is only removed if it is this delivery's own; that of another delivery stays."""
+    handler = Handler()
+    orders = handler.consumer("sync", idempotency=records.layer())
+    records.fault = lambda operation, is_applied: (
+        client_error("InternalServerError", status=500) if is_applied and operation == "PutItem" else None
+    )
+    records.put("orders#fails-2", RECEIVED_AT + 20)
+    orders(event(record({}, "fails-1"), record({}, "fails-2")), Context())
+    assert records.statuses() == {"orders#fails-2": "INPROGRESS"}
+
+
+def test_the_clients_own_repetition_of_a_claim_is_not_another_delivery(records: Table, wire: Wire) -> None:
+    client = boto3.client(
+        "dynamodb",
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        config=Config(retries={"total_max_attempts": 2}),
+    )
+    calls: list[str] = []
+
+    def lose(**_: Any) -> Any:
+        calls.append("PutItem")
+        return 0 if len(calls) == 1 else None  # botocore repeats the request at once
+
+    client.meta.events.register_first("needs-retry.dynamodb.PutItem", lose)
+    handler = Handler()
+    orders = handler.consumer("sync", idempotency=DynamoDBPersistenceLayer(table_name=TABLE, boto3_client=client))
+    assert failed(orders(event(record({}, "a")), Context())) == []
+    assert len(calls) == 2
+    assert handler.ran == ["a"]
+    assert records.statuses() == {"orders#a": "COMPLETED"}
+
+
+def test_a_table_that_does_not_answer_is_asked_once_in_an_invocation(
+    records: Table, wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(answers, "PATIENCE_SECONDS", 0.05)
+    answer = threading.Event()
+
+    def hang(operation: str, is_applied: bool) -> None:
+        answer.wait(30)
+
+    records.fault = hang
+    handler = Handler()
+    for kind in KINDS:
+        orders = handler.consumer(kind, idempotency=records.layer(), name=kind)
+        assert failed(orders(event(record({}, "a"), record({}, "fails")), Context())) == ["fails"]
+    answer.set()
+    assert sorted(handler.ran) == sorted(["a", "fails"] * len(KINDS))
+    assert len(lines(caplog, "unprotected")) == 2 * len(KINDS)
+    assert len(lines(caplog, "completion_not_stored")) == len(KINDS)
+    assert len(records.operations) <= 2 * len(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_record_that_cannot_be_removed_defers_the_message_until_the_deadline(
+    kind: str, records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = Handler()
+    orders = handler.consumer(kind, idempotency=records.layer())
+    records.refuses("ThrottlingException", "DeleteItem")
+    assert failed(orders(event(record({}, "fails")), Context())) == ["fails"]
+    [line] = lines(caplog, "claim_not_removed")
+    assert "deferred" in field(line, "text")
+
+
+# mistakes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("key", [None, "order"])
+def test_a_table_that_is_missing_or_has_another_key_fails_the_message_and_says_so(
+    kind: str, key: str | None, shared: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    with made(shared, key or "id") as records:
+        layer = records.layer()
+        if key is None:
+            layer.table_name = "nowhere"
+        handler = Handler()
+        orders = handler.consumer(kind, idempotency=layer)
+        assert failed(orders(event(record({}, "a")), Context())) == ["a"]
+        assert handler.ran == []
+        [line] = lines(caplog, "waiting_retry")
+        expected = "idempotency table nowhere does not exist" if key is None else "idempotency refuses its records"
+        assert expected in field(line, "error")
+
+
+def test_records_that_live_shorter_than_the_queues_messages_are_warned_of_once(
+    records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = Handler()
+    orders = handler.consumer("sync", idempotency=records.layer(expires_after_seconds=3_600))
+    for each in ["a", "b"]:
+        orders(event(record({}, each)), Context())
+    [line] = lines(caplog, "records_too_short")
+    assert "live 3600 seconds, and orders keeps messages for 345600" in field(line, "text")
+    handler.consumer("sync", idempotency=records.layer(), name="unconfigured")(event(record()), Context())
+    assert len(lines(caplog, "records_too_short")) == 1
+
+
+def test_what_is_not_a_layer_or_asks_for_validation_is_refused_at_import(records: Table) -> None:
+    with pytest.raises(ConfigurationError, match=r"idempotency takes a persistence layer of Powertools.*got 'table'"):
+        Handler().consumer("sync", idempotency="table")
+    with pytest.raises(ConfigurationError, match="remove payload_validation_jmespath"):
+        Handler().consumer("sync", idempotency=records.layer(payload_validation_jmespath="total"))
+
+
+# other layers, and handlers that do not end
+
+
+class Memory(BasePersistenceLayer):
+    """A layer that does not say which record it has found, as that for Redis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: dict[str, DataRecord] = {}
+
+    def _get_record(self, idempotency_key: str) -> DataRecord:
+        if idempotency_key not in self.items:
+            raise IdempotencyItemNotFoundError
+        return self.items[idempotency_key]
+
+    def _put_record(self, data_record: DataRecord) -> None:
+        if data_record.idempotency_key in self.items:
+            raise IdempotencyItemAlreadyExistsError
+        self.items[data_record.idempotency_key] = data_record
+
+    def _update_record(self, data_record: DataRecord) -> None:
+        self.items[data_record.idempotency_key] = data_record
+
+    def _delete_record(self, data_record: DataRecord) -> None:
+        del self.items[data_record.idempotency_key]
+
+
+def test_a_layer_of_ones_own_is_read_when_there_is_a_record(wire: Wire) -> None:
+    layer, handler = Memory(), Handler()
+    running = int((RECEIVED_AT + 20) * 1000)
+    layer.items["orders#elsewhere"] = DataRecord("orders#elsewhere", "INPROGRESS", in_progress_expiry_timestamp=running)
+    orders = handler.consumer("sync", idempotency=layer)
+    for _ in range(2):
+        orders(event(record({}, "a"), record({}, "elsewhere"), record({}, "fails")), Context())
+    assert handler.ran == ["a", "fails", "fails"]
+    assert wire.visibilities()["handle-elsewhere"] == 20
+    assert {key: item.status for key, item in layer.items.items()} == {
+        "orders#a": "COMPLETED",
+        "orders#elsewhere": "INPROGRESS",
+    }
+
+
+def test_the_record_of_an_abandoned_thread_stays_since_its_handler_may_still_run(wire: Wire) -> None:
+    finish, layer = threading.Event(), Memory()
+
+    def run(message: Message) -> None:
+        finish.wait(30)
+
+    orders = consumer(concurrency=2, timeout=0.05, idempotency=layer, name="orders")(run)
+    with Wire(clock=RunningClock()):
+        assert failed(orders(event(record({}, "hangs")), Context())) == ["hangs"]
+    finish.set()
+    assert layer.items["orders#hangs"].status == "INPROGRESS"

@@ -1,0 +1,98 @@
+"""A table of idempotency records in moto, whose requests can fail."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import boto3
+from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer, IdempotencyConfig
+from botocore.config import Config
+from moto import mock_aws
+
+from tarry.testing.powertools_time import give_powertools_the_time
+from tests.wire import client_error
+
+TABLE = "idempotency"
+
+
+def no_fault(operation: str, is_applied: bool) -> None:
+    """Let a request succeed."""
+
+
+class Table:
+    """The table, and the persistence layer for it."""
+
+    def __init__(self) -> None:
+        login = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+        self._plain = boto3.client("dynamodb", **login)  # type: ignore[call-overload]
+        config = Config(retries={"total_max_attempts": 1})
+        self.client = boto3.client("dynamodb", config=config, **login)  # type: ignore[call-overload]
+        self.operations: list[str] = []
+        """The operations that were requested."""
+        self.fault: Callable[[str, bool], Exception | None] = no_fault
+        """Returns the error of a request: of one that is refused, or of one whose answer is lost (it is applied)."""
+        self.client.meta.events.register("before-call.dynamodb", self._before)
+        self.client.meta.events.register("after-call.dynamodb", self._after)
+
+    def make(self, key: str = "id") -> None:
+        self._plain.create_table(
+            TableName=TABLE,
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+
+    def delete(self) -> None:
+        self._plain.delete_table(TableName=TABLE)
+        self.operations.clear()
+        self.fault = no_fault
+
+    def layer(self, **config: Any) -> DynamoDBPersistenceLayer:
+        """Return a layer, configured if there is any configuration."""
+        layer = DynamoDBPersistenceLayer(table_name=TABLE, boto3_client=self.client)
+        if config:
+            layer.configure(IdempotencyConfig(**config))
+        return layer
+
+    def statuses(self) -> dict[str, str]:
+        """Return the status of each record by its key."""
+        return {item["id"]["S"]: item["status"]["S"] for item in self._plain.scan(TableName=TABLE)["Items"]}
+
+    def put(self, key: str, in_progress_until: float) -> None:
+        """Write the record of another delivery that runs."""
+        attributes = {"expiration": in_progress_until + 1e6, "in_progress_expiration": in_progress_until * 1000}
+        numbers = {name: {"N": str(int(value))} for name, value in attributes.items()}
+        self._plain.put_item(TableName=TABLE, Item={"id": {"S": key}, "status": {"S": "INPROGRESS"}, **numbers})
+
+    def refuses(self, code: str, *operations: str) -> None:
+        """Refuse these operations, or all."""
+        self.fault = lambda operation, is_applied: (
+            None if is_applied or (operations and operation not in operations) else client_error(code, "refused")
+        )
+
+    def _before(self, model: Any, **_: Any) -> None:
+        self.operations.append(model.name)
+        if (error := self.fault(model.name, False)) is not None:
+            raise error
+
+    def _after(self, model: Any, **_: Any) -> None:
+        if (error := self.fault(model.name, True)) is not None:
+            raise error
+
+
+@contextmanager
+def tables() -> Iterator[Table]:
+    """Provide moto with a `Table` that is not made yet; all tests of a module share it, since this takes a while."""
+    with mock_aws():
+        give_powertools_the_time()
+        yield Table()
+
+
+@contextmanager
+def made(shared: Table, key: str = "id") -> Iterator[Table]:
+    """Make the table, and delete it in the end."""
+    shared.make(key)
+    try:
+        yield shared
+    finally:
+        shared.delete()
