@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tarry.local.project import note_builds
+from tarry.simulator.code import Code, CodeError
 from tarry.template import TemplateError, TemplateFunction, read_template
 from tarry.template.code import import_path, missing_code
 
@@ -248,10 +249,19 @@ def test_builds_whose_modules_this_python_cannot_import_are_left_out_and_a_note_
     if built_for:
         assert (found.code, found.layers) == (tmp_path / "src", (tmp_path / "layer",))
         places = (tmp_path / ".aws-sam/build/F", tmp_path / ".aws-sam/build/L", tmp_path / "vendored")
-        assert [text.partition(" is left out: it is built for ")[0] for text in notes] == list(map(str, places))
+        assert [text.partition(" is built for ")[0] for text in notes] == [f"Build left out: {each}" for each in places]
         assert all(f"built for {built_for}, and this is Python {HERE} on {platform.machine()}. " in t for t in notes)
         assert all(f"to build for this machine: make build {options}" in text for text in notes)
     else:
         assert found.code == tmp_path / ".aws-sam/build/F"
         assert found.layers == (tmp_path / ".aws-sam/build/L", tmp_path / "vendored")
         assert not found.foreign
+
+
+def test_the_sandbox_names_the_build_that_is_left_out_if_an_import_fails(tmp_path: Path) -> None:
+    write(tmp_path, "src/app.py", text="import only_in_the_layer")
+    write(tmp_path, f"layer/python/core.cpython-27-{OTHER}-linux-gnu.so")
+    layer = {"Type": "AWS::Serverless::LayerVersion", "Properties": {"ContentUri": "layer"}}
+    function = read(tmp_path, {"F": serverless(CodeUri="src", Layers=[{"Ref": "L"}]), "L": layer})
+    with pytest.raises(CodeError, match=rf"only_in_the_layer'\. Build left out: .*/layer is built for {OTHER} and"):
+        Code(function, {}).load()

@@ -90,8 +90,8 @@ def note_builds(functions: Iterable[TemplateFunction], note: Note) -> None:
         if function.build_reason:
             note(f"{function.logical_id} runs from {function.code}, because {function.build_reason}.")
         foreign |= dict.fromkeys(function.foreign)
-    for text in foreign:
-        note(text)
+    for build in foreign:
+        note(f"Build left out: {build}")
 
 
 def with_placeholders(template: Template, functions: Collection[str], given: Overrides, note: Note) -> Template:

@@ -158,7 +158,8 @@ class Code:
             except BaseException as error:
                 what = f"{function.logical_id}: its handler {function.handler} cannot be imported from {function.code}"
                 foreign = function.foreign if isinstance(error, ImportError) else ()
-                text = ". ".join([f"{what}: {type(error).__name__}: {error}", *foreign])
+                builds = "".join(f". Build left out: {build}" for build in foreign)
+                text = f"{what}: {type(error).__name__}: {error}{builds}"
                 raise CodeError(text, self.own_traceback(error)) from error
         return module
 

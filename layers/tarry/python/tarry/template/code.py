@@ -120,7 +120,7 @@ class CodeFinder:
     def _foreign(self, directory: Path) -> str:
         """Return why a directory cannot be imported from here, and the remedy; empty if it can."""
         why = self._why_foreign(directory)
-        return f"{directory} is left out: {why}" if why else ""
+        return f"{directory} is {why}" if why else ""
 
     def _path(self, resource: Mapping[str, Any], code: Any, logical_id: str) -> Path | None:
         """Return the directory of a path in a resource; None if it is in S3."""

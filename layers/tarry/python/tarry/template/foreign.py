@@ -58,6 +58,6 @@ def _described(path: Path) -> str:
     if version not in ("", here):
         command.append(f"PYTHON={here}")
     return (
-        f"it is built for {there}, and this is Python {here} on {own}. Packages installed here are used instead; "
+        f"built for {there}, and this is Python {here} on {own}. Packages installed here are used instead; "
         f"to build for this machine: {' '.join(command)}"
     )
