@@ -208,3 +208,13 @@ def test_a_function_that_cannot_be_loaded_is_a_function_error(start: Start) -> N
         pytest.raises(FunctionError, match="ORDERS_TABLE"),
     ):
         api.invoke(sample("all-well"))
+
+
+def test_make_deploy_builds_for_lambda_and_then_runs_the_sam_of_the_environment() -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "AWS_DEFAULT_REGION")}
+    command = ["make", "--dry-run", "deploy", "ARGS=--guided --profile dev"]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    *before, deploy = result.stdout.splitlines()
+    assert before[-1] == ".venv/bin/sam build"
+    # The region is that of samconfig.toml or of the profile, and not the default of the Makefile.
+    assert deploy == "env -u AWS_DEFAULT_REGION .venv/bin/sam deploy --guided --profile dev"
