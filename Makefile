@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test simulate referee soak check format docs bench build layer-size template-check checkov \
+.PHONY: help setup run test simulate referee soak check format docs bench build deploy layer-size template-check checkov \
     deploy-check cdk clients aws-facts lock clean
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make docs           write the generated pages of docs/reference and the pictures of docs/images"
 	@echo "make bench          benchmark the time per message, cold starts, and the start of tarry local"
 	@echo "make build          validate the template and build the deployment package"
+	@echo "make deploy         build and deploy the stack, as samconfig.toml says; ARGS=--guided asks for everything"
 	@echo "make layer-size     print the sizes of the layers, and fail if one is over its limit"
 	@echo "make template-check check the template with SAM, cfn-lint and checkov"
 	@echo "make deploy-check   deploy, update and delete the stack in MiniStack, with messages in flight"
@@ -85,11 +86,15 @@ bench: $(READY)
 	@$(BIN)/python benchmarks/start.py
 
 # The makefiles of the layers and functions call python3 and its pip.
-build layer-size: export PATH := $(abspath $(BIN)):$(PATH)
+build deploy layer-size: export PATH := $(abspath $(BIN)):$(PATH)
 
 build: $(READY)
 	@$(BIN)/sam validate --lint
 	@$(BIN)/sam build
+
+# On AWS, use the region of samconfig.toml or of the profile instead of the default region above.
+deploy: build
+	@$(if $(filter file,$(origin AWS_DEFAULT_REGION)),env -u AWS_DEFAULT_REGION) $(BIN)/sam deploy $(ARGS)
 
 layer-size: $(READY)
 	@$(BIN)/python benchmarks/layer_size.py

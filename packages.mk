@@ -1,4 +1,5 @@
-# Installs the packages of a requirements.txt for Lambda. The makefiles of functions and layers include this file.
+# Builds functions, and installs the packages of a requirements.txt for Lambda. The makefiles of functions and layers
+# include this file.
 #
 #     ARCH    arm64 (the default) or x86_64, as in Architectures of template.yaml
 #     PYTHON  3.13 (the default), 3.12 or 3.11, as in Runtime of template.yaml
@@ -35,4 +36,15 @@ define install
 	else \
 	    echo "$(MAKECMDGOALS): packages for Python $(version) on $(ARCH), without bytecode: no python$(version) here"; \
 	fi
+endef
+
+# $(build_function) copies the directory of a function into ARTIFACTS_DIR, subdirectories and data files included, after
+# the packages of its requirements.txt, if there is one. Links are followed; hidden files and tests are left out.
+define build_function
+	$(if $(wildcard requirements.txt),$(call install,$(ARTIFACTS_DIR),/var/task))
+	@for each in *; do case "$$each" in \
+	    Makefile | requirements.txt | tests | __pycache__) ;; \
+	    *) cp -RL "$$each" "$(ARTIFACTS_DIR)/" || exit 1; \
+	       find "$(ARTIFACTS_DIR)/$$each" -name __pycache__ -type d -prune -exec rm -rf {} + ;; \
+	esac; done
 endef

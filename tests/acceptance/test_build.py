@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -108,12 +109,19 @@ def test_requirements_of_a_function_are_built_for_lambda_on_any_machine_and_alwa
     )
     (source / "Makefile").write_text(makefile)
     (tmp_path / "packages.mk").symlink_to(ROOT / "packages.mk")
-    (source / "app.py").touch()
+    beside = ["data/my rates.csv", "pack/inner/module.py", "pack/tests/kept.py", "top list.json"]
+    not_code = ["tests/test_app.py", "pack/__pycache__/module.cpython-39.pyc", "__pycache__/app.pyc", ".env"]
+    for name in ("app.py", *beside, *not_code):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).touch()
+    (source / "linked.py").symlink_to(tmp_path / "shared.py")
+    (tmp_path / "shared.py").write_text("SHARED = 1")
     (source / "requirements.txt").write_text("".join(re.findall(r"(?:pydantic-core|typing-ext.*)==.*\n", POWERTOOLS)))
 
     def make(folder: str, **variables: str) -> AbstractContextManager["subprocess.Popen[str]"]:
         (tmp_path / folder).mkdir()
         environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"} | variables
+        environment["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
         command = ["make", "build-OrdersFunction", f"ARTIFACTS_DIR={tmp_path / folder}"]
         return started(command, cwd=source, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
@@ -132,7 +140,9 @@ def test_requirements_of_a_function_are_built_for_lambda_on_any_machine_and_alwa
         assert 'PYTHON is "python3". It must be 3.11, 3.12 or 3.13.' in unknown_python.communicate()[0]
     first, again, other = (files_in(tmp_path / folder) for folder in "123")
     assert first == again
-    assert {"app.py", "typing_extensions.py"} <= first.keys() & other.keys()
+    assert {"app.py", "typing_extensions.py", *beside} <= first.keys() & other.keys()
+    assert first["linked.py"] == b"SHARED = 1"
+    assert not {*not_code, "Makefile", "requirements.txt"} & first.keys()
     assert f"pydantic_core/_pydantic_core.cpython-{here.replace('.', '')}-aarch64-linux-gnu.so" in first
     assert "pydantic_core/_pydantic_core.cpython-313-x86_64-linux-gnu.so" in other
     assert (
@@ -204,3 +214,13 @@ def test_a_function_that_cannot_be_loaded_is_a_function_error(start: Start) -> N
         pytest.raises(FunctionError, match="ORDERS_TABLE"),
     ):
         api.invoke(sample("all-well"))
+
+
+def test_make_deploy_builds_for_lambda_and_then_runs_the_sam_of_the_environment() -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "AWS_DEFAULT_REGION")}
+    command = ["make", "--dry-run", "deploy", "ARGS=--guided --profile dev"]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    *before, deploy = result.stdout.splitlines()
+    assert before[-1] == ".venv/bin/sam build"
+    # The region is that of samconfig.toml or of the profile, and not the default of the Makefile.
+    assert deploy == "env -u AWS_DEFAULT_REGION .venv/bin/sam deploy --guided --profile dev"

@@ -276,6 +276,47 @@ def test_a_function_that_a_makefile_builds_is_not_judged(find: Find) -> None:
     assert findings_at_start(read, read.mappings, (3, 13)) == []
 
 
+PACKAGES = {
+    "src/app.py": "import flat\nfrom pricing import rates\nfrom tests.samples import ONE\nimport requests",
+    "src/flat.py": "",
+    "src/pricing/__init__.py": "",
+    "src/pricing/rates.py": "",
+    "src/tests/samples.py": "ONE = 1",
+}
+PRICING = "src/pricing/__init__.py and src/pricing/rates.py"
+REQUESTS = "OrdersFunction imports requests (src/app.py:4), which its build does not contain."
+
+
+@pytest.mark.parametrize(
+    ("recipe", "left_out", "is_judged"),
+    [
+        ("$(build_function)", "src/tests/samples.py", True),
+        ('cp *.py "$(ARTIFACTS_DIR)/"', f"{PRICING.replace(' and', ',')} and src/tests/samples.py", True),
+        ("@cp -R app.py flat.py tests $(ARTIFACTS_DIR)", PRICING, True),
+        ("mkdir -p x\n\tcp -R . $(ARTIFACTS_DIR)", "", True),
+        ("cp app.py $(ARTIFACTS_DIR)/lib", "", False),
+        ("python -m bundle", "", False),
+        ("cp $(FILES) $(ARTIFACTS_DIR)", "", False),
+        ("cp", "", False),
+    ],
+)
+def test_a_file_that_the_function_loads_and_its_makefile_does_not_copy_is_named(
+    find: Find, recipe: str, left_out: str, *, is_judged: bool
+) -> None:
+    other = "build-Other:\n\tcp app.py $(ARTIFACTS_DIR)\n"
+    find({**PACKAGES, "src/Makefile": f"include x.mk\n\nbuild-OrdersFunction:\n\t{recipe}\n\n{other}"})
+    template = Path("template.yaml")
+    template.write_text(template.read_text().replace("    Prop", "    Metadata: {BuildMethod: makefile}\n    Prop", 1))
+    read = read_template(template)
+    texts = [each.text for each in findings_at_start(read, read.mappings, (3, 13)) if each.rule == RULE]
+    expected = (
+        f"OrdersFunction loads {left_out}, which src/Makefile does not copy into its build. "
+        'To copy the whole directory: cp -R . "$(ARTIFACTS_DIR)/"'
+    )
+    assert [text for text in texts if " loads " in text] == ([expected] if left_out else [])
+    assert any(text.startswith(REQUESTS) for text in texts) == is_judged
+
+
 @pytest.mark.parametrize("handler", ["handler", "app..handler", ".handler", "../app.handler", "src/app.handler"])
 def test_a_handler_that_cannot_be_found_is_not_judged(find: Find, handler: str) -> None:
     find({"src/app.py": "import json"})

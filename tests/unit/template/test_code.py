@@ -1,12 +1,17 @@
 """The code and the layers of functions, as projects have them."""
 
 import json
+import platform
+import sys
 import zipfile
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tarry.local.project import note_builds
+from tarry.simulator.code import Code, CodeError
 from tarry.template import TemplateError, TemplateFunction, read_template
 from tarry.template.code import import_path, missing_code
 
@@ -204,3 +209,59 @@ def test_other_runtimes_do_not_run_here(tmp_path: Path, monkeypatch: pytest.Monk
 )
 def test_the_log_level_is_that_of_the_logging_config(tmp_path: Path, config: dict[str, Any], level: str | None) -> None:
     assert read(tmp_path, {"F": serverless(LoggingConfig=config)}).log_level == level
+
+
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+OTHER = "aarch64" if platform.machine() != "aarch64" else "x86_64"
+ARCH = {"aarch64": "arm64"}.get(platform.machine(), platform.machine())
+TAG = f"cpython-{HERE.replace('.', '')}"
+ELF_OF_ANOTHER_MACHINE = b"\x7fELF" + bytes(14) + b"\xf3\x00"
+
+
+@pytest.mark.parametrize(
+    ("modules", "built_for", "options"),
+    [
+        ([f"core.{TAG}-{OTHER}-linux-gnu.so"], f"{OTHER} and Python {HERE}", f"ARCH={ARCH}"),
+        ([f"core.cpython-27-{platform.machine()}-linux-gnu.so"], f"{platform.machine()} and Python 2.7", "PYTHON="),
+        (["core.abi3.so"], "another machine", f"ARCH={ARCH}"),
+        ([f"core{EXTENSION_SUFFIXES[0]}", f"core.cpython-27-{OTHER}-linux-gnu.so", "libssl.so", "a.so.1"], "", ""),
+        ([], "", ""),
+    ],
+)
+def test_builds_whose_modules_this_python_cannot_import_are_left_out_and_a_note_names_the_remedy(
+    tmp_path: Path, modules: list[str], built_for: str, options: str
+) -> None:
+    write(tmp_path, "src/app.py", "layer/requirements.txt", "vendored/python/pure.py")
+    write(tmp_path, "src/requirements.txt", text="no-such-library")
+    write(tmp_path, ".aws-sam/build/F/app.py", ".aws-sam/build/L/python/pure.py")
+    for place in ("vendored/python", ".aws-sam/build/F", ".aws-sam/build/L/python"):
+        for name in modules:
+            (tmp_path / place / "pack").mkdir(exist_ok=True)
+            (tmp_path / place / "pack" / name).write_bytes(ELF_OF_ANOTHER_MACHINE)
+    layers = {
+        name: {"Type": "AWS::Serverless::LayerVersion", "Properties": {"ContentUri": source}}
+        for name, source in (("L", "layer"), ("V", "vendored"))
+    }
+    found = read(tmp_path, {"F": serverless(CodeUri="src", Layers=[{"Ref": "L"}, {"Ref": "V"}]), **layers})
+
+    notes: list[str] = []
+    note_builds([found, found], notes.append)
+    if built_for:
+        assert (found.code, found.layers) == (tmp_path / "src", (tmp_path / "layer",))
+        places = (tmp_path / ".aws-sam/build/F", tmp_path / ".aws-sam/build/L", tmp_path / "vendored")
+        assert [text.partition(" is built for ")[0] for text in notes] == [f"Build left out: {each}" for each in places]
+        assert all(f"built for {built_for}, and this is Python {HERE} on {platform.machine()}. " in t for t in notes)
+        assert all(f"to build for this machine: make build {options}" in text for text in notes)
+    else:
+        assert found.code == tmp_path / ".aws-sam/build/F"
+        assert found.layers == (tmp_path / ".aws-sam/build/L", tmp_path / "vendored")
+        assert not found.foreign
+
+
+def test_the_sandbox_names_the_build_that_is_left_out_if_an_import_fails(tmp_path: Path) -> None:
+    write(tmp_path, "src/app.py", text="import only_in_the_layer")
+    write(tmp_path, f"layer/python/core.cpython-27-{OTHER}-linux-gnu.so")
+    layer = {"Type": "AWS::Serverless::LayerVersion", "Properties": {"ContentUri": "layer"}}
+    function = read(tmp_path, {"F": serverless(CodeUri="src", Layers=[{"Ref": "L"}]), "L": layer})
+    with pytest.raises(CodeError, match=rf"only_in_the_layer'\. Build left out: .*/layer is built for {OTHER} and"):
+        Code(function, {}).load()

@@ -138,3 +138,56 @@ def test_given_values_precede_those_of_samconfig_which_precede_defaults(tmp_path
     assert "prod-b-jobs" in template.queues
     assert template.mappings[0].batch_size == 9
     assert template.missing == ("Timeout", "Retries", "SubnetIds", "SharedQueueArn")
+
+
+CONSTRAINED = """
+Parameters:
+  Stage: {Type: String, AllowedValues: [dev, prod]}
+  Traced: {Type: String, AllowedValues: [true, false]}
+  Days: {Type: Number, AllowedValues: [1, 30]}
+  Pollers: {Type: Number, MinValue: 2, MaxValue: 200}
+  Team: {Type: String, MinLength: 2, MaxLength: "4"}
+  Zones: {Type: CommaDelimitedList, AllowedPattern: "[a-z]+"}
+  Topic: {Type: String, AllowedPattern: ^arn:.*$, ConstraintDescription: must be an ARN}
+  Token: {Type: String, MinLength: 8, NoEcho: true}
+  Java: {Type: String, AllowedPattern: "\\\\p{Alpha}+"}
+  Short: {Type: String, Default: x, MinLength: 3}
+Resources: {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        ("Stage=test", "parameter Stage cannot be 'test': must be one of dev, prod"),
+        ("Traced=yes", "parameter Traced cannot be 'yes': must be one of true, false"),
+        ("Days=2", "parameter Days cannot be '2': must be one of 1, 30"),
+        ("Pollers=many", "parameter Pollers cannot be 'many': must be a number"),
+        ("Pollers=1", "parameter Pollers cannot be '1': must be at least 2"),
+        ("Pollers=201", "parameter Pollers cannot be '201': must be at most 200"),
+        ("Team=a", "parameter Team cannot be 'a': must have at least 2 characters"),
+        ("Team=abcde", "parameter Team cannot be 'abcde': must have at most 4 characters"),
+        ("Zones=a,B", "parameter Zones cannot be 'a,B': must match [a-z]+"),
+        ("Topic=alarms", "parameter Topic cannot be 'alarms': must be an ARN"),
+        ("Token=secret", "parameter Token cannot be the given value (NoEcho): must have at least 8 characters"),
+        ("Stage=dev Traced=true Days=30.0 Pollers=2 Team=abcd Zones=a,b Topic=arn:a Token=12345678 Java=a", ""),
+        ("", ""),  # neither placeholders nor defaults are checked
+    ],
+)
+def test_values_that_cloudformation_refuses_are_refused_with_what_is_allowed(
+    tmp_path: Path, given: str, refusal: str
+) -> None:
+    (tmp_path / "template.yaml").write_text(CONSTRAINED)
+    values = dict(each.split("=") for each in given.split())
+
+    def refused(**arguments: dict[str, str]) -> str:
+        try:
+            read_template(tmp_path / "template.yaml", lenient=True, **arguments)  # type: ignore[arg-type]
+        except TemplateError as error:
+            return str(error)
+        return ""
+
+    assert refused(parameters=values, configured={}) == refusal
+    assert refused(configured=values) == refusal.replace(" cannot", " of the samconfig file cannot")
+    if refusal:  # a given value has precedence
+        assert refused(parameters={"Stage": "dev"}, configured={"Stage": "test"}) == ""

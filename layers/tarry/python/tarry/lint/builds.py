@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from tarry.template import TemplateFunction
 from tarry.template.model import TemplateLayer
@@ -29,6 +30,59 @@ STRIPPING = "python3 -I python/tarry/tooling/strip.py".split()
 ELSEWHERE = re.compile(r"\$|~|(?<!\S)[\"']?/|\.\.")
 """A path that is not beside the Makefile, or is not known."""
 
+MAKEFILE = "Makefile"
+BUILD_FUNCTION = "$(build_function)"
+"""The command of ``packages.mk`` that installs the requirements, and copies the directory without `NOT_CODE`."""
+NOT_CODE = frozenset({MAKEFILE, REQUIREMENTS, "tests", "__pycache__"})
+INSTALL = "$(call install,$(ARTIFACTS_DIR),"
+"""The command of ``packages.mk`` that installs the requirements of a function."""
+ADDING_NOTHING = frozenset("echo mkdir test true".split())
+
+
+class Recipe(NamedTuple):
+    """The effect of a function's Makefile."""
+
+    copied: frozenset[str]
+    """The names in the directory of the function that it copies into the build."""
+    installs: bool
+    """Whether it installs the requirements."""
+
+
+def recipe_of(function: TemplateFunction) -> Recipe | None:
+    """Return the effect of the Makefile that builds a function; None without one, or if a command is not known.
+
+    Raises:
+        OSError: a file or directory cannot be read.
+    """
+    if function.code is None or function.build_method != "makefile":
+        return None
+    copied: set[str] = set()
+    installs = False
+    commands = _commands(function.code / MAKEFILE, f"build-{function.logical_id}") or []
+    for command in commands:
+        name, *arguments = command.replace("$(ARTIFACTS_DIR)", "artifacts").split()
+        if command == BUILD_FUNCTION:
+            names = {entry.name for entry in function.code.iterdir()}
+            copied |= {each for each in names - NOT_CODE if not each.startswith(".")}
+        elif name == "cp" and (found := _copied(function.code, arguments)) is not None:
+            copied |= found
+        elif INSTALL not in command and name not in ADDING_NOTHING:
+            return None
+        installs = installs or command == BUILD_FUNCTION or INSTALL in command
+    return Recipe(frozenset(copied), installs) if commands else None
+
+
+def _copied(code: Path, arguments: list[str]) -> set[str] | None:
+    """Return the names in a directory that a `cp` copies into the build; None if that cannot be told."""
+    options = "".join(each for each in arguments if each.startswith("-"))
+    *sources, target = (each.strip("\"'") or "." for each in ["", *arguments] if not each.startswith("-"))
+    sources = sources[1:]
+    if target.rstrip("/.") != "artifacts" or any(map(ELSEWHERE.search, sources)):
+        return None
+    is_whole = re.search("[rRa]", options) is not None
+    found = {path for each in sources for path in (code.iterdir() if each in (".", "./", "./.") else code.glob(each))}
+    return {path.relative_to(code).parts[0] for path in found if is_whole or path.is_file()}
+
 
 def modules_in_build(function: TemplateFunction, template: Path, runtime: str) -> frozenset[str] | None:
     """Return the modules of a function's requirements and layers; None if not all of them can be told.
@@ -43,6 +97,9 @@ def modules_in_build(function: TemplateFunction, template: Path, runtime: str) -
 
 def _of_function(function: TemplateFunction, template: Path, runtime: str) -> frozenset[str] | None:
     code = function.code
+    if code is not None and (recipe := recipe_of(function)) is not None:
+        has_requirements = recipe.installs and (code / REQUIREMENTS).is_file()
+        return _required(code / REQUIREMENTS, runtime) if has_requirements else frozenset()
     if code is None or _is_built_otherwise(function.build_method) or _names_a_manifest(template.parent):
         return None
     requirements = code / REQUIREMENTS
@@ -89,13 +146,26 @@ def _of_layer(layer: TemplateLayer, runtime: str) -> frozenset[str] | None:
 
 def _only_copies(makefile: Path) -> bool:
     """Whether a Makefile only copies what is beside it, so that the directory shows what the layer contains."""
+    commands = _commands(makefile)
+    known = (_is_known(each.replace("$(ARTIFACTS_DIR)", "artifacts").split()) for each in commands or ())
+    return commands is not None and all(known)
+
+
+def _commands(makefile: Path, target: str | None = None) -> list[str] | None:
+    """Return the commands of a Makefile, or only those of one target; None if it cannot be read."""
     try:
         text = makefile.read_text(encoding="utf-8")
     except (OSError, ValueError):
-        return False
-    recipes = [line.strip() for line in text.replace("\\\n", " ").splitlines() if line.startswith("\t")]
-    commands = [each.strip(" @-") for line in recipes for each in re.split(r"&&|\|\||[;|]", line)]
-    return all(_is_known(each.replace("$(ARTIFACTS_DIR)", "artifacts").split()) for each in commands)
+        return None
+    current = None
+    recipes = []
+    for line in text.replace("\\\n", " ").splitlines():
+        if not line.startswith("\t"):
+            current = line.partition(":")[0].strip() if line.strip() else current
+        elif target in (None, current):
+            recipes.append(line.strip())
+    commands = (each.strip(" @-") for line in recipes for each in re.split(r"&&|\|\||[;|]", line))
+    return [each for each in commands if each]
 
 
 def _is_known(command: list[str]) -> bool:

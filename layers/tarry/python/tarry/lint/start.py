@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from tarry.lint.builds import modules_in_build
+from tarry.lint.builds import modules_in_build, recipe_of
 from tarry.lint.consumers import ConsumerCode, consumer_of
 from tarry.lint.finding import Finding
-from tarry.lint.rules.missing_modules import PARSER, missing_modules
+from tarry.lint.rules.missing_modules import PARSER, missing_modules, modules_left_out
 from tarry.lint.rules.missing_permissions import missing_permissions
 from tarry.lint.rules.python_version import other_python
 from tarry.lint.rules.receive_counts import receive_counts
@@ -55,6 +55,7 @@ class _Start:
         versions = {each.logical_id: version_of(each.runtime) for each in self._functions}
         yield from other_python({name: version for name, version in versions.items() if version}, here)
         yield from self._modules()
+        yield from self._left_out()
         yield from self._permissions()
         yield from self._consumers()
 
@@ -90,6 +91,18 @@ class _Start:
         imports = tuple(each for each in needed if each.module not in contained and _is_here(each.module))
         lacks_parser = any(each not in contained and not sources.has(each) for each in PARSER)
         return _Missing(imports, model if lacks_parser else None)
+
+    def _left_out(self) -> Iterator[Finding]:
+        """Yield the functions whose Makefile does not copy all of their own files that they load."""
+        for function in self._functions:
+            if function.code is None or version_of(function.runtime) is None:
+                continue
+            with suppress(OSError):
+                sources, module = self._code(function)
+                if (recipe := recipe_of(function)) is not None:
+                    loaded = (each.path.relative_to(function.code) for each in sources.loaded_by(module))
+                    left_out = dict.fromkeys(each for each in loaded if each.parts[0] not in recipe.copied)
+                    yield from modules_left_out(function.logical_id, function.code, list(left_out))
 
     def _permissions(self) -> Iterator[Finding]:
         path = self._template.path

@@ -84,10 +84,14 @@ def _note_parameters(template: Template, note: Note) -> None:
 
 
 def note_builds(functions: Iterable[TemplateFunction], note: Note) -> None:
-    """Note which functions run from the output of ``sam build``, and why."""
+    """Note which functions run from the output of ``sam build``, and which of its directories are left out, and why."""
+    foreign: dict[str, None] = {}
     for function in functions:
         if function.build_reason:
             note(f"{function.logical_id} runs from {function.code}, because {function.build_reason}.")
+        foreign |= dict.fromkeys(function.foreign)
+    for build in foreign:
+        note(f"Build left out: {build}")
 
 
 def with_placeholders(template: Template, functions: Collection[str], given: Overrides, note: Note) -> Template:

@@ -157,7 +157,10 @@ class Code:
                 raise
             except BaseException as error:
                 what = f"{function.logical_id}: its handler {function.handler} cannot be imported from {function.code}"
-                raise CodeError(f"{what}: {type(error).__name__}: {error}", self.own_traceback(error)) from error
+                foreign = function.foreign if isinstance(error, ImportError) else ()
+                builds = "".join(f". Build left out: {build}" for build in foreign)
+                text = f"{what}: {type(error).__name__}: {error}{builds}"
+                raise CodeError(text, self.own_traceback(error)) from error
         return module
 
     def _own_modules(self) -> dict[str, ModuleType]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tarry.template.document import build_method_of
 from tarry.template.finding import BUILD, is_built, project_of
+from tarry.template.foreign import why_foreign
 from tarry.template.intrinsics import Intrinsics, intrinsic_of
 from tarry.template.model import TemplateError, TemplateFunction, TemplateLayer
 from tarry.template.runtimes import has_handler, is_node, not_run_here
@@ -28,11 +29,13 @@ REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*(?:[=<>!~
 class FoundCode(NamedTuple):
     """The directory of a function's code, None if it is not on this machine.
 
-    ``build_reason`` is why this is the build rather than the source; empty for the source.
+    ``build_reason`` is why this is the build rather than the source; empty for the source. ``foreign_build`` is why the
+    build is left out, although the source lacks packages.
     """
 
     directory: Path | None
     build_reason: str = ""
+    foreign_build: str = ""
 
 
 class CodeFinder:
@@ -45,6 +48,7 @@ class CodeFinder:
         """The resources as written."""
         self._shared = _dict(_dict(document.get("Globals")).get("Function"))
         self._scope = scope
+        self._why_foreign = cache(why_foreign)  # functions share layers
 
     def code(self, logical_id: str, handler: str | None, runtime: str | None) -> FoundCode:
         """Return the code of a function. If the source cannot run by itself, that is its build.
@@ -72,6 +76,8 @@ class CodeFinder:
         if build is None or not has_handler(build, handler, runtime):
             return FoundCode(source)
         reason = _why_not(source, handler, runtime)
+        if reason and source is not None and has_handler(source, handler, runtime) and (why := self._foreign(build)):
+            return FoundCode(source, foreign_build=why)
         return FoundCode(build, reason) if reason else FoundCode(source)
 
     def build_method(self, logical_id: str) -> str | None:
@@ -103,9 +109,18 @@ class CodeFinder:
             return TemplateLayer()
         source = self._path(resource, _dict(resource.get("Properties")).get(key, "."), logical_id)
         build = self._built(logical_id)
+        foreign = ""
         if build is not None and not (source and (source / "python").is_dir()):
-            return TemplateLayer(build)
-        return TemplateLayer(source, build_method=build_method_of(resource) if source else None)
+            if not (foreign := self._foreign(build)):
+                return TemplateLayer(build)
+        elif source is not None and (foreign := self._foreign(source)):
+            return TemplateLayer(foreign=foreign)
+        return TemplateLayer(source, build_method=build_method_of(resource) if source else None, foreign=foreign)
+
+    def _foreign(self, directory: Path) -> str:
+        """Return why a directory cannot be imported from here, and the remedy; empty if it can."""
+        why = self._why_foreign(directory)
+        return f"{directory} is {why}" if why else ""
 
     def _path(self, resource: Mapping[str, Any], code: Any, logical_id: str) -> Path | None:
         """Return the directory of a path in a resource; None if it is in S3."""

@@ -56,12 +56,14 @@ class TemplateQueue:
 class TemplateLayer:
     """A layer of a function: a directory on this machine, or an ARN. Without both, it is not known.
 
-    ``build_method`` is that of `sam build`; None if the directory is the content of the layer.
+    ``build_method`` is that of `sam build`; None if the directory is the content of the layer. ``foreign`` is why a
+    directory with the content is left out: its compiled modules are for another machine or another Python.
     """
 
     path: Path | None = None
     arn: str | None = None
     build_method: str | None = None
+    foreign: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,8 @@ class TemplateFunction:
     """The ``BuildMethod`` of `sam build`; None for the default of its runtime."""
     build_reason: str = ""
     """Why ``code`` is the output of ``sam build`` rather than the source; empty for the source."""
+    foreign_build: str = ""
+    """Why the output of ``sam build`` is left out, although the source lacks packages."""
     asynchronous: TemplateAsync = TemplateAsync()
     log_level: str | None = None
     """The level that Lambda gives the code; None for logs in text, for which it gives none."""
@@ -111,6 +115,12 @@ class TemplateFunction:
     def layers(self) -> tuple[Path, ...]:
         """The directories of the layers that are on this machine."""
         return tuple(each.path for each in self.all_layers if each.path is not None)
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """The builds that are left out: they are for another machine or another Python. Each with the reason."""
+        found = (self.foreign_build, *(each.foreign for each in self.all_layers))
+        return tuple(dict.fromkeys(filter(None, found)))
 
 
 @dataclass(frozen=True)

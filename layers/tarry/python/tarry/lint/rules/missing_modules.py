@@ -65,3 +65,21 @@ def missing_modules(
             places = listed(f"{each.module} ({each.path}:{each.line})" for each in imports)
             text = f"{subject(functions, 'imports', 'import')} {places}, which {lack}. {remedy}"
             yield Finding(RULE, tuple(functions), text, file=imports[0].path, line=imports[0].line)
+
+
+def modules_left_out(function: str, code: Path, files: Sequence[Path]) -> Iterator[Finding]:
+    """Describe the files that a function loads and that its Makefile does not copy into the build.
+
+    Args:
+        function: The logical id of the function.
+        code: The directory of the code.
+        files: The paths of the files in that directory.
+    """
+    if files:
+        names = listed(str(code / each) for each in files)
+        makefile = code / "Makefile"
+        text = (
+            f"{function} loads {names}, which {makefile} does not copy into its build. To copy the whole directory: "
+            'cp -R . "$(ARTIFACTS_DIR)/"'
+        )
+        yield Finding(RULE, (function,), text, file=makefile, line=1)
