@@ -217,7 +217,9 @@ def test_a_function_that_cannot_be_loaded_is_a_function_error(start: Start) -> N
 
 
 def test_make_deploy_builds_for_lambda_and_then_runs_the_sam_of_the_environment() -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "AWS_DEFAULT_REGION")}
+    of_make = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}  # of the `make test` that runs this
+    unset = {*of_make, "AWS_DEFAULT_REGION"}
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
     command = ["make", "--dry-run", "deploy", "ARGS=--guided --profile dev"]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     *before, deploy = result.stdout.splitlines()
