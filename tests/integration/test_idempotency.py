@@ -254,7 +254,7 @@ def test_the_key_is_the_consumers_name_and_the_stable_id_and_another_one_for_an_
     orders(event(copy(hops=1)), Context())
     orders(event(copy(edited=edited)), Context())
     # A function without a name of its own, such as handler, shares the table with those of other functions.
-    name = f"orders-function.{run.__qualname__}"
+    name = f"orders-function.{run.__module__}.{run.__qualname__}"
     assert set(records.statuses()) == {f"{name}#stable", f"{name}#stable#{edited}"}
 
 
@@ -277,6 +277,65 @@ def test_messages_with_the_same_value_in_their_bodies_run_once(
     assert "event_key_jmespath '[order, version]' finds no key in the body" in field(line, "error")
     [line] = lines(caplog, "dead_lettered")
     assert field(line, "reason") == "undecodable"
+
+
+@pytest.mark.parametrize(
+    ("expression", "body"),
+    [
+        ("[order, version]", {"version": 1}),
+        ("[order, version]", {"order": "", "version": 1}),
+        ("[[order, version]]", {"version": 1}),
+        ("{o: order, v: version}", {"order": 7}),
+        ("event.[order, version]", {"event": {"order": 7}}),
+        ("event | [order]", {"event": {"order": []}}),
+        ("length(order)", {"order": 4111}),
+    ],
+)
+def test_a_message_of_whose_key_a_part_is_missing_fails_and_is_never_taken_for_another(
+    expression: str, body: dict[str, Any], records: Table, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise all messages without that part would have one key, and all but the first would not run."""
+    handler = Handler()
+    orders = handler.consumer("sync", idempotency=records.layer(event_key_jmespath=expression))
+    batch = event(record({**body, "x": 1}, "a"), record({**body, "x": 2}, "b"))
+    assert failed(orders(batch, Context())) == ["a", "b"]
+    assert (handler.ran, records.statuses()) == ([], {})
+    for line in lines(caplog, "waiting_retry"):
+        assert field(line, "error_type").endswith("IdempotencyKeyError")
+        assert "4111" not in field(line, "error")
+
+
+def test_nulls_within_the_value_of_a_key_are_part_of_it(records: Table, wire: Wire) -> None:
+    handler = Handler()
+    orders = handler.consumer("sync", idempotency=records.layer(event_key_jmespath="order"))
+    orders(
+        event(record({"order": {"id": 1, "note": None}}, "a"), record({"order": {"id": 2, "note": None}}, "b")),
+        Context(),
+    )
+    assert handler.ran == ["a", "b"]
+
+
+def test_an_edited_copy_runs_although_another_message_has_its_value(records: Table, wire: Wire) -> None:  # SPEC K4
+    handler = Handler()
+    orders = handler.consumer("sync", idempotency=records.layer(event_key_jmespath="id"))
+    body = json.dumps({"id": 2})
+    envelope = json.dumps({"v": 1, "sum": body_sum(body), "id": "stable", "edited": "2026-01-01T00:00:00Z"})
+    edited = record(body, "copy", attributes={"Tarry": {"stringValue": envelope, "dataType": "String"}})
+    orders(event(record({"id": 2}, "a")), Context())
+    orders(event(edited), Context())
+    assert len(handler.ran) == 2
+
+
+def test_replace_keeps_the_key_after_an_idempotent_function_has_configured_the_layer(
+    records: Table, wire: Wire
+) -> None:
+    layer = records.layer()
+    handler = Handler()
+    orders = handler.consumer("sync", idempotency=layer)
+    layer.configure(IdempotencyConfig(event_key_jmespath="customer", payload_validation_jmespath="total"))
+    other = orders.replace(max_attempts=3)
+    other(event(record({"customer": 1}, "a"), record({"customer": 1}, "b")), Context())
+    assert handler.ran == ["a", "b"]
 
 
 def test_an_idempotent_function_of_the_handler_shares_the_layer(records: Table, wire: Wire) -> None:

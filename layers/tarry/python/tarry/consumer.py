@@ -109,9 +109,11 @@ class Consumer(Generic[T]):
         """The consumer's name in the log."""
         self._idempotency: Idempotency | None = None
         if (layer := settings.get("idempotency")) is not None:
-            from tarry.idempotency.setting import Idempotency
+            from tarry.idempotency.setting import idempotency_of
 
-            self._idempotency = Idempotency(layer, settings.get("name"), self.__qualname__)
+            self._idempotency = idempotency_of(layer, settings.get("name"), f"{self.__module__}.{self.__qualname__}")
+            # For `replace`: an @idempotent_function may have configured the layer by then.
+            self._settings = cast("AllSettings", {**self._settings, "idempotency": self._idempotency})
         options = settings.get("log", LogOptions())
         if not isinstance(options, LogOptions):
             raise ConfigurationError(f"log takes LogOptions(...), got {options!r}")
