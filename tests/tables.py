@@ -1,5 +1,6 @@
 """A table of idempotency records in moto, whose requests can fail."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +30,8 @@ class Table:
         self.client = boto3.client("dynamodb", config=config, **login)  # type: ignore[call-overload]
         self.operations: list[str] = []
         """The operations that were requested."""
+        self.requests: list[tuple[str, str]] = []
+        """The same, each with the key of its record."""
         self.fault: Callable[[str, bool], Exception | None] = no_fault
         """Returns the error of a request: of one that is refused, or of one whose answer is lost (it is applied)."""
         self.client.meta.events.register("before-call.dynamodb", self._before)
@@ -45,6 +48,7 @@ class Table:
     def delete(self) -> None:
         self._plain.delete_table(TableName=TABLE)
         self.operations.clear()
+        self.requests.clear()
         self.fault = no_fault
 
     def layer(self, **config: Any) -> DynamoDBPersistenceLayer:
@@ -70,8 +74,10 @@ class Table:
             None if is_applied or (operations and operation not in operations) else client_error(code, "refused")
         )
 
-    def _before(self, model: Any, **_: Any) -> None:
+    def _before(self, model: Any, params: dict[str, Any], **_: Any) -> None:
         self.operations.append(model.name)
+        body = json.loads(params["body"])
+        self.requests.append((model.name, next(iter((body.get("Key") or body["Item"]).values()))["S"]))
         if (error := self.fault(model.name, False)) is not None:
             raise error
 

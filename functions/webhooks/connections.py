@@ -75,7 +75,10 @@ async def excerpt_of(response: httpx.Response) -> str:
         with suppress(httpx.TransportError, TimeoutError):
             body = cast("AsyncGenerator[bytes]", response.aiter_raw())
             async with asyncio.timeout(EXCERPT_SECONDS), aclosing(body) as chunks:
-                content = await anext(chunks, b"")
+                async for chunk in chunks:
+                    content += chunk
+                    if len(content) >= EXCERPT_BYTES:
+                        break
     text = " ".join(content[:EXCERPT_BYTES].decode(errors="replace").split())
     return "".join(character for character in text if character.isprintable())
 

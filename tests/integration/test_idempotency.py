@@ -176,11 +176,11 @@ def test_the_messages_of_a_fifo_group_run_one_after_the_other_each_claim_ended(
     for group in groups.values():
         assert [each for each in handler.ran if each in group] == group[:4]
     assert {key.partition("#")[2] for key in records.statuses()} == {"acks-1", "acks-2", "acks-1b", "acks-2b"}
-    started = [index for index, operation in enumerate(records.operations) if operation == "PutItem"]
-    most_at_once = 1 if "at once" not in kind else 2
-    for number, index in enumerate(started):
-        ended = len(records.operations[:index]) - number
-        assert number - ended < most_at_once
+    for group in groups.values():
+        requests = [(operation, key.partition("#")[2]) for operation, key in records.requests]
+        ends = {each: "UpdateItem" if each.startswith("acks") else "DeleteItem" for each in group[:4]}
+        expected = [request for each, end in ends.items() for request in [("PutItem", each), (end, each)]]
+        assert [request for request in requests if request[1] in group] == expected
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
