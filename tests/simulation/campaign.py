@@ -20,8 +20,8 @@ from tarry.envelope.attribute import body_sum
 from tarry.sqs.outgoing import Entry, pack
 from tarry.testing import Report, Sandbox
 from tarry.testing.checkers import check
-from tarry.testing.history import RecordedHistory
 from tarry.testing.parts import Parts
+from tarry.testing.recorded_history import RecordedHistory
 from tarry.testing.report import RuleBroken
 from tarry.testing.shrinking import rule_to_shrink, shrink
 from tests.simulation import situations

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from tarry.sqs.limits import MAX_ATTRIBUTES
 from tarry.testing.deliveries import DONE, ObservedDelivery
-from tarry.testing.history import RecordedHistory
+from tarry.testing.recorded_history import RecordedHistory
 
 Count = Callable[[RecordedHistory], int]
 

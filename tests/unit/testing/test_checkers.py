@@ -39,7 +39,7 @@ from tarry.simulator.history import HistoryEvent
 from tarry.sqs.queue_facts import QueueFacts
 from tarry.testing import Sandbox
 from tarry.testing.checkers import check
-from tarry.testing.history import RecordedHistory
+from tarry.testing.recorded_history import RecordedHistory
 from tarry.visibility import changes as leases
 
 Edit = Callable[[HistoryEvent], HistoryEvent | None]

@@ -11,7 +11,7 @@ from tarry.settlement.executor import Executor
 from tarry.simulator.history import HistoryEvent
 from tarry.testing import Realism, Sandbox
 from tarry.testing.checkers import check
-from tarry.testing.history import RecordedHistory
+from tarry.testing.recorded_history import RecordedHistory
 
 
 def rules(sandbox: Sandbox) -> set[str]:

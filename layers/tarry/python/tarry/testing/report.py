@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tarry.outcome import State
 from tarry.testing.checkers import Violation, check
-from tarry.testing.history import RecordedHistory
+from tarry.testing.recorded_history import RecordedHistory
 from tarry.tooling.text import brief, clock, duration, shortened
 
 if TYPE_CHECKING:

@@ -146,7 +146,7 @@ class Services:
                     and "amazonaws" in host
                     and not any(p.match(f"http://{host}") for _, p in self.backend_url_patterns)
                 ):
-                    raise NotImplementedError  # moto would print a line for its own developers
+                    raise NotImplementedError  # as moto, but without its printed line; caught below
                 return super().get_backend_for_host(host)
 
         def application_of(service: Any) -> Any:

@@ -30,7 +30,7 @@ from tarry.testing.checkers.violation import Checker, Found, Violation
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tarry.testing.history import RecordedHistory
+    from tarry.testing.recorded_history import RecordedHistory
 
 __all__ = ["ALL", "Checker", "Found", "Violation", "check"]
 

@@ -11,7 +11,7 @@ from tarry.testing.checkers.violation import Found, Violation
 if TYPE_CHECKING:
     from tarry.simulator.history import HistoryEvent
     from tarry.testing.deliveries import ObservedInvocation
-    from tarry.testing.history import RecordedHistory
+    from tarry.testing.recorded_history import RecordedHistory
 
 
 def answers_are_well_formed(history: RecordedHistory) -> Found:

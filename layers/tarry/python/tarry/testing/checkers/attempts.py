@@ -12,7 +12,7 @@ from tarry.testing.deliveries import FAILED
 
 if TYPE_CHECKING:
     from tarry.testing.deliveries import MessageCopy, ObservedDelivery
-    from tarry.testing.history import RecordedHistory
+    from tarry.testing.recorded_history import RecordedHistory
 
 
 def attempts_are_counted(history: RecordedHistory) -> Found:

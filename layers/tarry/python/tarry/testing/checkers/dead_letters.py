@@ -12,7 +12,7 @@ from tarry.tooling.queues import queue_name
 
 if TYPE_CHECKING:
     from tarry.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery
-    from tarry.testing.history import RecordedHistory
+    from tarry.testing.recorded_history import RecordedHistory
 
 REASONS = frozenset({"error", "exhausted", "fatal", "undecodable", "expiring"})
 SMALLEST_RECORD_BYTES = 700

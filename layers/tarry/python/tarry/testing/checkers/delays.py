@@ -18,7 +18,7 @@ from tarry.testing.checkers.violation import MOMENT, Found, Violation, violation
 
 if TYPE_CHECKING:
     from tarry.testing.deliveries import MessageCopy, ObservedDelivery
-    from tarry.testing.history import RecordedHistory
+    from tarry.testing.recorded_history import RecordedHistory
 
 NEVER = re.compile(
     "parameter DelaySeconds|parameter VisibilityTimeout|longer than|too many|Maximum number|not distinct"

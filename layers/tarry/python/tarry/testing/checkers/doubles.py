@@ -11,7 +11,7 @@ from tarry.testing.deliveries import DONE, FAILED
 if TYPE_CHECKING:
     from tarry.simulator.history import HistoryEvent
     from tarry.testing.deliveries import ObservedDelivery, ObservedInvocation
-    from tarry.testing.history import RecordedHistory
+    from tarry.testing.recorded_history import RecordedHistory
 
 UNANSWERED = frozenset({"lost_answer", "hang", "late", "garbled", "crash_after"})
 """Faults after which a sender cannot know that SQS has its message."""

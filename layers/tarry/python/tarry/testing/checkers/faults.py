@@ -10,7 +10,7 @@ from tarry.testing.checkers.violation import Found, Violation
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tarry.testing.history import RecordedHistory
+    from tarry.testing.recorded_history import RecordedHistory
 
 RULE = "faults strike"
 

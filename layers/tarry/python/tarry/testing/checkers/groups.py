@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tarry.testing.deliveries import HandlerRun, MessageCopy, ObservedDelivery
-    from tarry.testing.history import RecordedHistory
+    from tarry.testing.recorded_history import RecordedHistory
 
 
 def groups_keep_their_order(history: RecordedHistory) -> Found:

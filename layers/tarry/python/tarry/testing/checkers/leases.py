@@ -9,7 +9,7 @@ from tarry.testing.checkers.violation import Found, violation
 if TYPE_CHECKING:
     from tarry.simulator.history import HistoryEvent
     from tarry.testing.deliveries import ObservedDelivery
-    from tarry.testing.history import RecordedHistory
+    from tarry.testing.recorded_history import RecordedHistory
 
 ON_ITS_WAY_SECONDS = 0.05
 """The longest time that a request takes to SQS, if no fault strikes it."""

@@ -9,7 +9,7 @@ from tarry.testing.checkers.violation import Found, violation
 if TYPE_CHECKING:
     from tarry.simulator.history import HistoryEvent
     from tarry.testing.deliveries import ObservedDelivery
-    from tarry.testing.history import RecordedHistory
+    from tarry.testing.recorded_history import RecordedHistory
 
 
 def the_log_is_true(history: RecordedHistory) -> Found:

@@ -11,7 +11,7 @@ from tarry.testing.deliveries import DONE
 if TYPE_CHECKING:
     from tarry.simulator.history import HistoryEvent
     from tarry.testing.deliveries import MessageCopy, ObservedDelivery
-    from tarry.testing.history import RecordedHistory
+    from tarry.testing.recorded_history import RecordedHistory
 
 SETTLING_SECONDS = 60.0
 """The longest time between the decision to wait and the change of visibility."""

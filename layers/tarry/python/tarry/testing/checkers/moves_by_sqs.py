@@ -16,7 +16,7 @@ from tarry.testing.deliveries import FAILED
 
 if TYPE_CHECKING:
     from tarry.testing.deliveries import MessageCopy, ObservedDelivery, ObservedInvocation
-    from tarry.testing.history import RecordedHistory
+    from tarry.testing.recorded_history import RecordedHistory
 
 NO_TIME_LEFT_SECONDS = 1.0
 """With less time than this before its deadline, a function reports unsettled messages as failed (SPEC I2)."""

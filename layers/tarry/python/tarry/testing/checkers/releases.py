@@ -8,7 +8,7 @@ from tarry.testing.checkers.violation import Found, violation
 
 if TYPE_CHECKING:
     from tarry.testing.deliveries import ObservedDelivery
-    from tarry.testing.history import RecordedHistory
+    from tarry.testing.recorded_history import RecordedHistory
 
 NOT_DECIDED = frozenset({None, "release", "left"})
 """Verdicts of messages that did not run, or without one of their own."""

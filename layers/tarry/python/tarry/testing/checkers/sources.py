@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tarry.testing.deliveries import MessageCopy
-    from tarry.testing.history import RecordedHistory
+    from tarry.testing.recorded_history import RecordedHistory
 
 
 def copies_match_their_originals(history: RecordedHistory) -> Found:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tarry.testing.history import RecordedHistory
+from tarry.testing.recorded_history import RecordedHistory
 
 if TYPE_CHECKING:
     from tarry.testing.deliveries import MessageCopy
