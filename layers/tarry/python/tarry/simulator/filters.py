@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tarry.simulator.errors import InvalidParameterValue
-from tarry.simulator.patterns import Branch, CompiledPattern, PatternError, compile_pattern, fields_of, matches, parse
+from tarry.simulator.pattern_values import PatternError, parse
+from tarry.simulator.patterns import Branch, CompiledPattern, compile_pattern, fields_of, matches
 
 BODY = "body"
 MAX_FILTERS, DEFAULT_FILTERS = 10, 5

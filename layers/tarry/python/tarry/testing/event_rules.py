@@ -7,7 +7,8 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tarry.simulator.patterns import PatternError, compile_pattern, fields_of, matches, parse
+from tarry.simulator.pattern_values import PatternError, parse
+from tarry.simulator.patterns import compile_pattern, fields_of, matches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
