@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, Delay, whole_seconds
@@ -140,6 +141,8 @@ def _with_tarry_attribute(
 TRACEPARENT = "traceparent"
 XRAY_HEADER = "X-Amzn-Trace-Id"
 """The name that X-Ray's propagators use. SQS has a system attribute for it, which needs no room."""
+SYSTEM_ATTRIBUTES = "MessageSystemAttributes"
+_XRAY = r"Root=1-[0-9a-f]{8}-[0-9a-f]{24}(;\w+=[\w:-]*)*"
 
 
 def add_trace(
@@ -151,22 +154,18 @@ def add_trace(
     """
     if TRACEPARENT in attributes or SYSTEM_ATTRIBUTES in parameters:
         return 0
+    if re.fullmatch(_XRAY, header := trace.get(XRAY_HEADER, "")):
+        parameters[SYSTEM_ATTRIBUTES] = {"AWSTraceHeader": {"DataType": "String", "StringValue": header}}
     added = 0
     for name, value in sorted(trace.items(), key=lambda item: item[0] != TRACEPARENT):
-        if name == XRAY_HEADER:
-            parameters[SYSTEM_ATTRIBUTES] = {"AWSTraceHeader": {"DataType": "String", "StringValue": value}}
+        if name == XRAY_HEADER or name in attributes or not _is_sendable(name, value):
             continue
         size = utf8_length(name) + utf8_length("String") + utf8_length(value)
-        if not _is_sendable(name, value) or name in attributes:
-            continue
         if len(attributes) >= MAX_ATTRIBUTES or added + size > room:
             break  # without a traceparent, the others mean nothing
         attributes[name] = {"DataType": "String", "StringValue": value}
         added += size
     return added
-
-
-SYSTEM_ATTRIBUTES = "MessageSystemAttributes"
 
 
 def _is_sendable(name: str, value: str) -> bool:

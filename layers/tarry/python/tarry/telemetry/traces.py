@@ -13,7 +13,6 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as contexts
-from opentelemetry import propagate
 from opentelemetry.trace import (
     Link,
     ProxyTracerProvider,
@@ -255,8 +254,8 @@ def from_xray(header: str) -> SpanContext | None:
 
     Its trace id has the 32 digits of OpenTelemetry's, in two parts.
     """
-    root = re.search(r"(?:^|;)\s*Root=1-([0-9a-f]{8})-([0-9a-f]{24})\s*(?:;|$)", header, re.IGNORECASE)
-    parent = re.search(r"(?:^|;)\s*Parent=([0-9a-f]{16})\s*(?:;|$)", header, re.IGNORECASE)
+    root = re.search(r"(?:^|;)\s*Root=1-([0-9a-fA-F]{8})-([0-9a-fA-F]{24})\s*(?:;|$)", header)
+    parent = re.search(r"(?:^|;)\s*Parent=([0-9a-fA-F]{16})\s*(?:;|$)", header)
     if root is None or parent is None:
         return None
     flags = TraceFlags(TraceFlags.SAMPLED if re.search(r"(?:^|;)\s*Sampled=1", header) else TraceFlags.DEFAULT)
@@ -302,6 +301,8 @@ class Sending:
             f"send {self._queue}", kind=SpanKind.PRODUCER, attributes=attributes, links=links_to(self._records)
         )
         self._token = contexts.attach(set_span_in_context(self._span))
+        from opentelemetry import propagate  # raises if OTEL_PROPAGATORS names one that is not installed
+
         carrier: dict[str, str] = {}
         propagate.inject(carrier)
         self.carrier = {name: value for name, value in carrier.items() if value and isinstance(value, str)}
