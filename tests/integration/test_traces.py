@@ -4,11 +4,15 @@ import asyncio
 import json
 import logging
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyItemAlreadyExistsError
+from aws_lambda_powertools.utilities.idempotency.persistence.base import BasePersistenceLayer
+from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as contexts
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
@@ -33,6 +37,7 @@ from tarry import (
     batch_consumer,
     consumer,
 )
+from tarry.testing import Sandbox
 from tests.loglines import field, lines
 from tests.records import Context, batch_of, event, failed, record
 from tests.wire import Queue as WireQueue
@@ -222,6 +227,46 @@ def test_return_values_and_awaitables_belong_to_the_run(spans: InMemorySpanExpor
     assert (child.end_time or 0) <= (by_id["awaitable"].end_time or 0)
 
 
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_with_idempotency_the_requests_of_the_claim_are_within_the_run(
+    concurrency: int, spans: InMemorySpanExporter
+) -> None:
+    class Layer(BasePersistenceLayer):
+        """Persistence in a dict, with a span for each request."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.records: dict[str, DataRecord] = {}
+
+        def _get_record(self, idempotency_key: str) -> DataRecord:
+            return self.records[idempotency_key]
+
+        def _put_record(self, data_record: DataRecord) -> None:
+            _tracer().start_span("claim").end()
+            if data_record.idempotency_key in self.records:
+                raise IdempotencyItemAlreadyExistsError(old_data_record=self.records[data_record.idempotency_key])
+            self.records[data_record.idempotency_key] = data_record
+
+        def _update_record(self, data_record: DataRecord) -> None:
+            self.records[data_record.idempotency_key] = data_record
+
+        def _delete_record(self, data_record: DataRecord) -> None:
+            del self.records[data_record.idempotency_key]
+
+    @consumer(idempotency=Layer(), name="charge", concurrency=concurrency)
+    def handler(message: Message) -> None: ...
+
+    with orders():
+        for _ in range(2):
+            assert failed(handler(event(record(message_id="a"), record(message_id="b")), Context())) == []
+    processed = named(spans, "process orders")
+    assert Counter(ids(processed)) == {"a": 2, "b": 2}
+    assert [attribute(span, "tarry.outcome") for span in processed] == ["ack"] * 4
+    assert {child.parent and child.parent.span_id for child in named(spans, "claim")} == {
+        span.context and span.context.span_id for span in processed
+    }
+
+
 def test_each_try_of_a_local_retry_has_a_span(spans: InMemorySpanExporter) -> None:
     tries = iter([ValueError("once"), None])
 
@@ -247,19 +292,30 @@ def test_a_body_that_does_not_fit_its_model_fails_within_the_span(spans: InMemor
     assert (span.status.status_code, attribute(span, "tarry.reason")) == (StatusCode.ERROR, "undecodable")
 
 
-@pytest.mark.parametrize("concurrency", [1, 2])
-def test_a_run_that_exceeds_its_timeout_has_a_span_with_the_timeout(
-    concurrency: int, spans: InMemorySpanExporter
-) -> None:
-    @consumer(timeout=0.05, concurrency=concurrency)
-    async def handler(message: Message) -> None:
-        await asyncio.Event().wait()
+@pytest.mark.parametrize("kind", ["main thread", "worker threads", "tasks"])
+def test_a_run_that_exceeds_its_timeout_has_a_span_with_the_timeout(kind: str, spans: InMemorySpanExporter) -> None:
+    goes_on = threading.Event()
 
-    with orders(clock=RunningClock()):
-        assert failed(handler(event(record()), Context())) == ["m1"]
-    [span] = named(spans, "process orders")
-    assert (attribute(span, "error.type"), attribute(span, "tarry.outcome")) == ("TimeoutError", "retry")
-    assert len(span.events) == 1
+    def wait(message: Message) -> None:
+        if message.id == "slow":
+            goes_on.wait()
+
+    async def wait_async(message: Message) -> None:
+        if message.id == "slow":
+            await asyncio.Event().wait()
+
+    settings = {"timeout": 0.05, "concurrency": 1 if kind == "main thread" else 3}
+    handler = consumer(**settings)(wait_async if kind == "tasks" else wait)
+    try:
+        with orders(clock=RunningClock()):
+            assert failed(handler(event(record(message_id="slow"), record(message_id="fast")), Context())) == ["slow"]
+    finally:
+        goes_on.set()
+    by_id = {attribute(span, "messaging.message.id"): span for span in named(spans, "process orders")}
+    assert attribute(by_id["fast"], "tarry.outcome") == "ack"
+    slow = by_id["slow"]
+    assert (attribute(slow, "error.type"), attribute(slow, "tarry.outcome")) == ("TimeoutError", "retry")
+    assert len(slow.events) == 1
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
@@ -423,6 +479,34 @@ def test_the_applications_propagators_decide_what_is_sent(
     [request] = sqs.sent("SendMessage")
     assert request.parameters["MessageSystemAttributes"]["AWSTraceHeader"]["StringValue"] == XRAY  # needs no room
     assert list(request.parameters["MessageAttributes"]) == list(ten)
+
+
+def test_the_run_of_a_message_is_linked_to_its_send_in_the_handler_of_another(spans: InMemorySpanExporter) -> None:
+    @consumer
+    def charge(message: Message) -> None:
+        Queue("shipments").send({"order": message.json()["id"]}, delay=60)
+
+    @consumer(max_attempts=2, backoff=Fixed(90), on_failure=[RetryInPlace(), DeadLetter()])
+    def ship(message: Message) -> None:
+        raise ValueError
+
+    with Sandbox(seed=1) as sandbox:
+        for queue, handler in (("orders", charge), ("shipments", ship)):
+            sandbox.queue(queue, dead_letter="dead")
+            sandbox.connect(handler, queue)
+        sandbox.send("orders", {"id": 1})
+        sandbox.run()
+        [letter] = sandbox.messages("dead")
+    [charged], [sent] = named(spans, "process orders"), named(spans, "send shipments")
+    assert sent.parent == charged.context
+    first, last = named(spans, "process shipments")
+    [dead] = named(spans, "send dead")
+    assert sent.context is not None
+    for linked in (first, last, dead):
+        assert [link.context.span_id for link in linked.links] == [sent.context.span_id]
+    assert ids([first, last]) == [attribute(sent, "messaging.message.id")] * 2
+    assert [attribute(span, "tarry.outcome") for span in (first, last)] == ["retry", "dead_letter"]
+    assert f"{sent.context.span_id:016x}" in letter.attributes["traceparent"]
 
 
 # copies
