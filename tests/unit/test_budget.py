@@ -29,7 +29,7 @@ HEAVY = [
     "concurrent.futures",
     "opentelemetry",
     "aws_xray_sdk",
-    "tarry.telemetry.tracing",
+    "tarry.tracing.backends",
 ]
 
 # modules

@@ -207,7 +207,7 @@ class Consumer(Generic[T]):
 
             run.claims = Claims(self._idempotency, run.invocation, self.log)
         if "opentelemetry.trace" in modules or "aws_xray_sdk.core" in modules:
-            from tarry.telemetry.tracing import tracing_of
+            from tarry.tracing.backends import tracing_of
 
             run.tracing = tracing_of(run.invocation, run.pending, self.name, self.log, in_tasks=self._runs_in_tasks)
         if self._takes_batch:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         def read(self, message: Message[Any], /) -> Any: ...
 
     class SeesOutcomes(Protocol):
-        """Closes the spans of messages (`tarry.telemetry.traces`)."""
+        """Closes the spans of messages (`tarry.tracing.spans`)."""
 
         def decided(self, decision: Any, /) -> None: ...
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tarry.policy.retry_policy import RetryPolicy
     from tarry.policy.step_lists import FailureSteps
     from tarry.telemetry.logs import Log
-    from tarry.telemetry.tracing import TracesRuns
+    from tarry.tracing.backends import TracesRuns
 
     class ClaimsMessages(Protocol):
         """The idempotency of one invocation (`tarry.idempotency.claims`)."""

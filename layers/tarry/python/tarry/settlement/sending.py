@@ -62,7 +62,7 @@ def _send_then_delete(chunk: Sequence[Copy], known: set[str], lookups: Lookups) 
 
 def _traced(chunk: Sequence[Copy], known: set[str], lookups: Lookups) -> dict[str, Exception | None]:
     """Send copies as `_send`, within a span."""
-    from tarry.telemetry.traces import Sending
+    from tarry.tracing.spans import Sending
 
     invocation, records = chunk[0].delivery.invocation, [copy.delivery.record for copy in chunk]
     with Sending(invocation.world, chunk[0].target.name, lookups.log, records) as span:

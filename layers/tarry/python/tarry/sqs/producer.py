@@ -100,7 +100,7 @@ class Queue:
         entry = Entry(body, self.delay if delay is None else delay, attributes, group_id, deduplication_id)
         if "opentelemetry.trace" not in modules:
             return self._send(entry, here)
-        from tarry.telemetry.traces import Sending
+        from tarry.tracing.spans import Sending
 
         with Sending(here, self.name) as span:
             return span.sent(self._send(entry, here, span.carrier))
@@ -170,7 +170,7 @@ class Queue:
 
         if "opentelemetry.trace" not in modules:
             return self._send_batch(given, fill, here)
-        from tarry.telemetry.traces import Sending
+        from tarry.tracing.spans import Sending
 
         with Sending(here, self.name) as span:
             return span.sent_all(self._send_batch(given, fill, here, span.carrier))

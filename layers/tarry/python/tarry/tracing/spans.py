@@ -31,7 +31,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from tarry.support.causes import type_name
 from tarry.telemetry.diagnosis import MAX_LINE_BYTES, shortened
 from tarry.telemetry.logs import Log, LogOptions
-from tarry.telemetry.runs import around, log_tracing_failure
+from tarry.tracing.runs import around, log_tracing_failure
 from tarry.verdict import ACK
 
 if TYPE_CHECKING:

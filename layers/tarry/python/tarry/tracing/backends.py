@@ -1,11 +1,11 @@
-"""What traces the runs of a handler: OpenTelemetry (`traces`), X-Ray (`xray`), both, or nothing."""
+"""What traces the runs of a handler: OpenTelemetry (`spans`), X-Ray (`xray`), both, or nothing."""
 
 from __future__ import annotations
 
 from sys import modules
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tarry.telemetry.runs import log_tracing_failure
+from tarry.tracing.runs import log_tracing_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,13 +31,13 @@ def tracing_of(
     tracing: list[TracesRuns] = []
     try:
         if "opentelemetry.trace" in modules:
-            from tarry.telemetry.traces import Spans, is_on
+            from tarry.tracing.spans import Spans, is_on
 
             if is_on():
                 invocation.spans = spans = Spans(invocation, pending, consumer, log)
                 tracing.append(spans)
         if "aws_xray_sdk.core" in modules and not in_tasks:
-            from tarry.telemetry.xray import subsegments_of
+            from tarry.tracing.xray import subsegments_of
 
             if (subsegments := subsegments_of(log, invocation.world)) is not None:
                 tracing.append(subsegments)

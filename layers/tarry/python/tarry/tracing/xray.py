@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.signals import Signal
 from tarry.support.causes import is_a, traceback_of
-from tarry.telemetry.runs import around, log_tracing_failure
+from tarry.tracing.runs import around, log_tracing_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tracing around each run of a handler: what the backends `traces` and `xray` share."""
+"""Tracing around each run of a handler: what the backends `spans` and `xray` share."""
 
 from __future__ import annotations
 
