@@ -194,6 +194,26 @@ def test_a_failed_run_has_its_exception_once_and_its_outcome(spans: InMemorySpan
         assert by_id[message_id].events == ()
 
 
+def test_an_error_that_cannot_be_shown_or_compared_fails_only_its_message(spans: InMemorySpanExporter) -> None:
+    class Hostile(Exception):
+        def __eq__(self, other: object) -> bool:
+            raise RuntimeError("compared")
+
+        __hash__ = Exception.__hash__
+
+        def __str__(self) -> str:
+            raise RuntimeError("shown")
+
+    @consumer
+    def handler(message: Message) -> None:
+        message.fail(Hostile())
+
+    with orders():
+        assert failed(handler(event(record(), record(message_id="m2")), Context())) == ["m1", "m2"]
+    types = [attribute(span, "error.type") for span in named(spans, "process orders")]
+    assert [name.rpartition(".")[2] for name in types] == ["Hostile"] * 2
+
+
 def test_with_redact_no_text_of_an_error_is_in_a_span(spans: InMemorySpanExporter) -> None:
     @consumer(log=LogOptions(redact=lambda fields: fields))
     def handler(message: Message) -> None:
@@ -496,7 +516,7 @@ def test_the_run_of_a_message_is_linked_to_its_send_in_the_handler_of_another(sp
             sandbox.connect(handler, queue)
         sandbox.send("orders", {"id": 1})
         sandbox.run()
-        [letter] = sandbox.messages("dead")
+        [dead_letter] = sandbox.messages("dead")
     [charged], [sent] = named(spans, "process orders"), named(spans, "send shipments")
     assert sent.parent == charged.context
     first, last = named(spans, "process shipments")
@@ -506,7 +526,7 @@ def test_the_run_of_a_message_is_linked_to_its_send_in_the_handler_of_another(sp
         assert [link.context.span_id for link in linked.links] == [sent.context.span_id]
     assert ids([first, last]) == [attribute(sent, "messaging.message.id")] * 2
     assert [attribute(span, "tarry.outcome") for span in (first, last)] == ["retry", "dead_letter"]
-    assert f"{sent.context.span_id:016x}" in letter.attributes["traceparent"]
+    assert f"{sent.context.span_id:016x}" in dead_letter.attributes["traceparent"]
 
 
 # copies

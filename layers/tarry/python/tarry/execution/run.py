@@ -90,7 +90,7 @@ class Run:
     claims: ClaimsMessages | None = None
     """Claims messages before they run; None without ``idempotency``."""
     tracing: Sequence[TracesRuns] = ()
-    """What traces the runs of the handler: OpenTelemetry, X-Ray, or usually nothing."""
+    """The tracing backends of the handler's runs: OpenTelemetry, X-Ray, or usually none."""
 
     def __init__(self, handling: Handling, invocation: Invocation, pending: Records) -> None:
         self.handling = handling

@@ -1,4 +1,4 @@
-"""What traces the runs of a handler: OpenTelemetry (`spans`), X-Ray (`xray`), both, or nothing."""
+"""The choice of tracing backends: OpenTelemetry (`spans`), X-Ray (`xray`), both, or none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TracesRuns(Protocol):
 def tracing_of(
     invocation: Invocation, pending: Mapping[str, object], consumer: str, log: Log, *, in_tasks: bool
 ) -> list[TracesRuns]:
-    """Return what traces the runs of an invocation: the libraries that the application has loaded and switched on.
+    """Return the tracing backends of an invocation: the libraries that the application has loaded and switched on.
 
     ``in_tasks``: whether several runs may take turns in one thread.
     """

@@ -1,4 +1,4 @@
-"""Tracing around each run of a handler: what the backends `spans` and `xray` share."""
+"""Code around each run of a handler, shared by the backends `spans` and `xray`."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class Spans:
         if run is self._run_of_batch or not _means_nothing(result):
             return
         made = self._invocation.deliveries.get(subject.delivery_id)
-        is_acknowledged = made is None or (made.verdict in (None, ACK) and made.claim is None)
+        is_acknowledged = made is None or ((made.verdict is None or made.verdict is ACK) and made.claim is None)
         if is_acknowledged and self._runs.get(subject.delivery_id) is run:
             del self._runs[subject.delivery_id]
             try:
@@ -213,7 +213,9 @@ class Spans:
 def _means_nothing(result: Any) -> bool:
     """Return whether the return value of a handler is certainly not a verdict or an answer."""
     kind = type(result)
-    return kind in (NoneType, bool, int, float, str) or (kind is dict and "batchItemFailures" not in result)
+    if kind is dict:
+        return "batchItemFailures" not in result
+    return kind is NoneType or kind is bool or kind is int or kind is str
 
 
 def _attributes(operation: str, queue: str) -> dict[str, str]:
