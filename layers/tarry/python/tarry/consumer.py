@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextvars import copy_context
+from sys import modules
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from tarry import world
@@ -196,7 +197,7 @@ class Consumer(Generic[T]):
                 invocation.acks.close()
             if run.made_verdicts is not None:
                 run.made_verdicts.outcomes.stop()
-            if invocation.deliveries:
+            if invocation.deliveries or invocation.spans is not None:
                 invocation.clear()
         return invocation.must_end_process
 
@@ -205,6 +206,10 @@ class Consumer(Generic[T]):
             from tarry.idempotency.claims import Claims
 
             run.claims = Claims(self._idempotency, run.invocation, self.log)
+        if "opentelemetry.trace" in modules or "aws_xray_sdk.core" in modules:
+            from tarry.tracing.backends import tracing_of
+
+            run.tracing = tracing_of(run.invocation, run.pending, self.name, self.log, in_tasks=self._runs_in_tasks)
         if self._takes_batch:
             from tarry.execution.whole_batch import WholeBatch
 
@@ -214,6 +219,11 @@ class Consumer(Generic[T]):
 
             return Concurrent(run)
         return Sequential(run)
+
+    @property
+    def _runs_in_tasks(self) -> bool:
+        """Whether several runs may take turns in one thread."""
+        return self.is_async and self.concurrency > 1 and not self._takes_batch
 
     def _keep_alive(self, seconds: float, steps: Callable[[], None], pending: Records, invocation: Invocation) -> None:
         from tarry.visibility.keepalive import Keepalive

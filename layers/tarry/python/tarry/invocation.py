@@ -35,6 +35,13 @@ if TYPE_CHECKING:
 
         def read(self, message: Message[Any], /) -> Any: ...
 
+    class SeesOutcomes(Protocol):
+        """Closes the spans of messages (`tarry.tracing.spans`)."""
+
+        def decided(self, decision: Any, /) -> None: ...
+
+        def close(self) -> None: ...
+
     class LogsVerdicts(Protocol):
         """Logs verdicts that come too late (`tarry.telemetry.logs`)."""
 
@@ -63,6 +70,8 @@ class Invocation:
     """Called for each verdict that a batch handler gives on a message; None for a handler of one message."""
     acks: EarlyDeletes | None = None
     """Deletes acknowledged messages while the batch still runs; None if Lambda deletes them after the response."""
+    spans: SeesOutcomes | None = None
+    """The spans of the handler's runs; None without OpenTelemetry."""
     must_end_process: str | None = None
     """Why the process must not take another invocation: a handler in it cannot be stopped. None if it may."""
     keepalive_idle: Event | None = None
@@ -118,6 +127,8 @@ class Invocation:
 
     def clear(self) -> None:
         """Free the batch: deliveries refer to their invocation and message, in reference cycles."""
+        if self.spans is not None:
+            self.spans.close()
         for delivery in tuple(self.deliveries.values()):
             delivery.__dict__.pop("message", None)
         self.deliveries.clear()

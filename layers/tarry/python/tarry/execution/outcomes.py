@@ -86,9 +86,11 @@ class Outcomes:
         """Note that the group of a FIFO message no longer waits for it."""
         self._ended[delivery.delivery_id] = False
 
-    def reopen(self, delivery: Delivery) -> None:
+    def reopen(self, decision: Decision) -> None:
         """Note that a message runs again."""
-        self._ended.pop(delivery.delivery_id, None)
+        if (spans := self._invocation.spans) is not None:
+            spans.decided(decision)
+        self._ended.pop(decision.delivery.delivery_id, None)
 
     def is_under_way(self, delivery_id: str) -> bool:
         """Return whether the group of a FIFO message waits for its look-up or its send."""
@@ -104,6 +106,8 @@ class Outcomes:
         """
         delivery, claim = decision.delivery, decision.delivery.claim
         delivery.outcome = decision.outcome
+        if (spans := self._invocation.spans) is not None:
+            spans.decided(decision)
         if claim is None:
             return self._hand_over(decision, early=early)
         delivery.claim = None

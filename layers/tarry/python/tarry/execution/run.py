@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tarry.policy.retry_policy import RetryPolicy
     from tarry.policy.step_lists import FailureSteps
     from tarry.telemetry.logs import Log
+    from tarry.tracing.backends import TracesRuns
 
     class ClaimsMessages(Protocol):
         """The idempotency of one invocation (`tarry.idempotency.claims`)."""
@@ -89,6 +90,8 @@ class Run:
     """The `verdicts` if they were made."""
     claims: ClaimsMessages | None = None
     """Claims messages before they run; None without ``idempotency``."""
+    tracing: Sequence[TracesRuns] = ()
+    """The tracing backends of the handler's runs: OpenTelemetry, X-Ray, or usually none."""
 
     def __init__(self, handling: Handling, invocation: Invocation, pending: Records) -> None:
         self.handling = handling
@@ -199,13 +202,19 @@ class Run:
         """
         function = self.handling.function if self.claims is None else self._claiming(self.claims)
         if self.invocation.payload_reader is None:
-            return function
+            return self.traced(function)
 
         def validated(message: Message[Any]) -> Any:
             _ = message.payload
             return function(message)
 
-        return validated
+        return self.traced(validated)
+
+    def traced(self, function: Callable[[Any], Any], *, takes_batch: bool = False) -> Callable[[Any], Any]:
+        """Return a handler whose runs are traced, if tracing is on."""
+        for backend in self.tracing:
+            function = backend.around(function, takes_batch=takes_batch)
+        return function
 
     def _claiming(self, claims: ClaimsMessages) -> Callable[[Message[Any]], Any]:
         function = self.handling.function

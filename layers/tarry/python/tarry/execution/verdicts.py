@@ -221,7 +221,7 @@ class Verdicts:
             delivery.invocation.diagnoses.drop_traceback()
         if decision.outcome.kind == "again":
             if delivery.invocation.batch is None and delivery.verdict is None and failure.reason != "expiring":
-                self.outcomes.reopen(delivery)
+                self.outcomes.reopen(decision)
                 return Rerun(decision.failure or failure, decision.outcome.delay or 0)
             # A batch cannot run again in part; a message must not if it has a verdict, or a thread still runs it.
             decision = Decision(delivery, Outcome.unhandled(), failure.failed_at, decision.failure or failure)

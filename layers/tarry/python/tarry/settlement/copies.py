@@ -45,6 +45,8 @@ class Copy(Value):
     """When the delay ends, in epoch seconds, so that a copy that is sent later has a shorter ``DelaySeconds``."""
     record: Record | None
     """The uncut `Tarry` attribute, for the log if SQS refuses the first variant as too large; None if it is logged."""
+    room: int
+    """How many more bytes the target surely accepts."""
     transfer: str
     """The source of the deduplication id on FIFO: by default, this delivery and this target."""
 
@@ -68,12 +70,13 @@ class Copy(Value):
             delay=delay,
             until=until,
             record=record,
+            room=0,
             transfer=transfer or f"{delivery.delivery_id} {target}",
         )
 
-    def with_record(self, variants: Sequence[Attributes], record: Record | None) -> Copy:
+    def with_record(self, variants: Sequence[Attributes], record: Record | None, room: int) -> Copy:
         """Return the copy with the `Tarry` attribute added."""
-        return self._changed(variants=variants, record=record)
+        return self._changed(variants=variants, record=record, room=room)
 
     def delay_seconds(self, now: float) -> int | None:
         """Return ``DelaySeconds`` for a send ``now`` (epoch seconds)."""

@@ -156,7 +156,9 @@ class CopyWriter:
         variants = [_with_record(attributes, variant) for variant in [text, *lighter]]
         if not is_known and may_go_without:
             variants.append(attributes)
-        return draft.with_record(variants, None if is_cut else record)
+        return draft.with_record(
+            variants, None if is_cut else record, limit - message_size(body, variants[0]) if is_known else 0
+        )
 
     def _attributes_of(self, delivery: Delivery) -> Attributes:
         """Return the message's attributes; log the names of those that a copy cannot have."""

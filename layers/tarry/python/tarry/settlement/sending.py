@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import hashlib
 from functools import partial
+from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from tarry.settlement.copies import Copy, record_cut
 from tarry.sqs.deletes import delete
 from tarry.sqs.limits import requests_of
+from tarry.sqs.outgoing import SYSTEM_ATTRIBUTES, add_trace
 from tarry.sqs.receipts import doubt
 from tarry.sqs.refusals import error_code, failed_entries, is_worth_splitting
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tarry.sqs.lookups import Lookups
     from tarry.support.arn import QueueArn
@@ -52,21 +54,35 @@ def _cut_short(copy: Copy, error: Exception, known: Collection[str]) -> Sent:
 
 
 def _send_then_delete(chunk: Sequence[Copy], known: set[str], lookups: Lookups) -> list[Sent]:
-    errors = _send(chunk, 0, known, lookups)
+    errors = _send(chunk, 0, known, lookups) if "opentelemetry.trace" not in modules else _traced(chunk, known, lookups)
     confirmed = [copy for copy in chunk if errors[copy.delivery.delivery_id] is None]
     kept = delete([copy.delivery for copy in confirmed], lookups)
     return [Sent(copy, errors[copy.delivery.delivery_id], kept.get(copy.delivery.delivery_id)) for copy in chunk]
 
 
-def _send(chunk: Sequence[Copy], variant: int, known: set[str], lookups: Lookups) -> dict[str, Exception | None]:
+def _traced(chunk: Sequence[Copy], known: set[str], lookups: Lookups) -> dict[str, Exception | None]:
+    """Send copies as `_send`, within a span."""
+    from tarry.tracing.spans import Sending
+
+    invocation, records = chunk[0].delivery.invocation, [copy.delivery.record for copy in chunk]
+    with Sending(invocation.world, chunk[0].target.name, lookups.log, records) as span:
+        errors = _send(chunk, 0, known, lookups, span.carrier)
+        if (error := next(filter(None, errors.values()), None)) is not None:
+            span.failed(error)
+    return errors
+
+
+def _send(
+    chunk: Sequence[Copy], variant: int, known: set[str], lookups: Lookups, trace: Mapping[str, str] | None = None
+) -> dict[str, Exception | None]:
     """Return the errors of the sends by delivery id, None if confirmed; add confirmed ids to ``known`` at once."""
     url = lookups.url(chunk[0].target)
-    entries = [_entry(str(index), copy, variant) for index, copy in enumerate(chunk)]
+    entries = [_entry(str(index), copy, variant, trace) for index, copy in enumerate(chunk)]
     try:
         answer = lookups.requests.call("send_message_batch", QueueUrl=url, Entries=entries)
     except Exception as error:  # noqa: BLE001 whatever the error, no copy is confirmed
         if len(chunk) > 1 and is_worth_splitting(error):
-            parts = [_send([copy], variant, known, lookups) for copy in chunk]
+            parts = [_send([copy], variant, known, lookups, trace) for copy in chunk]
             return {delivery_id: why for part in parts for delivery_id, why in part.items()}
         errors: dict[str, Exception | None] = dict.fromkeys((copy.delivery.delivery_id for copy in chunk), error)
     else:
@@ -82,18 +98,21 @@ def _send(chunk: Sequence[Copy], variant: int, known: set[str], lookups: Lookups
         if why is not None and variant + 1 < len(copy.variants) and _is_too_large(why):
             if variant == 0 and copy.record is not None:
                 lookups.log.notices(copy.delivery, [record_cut(copy.record)])
-            errors |= _send([copy], variant + 1, known, lookups)
+            errors |= _send([copy], variant + 1, known, lookups, trace)
     return errors
 
 
-def _entry(entry_id: str, copy: Copy, variant: int) -> dict[str, Any]:
+def _entry(entry_id: str, copy: Copy, variant: int, trace: Mapping[str, str] | None) -> dict[str, Any]:
     delivery, target, attributes = copy.delivery, copy.target, copy.variants[variant]
     entry: dict[str, Any] = {"Id": entry_id, "MessageBody": copy.body}
-    if attributes:
-        entry["MessageAttributes"] = attributes
     trace_header = delivery.system_attribute("AWSTraceHeader")
     if isinstance(trace_header, str):
-        entry["MessageSystemAttributes"] = {"AWSTraceHeader": {"DataType": "String", "StringValue": trace_header}}
+        entry[SYSTEM_ATTRIBUTES] = {"AWSTraceHeader": {"DataType": "String", "StringValue": trace_header}}
+    if trace and variant == 0:
+        attributes = attributes.copy()
+        add_trace(trace, entry, attributes, copy.room)
+    if attributes:
+        entry["MessageAttributes"] = attributes
     if target.is_fifo:
         # SQS drops a repeat of this transfer, and no other message.
         entry["MessageDeduplicationId"] = hashlib.sha256(copy.transfer.encode()).hexdigest()

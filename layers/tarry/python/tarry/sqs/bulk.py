@@ -20,7 +20,7 @@ from tarry.sqs.refusals import Refused, is_throttle, is_worth_splitting
 from tarry.support.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tarry.sqs.outgoing import Entry, PackedMessage
     from tarry.world import World
@@ -53,13 +53,16 @@ Results = dict[int, Result]
 class Bulk:
     """One `Queue.send_batch`; ``ids`` and ``failed`` have its results."""
 
-    def __init__(self, client: Any, url: str, world: World, *, fifo: bool) -> None:
+    def __init__(
+        self, client: Any, url: str, world: World, *, fifo: bool, trace: Mapping[str, str] | None = None
+    ) -> None:
         from tarry.policy.backoff import Exponential
 
         self._client = client
         self._url = url
         self._world = world
         self._fifo = fifo
+        self._trace = trace
         self._backoff = Exponential(0.2, 4, maximum=5, jitter="equal")
         self._stopped: dict[str, int] = {}
         self.ids: list[str | None] = []
@@ -84,7 +87,7 @@ class Bulk:
             try:
                 entry = fill(each)
                 group = str(entry.group_id)
-                item = Item(index, each, pack(entry, self._world, fifo=self._fifo))
+                item = Item(index, each, pack(entry, self._world, fifo=self._fifo, trace=self._trace))
             except Exception as error:  # noqa: BLE001 the error concerns this message alone
                 self._fail(index, each, error)
                 if group is not None:

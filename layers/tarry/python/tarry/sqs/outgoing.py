@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, Delay, whole_seconds
@@ -9,12 +10,14 @@ from tarry.envelope.attribute import ATTRIBUTE, VERSION, body_sum, dump, timesta
 from tarry.errors import DelayNotSupported
 from tarry.sqs.limits import (
     MAX_ATTRIBUTES,
+    MAX_REQUEST_BYTES,
     check_attribute_name,
     check_attribute_value,
     check_body,
     check_id,
     check_size,
     message_size,
+    utf8_length,
 )
 from tarry.support.value import Value
 
@@ -72,8 +75,10 @@ def check_delay(delay: Delay | None, *, fifo: bool) -> int | None:
     return seconds
 
 
-def pack(entry: Entry, world: World, *, fifo: bool) -> PackedMessage:
+def pack(entry: Entry, world: World, *, fifo: bool, trace: Mapping[str, str] | None = None) -> PackedMessage:
     """Make the parameters of an entry.
+
+    ``trace``: the trace context to send with it, if there is room (`add_trace`).
 
     Raises `TypeError` for a body or value of a type that cannot be sent, `ValueError` for one beyond SQS's limits,
     `DelayNotSupported`.
@@ -88,9 +93,11 @@ def pack(entry: Entry, world: World, *, fifo: bool) -> PackedMessage:
     if seconds is not None and seconds > MAX_DELAY_SECONDS:
         stable_id = world.new_id()
         attributes = _with_tarry_attribute(attributes, body, stable_id, world.clock.time(), seconds)
+    check_size(size := message_size(body, attributes))
+    if trace:
+        size += add_trace(trace, parameters, attributes, MAX_REQUEST_BYTES - size)
     if attributes:
         parameters["MessageAttributes"] = attributes
-    check_size(size := message_size(body, attributes))
     entry = _identified(entry, world, fifo=fifo)
     if entry.group_id is not None:
         parameters["MessageGroupId"] = entry.group_id
@@ -127,6 +134,47 @@ def _with_tarry_attribute(
         raise ValueError(f"{why}: send at most {MAX_ATTRIBUTES - 1} others, got {len(attributes)}")
     record = {"v": VERSION, "sum": body_sum(body), "id": stable_id, "sent": timestamp(now), "due": now + seconds}
     return {**attributes, ATTRIBUTE: {"DataType": "String", "StringValue": dump(record)}}
+
+
+# the trace context
+
+TRACEPARENT = "traceparent"
+XRAY_HEADER = "X-Amzn-Trace-Id"
+"""The name that X-Ray's propagators use. SQS has a system attribute for it, which needs no room."""
+SYSTEM_ATTRIBUTES = "MessageSystemAttributes"
+_XRAY = r"Root=1-[0-9a-f]{8}-[0-9a-f]{24}(;\w+=[\w:-]*)*"
+
+
+def add_trace(
+    trace: Mapping[str, str], parameters: dict[str, Any], attributes: dict[str, dict[str, Any]], room: int
+) -> int:
+    """Add a trace context to a message without one, as far as there is room; return its size in bytes.
+
+    ``parameters`` gets X-Ray's header, ``attributes`` the others; ``room`` is how many bytes they may have.
+    """
+    if TRACEPARENT in attributes or SYSTEM_ATTRIBUTES in parameters:
+        return 0
+    if re.fullmatch(_XRAY, header := trace.get(XRAY_HEADER, "")):
+        parameters[SYSTEM_ATTRIBUTES] = {"AWSTraceHeader": {"DataType": "String", "StringValue": header}}
+    added = 0
+    for name, value in sorted(trace.items(), key=lambda item: item[0] != TRACEPARENT):
+        if name == XRAY_HEADER or name in attributes or not _is_sendable(name, value):
+            continue
+        size = utf8_length(name) + utf8_length("String") + utf8_length(value)
+        if len(attributes) >= MAX_ATTRIBUTES or added + size > room:
+            break  # without a traceparent, the others mean nothing
+        attributes[name] = {"DataType": "String", "StringValue": value}
+        added += size
+    return added
+
+
+def _is_sendable(name: str, value: str) -> bool:
+    try:
+        check_attribute_name(name)
+        check_attribute_value(name, value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 # bodies

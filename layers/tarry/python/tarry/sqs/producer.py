@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import modules
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -14,7 +15,7 @@ from tarry.sqs.receipts import doubt
 from tarry.support.arn import QueueArn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import timedelta
 
     from tarry.delay import Delay
@@ -97,10 +98,18 @@ class Queue:
         """
         here = world.current()
         entry = Entry(body, self.delay if delay is None else delay, attributes, group_id, deduplication_id)
-        packed = pack(entry, here, fifo=self.is_fifo)
+        if "opentelemetry.trace" not in modules:
+            return self._send(entry, here)
+        from tarry.tracing.spans import Sending
+
+        with Sending(here, self.name) as span:
+            return span.sent(self._send(entry, here, span.carrier))
+
+    def _send(self, entry: Entry, here: World, trace: Mapping[str, str] | None = None) -> str:
+        packed = pack(entry, here, fifo=self.is_fifo, trace=trace)
         answer = self._client(here).send_message(QueueUrl=self._url(here), **packed.parameters)
         if (reason := doubt(packed.body, answer)) is not None:
-            raise SendError([Unsent(0, body, reason, packed.entry)], [None]) from reason
+            raise SendError([Unsent(0, entry.body, reason, packed.entry)], [None]) from reason
         return packed.stable_id or str(answer["MessageId"])
 
     @staticmethod
@@ -159,9 +168,19 @@ class Queue:
                 entry.deduplication_id,
             )
 
+        if "opentelemetry.trace" not in modules:
+            return self._send_batch(given, fill, here)
+        from tarry.tracing.spans import Sending
+
+        with Sending(here, self.name) as span:
+            return span.sent_all(self._send_batch(given, fill, here, span.carrier))
+
+    def _send_batch(
+        self, given: Iterator[Any], fill: Callable[[Any], Entry], here: World, trace: Mapping[str, str] | None = None
+    ) -> list[str]:
         from tarry.sqs.bulk import Bulk
 
-        bulk = Bulk(self._client(here), self._url(here), here, fifo=self.is_fifo)
+        bulk = Bulk(self._client(here), self._url(here), here, fifo=self.is_fifo, trace=trace)
         bulk.send(given, fill)
         if bulk.broken is not None:
             sent = len(bulk.ids) - len(bulk.failed)

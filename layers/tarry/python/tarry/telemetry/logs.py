@@ -59,6 +59,11 @@ class Log:
         self._consumer = consumer
         self._options = options
 
+    @property
+    def redacts(self) -> bool:
+        """Whether texts of errors may only be shown after ``redact``."""
+        return self._options.redact is not None
+
     def transition(
         self,
         delivery: Delivery,

@@ -1,0 +1,1 @@
+"""Spans of OpenTelemetry and subsegments of X-Ray; loaded only where the application has loaded these."""
