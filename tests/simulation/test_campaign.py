@@ -1,5 +1,6 @@
 """Hundreds of seeds: handlers, SQS, Lambda and the network fail in every way."""
 
+import math
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tarry.testing import shrinking
 from tests.processes import started
 from tests.simulation import situations
 from tests.simulation.behaviour import Behaviour
@@ -44,6 +46,7 @@ def test_a_seed_that_breaks_a_rule_is_shrunk(monkeypatch: pytest.MonkeyPatch) ->
         return loses_failures_of_batches
 
     monkeypatch.setattr(Behaviour, "consumer", losing)
+    monkeypatch.setattr(shrinking, "MOST_SECONDS", math.inf)
     text = judge_quietly(2).text
     shrunk = re.search(r"the smallest case found, after \d+ runs: (\d) of 25 messages, 1 of 23 tempers, 0 of ", text)
     assert shrunk is not None, text
