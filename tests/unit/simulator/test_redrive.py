@@ -115,7 +115,9 @@ def test_a_dead_letter_queue_must_have_the_type_of_its_source(account: Account) 
         account.queue("ledger.fifo", dead_letter="dead")
 
 
-@pytest.mark.parametrize("count", [0, 1001, "many", 3.5, True, "3.0", " 3"])
+@pytest.mark.parametrize(
+    "count", [0, 1001, "many", 3.5, True, "3.0", " 3", pytest.param("9" * 5_000, id="5000 digits")]
+)
 def test_the_maximum_receive_count_is_a_whole_number_from_1_to_1000(account: Account, count: object) -> None:
     policy = {"deadLetterTargetArn": account.sqs.arn("dead"), "maxReceiveCount": count}
     with refused("InvalidParameterValue", f"Invalid value for maxReceiveCount: {count}, valid values are from 1 to"):

@@ -89,5 +89,5 @@ def json_map(text: str) -> dict[str, object] | None:
 def _whole_number(value: object) -> int | None:
     """Return a whole number, or a text with one, as int; None for anything else."""
     if isinstance(value, str) and value.isascii() and value.isdigit():
-        return int(value)
+        return int(value.lstrip("0")[:10] or 0)  # more digits are out of every range, and int() refuses thousands
     return value if isinstance(value, int) and not isinstance(value, bool) else None
