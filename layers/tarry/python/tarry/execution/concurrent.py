@@ -77,8 +77,11 @@ class Concurrent:
                 self._turn_to_redelivered(isolation)
         self._is_last_part = True
         await self._run_current()
-        for rerun in self._reruns:
-            self._run.verdicts.cancel(rerun)
+        while self._reruns or self._background.under_way:
+            if self._reruns:  # a `SystemExit` has ended the batch
+                self._run.verdicts.cancel(self._reruns.popleft())
+            else:  # claims are ended, and copies sent, before the response
+                await self._jobs.ended()
         self._not_started.release_all()
         self._sort()
 
