@@ -3,7 +3,9 @@
 import asyncio
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import boto3
@@ -23,8 +25,10 @@ from botocore.config import Config
 
 from tarry import (
     Batch,
+    BatchError,
     ConfigurationError,
     Consumer,
+    DeadLetter,
     DropMessage,
     Fixed,
     LocalRetry,
@@ -35,6 +39,8 @@ from tarry import (
 )
 from tarry.envelope.attribute import body_sum
 from tarry.idempotency import answers
+from tarry.idempotency.records import Records
+from tarry.message import delivery_of
 from tests.loglines import field, lines
 from tests.records import RECEIVED_AT, Context, event, failed, record
 from tests.tables import TABLE, Table, made, tables
@@ -178,8 +184,8 @@ def test_the_messages_of_a_fifo_group_run_one_after_the_other_each_claim_ended(
     assert {key.partition("#")[2] for key in records.statuses()} == {"acks-1", "acks-2", "acks-1b", "acks-2b"}
     for group in groups.values():
         requests = [(operation, key.partition("#")[2]) for operation, key in records.requests]
-        ends = {each: "UpdateItem" if each.startswith("acks") else "DeleteItem" for each in group[:4]}
-        expected = [request for each, end in ends.items() for request in [("PutItem", each), (end, each)]]
+        ends = {each: ["UpdateItem"] if each.startswith("acks") else ["GetItem", "DeleteItem"] for each in group[:4]}
+        expected = [(request, each) for each, end in ends.items() for request in ["PutItem", *end]]
         assert [request for request in requests if request[1] in group] == expected
 
 
@@ -214,6 +220,62 @@ def test_two_deliveries_of_a_message_at_once_run_the_handler_once(kind: str, rec
     assert ran == ["twice"]
     assert responses == [["twice"], []]
     assert records.statuses() == {"orders#twice": "COMPLETED"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_failed_message_does_not_remove_the_record_that_another_delivery_has_written_meanwhile(
+    kind: str, records: Table, wire: Wire
+) -> None:  # SPEC K4
+    """After the deadline another delivery may take the key over, and one without a record may complete it."""
+
+    class TakenOver(Handler):
+        def one(self, message: Message) -> None:
+            if message.id == "fails-1":
+                records.put("orders#fails-1", RECEIVED_AT + 2_000)
+            else:
+                Records(records.layer()).complete("orders#fails-2", int(RECEIVED_AT + 2_000))
+            super().one(message)
+
+    orders = TakenOver().consumer(kind, idempotency=records.layer())
+    batch = event(record({}, "fails-1"), record({}, "fails-2"))
+    assert failed(orders(batch, Context())) == ["fails-1", "fails-2"]
+    assert records.statuses() == {"orders#fails-1": "INPROGRESS", "orders#fails-2": "COMPLETED"}
+
+
+@pytest.mark.parametrize("kind", ["sync at once", "async at once"])
+@pytest.mark.parametrize("is_claimed", [True, False])
+def test_a_rerun_that_a_system_exit_cancels_is_dead_lettered_in_the_same_invocation(
+    is_claimed: bool, kind: str, records: Table, wire: Wire
+) -> None:  # SPEC A5, C8
+    """Otherwise, at its last delivery, SQS would move it without a failure record."""
+    settings: dict[str, Any] = {"idempotency": records.layer()} if is_claimed else {}
+
+    class Exits(Handler):
+        def one(self, message: Message) -> None:
+            if message.id == "exits":
+                raise SystemExit(1)
+            super().one(message)
+
+    steps = [LocalRetry(3, 0.5), DeadLetter()]
+    orders = Exits().consumer(kind, backoff=None, on_failure=steps, **settings)
+    batch = event(*(record({}, each, "orders.fifo", group=each) for each in ["fails", "exits"]))
+    assert failed(orders(batch, Context())) == []
+    assert len(wire.sent_entries()) == 2
+    assert records.statuses() == {}
+
+
+def test_a_message_that_is_only_reported_since_its_groups_lease_is_lost_keeps_no_claim(
+    records: Table, wire: Wire
+) -> None:  # SPEC I6, K4
+    @batch_consumer(idempotency=records.layer(), name="orders")
+    def handler(batch: Batch) -> None:
+        delivery = delivery_of(batch[0])
+        delivery.invocation.lost_groups.add(delivery.group)
+        raise BatchError(index=0)
+
+    batch = event(*(record({}, each, "orders.fifo", group="a") for each in ["first", "second"]))
+    assert failed(handler(batch, Context())) == ["first", "second"]
+    assert records.statuses() == {}
 
 
 def test_a_message_that_is_retried_within_its_delivery_keeps_its_claim(records: Table, wire: Wire) -> None:
@@ -277,6 +339,21 @@ def test_messages_with_the_same_value_in_their_bodies_run_once(
     assert "event_key_jmespath '[order, version]' finds no key in the body" in field(line, "error")
     [line] = lines(caplog, "dead_lettered")
     assert field(line, "reason") == "undecodable"
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+def test_the_second_message_of_a_key_in_one_batch_waits_only_briefly_for_the_first(
+    queue: str, records: Table, wire: Wire
+) -> None:  # SPEC K4
+    """Not for the rest of the function's 15 minutes: the first has ended when this invocation has."""
+    handler = Handler()
+    orders = handler.consumer("batch", idempotency=records.layer(event_key_jmespath="order"))
+    body = {"order": 1}
+    for receives, seconds in [(1, 5), (3, 20)]:
+        batch = event(*(record(body, f"{each}-{receives}", queue, receives, group="a") for each in ["fails", "again"]))
+        assert failed(orders(batch, Context(900))) == [f"fails-{receives}", f"again-{receives}"]
+        assert wire.visibilities()[f"handle-again-{receives}"] == seconds
+    assert handler.ran == ["fails-1", "fails-3"]
 
 
 @pytest.mark.parametrize(
@@ -356,6 +433,17 @@ def test_an_idempotent_function_of_the_handler_shares_the_layer(records: Table, 
     assert {"orders#a", "orders#b"} < set(records.statuses())
 
 
+def test_a_layer_that_is_configured_to_compare_payloads_later_still_finds_records(records: Table, wire: Wire) -> None:
+    """Powertools' error of a payload that differs says that there is a record, not that the table has failed."""
+    layer, handler = records.layer(), Handler()
+    orders = handler.consumer("sync", idempotency=layer)
+    records.put("orders#elsewhere", RECEIVED_AT + 20)
+    orders(event(record({}, "done")), Context())
+    layer.configure(IdempotencyConfig(event_key_jmespath="id", payload_validation_jmespath="total"))
+    assert failed(orders(event(record({}, "elsewhere"), record({}, "done")), Context())) == ["elsewhere"]
+    assert handler.ran == ["done"]
+
+
 # faults
 
 
@@ -431,6 +519,28 @@ def test_a_table_that_does_not_answer_is_asked_once_in_an_invocation(
     assert len(lines(caplog, "unprotected")) == 2 * len(KINDS)
     assert len(lines(caplog, "completion_not_stored")) == len(KINDS)
     assert len(records.operations) <= 2 * len(KINDS)
+
+
+def test_one_claim_or_end_without_an_answer_leaves_the_others_of_its_batch_as_they_are(
+    records: Table, wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(answers, "PATIENCE_SECONDS", 0.4)
+    answer, hanging = threading.Event(), set[str]()
+
+    def hang_once(operation: str, is_applied: bool) -> None:
+        if operation not in hanging and not is_applied:
+            hanging.add(operation)
+            answer.wait(30)
+
+    records.fault = hang_once
+    orders = Handler().consumer("batch", idempotency=records.layer())
+    try:
+        assert failed(orders(event(*(record({}, f"a-{number}") for number in range(6))), Context())) == []
+        assert Counter(records.statuses().values()) == {"COMPLETED": 4, "INPROGRESS": 1}
+    finally:
+        answer.set()
+    assert len(lines(caplog, "unprotected")) == 1
+    assert len(lines(caplog, "completion_not_stored")) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -538,4 +648,24 @@ def test_the_record_of_an_abandoned_thread_stays_since_its_handler_may_still_run
     with Wire(clock=RunningClock()):
         assert failed(orders(event(record({}, "hangs")), Context())) == ["hangs"]
     finish.set()
+    assert layer.items["orders#hangs"].status == "INPROGRESS"
+
+
+@pytest.mark.parametrize("kind", ["async", "async batch"])
+def test_the_record_of_an_abandoned_task_stays_too(kind: str, wire: Wire) -> None:
+    layer, over = Memory(), threading.Event()
+
+    class Hangs(Handler):
+        async def one_async(self, message: Message) -> None:
+            while not over.is_set():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.01)
+
+        async def batch_async(self, batch: Batch) -> None:
+            await self.one_async(batch[0])
+
+    orders = Hangs().consumer(kind, timeout=0.05, idempotency=layer)
+    with Wire(clock=RunningClock()), pytest.raises(SystemExit):
+        orders(event(record({}, "hangs")), Context(1.5))
+    over.set()
     assert layer.items["orders#hangs"].status == "INPROGRESS"

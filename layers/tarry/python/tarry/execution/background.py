@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tarry.sqs.client import result_of
@@ -32,7 +33,7 @@ class Background:
         """Have ``verdicts`` make its requests here if the handler is async."""
         verdicts.awaiting.wake = self._jobs.wake
         if self._run.claims is not None and (settled := self._settled) is not None:
-            verdicts.outcomes.ending = self._make
+            verdicts.outcomes.ending = lambda claim, outcome, then: self._make(partial(claim.end, outcome), then)
             verdicts.outcomes.claim_ended = lambda delivery: settled(delivery, None)
         if self._run.handling.is_async:
             verdicts.outcomes.in_background = self._make

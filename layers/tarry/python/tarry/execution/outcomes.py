@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from tarry.delivery import Delivery
+    from tarry.delivery import Delivery, EndsWithOutcome
     from tarry.execution.groups import Groups
     from tarry.execution.intake import Records
     from tarry.execution.run import Handling
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
         """Call ``work``, then ``then`` with its result in the thread that decides."""
 
         def __call__(self, work: Callable[[], object], then: Callable[[object], None]) -> None: ...
+
+    class EndsClaim(Protocol):
+        """End a claim with its message's outcome, then call ``then`` in the thread that decides."""
+
+        def __call__(self, claim: EndsWithOutcome, outcome: Outcome, then: Callable[[object], None]) -> None: ...
 
 
 DONE = frozenset({"ack", "discard"})
@@ -59,7 +64,7 @@ class Outcomes:
         """Makes a request: in this thread, or in another one if handlers must continue."""
         self.settled: Callable[[Delivery, Rerun | None], None] = nothing
         """Called after the request of a FIFO message: its group may continue, or the message runs again."""
-        self.ending: InBackground = _at_once
+        self.ending: EndsClaim = _end_at_once
         """Ends the claim on a message, before its outcome is carried out."""
         self.claim_ended: Callable[[Delivery], None] = nothing
         """Called when the claim on a FIFO message was ended in the background: its group may continue."""
@@ -103,7 +108,13 @@ class Outcomes:
             return self._hand_over(decision, early=early)
         delivery.claim = None
         self._ended[delivery.delivery_id] = delivery.source.is_fifo
-        self.ending(partial(claim.end, decision.outcome), lambda _: self._note_claim_ended(decision, early=early))
+        self.ending(claim, decision.outcome, lambda _: self._note_claim_ended(decision, early=early))
+
+    def end_claim(self, delivery: Delivery) -> None:
+        """End the claim on a message that has not run, and is only reported as failed."""
+        if (claim := delivery.claim) is not None:
+            delivery.claim = None
+            self.ending(claim, Outcome.release(), nothing)
 
     def _note_claim_ended(self, decision: Decision, *, early: bool) -> None:
         delivery = decision.delivery
@@ -183,7 +194,7 @@ class Outcomes:
         """Make all further requests in this thread: no handler runs any more that they would delay."""
         self.may_block, self.in_background, self.settled = True, _at_once, nothing
         if self.end_claims is nothing:
-            self.ending = _at_once
+            self.ending = _end_at_once
 
     def sort(self, place: Callable[[str], int]) -> None:
         """Put the messages in the order of the batch; ``place`` returns the position of a delivery id."""
@@ -205,3 +216,8 @@ class Outcomes:
 
 def _at_once(work: Callable[[], object], then: Callable[[object], None]) -> None:
     then(work())
+
+
+def _end_at_once(claim: EndsWithOutcome, outcome: Outcome, then: Callable[[object], None]) -> None:
+    claim.end(outcome)
+    then(None)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tarry.execution.verdicts import Rerun, Verdicts
     from tarry.invocation import Invocation
     from tarry.message import Message
+    from tarry.outcome import Outcome
     from tarry.policy.retry_policy import RetryPolicy
     from tarry.policy.step_lists import FailureSteps
     from tarry.telemetry.logs import Log
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
         def claim_all(self, messages: Sequence[Message[Any]], /) -> list[BaseException | None]: ...
 
-        def end_all(self, claims: Sequence[Callable[[], object]], /) -> None: ...
+        def end_all(self, ends: Sequence[tuple[Any, Outcome]], /) -> None: ...
 
     class Handling(Protocol):
         """A consumer's settings, as far as running its handler needs them."""

@@ -107,6 +107,7 @@ class Verdicts:
     def release(self, delivery: Delivery) -> None:
         """Return a message unrun to its queue; one whose FIFO group has lost a lease is only reported as failed."""
         if is_stopped_by_lost_lease(delivery):
+            self.outcomes.end_claim(delivery)
             return
         self.outcomes.note(Decision(delivery, Outcome.release(), delivery.invocation.started_at))
 

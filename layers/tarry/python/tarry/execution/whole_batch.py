@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,15 @@ from tarry.support.forks import exit_if_forked
 from tarry.verdict import ACK, BatchVerdict
 
 if TYPE_CHECKING:
-    from tarry.delivery import Delivery
+    from collections.abc import Callable
+
+    from tarry.delivery import Delivery, EndsWithOutcome
     from tarry.execution.background import Background
     from tarry.execution.batch_verdicts import BatchVerdicts
     from tarry.execution.jobs import Jobs
     from tarry.execution.run import ClaimsMessages, Run
     from tarry.message import Message
+    from tarry.outcome import Outcome
 
 
 class WholeBatch:
@@ -82,6 +84,9 @@ class WholeBatch:
             ended: list[Job] = []
             while not ended:  # a wait also ends with the answer to a request
                 ended = await jobs.ended()
+            if ended[0].is_abandoned:
+                for message in batch:  # the handler may still run: their records count until the deadline
+                    delivery_of(message).claim = None
             self._decide(batch, ended[0].outcome())
             while background.under_way:  # requests for the handler's verdicts end before the response
                 await jobs.ended()
@@ -190,18 +195,19 @@ class WholeBatch:
 
     def _collect_claims(self, claims: ClaimsMessages) -> None:
         """End the claims of a standard queue together; on FIFO, a message's outcome stops its group at once."""
-        outcomes, collected = self._run.verdicts.outcomes, list[tuple[Callable[[], object], Callable[[object], None]]]()
+        outcomes = self._run.verdicts.outcomes
+        collected: list[tuple[EndsWithOutcome, Outcome, Callable[[object], None]]] = []
         if self._run.is_fifo:
             return
 
         def end_claims() -> None:
             ending = collected.copy()
             collected.clear()
-            claims.end_all([work for work, _ in ending])
-            for _, then in ending:
+            claims.end_all([(claim, outcome) for claim, outcome, _ in ending])
+            for _, _, then in ending:
                 then(None)
 
-        outcomes.ending = lambda work, then: collected.append((work, then))
+        outcomes.ending = lambda claim, outcome, then: collected.append((claim, outcome, then))
         outcomes.end_claims = end_claims
 
     def _is_clean(self, batch: Batch[Any]) -> bool:

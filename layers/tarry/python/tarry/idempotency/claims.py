@@ -40,6 +40,10 @@ LONGEST_FUNCTION_SECONDS = 900
 """How long a function runs at most, if its context does not tell."""
 UNKNOWN_WAIT_SECONDS = 60
 """How long to wait for a record in progress that does not say how long it counts."""
+SHORTEST_WAIT_BEHIND_SECONDS = 5
+"""How long a message waits at first for another one of its batch that has the same key."""
+DONE = frozenset({"ack", "discard"})
+"""The outcomes of a message that must not run again."""
 MAX_ERROR_CHARACTERS = 500
 ALWAYS_REFUSED = frozenset({"ResourceNotFoundException", "ValidationException"})
 """The errors of a table that is missing, or has another key."""
@@ -76,7 +80,7 @@ class MessageClaim:
 
     def end(self, outcome: Outcome) -> None:
         """Complete the record of a message that is done; remove that of any other. Makes requests, and blocks."""
-        self._claims.end(self, is_done=outcome.kind in ("ack", "discard"))
+        self._claims.end_all([(self, outcome)])
 
 
 class Claims:
@@ -89,8 +93,8 @@ class Claims:
         self._log = log
         self._keys: set[str] = set()
         """The keys of this invocation's claims."""
-        self._gave_no_answer = False
-        """Whether the table did not answer in this invocation: it is then not asked again."""
+        self._has_silent_claim = self._has_silent_end = False
+        """Whether the table did not answer to a claim, or to the end of one: it is then not asked for another one."""
 
     # before the handler runs
 
@@ -144,9 +148,9 @@ class Claims:
         until = int((now + left) * 1000)
         expires_at = int(now + max(left, self._idempotency.seconds)) + int.from_bytes(os.urandom(2), "big")
         claim = MessageClaim(self, delivery, key, until, expires_at)
-        if key in self._keys:  # another message of this batch with the same key runs
-            claim.seconds_elsewhere = max(1, math.ceil(left))
-        elif self._gave_no_answer:
+        if key in self._keys:  # another message of this batch with the same key runs, or is not decided yet
+            claim.seconds_elsewhere = _seconds_behind(delivery, left)
+        elif self._has_silent_claim:
             claim.is_held = True
             self._warn_unprotected(delivery, None)
         delivery.claim = claim
@@ -168,7 +172,8 @@ class Claims:
             if error_code(error) in ALWAYS_REFUSED:
                 self._drop(claim)
                 raise ConfigurationError(self._refused(error)) from error
-            self._note(error)
+            self._has_silent_claim |= is_a(error, TableSilent)
+            self._log_denied(error)
             self._warn_unprotected(delivery, error)
             claim.is_held = True
             return True
@@ -190,15 +195,41 @@ class Claims:
 
     # after the handler has returned
 
-    def end(self, claim: MessageClaim, *, is_done: bool) -> None:
-        """Complete or remove the record of a claim. Blocks."""
-        self._keys.discard(claim.key)
-        error: Exception | None = None
-        if not self._gave_no_answer and (error := self._ended(claim, is_done=is_done)) is None:
-            if is_done:
-                self._warn_of_short_expiry(claim.delivery)
-            return
-        if is_done:
+    def end_all(self, ends: Sequence[tuple[MessageClaim, Outcome]]) -> None:
+        """Complete or remove the records of claims, several at once. Blocks.
+
+        After a request without an answer, no more are made. A silent claim does not count for the others: those that
+        were certain are ended.
+        """
+        asked: list[tuple[MessageClaim, Outcome]] = []
+        for claim, outcome in ends:
+            if self._has_silent_end or (self._has_silent_claim and not claim.is_certain):
+                self._log_not_ended(claim, outcome, None)
+            else:
+                asked.append((claim, outcome))
+        answers = answers_of([self._ending(*each) for each in asked], self._invocation)
+        for (claim, outcome), answer in zip(asked, answers, strict=True):
+            try:
+                answer.result()
+            except Exception as error:  # noqa: BLE001 logged: the message is decided already
+                self._has_silent_end |= is_a(error, TableSilent)
+                self._log_denied(error)
+                self._log_not_ended(claim, outcome, error)
+            else:
+                if outcome.kind in DONE:
+                    self._warn_of_short_expiry(claim.delivery)
+        for claim, _ in ends:  # only now: before, a message with the same key would meet the record
+            self._keys.discard(claim.key)
+
+    def _ending(self, claim: MessageClaim, outcome: Outcome) -> Callable[[], None]:
+        """Return the request that ends a claim."""
+        if outcome.kind in DONE:
+            expires_at = int(self._invocation.now() + self._idempotency.seconds)
+            return partial(self._records.complete, claim.key, expires_at)
+        return partial(self._records.remove, claim.key, claim.in_progress_until, claim.expires_at)
+
+    def _log_not_ended(self, claim: MessageClaim, outcome: Outcome, error: Exception | None) -> None:
+        if outcome.kind in DONE:
             text = (
                 f"The message is done, but its idempotency record could not be completed{_because(error)}. If it is "
                 "delivered again, its handler runs a second time."
@@ -211,30 +242,6 @@ class Claims:
                 "seconds, the time left of this invocation: until then the message is deferred when it comes back."
             )
             self._log.problem("claim_not_removed", text, claim.delivery, level=WARNING, key=claim.key)
-
-    def end_all(self, ends: Sequence[Callable[[], object]]) -> None:
-        """End several claims at once. Blocks."""
-        for answer in answers_of(ends, self._invocation):
-            try:
-                answer.result()
-            except Exception as error:  # noqa: BLE001 the message is decided already
-                self._note(error)
-
-    def _ended(self, claim: MessageClaim, *, is_done: bool) -> Exception | None:
-        """Make the request that ends a claim; return its error."""
-        records = self._records
-        if is_done:
-            work = partial(records.complete, claim.key, int(self._invocation.now() + self._idempotency.seconds))
-        elif claim.is_certain:
-            work = partial(records.remove, claim.key)
-        else:
-            work = partial(records.remove_own, claim.key, claim.in_progress_until, claim.expires_at)
-        try:
-            answers_of([work], self._invocation)[0].result()
-        except Exception as error:  # noqa: BLE001 returned
-            self._note(error)
-            return error
-        return None
 
     def _warn_of_short_expiry(self, delivery: Delivery) -> None:
         """Warn once per cold start and queue of records that live shorter than the queue's messages."""
@@ -252,11 +259,9 @@ class Claims:
 
     # faults of the table
 
-    def _note(self, error: Exception) -> None:
-        """Note a table that does not answer; log a missing permission, once per cold start."""
-        if is_a(error, TableSilent):
-            self._gave_no_answer = True
-        elif is_denied(error_code(error)):
+    def _log_denied(self, error: Exception) -> None:
+        """Log a missing permission, once per cold start."""
+        if is_denied(error_code(error)):
             actions = "dynamodb:GetItem, PutItem, UpdateItem and DeleteItem"
             text = (
                 f"{self._table} may not be used: {text_of(error, MAX_ERROR_CHARACTERS)}. Handlers run, but a message "
@@ -292,6 +297,16 @@ class Claims:
 def _because(error: Exception | None) -> str:
     """Return the error for a log line, in parentheses; None if the table was not asked again."""
     return f" ({'no answer before' if error is None else text_of(error, MAX_ERROR_CHARACTERS)})"
+
+
+def _seconds_behind(delivery: Delivery, left: float) -> int:
+    """Return for how many seconds a message waits for another one of its batch that has the same key.
+
+    Usually, the other one has ended when this invocation has. If it has not, its record says how long it may still run
+    once this message comes back. Each further wait is twice as long, since each uses up a receive; none is longer than
+    ``left``, the time left of the invocation.
+    """
+    return max(1, math.ceil(min(left, SHORTEST_WAIT_BEHIND_SECONDS << min(delivery.receive_count - 1, 10))))
 
 
 def _seconds_until(milliseconds: int | None, now: float) -> int:

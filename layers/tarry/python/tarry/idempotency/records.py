@@ -35,30 +35,34 @@ class Records:
         A record in progress whose time is over is replaced. If an answer was lost, the client's own repetition meets
         the record that it wrote before: that one is not another's.
         """
-        from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyItemAlreadyExistsError
+        from aws_lambda_powertools.utilities.idempotency.exceptions import (
+            IdempotencyItemAlreadyExistsError,
+            IdempotencyValidationError,
+        )
 
         record = self._record(key, IN_PROGRESS, expires_at, in_progress_until)
         try:
             self._layer._put_record(record)
-        except IdempotencyItemAlreadyExistsError as error:
-            found = self._found(error.old_data_record) if error.old_data_record is not None else self.read(key)
+        except (IdempotencyItemAlreadyExistsError, IdempotencyValidationError) as error:
+            # The second one: there is a record, and another user of the layer has configured it to compare payloads.
+            old = getattr(error, "old_data_record", None)
+            found = self._found(old) if old is not None else self.read(key)
             found = found or Found(is_completed=False, in_progress_until=0)  # gone in the meantime
             return None if _is_own(found, in_progress_until, expires_at) else found
         return None
 
     def complete(self, key: str, expires_at: int) -> None:
-        """Write that the message is done."""
+        """Write that the message is done, whichever delivery the record is of: it is done for all of them."""
         self._layer._update_record(self._record(key, COMPLETED, expires_at))
 
-    def remove(self, key: str) -> None:
-        """Remove a record that is this delivery's own."""
-        self._layer._delete_record(self._record(key))
+    def remove(self, key: str, in_progress_until: int, expires_at: int) -> None:
+        """Remove a record if it is this delivery's own.
 
-    def remove_own(self, key: str, in_progress_until: int, expires_at: int) -> None:
-        """Remove a record if it is this delivery's own."""
+        Another delivery may have replaced it after the deadline, or may have run without a record and completed it.
+        """
         found = self.read(key)
         if found is not None and _is_own(found, in_progress_until, expires_at):
-            self.remove(key)
+            self._layer._delete_record(self._record(key))
 
     def read(self, key: str) -> Found | None:
         """Return the record; None if there is none."""
