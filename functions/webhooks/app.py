@@ -2,7 +2,8 @@
 
 The response of the receiver decides. 2xx: the message is done. 429, 5xx, or no response: it is tried again, up to eight
 times within about a day, and not before the time that a 429 or 503 asks for (Retry-After). Any other response: it is
-dead-lettered at once, and the failure record has the response.
+dead-lettered at once, and the failure record has the response. While a host is down, its webhooks are deferred, which
+costs no attempt.
 
 URLs come from customers, who may name addresses of our own network. Only public addresses are connected to.
 """
@@ -10,13 +11,14 @@ URLs come from customers, who may name addresses of our own network. Only public
 import json
 import os
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import httpx
 from pydantic import BaseModel, JsonValue
 
 from addresses import redirect_of, url_of
 from answers import Answer, ReceiverBusy, ReceiverFailed, error_of
+from circuits import Circuits
 from connections import client_of, excerpt_of
 from signature import headers_of
 from signing_key import NoSigningKey, SigningKey
@@ -25,9 +27,12 @@ from tarry import Defer, Message, Reject, Retry, Schedule, consumer
 BACKOFF = Schedule([10, 300, 1_800, 7_200, 18_000, 36_000], jitter="equal")  # seconds, minutes, hours
 MAX_REDIRECTS = 3
 NO_KEY_DELAY = 900
+LONGEST_HOLD = timedelta(days=1)
+"""A webhook that is older is sent although its host is down, so that it is dead-lettered in the end."""
 
 # Created at import, which runs with a full CPU on Lambda; in the first invocation it would take most of a second.
 client = client_of(allow_private=os.environ.get("ALLOW_PRIVATE_ADDRESSES") == "true")
+circuits = Circuits()
 signing_key = SigningKey(os.environ.get("SIGNING_SECRET", ""))
 
 
@@ -53,12 +58,14 @@ async def handler(message: Message[Webhook]) -> None:
     body = encoded(message.payload.payload)
     # The id is the same at each attempt, so that the receiver knows a webhook that it has already processed.
     headers = headers_of(key, message.id, int(time.time()), body)
-    answer = await post(url, body, headers | {"content-type": "application/json"})
-    failure = error_of(answer, datetime.now(UTC))
-    if isinstance(failure, ReceiverBusy):
-        raise Retry(max(failure.wait, BACKOFF.delay(message.attempt))) from failure
-    if failure:
-        raise failure
+    is_old = message.sent_at is not None and datetime.now(UTC) - message.sent_at > LONGEST_HOLD
+    try:
+        with circuits.guarding(url.netloc.decode(), must_try=is_old):
+            answer = await post(url, body, headers | {"content-type": "application/json"})
+            if failure := error_of(answer, datetime.now(UTC)):
+                raise failure
+    except ReceiverBusy as busy:
+        raise Retry(max(busy.wait, BACKOFF.delay(message.attempt))) from busy
 
 
 def encoded(payload: JsonValue) -> bytes:

@@ -155,6 +155,35 @@ def test_a_webhook_waits_for_a_missing_signing_key_for_as_long_as_it_is_missing_
     assert (story[-1].state, {step.attempt for step in story} - {None}) == ("COMMITTED", {1})
 
 
+def test_the_webhooks_of_a_host_that_is_down_wait_and_lose_no_attempt_while_others_are_delivered() -> None:
+    tried, delivered = list[float](), dict[int, float]()
+
+    def receive(request: httpx.Request) -> httpx.Response:
+        is_down = request.url.host == "93.184.216.34" and sandbox.elapsed < 300
+        if is_down:
+            tried.append(sandbox.elapsed)
+        else:
+            delivered[json.loads(request.content)] = sandbox.elapsed
+        return httpx.Response(503 if is_down else 200, stream=httpx.ByteStream(b""))
+
+    with deployed("webhooks", 0) as sandbox:
+        sandbox.faults.clear()
+        app: Any = sandbox.module("WebhooksFunction")
+        app.client = httpx.AsyncClient(transport=httpx.MockTransport(receive))
+        ids = []
+        for n in range(20):
+            host = "93.184.216.34" if n % 2 else "93.184.216.35"
+            ids.append(sandbox.send("webhooks", {"url": f"https://{host}/hook", "payload": n}))
+            sandbox.advance(2)
+        report = sandbox.run()
+    assert set(delivered) == set(range(20))
+    assert max(delivered[n] for n in range(0, 20, 2)) < 60
+    assert len(tried) <= 5 + 300 / 30  # then one request every 30 seconds
+    attempts = [max(step.attempt or 0 for step in report.story(ids[n])) for n in range(1, 20, 2)]
+    assert sum(attempts) == 10 + len(tried)
+    assert sum("circuit_open" in str(step) for n in range(1, 20, 2) for step in report.story(ids[n])) > 10
+
+
 def at(minute: int) -> str:
     return f"2027-01-15T08:{minute:02}:00Z"
 

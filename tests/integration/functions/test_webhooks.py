@@ -1,5 +1,6 @@
 """The webhooks function: against receivers on loopback that accept, refuse and misbehave."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -13,13 +14,14 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import boto3
 import httpx
 import pytest
 
+from tarry import Reject
 from tests.integration.functions import receiver as serving
 from tests.integration.functions.receiver import Receiver, answer
 from tests.network import free_port
@@ -81,6 +83,11 @@ def send(app: ModuleType, url: str, receives: int = 1) -> list[str]:
 def dead(wire: Wire) -> list[tuple[str, str]]:
     """Return the reason and the text of each dead letter."""
     return [(each["failure"]["reason"], each["failure"]["message"]) for each in wire.envelopes()]
+
+
+def no_circuit_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let receivers on one host fail any number of times in a row."""
+    monkeypatch.setattr(sys.modules["circuits"], "FAILURES", 100)
 
 
 def resolving(app: ModuleType, monkeypatch: pytest.MonkeyPatch, *answers: list[str] | OSError) -> list[str]:
@@ -190,8 +197,9 @@ def test_a_proxy_of_the_environment_does_not_see_the_webhooks(
 
 
 def test_a_failing_or_busy_receiver_is_tried_again_with_growing_delays_and_not_before_it_asks_for(
-    app: ModuleType, receiver: Receiver, wire: Wire
+    app: ModuleType, receiver: Receiver, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    no_circuit_opens(monkeypatch)
     cases: list[tuple[int, str | None, int, int, int]] = [
         # status, Retry-After, attempt, and the bounds of the delay
         (500, None, 1, 5, 10), (502, "60", 1, 5, 10), (500, None, 3, 900, 1_800),
@@ -409,6 +417,7 @@ def test_look_ups_that_hang_fail_their_own_messages_alone(
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     monkeypatch.setattr(sys.modules["connections"], "LOOK_UP_SECONDS", 0.01)
+    no_circuit_opens(monkeypatch)
     try:
         # More than the 32 threads that an event loop has at most for look-ups.
         batch = [webhook("http://slow.example/", f"m{n}", receives=8) for n in range(40)]
@@ -514,6 +523,62 @@ def test_a_redirect_loop_and_a_redirect_to_a_bad_url_are_rejected(
     assert deliver(app, *(webhook(receiver.url + path, path[1:]) for path in paths)) == []
     assert sorted(dead(wire)) == sorted(("rejected", text) for text in cases.values())
     assert sorted(request.path for request in receiver.requests) == ["/file", *["/loop"] * 4, "/user"]
+
+
+# ------------------------------------------------------------------ circuits
+
+
+def test_a_circuit_opens_after_five_failures_in_a_row_and_is_tried_once_every_30_seconds(
+    app: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timeout is a failure; an address that is not allowed is none; any answer closes the circuit."""
+    module = sys.modules["circuits"]
+    now = 100.0
+    monkeypatch.setattr(module, "asyncio", SimpleNamespace(
+        CancelledError=asyncio.CancelledError, get_running_loop=lambda: SimpleNamespace(time=lambda: now)
+    ))  # fmt: skip
+    circuits, failed_ones = module.Circuits(), [app.ReceiverFailed(), asyncio.CancelledError(), app.ReceiverFailed()]
+
+    def call(error: BaseException | None = None, *, must_try: bool = False) -> str:
+        try:
+            with circuits.guarding("slow.example", must_try=must_try):
+                if error is not None:
+                    raise error
+        except BaseException as raised:  # noqa: BLE001 the kind is asserted
+            return type(raised).__name__
+        return "answered"
+
+    assert [call(each) for each in failed_ones] == ["ReceiverFailed", "CancelledError", "ReceiverFailed"]
+    assert call(Reject("not public")) == "Reject"
+    assert call() == "answered"
+    for _ in range(5):
+        assert call(app.ReceiverFailed()) == "ReceiverFailed"
+    assert call() == "CircuitBreakerOpenError"
+    now += 29
+    assert call() == "CircuitBreakerOpenError"
+    assert call(app.ReceiverFailed(), must_try=True) == "ReceiverFailed"  # this failure counts too
+    now += 30
+    with circuits.guarding("slow.example"):
+        assert call() == "CircuitBreakerOpenError"  # one is tried at that time
+        with circuits.guarding("fast.example"):
+            pass
+    assert call(sys.modules["answers"].WebhookRefused()) == "WebhookRefused"
+    assert call() == "answered"
+
+
+def test_a_webhook_of_an_open_circuit_is_deferred_unless_it_is_a_day_old(
+    app: ModuleType, receiver: Receiver, wire: Wire
+) -> None:
+    receiver.does("/down", answer(500))
+    down = f"{receiver.url}/down"
+    assert len(deliver(app, *(webhook(down, f"m{n}") for n in range(5)))) == 5
+    fresh, old = webhook(down, "fresh"), webhook(down, "old")
+    for each, age in [(fresh, 0), (old, 90_000)]:
+        each["attributes"]["SentTimestamp"] = str(int((time.time() - age) * 1000))
+    assert deliver(app, fresh, old) == ["old"]
+    assert len(receiver.requests) == 6
+    [copy] = wire.sent_entries()
+    assert 1 <= copy["DelaySeconds"] <= 30
 
 
 # ------------------------------------------------------------------ the signing key

@@ -17,6 +17,7 @@ from tarry.execution.batch_verdicts import WithoutVerdict, effective_verdict, fa
 from tarry.execution.handlers import is_awaitable
 from tarry.execution.return_values import apply_result
 from tarry.message import Message, delivery_of
+from tarry.policy.circuits import deferral
 from tarry.policy.steps import DeadLetter, DropMessage, LocalRetry, RetryInPlace, SendAgain
 from tarry.signals import Defer, Discard, Reject, Retry, delay_of, find_signal
 from tarry.simulator.process import Killed
@@ -314,6 +315,8 @@ def _verdict(message: Message[Any], given: Verdict | None, raised: BaseException
     signal = find_signal(effective)
     kind = next((name for signal_kind, name in KINDS.items() if issubclass(type(signal), signal_kind)), None)
     if signal is None or kind is None:
+        if deferral(effective, delivery_of(message), 0) is not None:  # an open circuit; it decides how long it waits
+            return _Verdict(message, "defer")
         return _Verdict(message, "fail", error=effective)
     try:
         delay = delay_of(signal) if is_a(signal, Retry) or is_a(signal, Defer) else None
