@@ -58,7 +58,7 @@ def orders(kind: str, records: Table, sandbox: Sandbox, done: list[str]) -> Cons
     settings: Any = {"idempotency": records.layer(), "name": kind, "backoff": Fixed(20), "max_attempts": 10}
     if kind == "batch":
         return batch_consumer(**settings)(batch)
-    return consumer(concurrency=1 if kind == "sync" else 5, **settings)(runs_async if kind == "async" else sync)
+    return consumer(concurrency=1 if kind == "sync" else 50, **settings)(runs_async if kind == "async" else sync)
 
 
 @pytest.mark.parametrize("kind", ["sync", "threads", "async", "batch"])
@@ -107,3 +107,24 @@ def test_no_message_is_lost_while_the_table_fails_and_one_that_runs_twice_is_nam
         twice = {message for message, runs in Counter(done).items() if runs > 1}
         said = {field(line, "message_id") for event in SAYS_SO for line in lines(caplog, event)}
         assert twice <= said
+
+
+@pytest.mark.parametrize("kind", ["sync", "async", "batch"])
+@pytest.mark.parametrize("queue", ["orders", "orders.fifo"])
+def test_messages_of_one_key_that_arrive_together_settle_within_seconds(
+    queue: str, kind: str, records: Table
+) -> None:  # SPEC K4, H1
+    """The second one of a batch waits for the first only briefly, and is then acknowledged without running."""
+    with Sandbox() as sandbox:
+        done: list[str] = []
+        dead_letters = "orders-dlq.fifo" if queue.endswith(".fifo") else "orders-dlq"
+        sandbox.queue(queue, dead_letter=dead_letters, visibility_timeout=5_400)
+        keyed = records.layer(event_key_jmespath="key", expires_after_seconds=1_209_600)
+        plain = orders(kind, records, sandbox, done).replace(idempotency=keyed)
+        sandbox.connect(plain, queue, timeout=900)
+        for index in range(8):
+            group = f"g{index % 3}" if queue.endswith(".fifo") else None
+            sandbox.send(queue, {"id": 3 * index + 1, "key": index // 2 + 1}, group_id=group)
+        sandbox.run()
+        assert len(done) == 4
+        assert sandbox.elapsed < 120

@@ -75,6 +75,8 @@ def _has_made_way(before: MessageCopy, run: HandlerRun, history: RecordedHistory
     delivery = history.invocations[run.request_id].deliveries.get(before.delivery_id)
     if delivery is None:
         return False
+    if delivery.run is None and history.had_problem(delivery, "done_before"):
+        return True  # acknowledged without running: a message with the same idempotency key was done
     ended = delivery.run is not None and delivery.run.ended is not None and delivery.run.ended.at <= began
     if ended and delivery.verdict in DONE:
         return True
