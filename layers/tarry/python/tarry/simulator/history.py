@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEvent:
+class HistoryEvent(NamedTuple):
     """An event of a run.
 
     ``at`` is its time in epoch seconds, ``what`` its name (``sent``, ``received``, ``deleted``, ``invoked`` ...), and

@@ -12,17 +12,13 @@ class QueueArn(Value):
 
     text: str
 
-    def _part(self, index: int) -> str:
-        parts = self.text.split(":")
-        return parts[index] if len(parts) == 6 and parts[2] == "sqs" else ""
-
     @property
     def account(self) -> str:
-        return self._part(4)
+        return _account_and_name(self.text)[0]
 
     @property
     def name(self) -> str:
-        return self._part(5)
+        return _account_and_name(self.text)[1]
 
     @property
     def is_fifo(self) -> bool:
@@ -38,6 +34,12 @@ class QueueArn(Value):
 
     def __str__(self) -> str:
         return self.text
+
+
+@lru_cache(maxsize=256)
+def _account_and_name(text: str) -> tuple[str, str]:
+    parts = text.split(":")
+    return (parts[4], parts[5]) if len(parts) == 6 and parts[2] == "sqs" else ("", "")
 
 
 @lru_cache(maxsize=256)

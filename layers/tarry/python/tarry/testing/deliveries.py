@@ -166,39 +166,35 @@ class ObservedInvocation:
         return self._heads.get(delivery.copy.group, math.inf) < self.places[delivery.copy.delivery_id]
 
 
-@dataclass(eq=False, slots=True)
 class ObservedDelivery:
-    """One receive of a message.
+    """One receive of a message."""
 
-    ``invocation`` is None if no function got it, or only a later receive of the same message.
-    """
+    __slots__ = ("at", "copy", "count", "invocation", "other_copies", "received", "run", "runs", "sends")
 
-    copy: MessageCopy
-    received: HistoryEvent
-    invocation: ObservedInvocation | None = None
-    runs: list[HandlerRun] = field(default_factory=list)
-    sends: list[HistoryEvent] = field(default_factory=list)
-    """The copies that its invocation sent in its place: ``sent`` or ``deduplicated``."""
-    other_copies: list[ObservedDelivery] = field(default_factory=list)
-    """Deliveries of other copies of the message in the same batch: it is unknown for which of them a copy was sent."""
+    def __init__(self, copy: MessageCopy, received: HistoryEvent) -> None:
+        self.copy = copy
+        self.received = received
+        self.at = received.at
+        self.count = int(received.fields["receive_count"])
+        self.invocation: ObservedInvocation | None = None
+        """None if no function got it, or only a later receive of the same message."""
+        self.runs: list[HandlerRun] = []
+        self.run: HandlerRun | None = None
+        """The last run, whose verdict counts."""
+        self.sends: list[HistoryEvent] = []
+        """The copies that its invocation sent in its place: ``sent`` or ``deduplicated``."""
+        self.other_copies: list[ObservedDelivery] = []
+        """Deliveries of other copies of the message in the same batch: it is unknown for which one a copy was sent."""
 
-    @property
-    def at(self) -> float:
-        return self.received.at
-
-    @property
-    def count(self) -> int:
-        return int(self.received.fields["receive_count"])
+    def ran(self, run: HandlerRun) -> None:
+        """Note a run of the handler."""
+        self.runs.append(run)
+        self.run = run
 
     @property
     def lease_ends_at(self) -> float:
         """When the message is visible again, unless a request changes its visibility."""
         return float(self.received.fields["visible_until"])
-
-    @property
-    def run(self) -> HandlerRun | None:
-        """The last run, whose verdict counts."""
-        return self.runs[-1] if self.runs else None
 
     @property
     def verdict(self) -> str | None:
@@ -243,7 +239,7 @@ class ObservedDelivery:
     @property
     def visibility_changes(self) -> list[HistoryEvent]:
         """The changes of its visibility that its invocation made."""
-        if self.invocation is None:
+        if self.invocation is None or not self.copy.changes:
             return []
         key = self.received.fields["receipt_handle"], self.invocation.request_id
         return self.copy.changes_by_handle.get(key, [])
@@ -251,7 +247,9 @@ class ObservedDelivery:
     @property
     def log_lines(self) -> list[HistoryEvent]:
         """The lines of tarry's log about the message, from its invocation."""
-        return [] if self.invocation is None else self.copy.log_lines.get(self.invocation.request_id, [])
+        if self.invocation is None or not self.copy.log_lines:
+            return []
+        return self.copy.log_lines.get(self.invocation.request_id, [])
 
     @property
     def following(self) -> ObservedDelivery | None:
@@ -261,6 +259,12 @@ class ObservedDelivery:
 
 class MessageCopy:
     """One message of SQS, from its send to its end. A copy that tarry sends is another one with the same ``id``."""
+
+    __slots__ = (
+        "_by_count", "attributes", "body", "came_from", "changes", "changes_by_handle", "deliveries", "delivery_id",
+        "end", "events", "group", "has_unclear_origin", "id", "invocations", "is_dead_letter", "left_at", "log_lines",
+        "queue", "record", "redriven_from", "sent", "sent_to", "steps", "timeline", "visible_at",
+    )  # fmt: skip
 
     def __init__(self, sent: HistoryEvent, redriven_from: MessageCopy | None) -> None:
         self.sent = sent
@@ -373,6 +377,8 @@ class MessageCopy:
 
 def record_of(attributes: Mapping[str, Any], body: str) -> dict[str, Any] | None:
     """The `Tarry` record among attributes as they were sent; None if there is none that belongs to the body."""
+    if ATTRIBUTE not in attributes:
+        return None
     try:
         record: dict[str, Any] = json.loads(attributes[ATTRIBUTE]["StringValue"])
         return record if record["sum"] == body_sum(body) else None

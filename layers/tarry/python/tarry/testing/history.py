@@ -5,7 +5,6 @@ Checkers, reports and the screen of `tarry local` are views of these facts.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tarry.envelope.attribute import is_dead_letter
@@ -124,7 +123,7 @@ class ProjectedHistory:
 
     def _received(self, event: HistoryEvent) -> None:
         if event.fields["delivery_id"] not in self.copies:  # sent to an SQS that does not report what is sent
-            self._sent(replace(event, fields={**event.fields, "by": None}))
+            self._sent(event._replace(fields={**event.fields, "by": None}))
         self.copies[event.fields["delivery_id"]].take(event)
 
     def _invoked(self, event: HistoryEvent) -> None:
@@ -148,7 +147,7 @@ class ProjectedHistory:
             copy = self.copies[delivery_id]
             delivery = copy.delivery(receive_count)
             if delivery is not None:
-                delivery.runs.append(run)
+                delivery.ran(run)
             copy.steps.runs(run.attempt(delivery_id))
 
     def _gave_verdict(self, event: HistoryEvent) -> None:

@@ -55,7 +55,7 @@ def recorded(handler: Callable[[Any, Any], Any], history: History) -> Callable[[
 def _receives(event: Any) -> list[tuple[str, int]]:
     records = event.get("Records", []) if isinstance(event, dict) else []
     found = [each for each in records if isinstance(each, dict) and "messageId" in each]
-    return [(each["messageId"], int(each["attributes"]["ApproximateReceiveCount"])) for each in found]
+    return [(sys.intern(each["messageId"]), int(each["attributes"]["ApproximateReceiveCount"])) for each in found]
 
 
 def observed(handler: Consumer[Any], history: History) -> Consumer[Any]:
@@ -143,13 +143,14 @@ class _Watch:
         own_steps: dict[str, bool] = {}
         dead_letters: dict[str, bool] = {}
         for delivery in deliveries:
-            delivery_id, terms = delivery.delivery_id, handler.terms(delivery)
+            delivery_id, terms = sys.intern(delivery.delivery_id), handler.terms(delivery)
             ids[delivery_id] = delivery.id
             receives[delivery_id] = delivery.receive_count
             attempts[delivery_id] = delivery.attempt
             limits[delivery_id] = terms.limit
             own_steps[delivery_id] = terms.has_own_steps
             dead_letters[delivery_id] = terms.dead_letters
+        longest = handler.terms(deliveries[0]).longest
         history.record(
             "run_started",
             run=self._number,
@@ -161,7 +162,7 @@ class _Watch:
             limits=limits,
             own_steps=own_steps,
             dead_letters=dead_letters,
-            longest=handler.terms(deliveries[0]).longest,
+            longest=longest,
             is_batch=isinstance(subject, Batch),
         )
 
@@ -201,7 +202,7 @@ class _Watch:
 
     def end(self, raised: BaseException | None) -> None:
         """Record the end of the call, unless its process was killed."""
-        if is_a(raised, Killed) or is_a(raised, GeneratorExit):
+        if raised is not None and is_a(raised, (Killed, GeneratorExit)):
             return
         fails_without_verdict = self._handler.consumer.fails_without_verdict
         verdicts: dict[str, str] = {}
@@ -210,7 +211,7 @@ class _Watch:
         dues: dict[str, float] = {}
         of_batch: list[str] = []
         for verdict in _verdicts(self._subject, raised, fails_without_verdict):
-            delivery_id = verdict.delivery_id
+            delivery_id = sys.intern(verdict.delivery_id)
             verdicts[delivery_id] = verdict.kind
             if verdict.error is not None:
                 errors[delivery_id] = _name(verdict.error)
@@ -310,7 +311,7 @@ def _verdicts(
 
 def _verdict(message: Message[Any], given: Verdict | None, raised: BaseException | None) -> _Verdict:
     effective = raised if given is None else given
-    if not is_a(effective, BaseException):
+    if effective is None or not is_a(effective, BaseException):
         return _Verdict(message, "ack")
     signal = find_signal(effective)
     kind = next((name for signal_kind, name in KINDS.items() if issubclass(type(signal), signal_kind)), None)

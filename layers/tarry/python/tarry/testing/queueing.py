@@ -37,7 +37,7 @@ class Queues:
     def named(self, queue: str) -> str:
         """Return the name of a queue. Raises `ValueError` for an unknown one."""
         name = self._names.get(queue, queue)
-        if name not in self._sqs.queues():
+        if not self._sqs.has_queue(name):
             raise ValueError(f"the sandbox has no queue {queue!r}; it has {listed(self._sqs.queues())}")
         return name
 

@@ -58,6 +58,8 @@ class Timeline:
     ``on_step`` is called with the timeline after each transition.
     """
 
+    __slots__ = ("body", "copies", "dead_letter", "faults", "id", "on_step", "transitions")
+
     def __init__(self, id: str, body: str, on_step: Callable[[Timeline], None]) -> None:
         self.id = id
         self.body = body
@@ -89,6 +91,8 @@ class Timeline:
 
 class CopySteps:
     """The steps that one copy adds to its message's timeline."""
+
+    __slots__ = ("_copy", "_is_deleted", "_is_ignored", "_now")
 
     def __init__(self, copy: MessageCopy) -> None:
         self._copy = copy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tarry.simulator.sqs.order import MessageHeap
@@ -44,6 +45,8 @@ class MessageStore:
         self._duplicates = MessageHeap()  # by the time at which the duplicate becomes visible
         self._retained = MessageHeap()  # by the time from which retention counts
         self._by_visibility = self._in_flight, self._delayed, self._duplicates
+        self._quiet_until = math.inf
+        """No message becomes visible before then."""
 
     # inspection
 
@@ -74,7 +77,7 @@ class MessageStore:
         self._retained.put(message, message.sent_at)
         self._order.add(message)
         if message.visible_at > self._now():
-            self._delayed.put(message, message.visible_at)
+            self._hide(message, self._delayed, message.visible_at)
         else:
             self._order.on_visible(message)
 
@@ -86,20 +89,20 @@ class MessageStore:
             self._order.on_visible(message)
             return True
         self._order.on_invisible(message)
-        self._in_flight.put(message, at)
+        self._hide(message, self._in_flight, at)
         first = self._in_flight.first()
         return first is None or first[1] is message
 
     def schedule_duplicate(self, message: StoredMessage, at: float) -> None:
         """Make a message visible at that time, even if it is in flight or deleted by then."""
-        self._duplicates.put(message, at)
+        self._hide(message, self._duplicates, at)
 
     def delete(self, message: StoredMessage) -> bool:
         """Remove a message, but keep its scheduled duplicate; return whether that lets another one be received."""
         duplicate_at = self._duplicates.time_of(message)
         frees_another = self.remove(message)
         if duplicate_at is not None:
-            self._duplicates.put(message, duplicate_at)
+            self._hide(message, self._duplicates, duplicate_at)
         return frees_another
 
     def remove(self, message: StoredMessage) -> bool:
@@ -115,7 +118,8 @@ class MessageStore:
         """Apply in order what has become due; yield the messages that have expired or reappeared."""
         now = self._now()
         while True:
-            oldest, visible_at = self._retained.first(), self.next_visible_at()
+            oldest = self._retained.first()
+            visible_at = self.next_visible_at() if now >= self._quiet_until else None
             expires_at = None if oldest is None else oldest[0] + retention_seconds
             if oldest is not None and expires_at is not None and expires_at <= min(now, visible_at or now):
                 self.remove(oldest[1])
@@ -126,13 +130,20 @@ class MessageStore:
                     self._restore(message, visible_at)
                     yield StoreChange("reappeared", message, visible_at)
             else:
+                if now >= self._quiet_until:
+                    self._quiet_until = math.inf if visible_at is None else visible_at
                 return
+
+    def _hide(self, message: StoredMessage, heap: MessageHeap, until: float) -> None:
+        heap.put(message, until)
+        self._quiet_until = min(self._quiet_until, until)
 
     def _next_heap(self) -> tuple[float, MessageHeap] | None:
         """Return the time at which the next message becomes visible, and the heap it is in."""
         found: tuple[float, MessageHeap] | None = None
         for heap in self._by_visibility:
-            if heap and (first := heap.first()) is not None and (found is None or first[0] < found[0]):
+            first = heap.first()
+            if first is not None and (found is None or first[0] < found[0]):
                 found = first[0], heap
         return found
 

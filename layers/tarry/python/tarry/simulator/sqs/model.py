@@ -146,8 +146,10 @@ class Sqs:
         """
         self._move()
         found = self._registry.named(queue)
-        times = found.next_visible_at(), self._move_tasks.next_move_to(found)
-        return min((each for each in times if each is not None), default=None)
+        visible_at, moves_at = found.next_visible_at(), self._move_tasks.next_move_to(found)
+        if visible_at is None or moves_at is None:
+            return moves_at if visible_at is None else visible_at
+        return min(visible_at, moves_at)
 
     def depth(self, queue: str) -> Depth:
         self._move()
@@ -161,6 +163,9 @@ class Sqs:
     def queues(self) -> list[str]:
         """Return the names of all queues, in the order of their creation."""
         return [queue.name for queue in self._registry]
+
+    def has_queue(self, name: str) -> bool:
+        return self._registry.has(name)
 
     def url(self, queue: str) -> str:
         return self._registry.url(queue)

@@ -73,11 +73,14 @@ class MoveTasks:
 
     def catch_up(self) -> None:
         """Move the messages that have become due since the last call."""
-        for task in list(self._running.values()):
-            self._advance(task)
+        if self._running:  # else this costs every request
+            for task in list(self._running.values()):
+                self._advance(task)
 
     def next_move_to(self, queue: SimulatedQueue) -> float | None:
         """Return when a task may move a message to this queue; None if no task runs that can."""
+        if not self._running:
+            return None
         moves = [each.next_at() for each in self._running.values() if each.destination in (None, queue.arn)]
         return min(moves, default=None)
 

@@ -34,6 +34,9 @@ class Registry:
     def __iter__(self) -> Iterator[SimulatedQueue]:
         return iter(self._queues.values())
 
+    def has(self, name: str) -> bool:
+        return name in self._queues
+
     def url(self, name: str) -> str:
         return f"{self.endpoint}/{self._account}/{name}"
 

@@ -61,7 +61,9 @@ def requests_keep_their_budget(history: RecordedHistory) -> Found:
     Messages that its handler sends do not count.
     """
     for request_id, invocation in history.invocations.items():
-        if invocation.consumed is None or invocation.faults or not invocation.ended_well or invocation.answered is None:
+        if not invocation.requests or invocation.consumed is None or invocation.faults:
+            continue
+        if not invocation.ended_well or invocation.answered is None:
             continue
         made = Counter(request.fields["operation"] for request in invocation.requests)
         for operation, most in _budget(invocation, history).items():

@@ -23,9 +23,9 @@ def attempts_are_counted(history: RecordedHistory) -> Found:
         base = attempts_before(copy, history) if copy.deliveries else None
         if base is None or copy.has_unclear_origin:
             continue
-        failed = 0
+        failed, early = 0, _early_receives(copy)
         for delivery in copy.deliveries:
-            most = base + delivery.count - _early_receives(copy)
+            most = base + delivery.count - early
             least = base + failed + 1 if copy.is_fifo else most
             for run in delivery.runs:
                 attempt = run.attempt(copy.delivery_id)
@@ -42,9 +42,9 @@ def _has_failed(delivery: ObservedDelivery) -> bool:
     After a crash or a late answer, or if a message before it stays in the queue, the next delivery cannot know.
     """
     invocation = delivery.invocation
-    if invocation is None or invocation.answered is None or not invocation.ended_well:
+    if delivery.verdict not in FAILED or invocation is None or invocation.answered is None:
         return False
-    if delivery.verdict not in FAILED or invocation.answered.at >= delivery.lease_ends_at:
+    if not invocation.ended_well or invocation.answered.at >= delivery.lease_ends_at:
         return False
     return not invocation.stays_before(delivery)
 

@@ -50,13 +50,15 @@ def delays_are_kept(history: RecordedHistory) -> Found:
 
 def _check_delay(delivery: ObservedDelivery, history: RecordedHistory) -> Found:
     """Check the delay of one delivery, in place or by a copy that waits instead of the message."""
+    if not (delivery.sends or delivery.was_reported):
+        return
     copy, run = delivery.copy, delivery.run
     promised = delivery.promised
     if run is None or run.ended is None or promised is None or not delivery.ended_well:
         return
     if delivery.sends:
         yield from _check_copy_delay(delivery, promised, history)
-    elif not delivery.was_reported or _is_excused(delivery, history):
+    elif _is_excused(delivery, history):
         return
     elif not delivery.visibility_changes:
         yield violation(RULE, copy, "failed, and its visibility was not changed", delivery.decided_at)

@@ -57,5 +57,5 @@ def visibility_timeout(delivery: ObservedDelivery, history: RecordedHistory) -> 
 
 def _actions_on(delivery: ObservedDelivery) -> list[HistoryEvent]:
     """The copies that its invocation sent of the message, and the changes of its visibility, in order."""
-    sends = [] if delivery.other_copies else delivery.sends
-    return sorted([*delivery.visibility_changes, *sends], key=lambda event: event.at)
+    changes, sends = delivery.visibility_changes, [] if delivery.other_copies else delivery.sends
+    return sorted([*changes, *sends], key=lambda event: event.at) if changes or sends else []

@@ -47,10 +47,10 @@ def _may_be_deleted(delivery: ObservedDelivery, end: HistoryEvent, history: Reco
     assert delivery.invocation is not None
     if delivery.invocation.consumed is None:
         return True  # the rule is about consumers; other functions may answer anything
+    if delivery.verdict in DONE or _was_done(delivery, end):
+        return True
     sends = [sent for each in (delivery, *delivery.other_copies) for sent in each.sends]
     if any(sent.at <= end.at and _is_confirmed(sent, history) for sent in sends):
-        return True
-    if delivery.verdict in DONE or _was_done(delivery, end):
         return True
     if delivery.run is None and history.had_problem(delivery, "done_before"):
         return True  # by another delivery, or another message with the same key: only the idempotency record shows it
