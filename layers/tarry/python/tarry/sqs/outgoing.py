@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tarry.delay import MAX_DELAY_SECONDS, MAX_VISIBILITY_SECONDS, Delay, whole_seconds
@@ -23,6 +24,7 @@ from tarry.support.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from json import JSONEncoder
 
     from tarry.world import World
 
@@ -190,11 +192,16 @@ def body_text(body: Any) -> str:
         check_body(text)
         return text
     if isinstance(body, (dict, list)) or _is_dataclass(body):
-        import json
-
-        # ASCII has no printable character that SQS refuses.
-        return json.dumps(body, separators=(",", ":"), allow_nan=False, default=_plain)
+        return _encoder().encode(body)
     raise TypeError(f"a body is a str, dict, list, dataclass or pydantic model, got {type(body).__name__}")
+
+
+@cache
+def _encoder() -> JSONEncoder:
+    import json
+
+    # ASCII has no printable character that SQS refuses.
+    return json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain)
 
 
 def _is_pydantic(value: Any) -> bool:

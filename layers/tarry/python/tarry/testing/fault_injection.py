@@ -246,21 +246,18 @@ class SlowClock:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seconds: dict[str, float] = {}
-        self.sleep = clock.sleep
-        self.asleep = clock.asleep
+        self.time, self.monotonic = clock.time, clock.monotonic
+        self.sleep, self.asleep = clock.sleep, clock.asleep
 
     def slow_down(self, request_id: str, seconds: float) -> None:
         """Let each reading of the clock in this invocation take ``seconds``."""
         self._seconds[request_id] = seconds
+        self.time, self.monotonic = self._slow(self._clock.time), self._slow(self._clock.monotonic)
 
-    def time(self) -> float:
-        self._work()
-        return self._clock.time()
+    def _slow(self, read: Callable[[], float]) -> Callable[[], float]:
+        def reading() -> float:
+            if (call := current_call()) is not None and call.request_id in self._seconds:
+                self._clock.sleep(self._seconds[call.request_id])
+            return read()
 
-    def monotonic(self) -> float:
-        self._work()
-        return self._clock.monotonic()
-
-    def _work(self) -> None:
-        if self._seconds and (call := current_call()) is not None and call.request_id in self._seconds:
-            self._clock.sleep(self._seconds[call.request_id])
+        return reading

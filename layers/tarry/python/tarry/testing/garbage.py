@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-OBJECTS_PER_COLLECTION = 1_000_000
-"""Some 100 MB, if all of them are garbage. Python's own number is 700."""
+OBJECTS_PER_COLLECTION = 2_000_000
+"""Some 200 MB, if all of them are garbage. Python's own number is 700. The history of 20,000 messages has fewer."""
 
 
 @contextmanager

@@ -35,6 +35,8 @@ MAX_TEXT_CHARACTERS = 1_000
 
 KINDS = {Retry: "retry", Reject: "reject", Discard: "discard", Defer: "defer"}
 STEPS = (RetryInPlace, LocalRetry, SendAgain, DeadLetter, DropMessage)
+NO_DETAILS: dict[str, Any] = {}
+"""Shared by the events of runs without them: most runs succeed, and the history keeps them all."""
 STAYS = frozenset({"retry", "defer", "fail", "release", "left"})
 """Verdicts after which a message may stay in its queue, and on FIFO the messages behind it too."""
 
@@ -150,7 +152,6 @@ class _Watch:
             limits[delivery_id] = terms.limit
             own_steps[delivery_id] = terms.has_own_steps
             dead_letters[delivery_id] = terms.dead_letters
-        longest = handler.terms(deliveries[0]).longest
         history.record(
             "run_started",
             run=self._number,
@@ -158,11 +159,11 @@ class _Watch:
             request_id=self._request_id,
             delivery_ids=ids,
             receives=receives,
-            attempts=attempts,
+            attempts=receives if attempts == receives else attempts,
             limits=limits,
             own_steps=own_steps,
             dead_letters=dead_letters,
-            longest=longest,
+            longest=handler.terms(deliveries[0]).longest,
             is_batch=isinstance(subject, Batch),
         )
 
@@ -227,9 +228,9 @@ class _Watch:
             request_id=self._request_id,
             how="returned" if raised is None else f"raised {_name(raised)}: {text_of(raised, MAX_TEXT_CHARACTERS)}",
             verdicts=verdicts,
-            errors=errors,
-            waits=waits,
-            dues=dues,
+            errors=errors or NO_DETAILS,
+            waits=waits or NO_DETAILS,
+            dues=dues or NO_DETAILS,
             of_batch=of_batch,
         )
 

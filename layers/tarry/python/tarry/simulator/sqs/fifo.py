@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.simulator.sqs.contents import check_contents
 from tarry.simulator.sqs.errors import SqsError, invalid, missing, wrong_for_queue_type
+from tarry.simulator.sqs.message import digest_of_body
 from tarry.simulator.sqs.message_groups import MessageGroups
 from tarry.simulator.sqs.queue import SendReceipt, SimulatedQueue
 from tarry.simulator.sqs.receive_attempts import ReceiveAttempts
@@ -75,13 +76,13 @@ class FifoQueue(SimulatedQueue):
         first = self._deduplication.first_of(key, now)
         if first is not None:
             self._record("deduplicated", first, deduplication_id=deduplication_id, body=entry["MessageBody"])
-            return SendReceipt(first.delivery_id, first.sequence_number)
+            return SendReceipt(first.delivery_id, first.sequence_number, digest_of_body(entry["MessageBody"]))
         sequence_number = _sequence_number(self._store.next_position)
         message = self._accept(
             entry, self.settings.delay, deduplication_id=deduplication_id, sequence_number=sequence_number
         )
         self._deduplication.remember(key, message, now)
-        return SendReceipt(message.delivery_id, message.sequence_number)
+        return SendReceipt(message.delivery_id, message.sequence_number, message.md5_of_body)
 
     def check_deduplication(self, entry: Mapping[str, Any]) -> None:
         """Check that a message has a deduplication id, or that the queue derives one from the body.

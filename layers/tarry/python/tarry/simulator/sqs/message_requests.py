@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.simulator.sqs.contents import check_id
 from tarry.simulator.sqs.errors import SqsError, check_range, invalid, missing
 from tarry.simulator.sqs.fifo import FifoQueue
-from tarry.simulator.sqs.message import RequestedAttributes, digest_of_attributes, digest_of_body
+from tarry.simulator.sqs.message import RequestedAttributes, digest_of_attributes
 from tarry.sqs.limits import MAX_ENTRIES, MAX_REQUEST_BYTES, message_size
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _handle(request: Request) -> str:
 
 def _send_one(queue: SimulatedQueue, entry: Request) -> Answer:
     sent = queue.send(entry)
-    answer = {"MessageId": sent.delivery_id, "MD5OfMessageBody": digest_of_body(entry["MessageBody"])}
+    answer = {"MessageId": sent.delivery_id, "MD5OfMessageBody": sent.md5_of_body}
     if attributes := entry.get("MessageAttributes"):
         answer["MD5OfMessageAttributes"] = digest_of_attributes(attributes)
     if system := entry.get("MessageSystemAttributes"):

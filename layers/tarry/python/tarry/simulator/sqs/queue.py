@@ -26,10 +26,11 @@ PURGE_INTERVAL_SECONDS = 60
 
 
 class SendReceipt(NamedTuple):
-    """The ids that SendMessage returns; those of the first message if this one was deduplicated."""
+    """What SendMessage returns of a message; if it was deduplicated, of the first one, but with its own digest."""
 
     delivery_id: str
     sequence_number: str | None
+    md5_of_body: str
 
 
 class SimulatedQueue(ABC):

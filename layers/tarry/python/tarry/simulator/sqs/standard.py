@@ -29,7 +29,7 @@ class StandardQueue(SimulatedQueue):
             raise wrong_for_queue_type(deduplication_id, "MessageDeduplicationId")
         delay = entry.get("DelaySeconds")
         message = self._accept(entry, self.settings.delay if delay is None else delay)
-        return SendReceipt(message.delivery_id, None)
+        return SendReceipt(message.delivery_id, None, message.md5_of_body)
 
     def _receive_limit(self, max_messages: int, *, waits: bool) -> int:
         return self._context.realism.receive_limit(max_messages, self._context.random, waits=waits)

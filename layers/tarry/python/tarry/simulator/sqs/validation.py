@@ -67,7 +67,8 @@ def check_answer(operation: str, answer: Mapping[str, Any]) -> None:
 
     A list that the model requires may be missing: SQS leaves out ``Successful`` and ``Failed`` if they are empty.
     """
-    answer = {**_empty_lists(operation), **answer}
+    if (lists := _empty_lists(operation)):
+        answer = {**lists, **answer}
     if not _checks(operation)[1](answer) and (report := _report(answer, _shapes(operation)[1])):
         raise InvalidAnswer(f"{operation}: {report}")
 
