@@ -146,7 +146,7 @@ class _Watch:
         dead_letters: dict[str, bool] = {}
         for delivery in deliveries:
             delivery_id, terms = sys.intern(delivery.delivery_id), handler.terms(delivery)
-            ids[delivery_id] = delivery.id
+            ids[delivery_id] = sys.intern(delivery.id)
             receives[delivery_id] = delivery.receive_count
             attempts[delivery_id] = delivery.attempt
             limits[delivery_id] = terms.limit

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
+from binascii import a2b_base64, b2a_base64
 from typing import NamedTuple
 
 from tarry.simulator.sqs.errors import SqsError
@@ -21,7 +21,7 @@ class Receipt(NamedTuple):
 
 
 def handle_of(receipt: Receipt) -> str:
-    return b64encode("receipt:{}:{}:{}:{}".format(*receipt).encode()).decode()
+    return b2a_base64("receipt:{}:{}:{}:{}".format(*receipt).encode(), newline=False).decode()
 
 
 def read_handle(handle: str, queue: int) -> Receipt:
@@ -31,7 +31,7 @@ def read_handle(handle: str, queue: int) -> Receipt:
         SqsError: The text is not a receipt handle, or it is one of another queue.
     """
     try:
-        prefix, number, position, count, delivery_id = b64decode(handle, validate=True).decode().split(":")
+        prefix, number, position, count, delivery_id = a2b_base64(handle, strict_mode=True).decode().split(":")
         receipt = Receipt(int(number), int(position), int(count), delivery_id)
     except (NotBase64, ValueError):
         raise _invalid_handle(handle) from None

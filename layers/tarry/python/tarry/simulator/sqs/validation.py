@@ -15,7 +15,7 @@ from botocore.model import ListShape, MapShape, ServiceModel, StructureShape
 from botocore.validate import ParamValidator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from botocore.model import Shape
 
@@ -67,7 +67,7 @@ def check_answer(operation: str, answer: Mapping[str, Any]) -> None:
 
     A list that the model requires may be missing: SQS leaves out ``Successful`` and ``Failed`` if they are empty.
     """
-    if (lists := _empty_lists(operation)):
+    if lists := _empty_lists(operation):
         answer = {**lists, **answer}
     if not _checks(operation)[1](answer) and (report := _report(answer, _shapes(operation)[1])):
         raise InvalidAnswer(f"{operation}: {report}")
@@ -105,8 +105,8 @@ def _scalar(shape: Shape) -> Check:
 
 
 def _list(shape: ListShape) -> Check:
-    item, least = _check(shape.member), shape.metadata.get("min", 0)
-    return lambda value: type(value) is list and len(value) >= least and all(map(item, value))
+    fit, least = _check_all(shape.member), shape.metadata.get("min", 0)
+    return lambda value: type(value) is list and len(value) >= least and fit(value)
 
 
 def _structure(shape: StructureShape) -> Check:
@@ -128,9 +128,14 @@ def _structure(shape: StructureShape) -> Check:
 
 
 def _map(shape: MapShape) -> Check:
-    key, item = _check(shape.key), _check(shape.value)
+    keys_fit, values_fit = _check_all(shape.key), _check_all(shape.value)
+    return lambda value: type(value) is dict and keys_fit(value) and values_fit(value.values())
 
-    def fits(value: Any) -> bool:
-        return type(value) is dict and all(map(key, value)) and all(map(item, value.values()))
 
-    return fits
+def _check_all(shape: Shape) -> Callable[[Iterable[Any]], bool]:
+    """Make a check of whether all values fit a shape."""
+    if shape.type_name in KINDS and "min" not in shape.metadata:
+        kind = {KINDS[shape.type_name]}
+        return lambda values: kind.issuperset(map(type, values))
+    check = _check(shape)
+    return lambda values: all(map(check, values))
