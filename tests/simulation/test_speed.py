@@ -16,8 +16,8 @@ from tarry.testing import Sandbox
 DELIVERIES = 3_000
 MAX_SECONDS_PER_DELIVERY = 0.003  # dozens of times as much as a delivery takes
 MESSAGES = 400
-MAX_CALLS_PER_MESSAGE = 670
-"""A message takes 635 calls of Python functions on Python 3.11; later versions inline some."""
+MAX_CALLS_PER_MESSAGE = 600
+"""A message takes 570 calls of Python functions on Python 3.11; later versions inline some."""
 MAX_THREADS = 20
 
 
@@ -76,13 +76,13 @@ def _objects(messages: int) -> Counter[str]:
 def test_garbage_is_collected_rarely_while_a_sandbox_is_in_use() -> None:
     before = gc.get_threshold()
     with Sandbox():
-        assert gc.get_threshold() == (1_000_000, *before[1:])
+        assert gc.get_threshold() == (2_000_000, *before[1:])
         with Sandbox():
-            assert gc.get_threshold()[0] == 1_000_000
+            assert gc.get_threshold()[0] == 2_000_000
     assert gc.get_threshold() == before
 
 
-@pytest.mark.parametrize("own", [(0, 10, 10), (2_000_000, 5, 5)])
+@pytest.mark.parametrize("own", [(0, 10, 10), (3_000_000, 5, 5)])
 def test_the_thresholds_of_a_test_stay(own: tuple[int, int, int]) -> None:
     before = gc.get_threshold()
     try:

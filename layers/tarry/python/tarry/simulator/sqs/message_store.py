@@ -77,7 +77,7 @@ class MessageStore:
         self._retained.put(message, message.sent_at)
         self._order.add(message)
         if message.visible_at > self._now():
-            self._hide(message, self._delayed, message.visible_at)
+            self._put_invisible(message, self._delayed, message.visible_at)
         else:
             self._order.on_visible(message)
 
@@ -89,20 +89,20 @@ class MessageStore:
             self._order.on_visible(message)
             return True
         self._order.on_invisible(message)
-        self._hide(message, self._in_flight, at)
+        self._put_invisible(message, self._in_flight, at)
         first = self._in_flight.first()
         return first is None or first[1] is message
 
     def schedule_duplicate(self, message: StoredMessage, at: float) -> None:
         """Make a message visible at that time, even if it is in flight or deleted by then."""
-        self._hide(message, self._duplicates, at)
+        self._put_invisible(message, self._duplicates, at)
 
     def delete(self, message: StoredMessage) -> bool:
         """Remove a message, but keep its scheduled duplicate; return whether that lets another one be received."""
         duplicate_at = self._duplicates.time_of(message)
         frees_another = self.remove(message)
         if duplicate_at is not None:
-            self._hide(message, self._duplicates, duplicate_at)
+            self._put_invisible(message, self._duplicates, duplicate_at)
         return frees_another
 
     def remove(self, message: StoredMessage) -> bool:
@@ -134,7 +134,7 @@ class MessageStore:
                     self._quiet_until = math.inf if visible_at is None else visible_at
                 return
 
-    def _hide(self, message: StoredMessage, heap: MessageHeap, until: float) -> None:
+    def _put_invisible(self, message: StoredMessage, heap: MessageHeap, until: float) -> None:
         heap.put(message, until)
         self._quiet_until = min(self._quiet_until, until)
 

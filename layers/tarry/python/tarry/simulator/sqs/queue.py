@@ -26,7 +26,7 @@ PURGE_INTERVAL_SECONDS = 60
 
 
 class SendReceipt(NamedTuple):
-    """What SendMessage returns of a message; if it was deduplicated, of the first one, but with its own digest."""
+    """The result of a SendMessage. The ids are those of the first message if this one was deduplicated."""
 
     delivery_id: str
     sequence_number: str | None
