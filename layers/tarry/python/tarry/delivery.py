@@ -61,8 +61,6 @@ class Delivery:
     is_given_up = False
     """Whether the lease is given up, because the message is being deleted, sent on, or returned to its queue: the lease
     is not extended any more, and a refused receipt handle does not count as lost."""
-    _receive_count: int | None = None
-    """`receive_count`, once it was read: runner, failure steps and log lines ask for it."""
 
     def __init__(self, record: dict[str, Any], delivery_id: str, invocation: Invocation) -> None:
         self.record = record
@@ -71,6 +69,8 @@ class Delivery:
         self.invocation = invocation
         self.source: QueueArn = queue_arn(record.get("eventSourceARN"))
         """The queue of the message."""
+        self.receive_count = receive_count(self.system_attribute("ApproximateReceiveCount"))
+        """See `Message.receive_count`."""
         self.message: Message[Any]
         """The message of the handler, failure steps and hooks; set if one was made."""
 
@@ -156,17 +156,8 @@ class Delivery:
     # attempts
 
     @property
-    def receive_count(self) -> int:
-        """See `Message.receive_count`."""
-        if self._receive_count is None:
-            self._receive_count = receive_count(self.system_attribute("ApproximateReceiveCount"))
-        return self._receive_count
-
-    @property
     def attempt(self) -> int:
         """See `Message.attempt`."""
-        if self.envelope is None and not self.is_behind:
-            return self.receive_count  # as `attempt_number` does, for most messages
         due = self.due
         first_received_at = None if due is None else self.first_received_at
         return attempt_number(self.receive_count, self.envelope, first_received_at, due=due, behind=self.is_behind)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-class HistoryEvent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class HistoryEvent:
     """An event of a run.
 
     ``at`` is its time in epoch seconds, ``what`` its name (``sent``, ``received``, ``deleted``, ``invoked`` ...), and

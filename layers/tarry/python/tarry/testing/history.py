@@ -5,6 +5,7 @@ Checkers, reports and the screen of `tarry local` are views of these facts.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tarry.envelope.attribute import is_dead_letter
@@ -123,7 +124,7 @@ class ProjectedHistory:
 
     def _received(self, event: HistoryEvent) -> None:
         if event.fields["delivery_id"] not in self.copies:  # sent to an SQS that does not report what is sent
-            self._sent(event._replace(fields={**event.fields, "by": None}))
+            self._sent(replace(event, fields={**event.fields, "by": None}))
         self.copies[event.fields["delivery_id"]].take(event)
 
     def _invoked(self, event: HistoryEvent) -> None:
