@@ -63,7 +63,19 @@ def test_the_tarry_layer_contains_the_runtime_and_nothing_for_a_developers_machi
     assert (package / "__init__.py").exists()
     assert (package / "py.typed").exists()
     names = {path.name for path in package.rglob("*")}
-    tools = {"template", "simulator", "testing", "local", "lint", "scaffold", "cli", "failed", "tooling", "received.py"}
+    tools = {
+        "template",
+        "simulator",
+        "testing",
+        "local",
+        "lint",
+        "scaffold",
+        "cli",
+        "failed",
+        "story",
+        "tooling",
+        "received.py",
+    }
     assert not names & {*tools, "__pycache__"}
     assert not [path for path in package.rglob("*.py") if ast.get_docstring(ast.parse(path.read_bytes()))]
 

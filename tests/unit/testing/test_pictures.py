@@ -11,8 +11,10 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from tarry import Fixed, Message, consumer
+from tarry.story.scale import TICK_SPACE, TimeScale
+from tarry.story.svg import DARK, LIGHT, fit
 from tarry.testing import Report, Sandbox
-from tarry.testing.drawing import DARK, LIGHT, RIGHT, TICK_SPACE, TimeScale, fit
+from tarry.testing.drawing import LEFT, RIGHT
 from tarry.testing.picture import MOST_ROWS
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -109,14 +111,14 @@ def test_every_colour_has_one_for_light_and_one_for_dark_mode(sandbox: Sandbox, 
 
 def test_seconds_and_hours_can_both_be_read_on_the_scale() -> None:
     burst = [step / 100 for step in range(200)]
-    scale = TimeScale([0, *burst, 60, 62, 7_200, 7_201])
+    scale = TimeScale([0, *burst, 60, 62, 7_200, 7_201], LEFT, RIGHT)
     assert scale.x(burst[-1]) < scale.x(60) - 60
     assert scale.x(62) - scale.x(60) > 15
     assert scale.x(7_201) == RIGHT
     ticks = [*scale.ticks(0)]
     assert ticks[0][1] == "0 s"
     assert all(later - earlier >= TICK_SPACE for (earlier, _), (later, _) in pairwise(ticks))
-    assert TimeScale([5]).x(5) < RIGHT
+    assert TimeScale([5], LEFT, RIGHT).x(5) < RIGHT
 
 
 def test_a_text_is_cut_to_the_space_it_has() -> None:

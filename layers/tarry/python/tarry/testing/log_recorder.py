@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tarry.simulator.history import History
 
 FIELDS = (
-    "event", "state", "delivery_id", "message_id", "queue", "attempt", "delay", "reason", "error", "asked_for",
-    "sent_to", "dead_letter_queue", "not_sent", "not_settled", "text",
+    "event", "state", "delivery_id", "message_id", "consumer", "queue", "attempt", "max_attempts", "delay", "reason",
+    "error", "asked_for", "said", "sent_to", "dead_letter_queue", "not_sent", "not_settled", "text",
 )  # fmt: skip
 
 
