@@ -5,14 +5,15 @@ from typing import Annotated
 import typer
 
 from tarry import __version__
-from tarry.cli import failed, init, invoke, local, queues, send
+from tarry.cli import failed, init, invoke, local, queues, send, story
 from tarry.cli.help import CommandLine
 
 EXAMPLE = """\
 tarry init orders
 tarry local --watch
 tarry send orders '{"id": 1}'
-tarry failed show --queue orders-dlq"""
+tarry failed show --queue orders-dlq
+tarry story 5f3a2b1c-7d9e-4c1a-9b60-2f8e1d4c7a35 --stack shop-prod"""
 
 app = CommandLine(name="tarry", epilog=EXAMPLE)
 
@@ -38,3 +39,4 @@ app.command("invoke", epilog=invoke.EXAMPLE)(invoke.invoke)
 app.add_typer(failed.app)
 app.command("send", epilog=send.EXAMPLE)(send.send)
 app.command("queues", epilog=queues.EXAMPLE)(queues.queues)
+app.command("story", epilog=story.EXAMPLE)(story.story)

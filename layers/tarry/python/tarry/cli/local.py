@@ -233,10 +233,12 @@ def _play(plan: RunPlan, settings: RunSettings, console: Console) -> RunReport:
     """Run in virtual time, then print the timeline."""
     from tarry.local.runs.printing import print_timeline
     from tarry.local.runs.virtual import play
+    from tarry.local.stories import keep_stories
 
     began = time.monotonic()
     played = play(plan, settings, note)
     print_timeline(console, played.report.messages, played.output, played.began)
+    keep_stories(plan.template.path, played.stories)
     if played.problem:
         refuse(f"{played.problem}\nTo run in real time, leave out --skip-time.", 1)
     return replace(played.report, seconds=time.monotonic() - began)

@@ -19,16 +19,12 @@ WAITS = frozenset({State.READY, State.WAITING_RETRY, State.DEFERRED, State.RESEN
 """States in which a message is to be delivered again."""
 FAILURES = frozenset({State.WAITING_RETRY, State.DEAD_LETTERED})
 
-WORDS: Mapping[State, str] = {
-    State.READY: "ready",
+WORDS: Mapping[str, str] = {
     State.IN_FLIGHT: "in flight",
     State.WAITING_RETRY: "waiting for a retry",
-    State.COMMITTED: "committed",
     State.DEAD_LETTERED: "dead-lettered",
-    State.DISCARDED: "discarded",
-    State.DEFERRED: "deferred",
-    State.RESENT: "sent again",
 }
+"""The states whose names are not words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +151,7 @@ class Story:
 
     def _now_in_words(self) -> str:
         last, count = self.last, self._attempts()
-        word = WORDS[last.state] if last.state is not None else "unknown"
+        word = "unknown" if last.state is None else WORDS.get(last.state, last.state.lower())
         is_over = last.state in ENDS
         at_least = "" if self.is_whole or is_over else "at least "
         attempts = f" after {at_least}{count} attempt{'s'[: count != 1]}" if count else ""

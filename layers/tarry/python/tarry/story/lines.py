@@ -14,7 +14,9 @@ from tarry.telemetry.logs import _TRANSITIONS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-STATES: Mapping[str, State] = {event: _STATES[kind] for kind, (event, _) in _TRANSITIONS.items()}
+STATES: Mapping[str, State] = {
+    event: state for kind, state in _STATES.items() for event, _ in [_TRANSITIONS.get(kind, ("", 0))] if event
+}
 """The state of each event: a text line leaves the state out."""
 REQUEST_IDS = ("requestId", "function_request_id", "aws_request_id", "request_id")
 """The fields of a request id: of Lambda's format, of Powertools, of other formats."""
@@ -56,7 +58,7 @@ class TarryLine:
     @property
     def state(self) -> State | None:
         """The state that the message moved to; None if the line is about something else."""
-        named = self.fields.get("state")
+        named = self.text("state")
         return State(named) if named in State.__members__ else STATES.get(self.event)
 
     @property

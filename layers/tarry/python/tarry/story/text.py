@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
+from tarry.outcome import State
 from tarry.story.events import Story, StoryEvent, stamp
 from tarry.tooling.text import brief, coarse, one_line, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tarry.outcome import State
+    from collections.abc import Iterator, Mapping
 
 WIDTH = 80
 LEAST_WIDTH = 60
@@ -20,6 +19,19 @@ STATE_WIDTH = 15
 MOST_EVENTS = 60
 """The most events that are shown; a message may fail every few seconds for days."""
 NO_LINE = "(no line)"
+
+
+STYLES: Mapping[str, str] = {
+    State.READY: "dim",
+    State.IN_FLIGHT: "cyan",
+    State.WAITING_RETRY: "yellow",
+    State.COMMITTED: "green",
+    State.DEAD_LETTERED: "red",
+    State.DISCARDED: "magenta",
+    State.DEFERRED: "blue",
+    State.RESENT: "blue",
+}
+"""The styles of states on a terminal."""
 
 
 class StoryLine(NamedTuple):

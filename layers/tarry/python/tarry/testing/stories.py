@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from tarry.story.events import Story, StoryEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tarry.simulator.history import HistoryEvent
     from tarry.testing.deliveries import MessageCopy, ObservedInvocation
+    from tarry.testing.report import Report
     from tarry.testing.timeline import Timeline, Transition
 
 
@@ -32,11 +33,17 @@ def story_of(timeline: Timeline, source: str, now: float) -> Story:
     return Story(timeline.id, tuple(events), source, now)
 
 
+def stories_of(report: Report, source: str = "the sandbox") -> Iterator[Story]:
+    """Yield the story of each message of a report, in the order of sending."""
+    for timeline in report.history.timelines.values():
+        if timeline.transitions:
+            yield story_of(timeline, source, report.began + report.seconds)
+
+
 def _event(step: Transition, copy: MessageCopy | None, queues: Mapping[str, str]) -> StoryEvent:
     invocation = _invocation(step, copy)
     line = _line(step, copy)
     fields = _fields(line) if line is not None else {}
-    named = {name: str(fields[name]) for name in ("reason", "error") if fields.get(name) is not None}
     unclear = [str(fields[name]) for name in ("text", "not_sent", "not_settled", "said") if fields.get(name)]
     queue = str(fields.get("queue") or queues.get(step.delivery_id) or step.queue)
     return StoryEvent(
@@ -49,7 +56,8 @@ def _event(step: Transition, copy: MessageCopy | None, queues: Mapping[str, str]
         attempt=step.attempt,
         max_attempts=fields.get("max_attempts"),
         delay=step.delay,
-        **named,
+        reason=str(fields.get("reason") or ""),
+        error=str(fields.get("error") or ""),
         text="; ".join(unclear) if line is not None else step.why,
         name=str(fields.get("event") or ""),
         consumer=str(fields.get("consumer") or ""),

@@ -28,6 +28,7 @@ from tarry.template.code import missing_code
 from tarry.template.queues import with_foreign_queues
 from tarry.testing import Sandbox
 from tarry.testing.resources import Resources
+from tarry.testing.stories import stories_of
 from tarry.tooling.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from tarry.local.plan import RunPlan, RunSettings
     from tarry.local.show.timeline import MessageTimeline
+    from tarry.story.events import Story
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class VirtualRun:
     output: Sequence[OutputLine]
     began: float
     problem: str = ""
+    stories: Sequence[Story] = ()
+    """The stories of its messages."""
 
 
 def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
@@ -92,7 +96,13 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
             expected=settings.expected,
             left=keep(settings.keep, sandbox.sqs, plan.template, sandbox.now) if settings.keep is not None else "",
         )
-        return VirtualRun(report, transcript.lines, sandbox.now - sandbox.elapsed, problem)
+        return VirtualRun(
+            report,
+            transcript.lines,
+            sandbox.now - sandbox.elapsed,
+            problem,
+            [*stories_of(found, "tarry local --skip-time")],
+        )
 
 
 def _seconds(messages: Sequence[MessageTimeline], sandbox: Sandbox) -> float:

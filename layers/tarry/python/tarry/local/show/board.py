@@ -14,8 +14,10 @@ from tarry.local.loops import RecursiveLoops
 from tarry.local.show.log import LogLine, LogReader, report_text
 from tarry.local.show.timeline import FINAL, ORDINARY, MessageTimeline, timeline_of
 from tarry.simulator.history import HistoryEvent
+from tarry.story.events import Story
 from tarry.template.queues import with_foreign_queues
 from tarry.testing.history import ProjectedHistory
+from tarry.testing.stories import story_of
 from tarry.testing.timeline import Timeline, Transition
 from tarry.tooling.queues import queue_name
 from tarry.tooling.text import coarse
@@ -189,6 +191,12 @@ class Board:
         """Return a message by its stable id, or by the id of one of its deliveries."""
         timeline = self._history.find(message_id)
         return self._shown(timeline) if timeline is not None and timeline.transitions else None
+
+    def stories(self, now: float) -> list[Story]:
+        """Return the stories of all messages that are not forgotten, in the order of their last events."""
+        timelines = [timeline for timeline in self._history.timelines.values() if timeline.transitions]
+        timelines.sort(key=lambda timeline: timeline.transitions[-1].at)
+        return [story_of(timeline, "tarry local", now) for timeline in timelines]
 
     def latest(self, most: int) -> list[MessageTimeline]:
         """Return the messages with the latest steps, the latest first; half of them are messages in trouble."""

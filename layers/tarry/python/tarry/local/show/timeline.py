@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from rich.text import Text
 
 from tarry.outcome import State
+from tarry.story.events import WORDS
+from tarry.story.text import STYLES as STATE_STYLES
 from tarry.testing import Transition
 from tarry.tooling.text import coarse, one_line, printable
 
@@ -110,24 +112,7 @@ def counted(states: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {WORDS.get(state, state.lower())}" for state, count in states.items() if count)
 
 
-WORDS: Mapping[str, str] = {
-    State.IN_FLIGHT: "in flight",
-    State.WAITING_RETRY: "waiting for a retry",
-    State.DEAD_LETTERED: "dead-lettered",
-}
-"""The states whose names are not words."""
-
-STYLES = {
-    State.READY: "dim",
-    State.IN_FLIGHT: "cyan",
-    State.WAITING_RETRY: "yellow",
-    State.COMMITTED: "green",
-    State.DEAD_LETTERED: "red",
-    State.DISCARDED: "magenta",
-    State.DEFERRED: "blue",
-    State.RESENT: "blue",
-    LOST: "bold white on red",
-}
+STYLES: Mapping[str, str] = {**STATE_STYLES, LOST: "bold white on red"}
 
 
 def name_of(message: MessageTimeline) -> Text:

@@ -165,6 +165,7 @@ class SqsServer:
         application = web.Application(client_max_size=MAX_BODY_BYTES)
         application.router.add_get("/", self._about)
         application.router.add_get("/queues", self._queues)
+        application.router.add_get("/story", self._story)
         application.router.add_route("*", "/{path:.*}", self._request)  # some SDKs post to the queue's URL
         application.on_shutdown.append(self._close)
         return application
@@ -213,6 +214,12 @@ class SqsServer:
         queues = [self._described(name) for name in self._sqs.queues()]
         about = {"queues": queues, "region": self._sqs.region, "other_services": self._sqs.other_services}
         return web.json_response(about)
+
+    async def _story(self, request: web.Request) -> web.Response:
+        """Tell the story of a message, for `tarry story`."""
+        if self._sqs.find_story is None:
+            return web.json_response({"problem": "this SQS keeps no stories"}, status=404)
+        return web.json_response(self._sqs.find_story(request.query.get("id", "")))
 
     def _described(self, name: str) -> dict[str, Any]:
         url, depth = self._sqs.url(name), self._sqs.depth(name)

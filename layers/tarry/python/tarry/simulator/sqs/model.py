@@ -51,6 +51,8 @@ class Sqs:
         self.history = history
         self.other_services: str | None = None
         """The endpoint URL of other AWS services that belong to this SQS, for clients that look for them."""
+        self.find_story: Callable[[str], Mapping[str, Any]] | None = None
+        """Answers `GET /story?id=ID` of its server, if it is set."""
         self._registry = Registry(account, region)
         self._trace_header: str | None = None
         context = QueueContext(

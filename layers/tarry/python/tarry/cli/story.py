@@ -1,0 +1,304 @@
+"""`tarry story`: tell what happened to one message."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path  # noqa: TC003 Typer reads the annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tarry.cli.errors import libraries, note, refusals, refuse
+from tarry.cli.failed.targets import AwsAccess, TargetOptions
+from tarry.cli.options import LOCAL_URL, Profile, Region
+from tarry.story.events import Story, moment
+from tarry.tooling.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tarry.story.insights import Found, LogSearch
+    from tarry.story.log_groups import FunctionLog, LogGroup
+
+EXAMPLE = """\
+tarry story 5f3a2b1c-7d9e-4c1a-9b60-2f8e1d4c7a35
+tarry story 5f3a2b1c-7d9e-4c1a-9b60-2f8e1d4c7a35 --stack shop-prod --since 2d
+tarry story 5f3a2b1c-7d9e-4c1a-9b60-2f8e1d4c7a35 --group /aws/lambda/orders --svg story.svg"""
+
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+=-]{0,255}")
+LEAST_CHARACTERS = 8
+"""The shortest beginning of an id that is searched for in logs; shorter ones are in lines of all kinds."""
+SINCE = re.compile(r"(\d+(?:\.\d+)?)(m|h|d|w)")
+UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+DEFAULT_SINCE = "14d"
+"""SQS keeps no message for longer."""
+
+
+def story(  # noqa: PLR0913, PLR0917 the options of the command
+    message_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="The stable id, or an id that SQS gave to a copy of the message; or its beginning."
+        ),
+    ],
+    stack: Annotated[
+        str | None,
+        typer.Option("--stack", metavar="NAME", help="Search the logs of the functions of a deployed stack."),
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="LOG-GROUP", help="Search this log group; repeatable.", show_default=False),
+    ] = None,
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since", metavar="TIME", help="Search logs from then on: 90m, 36h, 14d, 2w, or a time such as 2026-11-22."
+        ),
+    ] = DEFAULT_SINCE,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the story as one JSON object.")] = False,
+    endpoint_url: Annotated[
+        str | None,
+        typer.Option(
+            "--endpoint-url",
+            metavar="URL",
+            help="The tarry local to ask, by default the one that runs the template in this directory, or "
+            f"{LOCAL_URL}; with --stack or --group, an endpoint in the place of AWS.",
+            show_default=False,
+        ),
+    ] = None,
+    region: Region = None,
+    profile: Profile = None,
+) -> None:
+    """Tell what happened to one message: attempts, delays, errors, copies, dead letters.
+
+    Without --stack and --group, `tarry local` tells it, or the record that its
+    last run has left. With them, the log lines of tarry in CloudWatch Logs tell
+    it. Insights bills each search by the logs that it scans.
+
+    A message that succeeds writes no line. If the last line says that the
+    message waits, the logs cannot tell whether it was handled since.
+
+    Exit code: 0 found, 1 not found, or the search is incomplete or was refused,
+    2 wrong usage.
+    """
+    if not ID.fullmatch(message_id):
+        raise typer.BadParameter(
+            f"{message_id!r:.300} is not the id of a message: an id has only letters, digits and _ . : @ / + = -"
+        )
+    if svg is not None and not svg.absolute().parent.is_dir():
+        raise typer.BadParameter(f"--svg {svg}: the directory {svg.parent} does not exist")
+    if stack is None and not group:
+        if region is not None or profile is not None:
+            raise typer.BadParameter(
+                "--region and --profile need a place on AWS: add --stack NAME or --group LOG-GROUP"
+            )
+        told, is_whole = _from_tarry_local(message_id, endpoint_url), True
+    else:
+        if len(message_id) < LEAST_CHARACTERS:
+            raise typer.BadParameter(f"give at least {LEAST_CHARACTERS} characters of the id, to search logs for it")
+        where = TargetOptions(stack=stack, endpoint_url=endpoint_url, region=region, profile=profile)
+        told, is_whole = _from_logs(message_id, where, group or [], began_at(since, time.time()))
+    if svg is not None:
+        _write_picture(told, svg)
+    if as_json:
+        typer.echo(json.dumps(told.as_json()))
+    else:
+        _print(told)
+    raise typer.Exit(0 if is_whole else 1)
+
+
+def began_at(since: str, now: float) -> float:
+    """Return the time from which to search, in epoch seconds, from the value of ``--since``."""
+    found = SINCE.fullmatch(since.strip())
+    try:
+        if found is not None:
+            began = now - timedelta(**{UNITS[found[2]]: float(found[1])}).total_seconds()
+        else:
+            given = datetime.fromisoformat(since.strip())
+            began = (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"--since must be a time span such as 90m, 36h, 14d or 2w, or a UTC time such as 2026-11-22T03:00, "
+            f"got {since!r:.100}"
+        ) from None
+    if not 0 <= began < now:
+        raise typer.BadParameter(f"--since {since}: give a time in the past")
+    return began
+
+
+# tarry local
+
+
+def _from_tarry_local(message_id: str, endpoint_url: str | None) -> Story:
+    with libraries("tarry story", "local"):
+        from tarry.local.aws.client import endpoint_of
+        from tarry.local.instances import instance_here
+        from tarry.local.stories import ask, find_story, last_run
+        from tarry.template.finding import find_template
+
+    asked = []
+    with refusals():
+        url = str(endpoint_of(endpoint_url, os.environ, running=instance_here))
+        try:
+            told = ask(url, message_id)
+            asked.append(f"tarry local at {url} does not know it (it forgets messages that settled long ago)")
+        except OSError:
+            told = None
+            asked.append(f"no tarry local answers at {url}")
+        if told is not None:
+            return told
+        try:
+            record = last_run(find_template())
+        except UsageError:
+            record = None
+        if record is None:
+            asked.append("there is no record of an earlier run of the template in this directory")
+        else:
+            told = find_story(record.stories, message_id)
+            asked.append(f"the record of its last run, until {record.ended_at}, does not have it ({record.path})")
+        if told is not None and record is not None:
+            return replace(told, source=f"the run of tarry local that ended at {record.ended_at}")
+    refuse(
+        f"message {message_id} was not found: {'; '.join(asked)}. For a deployed stack: --stack NAME, "
+        "for other functions: --group LOG-GROUP",
+        1,
+    )
+
+
+# CloudWatch Logs
+
+
+def _from_logs(message_id: str, where: TargetOptions, names: Sequence[str], begin: float) -> tuple[Story, bool]:
+    """Return the story, and whether the search was complete."""
+    with libraries("tarry story --stack", "aws,cli"):
+        import botocore.exceptions  # noqa: F401
+    with refusals(aws=True):
+        from tarry.story.from_log import ids_in, only_one, story_of_log
+        from tarry.story.insights import LogSearch
+        from tarry.story.log_groups import forgotten, silences
+
+        account, stack = AwsAccess(where), where.stack
+        now = time.time()
+        functions, groups = _places(account, stack, names)
+        hints = [*silences(each for each in functions if each.group in groups), *forgotten(groups.values(), begin, now)]
+        if not groups:
+            refuse(f"stack {stack} has no function with a log group: no function of it was ever invoked", 1)
+        count = len(groups)
+        note(f"Searching {count} log group{'s'[: count != 1]} since {moment(begin)}.")
+        with _progress() as progress:
+            search = LogSearch(account.client("logs"), [*groups], begin, now, progress)
+            stable_id = _search(search, message_id, ids_in, only_one)
+        found = search.found
+        note(found.cost)
+        names_of = {each.group: each.function for each in functions}
+        problems = tuple(f"{text}." for text in found.problems)
+        told = None
+        if stable_id is not None:
+            told = story_of_log(found.entries, stable_id, now, "CloudWatch Logs", names_of, (*problems, *hints))
+    if told is None:
+        refuse(_not_found(message_id, [*groups], begin, found, hints), 1)
+    return told, not found.problems
+
+
+def _search(
+    search: LogSearch,
+    message_id: str,
+    ids_in: Callable[..., list[str]],
+    only_one: Callable[[Sequence[str], str], str | None],
+) -> str | None:
+    """Search for an id; if it is a delivery id, for the stable id that its lines name. Return the stable id."""
+    search.run(message_id)
+    stable_id = only_one(ids_in(search.found.entries, message_id), message_id)
+    if stable_id is not None and not stable_id.startswith(message_id):
+        note(f"{message_id} is a copy of message {stable_id}; searching for that.")
+        search.found.entries.clear()
+        search.run(stable_id)
+    return stable_id
+
+
+def _places(
+    account: AwsAccess, stack: str | None, names: Sequence[str]
+) -> tuple[list[FunctionLog], dict[str, LogGroup]]:
+    """Return the functions of the stack, and the log groups that exist."""
+    from tarry.story.log_groups import check_named, existing_groups, logs_of_stack, never_written
+
+    logs = account.client("logs")
+    functions: list[FunctionLog] = []
+    if stack is not None:
+        functions = logs_of_stack(account.client("cloudformation"), account.client("lambda"), stack)
+        if not functions:
+            raise UsageError(f"stack {stack} has no functions: name the log groups to search (--group LOG-GROUP)")
+    groups = existing_groups(logs, [*names, *(each.group for each in functions)])
+    check_named(names, groups, account.region)
+    note(never_written(functions, groups))
+    return functions, groups
+
+
+def _not_found(message_id: str, groups: Sequence[str], begin: float, found: Found, hints: Sequence[str]) -> str:
+    lines = [
+        f"no line of tarry since {moment(begin)} names message {message_id}",
+        f"Searched: {', '.join(groups)}",
+        "Possible reasons:",
+        "- it succeeded at its first attempt, which writes no line, or it was not delivered yet",
+        "- it failed only in functions that do not use tarry, or SQS moved it",
+        "- its lines are older: --since TIME",
+        *(f"- {text}" for text in hints),
+    ]
+    if found.entries:
+        count = len(found.entries)
+        lines.append(f"- {count:,} other line{'s'[: count != 1]} name{'s' * (count == 1)} it, but none is of tarry")
+    return "\n".join(lines)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows the progress on one line, which is removed in the end; nothing without a terminal."""
+    shown = ""
+
+    def show(text: str) -> None:
+        nonlocal shown
+        if sys.stderr.isatty() and text != shown:
+            sys.stderr.write(f"\r{' ' * len(shown)}\r{text}")
+            sys.stderr.flush()
+            shown = text
+
+    try:
+        yield show
+    finally:
+        show("")
+
+
+# output
+
+
+def _print(told: Story) -> None:
+    from tarry.story.text import STYLES, WIDTH, lines_of
+
+    console = Console(highlight=False)
+    for line in lines_of(told, min(console.width, WIDTH + 40)):
+        text = Text(line.text, "dim" if line.is_quiet else "")
+        if line.state is not None:
+            text.stylize(STYLES.get(line.state, ""), line.begin, line.end)
+        console.print(text, soft_wrap=True)
+
+
+def _write_picture(told: Story, path: Path) -> None:
+    from tarry.story.picture import picture
+
+    try:
+        path.write_text(picture(told), encoding="utf-8")
+    except OSError as error:
+        refuse(f"--svg {path}: {error.strerror or error}")
+    note(f"Wrote {path}.")
