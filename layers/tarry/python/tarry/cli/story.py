@@ -169,7 +169,7 @@ def _from_tarry_local(message_id: str, endpoint_url: str | None) -> Story:
             told = find_story(record.stories, message_id)
             asked.append(f"the record of its last run, until {record.ended_at}, does not have it ({record.path})")
         if told is not None and record is not None:
-            return replace(told, source=f"the run of tarry local that ended at {record.ended_at}")
+            return replace(told, source=f"the last run of {told.source}, until {record.ended_at}")
     refuse(
         f"message {message_id} was not found: {'; '.join(asked)}. For a deployed stack: --stack NAME, "
         "for other functions: --group LOG-GROUP",

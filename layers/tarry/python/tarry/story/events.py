@@ -163,8 +163,11 @@ class Story:
             return f"{word.capitalize()}{attempts}, {when}"
         if self.is_whole:
             return f"{word}{attempts}".capitalize()
-        since = "then" if last.due is None else f"it was due at {stamp(last.due)} UTC"
-        return f"Last seen {word}{attempts}; no line since {since}"
+        if last.due is None:
+            which = f" at attempt {last.attempt}" if last.attempt else ""
+            return f"Last seen {word}{which}, at {stamp(last.at)} UTC; no line since (a success writes none)"
+        due = f"it was due at {stamp(last.due)} UTC"
+        return f"Last seen {word}{attempts}; no line since {due} (a success writes none)"
 
     def _attempts(self) -> int:
         """The attempts of the life that the last event belongs to."""

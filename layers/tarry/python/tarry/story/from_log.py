@@ -29,7 +29,9 @@ MOST_IDS_SHOWN = 5
 def ids_in(entries: Iterable[LogEntry], wanted: str) -> list[str]:
     """Return the stable ids of the messages whose stable id or delivery id begins with ``wanted``."""
     lines = [line for entry in entries if (line := read_line(entry)) is not None]
-    exact = dict.fromkeys(line.message_id for line in lines if wanted in (line.message_id, line.delivery_id))
+    if any(line.message_id == wanted for line in lines):
+        return [wanted]
+    exact = dict.fromkeys(line.message_id for line in lines if line.delivery_id == wanted)
     begins = dict.fromkeys(
         line.message_id for line in lines if line.message_id.startswith(wanted) or line.delivery_id.startswith(wanted)
     )
