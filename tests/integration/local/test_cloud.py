@@ -11,10 +11,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from tarry.cli.app import app
 from tarry.local.samples import read_samples
+from tarry.local.stories import last_run
 
 from .process import SOON_SECONDS, LocalProcess
 
@@ -108,6 +112,18 @@ class SentMessages:
         self.overran = local.send("slow", "{}")
 
 
+def command(local: LocalProcess, message_id: str) -> Result:
+    return CliRunner().invoke(app, ["story", message_id, "--endpoint-url", f"http://127.0.0.1:{local.port}", "--json"])
+
+
+def story(local: LocalProcess, message_id: str) -> dict[str, Any]:
+    """Return the story of a message, as the cloud tells it to the command."""
+    result = command(local, message_id)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalProcess]:
     folder = tmp_path_factory.mktemp("cloud")
@@ -177,6 +193,22 @@ def test_a_fifo_group_keeps_its_order_and_its_dead_letter_has_the_reason(
     assert 'ordered/app.py", line 6, in handler' in local.text
 
 
+def test_the_story_of_a_message_is_told_while_it_runs(  # SPEC L6
+    local: LocalProcess, sent: SentMessages
+) -> None:
+    local.until(lambda: "DEAD_LETTERED" in str(local.timeline(sent.ordered[2])), "the dead letter")
+    told = story(local, sent.ordered[2])
+    last = told["events"][-1]
+    assert told["source"] == f"tarry local at http://127.0.0.1:{local.port}"
+    assert (last["state"], last["sent_to"], last["reason"]) == ("DEAD_LETTERED", "ordered-dead.fifo", "exhausted")
+    assert last["error"] == "ValueError: bad"
+    assert last["function"].endswith("Ordered")
+    assert story(local, sent.ordered[2][:20])["events"] == told["events"]
+    unknown = command(local, "0" * 36)
+    assert unknown.exit_code == 1
+    assert f"tarry local at http://127.0.0.1:{local.port} does not know it" in unknown.stderr
+
+
 def test_the_message_of_a_handler_that_crashes_is_redelivered(local: LocalProcess, sent: SentMessages) -> None:
     local.until(lambda: local.timeline(sent.crashed)[-1:] == ["COMMITTED"], "the crashed message")
     assert local.states(sent.crashed)[2] == "WAITING_RETRY  (Runtime exited with error: signal: killed)"
@@ -220,6 +252,9 @@ def test_on_sigterm_it_stops_and_leaves_nothing_behind(local: LocalProcess, sent
     assert re.search(
         r"^Wrote \d+ messages \(.*1 in plain-dead, 1 in ordered-dead\.fifo\) to kept\.json\. ", last, re.MULTILINE
     )
+    record = last_run(local.folder / "template.yaml")
+    assert record is not None
+    assert {sent.ordered[2], sent.dead_lettered} <= {story.id for story in record.stories}
     path = local.folder / "kept.json"
     kept = {record["leftIn"]: record for record in json.loads(path.read_text())["Records"]}
     assert "slow" in kept, "the message of the handler that was killed"

@@ -107,7 +107,11 @@ def test_the_story_of_a_message_over_the_functions_of_a_stack(shop: Shop, tmp_pa
     assert lines[:2] == [f"message {ID}", "orders -> slow -> slow-dlq, from CloudWatch Logs"]
     assert max(map(len, lines)) <= 80
     assert "\x1b" not in result.output
-    assert re.findall(r"^\d\d:.*  ([A-Z]+_?[A-Z]+) ", result.stdout, re.MULTILINE) == ["WAITING_RETRY", "RESENT", "DEAD_LETTERED"]
+    assert re.findall(r"^\d\d:.*  ([A-Z]+_?[A-Z]+) ", result.stdout, re.MULTILINE) == [
+        "WAITING_RETRY",
+        "RESENT",
+        "DEAD_LETTERED",
+    ]
     assert "KeyError: no such tenant" in result.stdout
     text = " ".join(result.stdout.split())
     assert "Dead-lettered after 3 attempts in 1 min 40 s. First failure" in text
