@@ -191,11 +191,11 @@ def test_the_text_has_the_day_the_time_the_state_the_attempt_and_the_reason() ->
         "orders -> orders-dlq, from CloudWatch Logs\n"
         "\n"
         "2026-11-22 (UTC)\n"
-        "12:00:00    0 s  WAITING_RETRY   in orders, attempt 1 of 2, again in 12 h\n"
+        "12:00:00    0 s  WAITING_RETRY   in orders, attempt 1 of 2, for 12 h\n"
         "                                 GatewayTimeout: no answer\n"
         "\n"
         "2026-11-23 (UTC)\n"
-        "00:00:01  +12 h  DEAD_LETTERED   attempt 2 of 2, to orders-dlq\n"
+        "00:00:01  +12 h  DEAD_LETTERED   in orders-dlq, attempt 2 of 2\n"
         "                                 exhausted\n"
         "\n"
         "Dead-lettered after 2 attempts in 12 h. First failure 12:00:00 UTC:\n"
@@ -225,6 +225,6 @@ def test_the_picture_parses_and_shows_queues_attempts_and_events(hostile: Story)
         if each is found:
             labels = {"orders", "slow", "slow-dlq", "1", "2", "3", "1 h", "12:00:00", "DEAD_LETTERED", f"message {ID}"}
             assert labels <= set(texts)
-            assert any("attempt 2, a copy in slow" in text for text in texts)
+            assert any("attempt 2, as a copy in slow" in text for text in texts)
             classes = {each.get("class", "").split()[-1] for each in root.iter() if each.get("class")}
             assert {"WAITING_RETRY", "RESENT", "DEAD_LETTERED", "move", "attempt"} <= classes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.outcome import State
 from tarry.tooling.errors import UsageError
-from tarry.tooling.text import brief, coarse
+from tarry.tooling.text import brief, coarse, duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,17 +82,23 @@ class StoryEvent:
         """Return the event in words, without its reason; ``before`` is the event before it."""
         if self.state is None:
             return self.name
-        parts = [f"in {self.queue}"] if self.queue and (before is None or before.place != self.queue) else []
-        if self.attempt is not None and self.state is not State.READY:
+        place = self.sent_to if self.state is State.DEAD_LETTERED and self.sent_to else self.queue
+        parts = [f"in {place}"] if place and (before is None or before.place != place) else []
+        if self.attempt is not None and not self._continues(before):
             parts.append(f"attempt {self.attempt}" + (f" of {self.max_attempts}" if self.max_attempts else ""))
-        if self.state is State.RESENT or (self.sent_to and self.state is not State.DEAD_LETTERED):
-            parts.append(f"a copy in {self.sent_to}" if self.sent_to else "a copy")
-        elif self.sent_to:
-            parts.append(f"to {self.sent_to}")
         if self.delay is not None and self.state not in ENDS:
-            again = "visible" if self.state is State.READY else "again"
-            parts.append(f"{again} in {coarse(self.delay)}" if self.delay else f"{again} at once")
+            word = "visible in" if self.state is State.READY else "for"
+            parts.append(f"{word} {duration(self.delay)}" if self.delay else "at once")
+        if self.sent_to and self.state is not State.DEAD_LETTERED:
+            parts.append("as a copy" if self.sent_to == self.queue else f"as a copy in {self.sent_to}")
         return ", ".join(parts)
+
+    def _continues(self, before: StoryEvent | None) -> bool:
+        """Whether the event ends an attempt whose begin was told before it; the copy is sent in between."""
+        if before is None:
+            return False
+        is_copy = before.state is State.READY and before.queue == self.sent_to
+        return is_copy or (before.state is State.IN_FLIGHT and before.attempt == self.attempt)
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tarry.outcome import State
+from tarry.story.events import ENDS
 from tarry.testing.checkers import Violation, check
 from tarry.testing.recorded_history import RecordedHistory
+from tarry.testing.stories import story_of
 from tarry.tooling.text import brief, clock, duration, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tarry.simulator.history import HistoryEvent
+    from tarry.story.events import StoryEvent
     from tarry.testing.timeline import Timeline, Transition
 
 BODY_CHARACTERS = 60
@@ -206,8 +209,8 @@ def draw(timeline: Timeline, began: float, until: float = math.inf, most: int | 
 
     With ``most``, only the first two lines and about as many before ``until``.
     """
-    steps = timeline.transitions
-    lines = [(step.at, _line(step, before)) for before, step in zip([None, *steps[:-1]], steps, strict=True)]
+    events = story_of(timeline, "the sandbox", began).events
+    lines = [(event.at, _line(event, before)) for before, event in zip([None, *events[:-1]], events, strict=True)]
     lines += [(at, f"{'':<14} ! {what}") for at, what in timeline.faults]
     lines.sort(key=lambda line: line[0])
     texts = [f"  {clock(at - began):>9}  {text}".rstrip() for at, text in lines]
@@ -225,25 +228,10 @@ def _cut(texts: list[str], place: int, most: int) -> list[str]:
     return [*before, *texts[begin:end], *after]
 
 
-def _line(step: Transition, before: Transition | None) -> str:
-    parts = []
-    if before is None or before.queue != step.queue:
-        parts.append(f"in {step.queue}")
-    if step.state is State.IN_FLIGHT and step.attempt is not None:
-        parts.append(f"attempt {step.attempt}")
-    if step.delay is not None and not (step.is_gone and not step.sent_on):
-        parts.append(_delay(step))
-    if step.sent_on:
-        parts.append("as a copy")
-    text, why = ", ".join(parts), shortened(brief(step.why), WHY_CHARACTERS)
-    between = ", " if step.is_gone else ": "
-    return f"{step.state:<14} {text}{between if text and why else ''}{why}"
-
-
-def _delay(step: Transition) -> str:
-    if not step.delay:
-        return "at once"
-    return f"{'in' if step.state is State.READY else 'for'} {duration(step.delay)}"
+def _line(event: StoryEvent, before: StoryEvent | None) -> str:
+    text, why = event.words(before), shortened(brief(event.why), WHY_CHARACTERS)
+    between = ", " if event.sent_to or event.state in ENDS else ": "
+    return f"{event.state:<14} {text}{between if text and why else ''}{why}"
 
 
 def _fault(event: HistoryEvent) -> str:
