@@ -28,17 +28,15 @@ REPLACED = {
     "nobody": "no consumer, no caller ...",
     "somebody": "another consumer ...",
     "away": "sent, settled",
-    "story": "timeline",
     "past": "history",
 }
 """Words that names must not contain, and the term to use."""
 
-FORMS = {form: word for word in REPLACED for form in (word, f"{word}s")} | {"lives": "life", "stories": "story"}
+FORMS = {form: word for word in REPLACED for form in (word, f"{word}s")} | {"lives": "life"}
 """The replaced word of each of its forms."""
 CONTRACT = {
     "unsaid",  # batch_consumer(unsaid=...)
     "said",  # FailureRecord.said
-    "story",  # report.story
     "suspect_started",  # a log event
 }
 """Public names, which stay; the names of tests may contain them."""
@@ -92,7 +90,7 @@ def at(path: Path, line: int) -> str:
 @pytest.mark.parametrize(
     ("name", "word"),
     [
-        ("letters_of", "letter"), ("OtherLives", "life"), ("dead_letter_queue", None), ("DeadLetterStory", "story"),
+        ("letters_of", "letter"), ("OtherLives", "life"), ("dead_letter_queue", None), ("DeadLetterPast", "past"),
         ("said", None), ("was_said", "said"), ("test_said_is_trimmed", None),
     ],
 )  # fmt: skip

@@ -193,17 +193,17 @@ def test_a_fifo_group_keeps_its_order_and_its_dead_letter_has_the_reason(
     assert 'ordered/app.py", line 6, in handler' in local.text
 
 
-def test_the_story_of_a_message_is_told_while_it_runs(  # SPEC L6
+def test_the_story_of_a_message_is_shown_while_it_runs(  # SPEC L6
     local: LocalProcess, sent: SentMessages
 ) -> None:
     local.until(lambda: "DEAD_LETTERED" in str(local.timeline(sent.ordered[2])), "the dead letter")
-    told = story(local, sent.ordered[2])
-    last = told["events"][-1]
-    assert told["source"] == f"tarry local at http://127.0.0.1:{local.port}"
+    found = story(local, sent.ordered[2])
+    last = found["events"][-1]
+    assert found["source"] == f"tarry local at http://127.0.0.1:{local.port}"
     assert (last["state"], last["sent_to"], last["reason"]) == ("DEAD_LETTERED", "ordered-dead.fifo", "exhausted")
     assert last["error"] == "ValueError: bad"
     assert last["function"].endswith("Ordered")
-    assert story(local, sent.ordered[2][:20])["events"] == told["events"]
+    assert story(local, sent.ordered[2][:20])["events"] == found["events"]
     unknown = command(local, "0" * 36)
     assert unknown.exit_code == 1
     assert f"tarry local at http://127.0.0.1:{local.port} does not know it" in unknown.stderr

@@ -86,7 +86,7 @@ def captured(sandbox: Sandbox, formatter: logging.Formatter) -> Iterator[list[Lo
         tarry.removeHandler(handler)
 
 
-def told(event: StoryEvent) -> StoryEvent:
+def in_text(event: StoryEvent) -> StoryEvent:
     """Return an event without what a text line leaves out."""
     return replace(event, consumer="")
 
@@ -117,7 +117,7 @@ def test_the_log_tells_each_transition_that_the_history_has(system: Sandbox, for
         found = story_of_log(entries, message_id, system.now)
         assert found is not None
         logged[wish] = found
-        assert [told(each) for each in found.logged] == [told(each) for each in stories[message_id].logged], wish
+        assert [in_text(each) for each in found.logged] == [in_text(each) for each in stories[message_id].logged], wish
         assert stories[message_id].last.state == ENDS_IN[wish]
     assert [event.state for event in logged["retried"].logged] == ["WAITING_RETRY"]
     assert logged["retried"].events[-1].text == NO_LINE

@@ -65,7 +65,7 @@ class Shop:
         group = f"/aws/lambda/shop-{function}"
         self.logs.put_log_events(logGroupName=group, logStreamName="s", logEvents=[event])
 
-    def life(self) -> None:
+    def messages(self) -> None:
         """Log a message that was retried, sent on and dead-lettered, among other lines."""
         retried = {"event": "waiting_retry", "state": "WAITING_RETRY", "message_id": ID, "delivery_id": ID}
         self.log(
@@ -99,7 +99,7 @@ def shop(no_waiting: None) -> Iterator[Shop]:
 
 
 def test_the_story_of_a_message_over_the_functions_of_a_stack(shop: Shop, tmp_path: Path) -> None:
-    shop.life()
+    shop.messages()
     picture = tmp_path / "story.svg"
     result = tarry(ID, "--stack", "shop", "--svg", str(picture))
     assert result.exit_code == 0, result.output
@@ -128,7 +128,7 @@ def test_the_story_of_a_message_over_the_functions_of_a_stack(shop: Shop, tmp_pa
 
 
 def test_a_delivery_id_and_the_beginning_of_an_id_lead_to_the_whole_story(shop: Shop) -> None:
-    shop.life()
+    shop.messages()
     result = tarry(COPY, "--group", "/aws/lambda/shop-orders", "--group", "/aws/lambda/shop-slow", "--json")
     assert result.exit_code == 0, result.output
     assert len(json.loads(result.stdout)["events"]) == 3
@@ -156,8 +156,8 @@ def test_a_message_without_a_line_is_not_found_with_the_places_and_the_reasons(s
         assert text in result.stderr, text
 
 
-def test_an_incomplete_search_is_told_and_ends_with_1(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop.life()
+def test_an_incomplete_search_is_reported_and_ends_with_1(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.messages()
     monkeypatch.setattr(insights, "MOST_RESULTS", 5)
     result = tarry(ID, "--stack", "shop")
     assert result.exit_code == 1
@@ -188,7 +188,7 @@ def test_wrong_usage_is_refused_in_one_line(shop: Shop) -> None:
         assert "\x1b" not in result.stderr
 
 
-def test_missing_credentials_and_an_empty_stack_are_told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_and_an_empty_stack_are_reported(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     boto3.client("cloudformation", "us-east-1").create_stack(
         StackName="queues", TemplateBody=json.dumps({"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}})
     )

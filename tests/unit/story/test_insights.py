@@ -65,7 +65,7 @@ class Search:
         return self.search
 
 
-def test_a_query_is_waited_for_and_its_lines_and_cost_are_told() -> None:
+def test_a_query_is_waited_for_and_its_lines_and_cost_are_reported() -> None:
     logs = FakeLogs(
         answer("Scheduled"),
         answer("Running", "partial", scanned=5e8),

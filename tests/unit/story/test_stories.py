@@ -85,7 +85,7 @@ def test_a_malformed_line_and_a_line_of_the_user_are_left_out(text: str) -> None
     assert story_of_log([LogEntry(NOON, text)], ID, NOON) is None
 
 
-def test_a_line_with_values_of_other_types_is_told_as_far_as_it_can_be_read() -> None:
+def test_a_line_with_values_of_other_types_is_shown_as_far_as_it_can_be_read() -> None:
     found = story(line(0, "waiting_retry", attempt=True, delay="soon", error=["x"], state="LOST", max_attempts=2.5))
     [event, *_] = found.events
     assert (event.state, event.attempt, event.delay, event.error) == ("WAITING_RETRY", None, None, "['x']")

@@ -26,7 +26,7 @@ from tarry.tooling.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tarry.story.insights import Found, LogSearch
+    from tarry.story.insights import LogSearch, SearchResult
     from tarry.story.log_groups import FunctionLog, LogGroup
 
 EXAMPLE = """\
@@ -104,18 +104,18 @@ def story(  # noqa: PLR0913, PLR0917 the options of the command
             raise typer.BadParameter(
                 "--region and --profile need a place on AWS: add --stack NAME or --group LOG-GROUP"
             )
-        told, is_whole = _from_tarry_local(message_id, endpoint_url), True
+        found_story, is_whole = _from_tarry_local(message_id, endpoint_url), True
     else:
         if len(message_id) < LEAST_CHARACTERS:
             raise typer.BadParameter(f"give at least {LEAST_CHARACTERS} characters of the id, to search logs for it")
         where = TargetOptions(stack=stack, endpoint_url=endpoint_url, region=region, profile=profile)
-        told, is_whole = _from_logs(message_id, where, group or [], began_at(since, time.time()))
+        found_story, is_whole = _from_logs(message_id, where, group or [], began_at(since, time.time()))
     if svg is not None:
-        _write_picture(told, svg)
+        _write_picture(found_story, svg)
     if as_json:
-        typer.echo(json.dumps(told.as_json()))
+        typer.echo(json.dumps(found_story.as_json()))
     else:
-        _print(told)
+        _print(found_story)
     raise typer.Exit(0 if is_whole else 1)
 
 
@@ -152,13 +152,13 @@ def _from_tarry_local(message_id: str, endpoint_url: str | None) -> Story:
     with refusals():
         url = str(endpoint_of(endpoint_url, os.environ, running=instance_here))
         try:
-            told = ask(url, message_id)
+            found_story = ask(url, message_id)
             asked.append(f"tarry local at {url} does not know it (it forgets messages that settled long ago)")
         except OSError:
-            told = None
+            found_story = None
             asked.append(f"no tarry local answers at {url}")
-        if told is not None:
-            return told
+        if found_story is not None:
+            return found_story
         try:
             record = last_run(find_template())
         except UsageError:
@@ -166,10 +166,10 @@ def _from_tarry_local(message_id: str, endpoint_url: str | None) -> Story:
         if record is None:
             asked.append("there is no record of an earlier run of the template in this directory")
         else:
-            told = find_story(record.stories, message_id)
+            found_story = find_story(record.stories, message_id)
             asked.append(f"the record of its last run, until {record.ended_at}, does not have it ({record.path})")
-        if told is not None and record is not None:
-            return replace(told, source=f"the last run of {told.source}, until {record.ended_at}")
+        if found_story is not None and record is not None:
+            return replace(found_story, source=f"the last run of {found_story.source}, until {record.ended_at}")
     refuse(
         f"message {message_id} was not found: {'; '.join(asked)}. For a deployed stack: --stack NAME, "
         "for other functions: --group LOG-GROUP",
@@ -204,12 +204,12 @@ def _from_logs(message_id: str, where: TargetOptions, names: Sequence[str], begi
         note(found.cost)
         names_of = {each.group: each.function for each in functions}
         problems = tuple(f"{text}." for text in found.problems)
-        told = None
+        found_story = None
         if stable_id is not None:
-            told = story_of_log(found.entries, stable_id, now, "CloudWatch Logs", names_of, (*problems, *hints))
-    if told is None:
+            found_story = story_of_log(found.entries, stable_id, now, "CloudWatch Logs", names_of, (*problems, *hints))
+    if found_story is None:
         refuse(_not_found(message_id, [*groups], begin, found, hints), 1)
-    return told, not found.problems
+    return found_story, not found.problems
 
 
 def _search(
@@ -246,7 +246,7 @@ def _places(
     return functions, groups
 
 
-def _not_found(message_id: str, groups: Sequence[str], begin: float, found: Found, hints: Sequence[str]) -> str:
+def _not_found(message_id: str, groups: Sequence[str], begin: float, found: SearchResult, hints: Sequence[str]) -> str:
     lines = [
         f"no line of tarry since {moment(begin)} names message {message_id}",
         f"Searched: {', '.join(groups)}",
@@ -283,22 +283,22 @@ def _progress() -> Iterator[Callable[[str], None]]:
 # output
 
 
-def _print(told: Story) -> None:
+def _print(found_story: Story) -> None:
     from tarry.story.text import STYLES, WIDTH, lines_of
 
     console = Console(highlight=False)
-    for line in lines_of(told, min(console.width, WIDTH + 40)):
+    for line in lines_of(found_story, min(console.width, WIDTH + 40)):
         text = Text(line.text, "dim" if line.is_quiet else "")
         if line.state is not None:
             text.stylize(STYLES.get(line.state, ""), line.begin, line.end)
         console.print(text, soft_wrap=True)
 
 
-def _write_picture(told: Story, path: Path) -> None:
+def _write_picture(found_story: Story, path: Path) -> None:
     from tarry.story.picture import picture
 
     try:
-        path.write_text(picture(told), encoding="utf-8")
+        path.write_text(picture(found_story), encoding="utf-8")
     except OSError as error:
         refuse(f"--svg {path}: {error.strerror or error}")
     note(f"Wrote {path}.")

@@ -48,7 +48,7 @@ class StoryEvent:
     reason: str = ""
     error: str = ""
     text: str = ""
-    """What happened, if reason and error do not tell."""
+    """A description of the event, beside reason and error."""
     name: str = ""
     """The name of tarry's log event, if there is a line of tarry."""
     consumer: str = ""
@@ -94,7 +94,7 @@ class StoryEvent:
         return ", ".join(parts)
 
     def _continues(self, before: StoryEvent | None) -> bool:
-        """Whether the event ends an attempt whose begin was told before it; the copy is sent in between."""
+        """Whether the event ends an attempt whose begin is the event before it, or the copy that was sent."""
         if before is None:
             return False
         is_copy = before.state is State.READY and before.queue == self.sent_to
@@ -129,8 +129,8 @@ class Story:
     @property
     def logged(self) -> tuple[StoryEvent, ...]:
         """The events that a log of tarry tells: all but plain successes, deliveries and sends."""
-        told = (event for event in self.events if event.name and event.is_seen)
-        return tuple(event for event in told if event.state not in (None, State.IN_FLIGHT))
+        logged = (event for event in self.events if event.name and event.is_seen)
+        return tuple(event for event in logged if event.state not in (None, State.IN_FLIGHT))
 
     @property
     def queues(self) -> list[str]:

@@ -28,7 +28,7 @@ BUSY = frozenset({"LimitExceededException", "ThrottlingException", "ServiceUnava
 
 
 @dataclass
-class Found:
+class SearchResult:
     """The lines that a search has found, and what it cost. ``problems`` say why lines may be missing."""
 
     entries: list[LogEntry] = field(default_factory=list)
@@ -67,7 +67,7 @@ class LogSearch:
         self._until = until
         self._progress = progress
         self._sleep = sleep
-        self.found = Found()
+        self.found = SearchResult()
         """All that was found so far."""
 
     def run(self, text: str) -> None:
@@ -98,7 +98,8 @@ class LogSearch:
     def _start(self, groups: Sequence[str], query: str) -> str:
         from botocore.exceptions import ClientError
 
-        for busy in range(MOST_BUSY + 1):
+        busy = 0
+        while True:
             try:
                 started = self._logs.start_query(
                     logGroupNames=list(groups),
@@ -111,9 +112,9 @@ class LogSearch:
             except ClientError as error:
                 if error.response.get("Error", {}).get("Code") not in BUSY or busy == MOST_BUSY:
                     raise
-                self._progress("waiting: too many queries run in this account")
-                self._sleep(BUSY_SECONDS)
-        raise AssertionError("unreachable")
+            busy += 1
+            self._progress("waiting: too many queries run in this account")
+            self._sleep(BUSY_SECONDS)
 
     def _answer(self, query_id: str) -> Mapping[str, Any] | None:
         """Return the state of a query; None if AWS is too busy to tell."""

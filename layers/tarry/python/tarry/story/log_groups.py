@@ -100,19 +100,19 @@ def never_written(logs: Sequence[FunctionLog], found: Mapping[str, LogGroup]) ->
 
 
 def silences(logs: Iterable[FunctionLog]) -> Iterator[str]:
-    """Yield a sentence for each log level that hides lines of tarry."""
+    """Yield a sentence for each log level that leaves lines out of tarry."""
     by_level: dict[str, list[str]] = {}
     for each in logs:
         by_level.setdefault(each.level, []).append(each.function)
     for level, functions in by_level.items():
         if level not in LEVELS or LEVELS.index(level) <= LEVELS.index("INFO"):
             continue
-        hidden = "deferred, released and discarded messages" if level == "WARN" else "retries and deferrals"
+        missing = "deferred, released and discarded messages" if level == "WARN" else "retries and deferrals"
         if level == "FATAL":
-            hidden = "retries, deferrals and dead letters"
+            missing = "retries, deferrals and dead letters"
         verb = "writes" if len(functions) == 1 else "write"
         yield (
-            f"{', '.join(functions)} {verb} only lines of level {level} and above, so {hidden} leave no line: set "
+            f"{', '.join(functions)} {verb} only lines of level {level} and above, so {missing} leave no line: set "
             "LoggingConfig: {LogFormat: JSON, ApplicationLogLevel: INFO}."
         )
 

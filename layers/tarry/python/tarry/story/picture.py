@@ -1,4 +1,4 @@
-"""A story as SVG: a lane for each queue, the states as coloured spans, the attempts, and the events as a list."""
+"""A story as SVG: a row for each queue, the states as coloured spans, the attempts, and the events as a list."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 WIDTH, MARGIN = 960, 24
 LEFT, RIGHT = 200, 912
 """The ends of the time axis."""
-TOP, LANE, LINE = 98, 44, 20
-"""The place of the first lane; the heights of a lane, and of a line of the list."""
+TOP, ROW, LINE = 98, 44, 20
+"""The place of the first row; the heights of a row, and of a line of the list."""
 BAR, RADIUS = 14, 9
 THINNEST_SPAN = 1.5
 MOST_EVENTS = 40
-"""The most events in the list; the lanes have all."""
+"""The most events in the list; the rows have all."""
 SINCE, STATE, WORDS = 92, 180, 296
 """The places of the columns of the list, after the time."""
 FINAL = ENDS | {State.RESENT}
@@ -38,9 +38,9 @@ def picture(story: Story) -> str:
 class _Picture:
     def __init__(self, story: Story) -> None:
         self._story = story
-        self._lanes = {queue: TOP + LANE * place + LANE // 2 for place, queue in enumerate(story.queues or [""])}
+        self._rows = {queue: TOP + ROW * place + ROW // 2 for place, queue in enumerate(story.queues or [""])}
         self._scale = TimeScale([event.at for event in story.events] + [self._ended], LEFT, RIGHT)
-        self._bottom = TOP + LANE * len(self._lanes)
+        self._bottom = TOP + ROW * len(self._rows)
 
     @property
     def _ended(self) -> float:
@@ -60,7 +60,7 @@ class _Picture:
         return whole(f"message {story.id}: {story.summary}", parts, WIDTH, legend_y + 24)
 
     def _y(self, queue: str) -> int:
-        return self._lanes.get(queue, next(iter(self._lanes.values())))
+        return self._rows.get(queue, next(iter(self._rows.values())))
 
     def _title(self) -> Iterator[str]:
         story = self._story
@@ -71,7 +71,7 @@ class _Picture:
         yield group(notes, text_at(MARGIN, 76, fit(notes, width, 12), "quiet"))
 
     def _frame(self) -> Iterator[str]:
-        for queue, y in self._lanes.items():
+        for queue, y in self._rows.items():
             yield group(queue, text_at(MARGIN, y + 4, fit(queue, LEFT - MARGIN - 24, NORMAL)))
         for x, label in self._scale.ticks(self._story.began):
             yield f'<line class="grid" x1="{x}" y1="{TOP - 4}" x2="{x}" y2="{self._bottom}"/>'

@@ -1,4 +1,4 @@
-"""What all pictures share: colours for light and dark mode, the style sheet, texts that fit."""
+"""The common parts of pictures: colours for light and dark mode, the style sheet, texts that fit."""
 
 from __future__ import annotations
 

@@ -44,9 +44,9 @@ class _CopyFacts:
 
     def __init__(self, copy: MessageCopy) -> None:
         lines = [line for of_invocation in copy.log_lines.values() for line in of_invocation]
-        told = [(line.at, line.fields.get("fields") or line.fields) for line in lines]
+        logged = [(line.at, line.fields.get("fields") or line.fields) for line in lines]
         self.lines: Mapping[tuple[float, str], Mapping[str, Any]] = {
-            (at, str(fields.get("state"))): fields for at, fields in reversed(told)
+            (at, str(fields.get("state"))): fields for at, fields in reversed(logged)
         }
         self._invocations = copy.invocations
         self._begins = [invocation.invoked.at for invocation in copy.invocations]
