@@ -8,7 +8,11 @@ from tests.reference.source import Source
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
 IMAGES = DOCS.parent / "images"
-PICTURES = {IMAGES / "run.svg": picture.sample_run, IMAGES / "sandbox.svg": picture.sandbox_run}
+PICTURES = {
+    IMAGES / "run.svg": picture.sample_run,
+    IMAGES / "sandbox.svg": picture.sandbox_run,
+    IMAGES / "story.svg": picture.story,
+}
 
 
 def pages(found: messages.Messages) -> dict[Path, str]:

@@ -1,4 +1,4 @@
-"""The pictures of the pages: the sample run of the README, and a run of the sandbox for the guide to testing."""
+"""The pictures of the pages: the sample run of the README, a run of the sandbox, and the story of one message."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from tarry import Fixed, Message, consumer
+from tarry import DeadLetter, Exponential, Fixed, Message, RetryInPlace, SendAgain, consumer
 from tarry.local.plan import RunSettings, make_plan
 from tarry.local.runs.virtual import play
 from tarry.outcome import State
+from tarry.story.picture import picture as picture_of
 from tarry.testing import Sandbox
 from tarry.testing.drawing import Drawing, Row
+from tarry.testing.stories import stories_of
 from tarry.tooling.text import coarse
 
 if TYPE_CHECKING:
@@ -71,3 +73,33 @@ def sandbox_run() -> str:
         path = Path(directory) / "orders.svg"
         sandbox.run().svg(path)
         return path.read_text("utf-8")
+
+
+def story() -> str:
+    """Return the picture of one message, as `tarry story` draws it: two consumers, and a redrive."""
+    deployed: list[bool] = []
+
+    @consumer(
+        max_attempts=3,
+        backoff=Exponential(30, 3, jitter=None),
+        on_failure=[RetryInPlace(), SendAgain("slow", queue="slow"), DeadLetter()],
+    )
+    def orders(message: Message) -> None:
+        if not deployed:
+            raise TimeoutError("the gateway does not answer")
+
+    @consumer(max_attempts=5, backoff=Fixed(3600))
+    def slow(message: Message) -> None:
+        orders.function(message)
+
+    with Sandbox() as sandbox:
+        for queue, handler in (("orders", orders), ("slow", slow)):
+            sandbox.queue(queue, dead_letter=f"{queue}-dlq", max_receive_count=20)
+            sandbox.connect(handler, queue)
+        sandbox.send("orders", {"id": 1})
+        sandbox.run()
+        deployed.append(True)
+        sandbox.advance(1800)
+        sandbox.redrive("slow-dlq", to="orders")
+        [found] = stories_of(sandbox.run())
+        return picture_of(found)

@@ -6,6 +6,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tarry.story.insights import MOST_BUSY, MOST_RESULTS, LogSearch, query_for
+from tarry.story.log_groups import LogGroup, batches
 
 
 def error(code: str) -> ClientError:
@@ -57,7 +58,7 @@ class Search:
     def __init__(self, logs: FakeLogs, groups: int = 1) -> None:
         self.slept: list[float] = []
         self.progress: list[str] = []
-        names = [f"/aws/lambda/f{number}" for number in range(groups)]
+        names = batches(LogGroup(f"f{number}", log_class="RARE" if number == 7 else "A") for number in range(groups))
         self.search = LogSearch(logs, names, 1_000.9, 2_000.1, self.progress.append, self.slept.append)
 
     def run(self) -> LogSearch:
@@ -87,12 +88,12 @@ def test_a_query_is_waited_for_and_its_lines_and_cost_are_reported() -> None:
     assert logs.stopped == []
 
 
-def test_a_query_has_at_most_50_groups() -> None:
-    logs = FakeLogs(*[answer("Complete", "a", scanned=1e6) for _ in range(3)])
-    found = Search(logs, groups=101).run().found
-    assert [len(each["logGroupNames"]) for each in logs.started] == [50, 50, 1]
-    assert len(found.entries) == 3
-    assert found.cost == "Scanned 3.00 MB of logs (less than $0.01 at $0.005 a GB)."
+def test_a_query_has_at_most_50_groups_of_one_class() -> None:
+    logs = FakeLogs(*[answer("Complete", "a", scanned=1e6) for _ in range(4)])
+    found = Search(logs, groups=102).run().found
+    assert [len(each["logGroupNames"]) for each in logs.started] == [50, 50, 1, 1]
+    assert len(found.entries) == 4
+    assert found.cost == "Scanned 4.00 MB of logs (less than $0.01 at $0.005 a GB)."
 
 
 @pytest.mark.parametrize("status", ["Timeout", "Failed", "Cancelled"])

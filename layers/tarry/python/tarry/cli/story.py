@@ -187,7 +187,7 @@ def _from_logs(message_id: str, where: TargetOptions, names: Sequence[str], begi
     with refusals(aws=True):
         from tarry.story.from_log import ids_in, only_one, story_of_log
         from tarry.story.insights import LogSearch
-        from tarry.story.log_groups import forgotten, silences
+        from tarry.story.log_groups import batches, forgotten, silences
 
         account, stack = AwsAccess(where), where.stack
         now = time.time()
@@ -198,7 +198,7 @@ def _from_logs(message_id: str, where: TargetOptions, names: Sequence[str], begi
         count = len(groups)
         note(f"Searching {count} log group{'s'[: count != 1]} since {moment(begin)}.")
         with _progress() as progress:
-            search = LogSearch(account.client("logs"), [*groups], begin, now, progress)
+            search = LogSearch(account.client("logs"), batches(groups.values()), begin, now, progress)
             stable_id = _search(search, message_id, ids_in, only_one)
         found = search.found
         note(found.cost)

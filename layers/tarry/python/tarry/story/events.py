@@ -187,6 +187,8 @@ class Story:
 
     def _redrives(self) -> list[str]:
         count = sum(event.state is State.DEAD_LETTERED for event in self.events)
+        if count == 1 and self.last.state is not State.DEAD_LETTERED:
+            return ["Dead-lettered once before."]
         return [f"Dead-lettered {count} times."] if count > 1 else []
 
 

@@ -12,8 +12,6 @@ from tarry.story.lines import LogEntry
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-MOST_GROUPS = 50
-"""The log groups of one query."""
 MOST_RESULTS = 10_000
 """The results of one query; Insights returns no more."""
 DOLLARS_PER_GB = 0.005
@@ -48,14 +46,14 @@ class SearchResult:
 class LogSearch:
     """Searches in log groups, between two times in epoch seconds.
 
-    ``progress`` is called with a text while a query runs. A query that is left by an exception, such as Ctrl-C, is
-    stopped, so that it scans no further.
+    ``groups`` are the log groups of each query. ``progress`` is called with a text while a query runs. A query that is
+    left by an exception, such as Ctrl-C, is stopped, so that it scans no further.
     """
 
     def __init__(
         self,
         logs: Any,
-        groups: Sequence[str],
+        groups: Sequence[Sequence[str]],
         since: float,
         until: float,
         progress: Callable[[str], None] = lambda text: None,
@@ -76,8 +74,8 @@ class LogSearch:
         Raises:
             botocore.exceptions.ClientError: AWS refuses a query.
         """
-        for first in range(0, len(self._groups), MOST_GROUPS):
-            self._run(self._groups[first : first + MOST_GROUPS], query_for(text))
+        for groups in self._groups:
+            self._run(groups, query_for(text))
 
     def _run(self, groups: Sequence[str], query: str) -> None:
         query_id = self._start(groups, query)

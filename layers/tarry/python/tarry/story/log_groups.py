@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 DEFAULT_PREFIX = "/aws/lambda/"
+MOST_GROUPS = 50
+"""The log groups of one query."""
 DAY_SECONDS = 86_400
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 
@@ -32,7 +34,7 @@ class LogGroup:
     name: str
     created_at: float = 0.0
     keeps_seconds: float | None = None
-    stored_bytes: int = 0
+    log_class: str = "STANDARD"
 
 
 def logs_of_stack(cloudformation: Any, aws_lambda: Any, stack: str) -> list[FunctionLog]:
@@ -73,9 +75,19 @@ def existing_groups(logs: Any, names: Iterable[str]) -> dict[str, LogGroup]:
                 name,
                 each.get("creationTime", 0) / 1000,
                 None if days is None else float(days) * DAY_SECONDS,
-                each.get("storedBytes", 0),
+                each.get("logGroupClass") or "STANDARD",
             )
     return found
+
+
+def batches(groups: Iterable[LogGroup]) -> list[list[str]]:
+    """Return the names of the log groups of each query: at most 50, and of one log class."""
+    by_class: dict[str, list[str]] = {}
+    for each in groups:
+        by_class.setdefault(each.log_class, []).append(each.name)
+    return [
+        names[first : first + MOST_GROUPS] for names in by_class.values() for first in range(0, len(names), MOST_GROUPS)
+    ]
 
 
 def check_named(names: Sequence[str], found: Mapping[str, LogGroup], region: str | None) -> None:
