@@ -92,6 +92,10 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
 
 
+def interrupt(self: insights.LogSearch, query_id: str) -> Any:
+    raise KeyboardInterrupt
+
+
 @pytest.fixture
 def shop(no_waiting: None) -> Iterator[Shop]:
     with mock_aws():
@@ -156,12 +160,16 @@ def test_a_message_without_a_line_is_not_found_with_the_places_and_the_reasons(s
         assert text in result.stderr, text
 
 
-def test_an_incomplete_search_is_reported_and_ends_with_1(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_search_ends_with_1_and_an_interrupted_one_with_130(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop.messages()
     monkeypatch.setattr(insights, "MOST_RESULTS", 5)
     result = tarry(ID, "--stack", "shop")
     assert result.exit_code == 1
     assert "Note: the query found more than 5 lines" in result.stdout
+    monkeypatch.setattr(insights.LogSearch, "_answer", interrupt)
+    assert tarry(ID, "--stack", "shop").exit_code == 130
 
 
 WRONG = [

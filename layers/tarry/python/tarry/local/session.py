@@ -19,7 +19,7 @@ from tarry.local.runs.keeping import keep, messages_left
 from tarry.local.runs.report import RunReport, Waits, dead_letters_of
 from tarry.local.show.board import Board, Outlook, View
 from tarry.local.show.timeline import counted
-from tarry.local.stories import answer_to, keep_stories
+from tarry.local.stories import MOST_STORIES, answer_to, keep_stories
 from tarry.template.queues import with_foreign_queues
 from tarry.tooling.errors import UsageError
 from tarry.tooling.queues import queue_name
@@ -128,7 +128,7 @@ async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note)
         if reloader is not None:
             await stack.enter_async_context(in_background(reloader.run(cloud)))
         if isinstance(cloud.sqs, EmbeddedSqs):
-            cloud.sqs.model.find_story = lambda wanted: answer_to(board.stories(cloud.scheduler.now), wanted)
+            cloud.sqs.model.find_story = lambda wanted: answer_to(board.stories_of(wanted, cloud.scheduler.now), wanted)
         if settings.event is None and isinstance(cloud.sqs, EmbeddedSqs):
             stack.enter_context(announced(cloud.url, plan.template.path))
         try:
@@ -138,7 +138,7 @@ async def _session(plan: RunPlan, settings: RunSettings, view: View, note: Note)
                 await _serve(cloud)
         finally:
             outlook.is_over = True
-            keep_stories(plan.template.path, board.stories(cloud.scheduler.now))
+            keep_stories(plan.template.path, board.stories(cloud.scheduler.now, MOST_STORIES))
     left = _left(cloud, settings)
     if report is not None:
         return replace(report, left=left)

@@ -134,6 +134,8 @@ class View(Protocol):
 MOST_SETTLED = 500
 """The number of settled messages that are kept."""
 MOST_RECENT = 200
+SOURCE = "tarry local"
+"""The source of a story."""
 MOST_STEPS = 200
 """The number of steps of one message that are kept: it may fail every few seconds for four days."""
 
@@ -192,11 +194,18 @@ class Board:
         timeline = self._history.find(message_id)
         return self._shown(timeline) if timeline is not None and timeline.transitions else None
 
-    def stories(self, now: float) -> list[Story]:
-        """Return the stories of all messages that are not forgotten, in the order of their last events."""
+    def stories(self, now: float, most: int) -> list[Story]:
+        """Return the stories of the messages with the latest events, in the order of those."""
         timelines = [timeline for timeline in self._history.timelines.values() if timeline.transitions]
         timelines.sort(key=lambda timeline: timeline.transitions[-1].at)
-        return [story_of(timeline, "tarry local", now) for timeline in timelines]
+        return [story_of(timeline, SOURCE, now) for timeline in timelines[-most:]]
+
+    def stories_of(self, wanted: str, now: float) -> list[Story]:
+        """Return the stories of the messages that have an id, or a delivery id, that begins with ``wanted``."""
+        ids = (each for known in (self._history.timelines, self._history.copies) for each in known)
+        found = (self._history.find(each) for each in ids if each.startswith(wanted))
+        timelines = {each.id: each for each in found if each is not None and each.transitions}
+        return [story_of(timeline, SOURCE, now) for timeline in timelines.values()]
 
     def latest(self, most: int) -> list[MessageTimeline]:
         """Return the messages with the latest steps, the latest first; half of them are messages in trouble."""
