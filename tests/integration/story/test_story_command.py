@@ -168,8 +168,11 @@ def test_an_incomplete_search_ends_with_1_and_an_interrupted_one_with_130(
     result = tarry(ID, "--stack", "shop")
     assert result.exit_code == 1
     assert "Note: the query found more than 5 lines" in result.stdout
+    stopped: list[str] = []
     monkeypatch.setattr(insights.LogSearch, "_answer", interrupt)
+    monkeypatch.setattr(insights.LogSearch, "_stop", lambda self, query_id: stopped.append(query_id))
     assert tarry(ID, "--stack", "shop").exit_code == 130
+    assert len(stopped) == 1
 
 
 WRONG = [

@@ -13,7 +13,7 @@ tarry init orders
 tarry local --watch
 tarry send orders '{"id": 1}'
 tarry failed show --queue orders-dlq
-tarry story 5f3a2b1c-7d9e-4c1a-9b60-2f8e1d4c7a35 --stack shop-prod"""
+tarry story 5f3a2b1c --stack shop-prod"""
 
 app = CommandLine(name="tarry", epilog=EXAMPLE)
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\
 tarry story 5f3a2b1c-7d9e-4c1a-9b60-2f8e1d4c7a35
-tarry story 5f3a2b1c-7d9e-4c1a-9b60-2f8e1d4c7a35 --stack shop-prod --since 2d
-tarry story 5f3a2b1c-7d9e-4c1a-9b60-2f8e1d4c7a35 --group /aws/lambda/orders --svg story.svg"""
+tarry story 5f3a2b1c --stack shop-prod --since 2d
+tarry story 5f3a2b1c --group /aws/lambda/orders --svg story.svg"""
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+=-]{0,255}")
 LEAST_CHARACTERS = 8
