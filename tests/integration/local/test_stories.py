@@ -46,7 +46,7 @@ def test_the_record_of_the_last_run_tells_the_story_of_each_message(played: list
     [failed] = [story for story in found for event in story["events"] if event.get("name") == "waiting_retry"]
     shown = tarry_story(failed["id"][:12], "--svg", "story.svg")
     assert shown.exit_code == 0, shown.output
-    assert "from the last run of tarry local --skip-time, until 20" in " ".join(shown.stdout.split())
+    assert "from the last run of tarry local --skip-time (virtual time), until 20" in " ".join(shown.stdout.split())
     assert re.search(r"WAITING_RETRY +for 1 s$", shown.stdout, re.MULTILINE)
     assert "ValueError: ordered says no" in shown.stdout
     assert "Committed after 2 attempts in" in shown.stdout

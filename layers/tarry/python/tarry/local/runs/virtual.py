@@ -101,7 +101,7 @@ def play(plan: RunPlan, settings: RunSettings, note: Note) -> VirtualRun:
             transcript.lines,
             sandbox.now - sandbox.elapsed,
             problem,
-            [*stories_of(found, "tarry local --skip-time")],
+            [*stories_of(found, "tarry local --skip-time (virtual time)")],
         )
 
 
